@@ -1,0 +1,50 @@
+"""The outside world as a core may see it: a clock and dice, always handed in, never global.
+
+The same code runs on the machine's clock and dice and on a simulator's (DESIGN D1).
+"""
+
+from typing import Protocol
+
+from sparkraft.base.ids import Millis, Uuid
+
+
+class Clock(Protocol):
+    """Time, in whole milliseconds."""
+
+    def wall_ms(self) -> Millis:
+        """Milliseconds since 1970-01-01 UTC; may jump."""
+        ...
+
+    def mono_ms(self) -> Millis:
+        """Milliseconds since an arbitrary start; never goes back."""
+        ...
+
+
+class Entropy(Protocol):
+    """Dice."""
+
+    def random_bytes(self, count: int) -> bytes:
+        """`count` random bytes."""
+        ...
+
+    def below(self, bound: int) -> int:
+        """A whole number from 0 to `bound` - 1."""
+        ...
+
+
+_RESERVED_UUIDS = 100
+"""Kafka keeps the first hundred UUIDs for itself (MIGRATING 0, UNASSIGNED 1, LOST 2)."""
+
+
+def random_uuid(entropy: Entropy) -> Uuid:
+    """A new identifier, as Kafka's `Uuid.randomUuid`: version 4, not reserved, no leading dash.
+
+    A leading dash would read as an option on a command line.
+    """
+    while True:
+        raw = bytearray(entropy.random_bytes(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        made = Uuid(bytes(raw))
+        if int.from_bytes(made, "big") >= _RESERVED_UUIDS and not str(made).startswith("-"):
+            return made
