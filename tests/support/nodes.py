@@ -1,0 +1,186 @@
+"""One Kafka or one sparkraft node as a process on loopback, with the same server.properties.
+
+Both kinds take the same configuration file, so a test can swap one for the other, also on the
+same directory. A node is ended by its own process id, and always when its `with` block ends.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from tests.support.ports import accepts, free_ports, wait_until
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+
+
+def java() -> str | None:
+    """The java command, if there is one."""
+    return shutil.which("java")
+
+
+def run_kafka_tool(
+    jars: Path, main_class: str, *arguments: str, stdin: str | None = None, seconds: float = 120
+) -> subprocess.CompletedProcess[str]:
+    """Run one of Kafka's own tools to its end."""
+    return subprocess.run(
+        [
+            "java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+            "-cp", f"{jars}/*", main_class, *arguments,
+        ],
+        input=stdin, capture_output=True, text=True, timeout=seconds, check=False,
+    )  # fmt: skip
+
+
+class NodeProcess:
+    """A single combined node (`broker,controller`, node.id 1) in a directory of its own."""
+
+    def __init__(
+        self, directory: Path, *, overrides: Mapping[str, str] | None = None, jars: Path | None = None
+    ) -> None:
+        """Write the configuration; start nothing."""
+        self.directory = directory
+        self.log_dir = directory / "data"
+        self.output_path = directory / "node.out"
+        self.jars = jars
+        self.port, self.controller_port = free_ports(2)
+        directory.mkdir(parents=True, exist_ok=True)
+        self.properties_path = directory / "server.properties"
+        self.overrides = dict(overrides or {})
+        self.process: subprocess.Popen[bytes] | None = None
+        self.write_properties()
+
+    def write_properties(self) -> None:
+        """Write server.properties anew, from the ports and overrides as they are now."""
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},"
+            f"CONTROLLER://127.0.0.1:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self.controller_port}",
+            "log.dirs": str(self.log_dir),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "5",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self.overrides,
+        }
+        text = "".join(f"{key}={value}\n" for key, value in properties.items())
+        self.properties_path.write_text(text)
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` of the client listener."""
+        return f"127.0.0.1:{self.port}"
+
+    def format_command(self) -> list[str]:
+        """The command that formats the directory."""
+        raise NotImplementedError
+
+    def start_command(self) -> list[str]:
+        """The command that runs the node."""
+        raise NotImplementedError
+
+    def format(self) -> None:
+        """Format the log directory as a dynamic quorum of one; fine if it is formatted already."""
+        done = subprocess.run(
+            self.format_command(), capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def start(self) -> None:
+        """Start the process and wait until its client listener accepts."""
+        with self.output_path.open("ab") as output:
+            self.process = subprocess.Popen(
+                self.start_command(), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        process = self.process
+
+        def ready() -> bool:
+            assert process.poll() is None, f"the node ended at once:\n{self.output_tail()}"
+            return accepts(self.port)
+
+        wait_until(ready, f"the node listens on {self.port}:\n{self.output_tail()}")
+
+    def stop(self, *, seconds: float = 30) -> int:
+        """SIGTERM, and wait for a clean end; the exit code."""
+        return self._end(signal.SIGTERM, seconds)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL, 10)
+
+    def _end(self, how: signal.Signals, seconds: float) -> int:
+        process = self.process
+        assert process is not None
+        if process.poll() is None:
+            os.kill(process.pid, how)
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
+            raise AssertionError(f"no end after {seconds:g} s:\n{self.output_tail()}") from None
+        finally:
+            self.process = None
+
+    def output_tail(self) -> str:
+        """The last lines the node printed."""
+        if not self.output_path.exists():
+            return ""
+        return "\n".join(self.output_path.read_text(errors="replace").splitlines()[-30:])
+
+    def __enter__(self) -> Self:
+        """Format if need be, and start."""
+        self.format()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the process if it still runs."""
+        if self.process is not None:
+            self.kill()
+
+
+class SparkraftNode(NodeProcess):
+    """Our node."""
+
+    def format_command(self) -> list[str]:
+        """`sparkraft storage format`."""
+        return [
+            sys.executable, "-m", "sparkraft.cli.main", "storage", "format", "--standalone",
+            "--ignore-formatted", "-t", CLUSTER_ID, "-c", str(self.properties_path),
+        ]  # fmt: skip
+
+    def start_command(self) -> list[str]:
+        """`sparkraft server-start`."""
+        return [
+            sys.executable, "-m", "sparkraft.cli.main", "server-start", str(self.properties_path)
+        ]  # fmt: skip
+
+
+class KafkaNode(NodeProcess):
+    """Apache Kafka's node; needs `jars`."""
+
+    def format_command(self) -> list[str]:
+        """`kafka-storage.sh format`."""
+        return [
+            "java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-cp", f"{self.jars}/*",
+            "kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted",
+            "-t", CLUSTER_ID, "-c", str(self.properties_path),
+        ]  # fmt: skip
+
+    def start_command(self) -> list[str]:
+        """`kafka-server-start.sh`, with a heap that leaves room for others."""
+        return [
+            "java", "-Xms256M", "-Xmx768M", "-XX:+UseSerialGC", "-cp", f"{self.jars}/*",
+            "kafka.Kafka", str(self.properties_path),
+        ]  # fmt: skip
