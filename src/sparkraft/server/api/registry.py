@@ -1,0 +1,160 @@
+"""Which API keys this node serves, on which listener, and by which file.
+
+A file `sparkraft/server/api/kNN_name.py` defines `API`, an `Api`. Add a line to `SERVED` (sorted by
+key) and it is served and advertised. Files load at first use: a node that starts needs few of them.
+
+A handler is `handle(node, context, request)`. It returns the response message, or an awaitable of
+it, or None for no answer at all (Produce with acks=0). It may raise `KafkaError`; dispatch turns
+that into bytes by `Api.refuse`, which defaults to setting `error_code` (and `error_message`).
+On the broker listener `node` is a `sparkraft.server.broker.Broker`, on the controller listener a
+`sparkraft.server.controller.services.ControllerServices`.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.protocol.api_keys import API_INFO, ApiKey
+
+Handler = Callable[[Any, "RequestContext", Any], Any | Awaitable[Any] | None]
+
+
+class RequestContext:
+    """Who sent a request, over which connection, and when its last byte arrived.
+
+    A plain slots class: one is made per request on the hot path.
+    """
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "client_host",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "listener_name",
+        "principal",
+        "received_ms",
+    )
+
+    def __init__(  # noqa: PLR0913 (one call site, all fields needed)
+        self,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        *,
+        listener_name: str,
+        client_host: str,
+        connection: Any,
+        received_ms: int,
+        principal: str = "User:ANONYMOUS",
+    ) -> None:
+        """All but the first four are the same for every request of a connection and chunk."""
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.listener_name = listener_name
+        self.client_host = client_host
+        self.connection = connection
+        self.received_ms = received_ms
+        self.principal = principal
+
+    @property
+    def connection_id(self) -> str:
+        """Names the connection in logs and member ids' hosts: `host:port-host:port-n`."""
+        return str(self.connection)
+
+
+def refuse_at_top(response_class: type, request: Any, version: int, error: KafkaError) -> Any:
+    """A response whose top-level `error_code` (and `error_message`) tells of `error`."""
+    response = response_class()
+    response.error_code = int(error.code)
+    if error.detail and hasattr(response, "error_message"):
+        response.error_message = error.detail
+    return response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """How one key is served.
+
+    Attributes:
+        key: the API key.
+        handle: see the module docstring.
+        versions: lowest and highest served, both inclusive; None: all that Kafka 4.3 has stable.
+        broker: served on broker listeners.
+        controller: served on controller listeners.
+        forward: a broker passes it to the active controller in an Envelope instead of handling it.
+        pipelined: a request's effects happen before `handle` returns, so the connection's next
+            pipelined request may start while the first still waits (only Produce).
+        refuse: makes the response for a `KafkaError` of the whole request.
+    """
+
+    key: ApiKey
+    handle: Handler
+    versions: tuple[int, int] | None = None
+    broker: bool = True
+    controller: bool = False
+    forward: bool = False
+    pipelined: bool = False
+    refuse: Callable[[type, Any, int, KafkaError], Any] = refuse_at_top
+
+    def version_range(self) -> tuple[int, int]:
+        """Lowest and highest version served, both inclusive."""
+        if self.versions is not None:
+            return self.versions
+        info = API_INFO[self.key]
+        newest = info.max_version - 1 if info.latest_version_unstable else info.max_version
+        return info.min_version, newest
+
+
+SERVED: dict[ApiKey, str] = {
+    ApiKey.PRODUCE: "k00_produce",
+    ApiKey.FETCH: "k01_fetch",
+    ApiKey.LIST_OFFSETS: "k02_list_offsets",
+    ApiKey.METADATA: "k03_metadata",
+    ApiKey.SASL_HANDSHAKE: "k17_sasl_handshake",
+    ApiKey.API_VERSIONS: "k18_api_versions",
+    ApiKey.DELETE_RECORDS: "k21_delete_records",
+    ApiKey.INIT_PRODUCER_ID: "k22_init_producer_id",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "k23_offset_for_leader_epoch",
+    ApiKey.DESCRIBE_ACLS: "k29_describe_acls",
+    ApiKey.CREATE_ACLS: "k30_create_acls",
+    ApiKey.DELETE_ACLS: "k31_delete_acls",
+    ApiKey.DESCRIBE_LOG_DIRS: "k35_describe_log_dirs",
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: "k48_describe_client_quotas",
+    ApiKey.ENVELOPE: "k58_envelope",
+    ApiKey.DESCRIBE_CLUSTER: "k60_describe_cluster",
+    ApiKey.DESCRIBE_PRODUCERS: "k61_describe_producers",
+    ApiKey.LIST_TRANSACTIONS: "k66_list_transactions",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "k75_describe_topic_partitions",
+}
+"""Key → file in this package. One line per key, sorted; its `API` says on which listeners."""
+
+SERVED_ON_CONTROLLER: dict[ApiKey, str] = {
+    ApiKey.FETCH: "k01_fetch_raft",
+}
+"""Where the controller listener's file differs from the broker listener's."""
+
+
+def load_api(key: ApiKey, *, controller_listener: bool) -> Api | None:
+    """The `Api` that serves `key` on that kind of listener; None where it is not served."""
+    module_name = SERVED.get(key)
+    if controller_listener:
+        module_name = SERVED_ON_CONTROLLER.get(key, module_name)
+    if module_name is None:
+        return None
+    api: Api = import_module(f"sparkraft.server.api.{module_name}").API
+    served_here = api.controller if controller_listener else api.broker
+    return api if served_here else None
+
+
+def served_apis(*, controller_listener: bool) -> list[Api]:
+    """Every `Api` of that kind of listener, by key; loads all their files."""
+    keys = sorted({*SERVED, *SERVED_ON_CONTROLLER})
+    found = (load_api(key, controller_listener=controller_listener) for key in keys)
+    return [api for api in found if api is not None]

@@ -1,0 +1,1 @@
+"""The wire's server side: listeners, connections, dispatch (DESIGN D2)."""
