@@ -40,7 +40,11 @@ class NodeProcess:
     """A single combined node (`broker,controller`, node.id 1) in a directory of its own."""
 
     def __init__(
-        self, directory: Path, *, overrides: Mapping[str, str] | None = None, jars: Path | None = None
+        self,
+        directory: Path,
+        *,
+        overrides: Mapping[str, str] | None = None,
+        jars: Path | None = None,
     ) -> None:
         """Write the configuration; start nothing."""
         self.directory = directory

@@ -1,0 +1,79 @@
+"""Other people's tools, fetched by package name into `.cache` and never committed.
+
+Each function gives a path, or the reason why there is none; tests skip with that reason.
+"""
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache"
+_JS = Path(__file__).resolve().parents[1] / "interop" / "js"
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A tool that can't be had here, and why."""
+
+    reason: str
+
+
+def _run(command: list[str], *, cwd: Path, seconds: float = 300) -> str | None:
+    """Run a package client; the end of what it said if it failed."""
+    try:
+        done = subprocess.run(
+            command, cwd=cwd, capture_output=True, text=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} took more than {seconds:g} s"
+    return None if done.returncode == 0 else (done.stderr or done.stdout)[-300:]
+
+
+def javascript_clients() -> Path | Missing:
+    """The folder whose `node_modules` holds kafkajs and @platformatic/kafka."""
+    if not shutil.which("node") or not shutil.which("npm"):
+        return Missing("needs Node.js and npm on the PATH")
+    folder = CACHE / "js"
+    wanted = (_JS / "package.json").read_text()
+    stamp = folder / "installed.json"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "package.json").write_text(wanted)
+        failed = _run(
+            ["npm", "install", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund"],
+            cwd=folder,
+        )
+        if failed:
+            return Missing(f"npm could not install the JavaScript clients: {failed}")
+        stamp.write_text(wanted)
+    for script in _JS.glob("*.js"):
+        shutil.copy(script, folder / script.name)
+    return folder
+
+
+def kcat() -> Path | Missing:
+    """A `kcat`: the machine's, or Debian's package unpacked without installing it."""
+    if found := shutil.which("kcat"):
+        return Path(found)
+    root = CACHE / "kcat"
+    wrapper = root / "kcat"
+    if wrapper.exists():
+        return wrapper
+    if not shutil.which("apt-get") or not shutil.which("dpkg"):
+        return Missing("needs kcat, or apt-get and dpkg to unpack it")
+    root.mkdir(parents=True, exist_ok=True)
+    packages = ["kcat", "librdkafka1", "libyajl2"]
+    failed = _run(["apt-get", "download", *packages], cwd=root)
+    if failed and not _run(["apt-get", "update", "-qq"], cwd=root):
+        failed = _run(["apt-get", "download", *packages], cwd=root)
+    if failed:
+        return Missing(f"apt-get could not download kcat: {failed}")
+    for package in sorted(root.glob("*.deb")):
+        if failed := _run(["dpkg", "-x", package.name, "unpacked"], cwd=root):
+            return Missing(f"dpkg could not unpack {package.name}: {failed}")
+    libraries = sorted({str(found.parent) for found in (root / "unpacked").rglob("*.so*")})
+    binary = root / "unpacked" / "usr" / "bin" / "kcat"
+    wrapper.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={":".join(libraries)} exec {binary} "$@"\n')
+    wrapper.chmod(0o755)
+    return wrapper
