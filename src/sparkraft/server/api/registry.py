@@ -3,8 +3,8 @@
 A file `sparkraft/server/api/kNN_name.py` defines `API`, an `Api`. Add a line to `SERVED` (sorted by
 key) and it is served and advertised. Files load at first use: a node that starts needs few of them.
 
-A handler is `handle(node, context, request)`. It returns the response message, or an awaitable of
-it, or None for no answer at all (Produce with acks=0). It may raise `KafkaError`; dispatch turns
+A handler is `handle(node, context, request)`. It returns the response message (or its encoded body:
+bytes, or a list of buffers), or an awaitable of that, or None for no answer at all (Produce with acks=0). It may raise `KafkaError`; dispatch turns
 that into bytes by `Api.refuse`, which defaults to setting `error_code` (and `error_message`).
 On the broker listener `node` is a `sparkraft.server.broker.Broker`, on the controller listener a
 `sparkraft.server.controller.services.ControllerServices`.
@@ -91,6 +91,9 @@ class Api:
         forward: a broker passes it to the active controller in an Envelope instead of handling it.
         pipelined: a request's effects happen before `handle` returns, so the connection's next
             pipelined request may start while the first still waits (only Produce).
+        handle_bytes: takes the encoded request body instead of the message: `(node, context, body)`
+            with `body` a memoryview; used for Produce and Fetch, whose codecs are tuned by hand.
+        dies_with_connection: a waiting answer is cancelled when its client goes (long polls).
         refuse: makes the response for a `KafkaError` of the whole request.
     """
 
@@ -101,6 +104,8 @@ class Api:
     controller: bool = False
     forward: bool = False
     pipelined: bool = False
+    handle_bytes: Handler | None = None
+    dies_with_connection: bool = False
     refuse: Callable[[type, Any, int, KafkaError], Any] = refuse_at_top
 
     def version_range(self) -> tuple[int, int]:

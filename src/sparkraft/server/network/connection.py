@@ -1,0 +1,520 @@
+"""One client's connection: frames in, answers out, in order, each with a bound (DESIGN D2).
+
+    size i32 | request header | request ...      →  size i32 | correlation_id i32 | [tags] | response
+
+* Every whole frame of a received chunk is handled before anything is written; answers of the chunk
+  leave in one write. Large pieces are handed to the transport as they are, never joined.
+* Answers keep the order of their requests. A request that must wait (for replication, an fsync, a
+  timer) holds the following ones back, as in Kafka, except where both are `pipelined` (Produce):
+  their effects have happened, only the answers wait.
+* A client that doesn't read fills its own backlog; then its requests rest unread in the kernel.
+* Bytes of an unfinished frame are kept as they arrive: a length prefix allocates nothing.
+* Bytes that are no request close the connection, with a line in the log that says what came.
+
+Not here: which handler answers (`dispatch`), accepting and limits of a listener (`listener`).
+"""
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import DecodeError, ErrorCode, InvariantBroken, KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.server.api.registry import RequestContext
+from sparkraft.server.network.dispatch import (
+    HEADER,
+    Route,
+    encode_response,
+    skip_tagged_fields,
+)
+from sparkraft.server.network.hexdump import hexdump
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from sparkraft.server.network.listener import Listener
+
+log = logging.getLogger(__name__)
+
+IN_FLIGHT_MAX = 256
+"""Requests of a connection that may wait at once: beyond it the client waits in the kernel."""
+
+RUN_BYTES_MAX = 1 << 20
+"""Answers collected before a write: more gains nothing and holds memory."""
+
+SLICE_BYTES = 512 * 1024
+"""What goes to the transport at once: it copies what the socket doesn't take."""
+
+SMALL_CHUNK_BYTES = 4096
+"""Received pieces below it are gathered, so that a slow dribble costs no object per byte."""
+
+_SIZE = struct.Struct(">i")
+_HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC", b"CONN", b"PRI ")
+
+
+class _Slot:
+    """An answer that is not there yet, and the request it belongs to."""
+
+    __slots__ = ("context", "future", "parts", "ready", "request", "route")
+
+    def __init__(self, route: Route, context: RequestContext, request: Any) -> None:
+        self.route = route
+        self.context = context
+        self.request = request
+        self.future: asyncio.Future[Any] | None = None
+        self.parts: list[Any] | None = None
+        self.ready = False
+
+
+class Connection(asyncio.Protocol):
+    """See the module docstring. Made by a `Listener`, one per accepted socket."""
+
+    __slots__ = (
+        "_backlog",
+        "_buffer",
+        "_at",
+        "_chunks",
+        "_chunk_bytes",
+        "_closed",
+        "_held",
+        "_name",
+        "_needed",
+        "_node",
+        "_out",
+        "_out_bytes",
+        "_pending",
+        "_reading_paused",
+        "_routes",
+        "_running",
+        "_slots_pipelined",
+        "_write_paused",
+        "client_host",
+        "client_name",
+        "last_active_ms",
+        "listener",
+        "requests",
+        "session_data",
+        "transport",
+    )
+
+    def __init__(self, listener: "Listener") -> None:
+        """Belong to `listener`; nothing is known of the peer before `connection_made`."""
+        self.listener = listener
+        self._routes = listener.routes
+        self._node = listener.node
+        self._name = ""
+        self.client_host = ""
+        self.transport: asyncio.Transport | None = None
+        self.last_active_ms = 0
+        self.requests = 0
+        self.client_name: tuple[str, str] | None = None
+        """Software name and version from ApiVersions (KIP-511)."""
+        self._chunks: list[bytes | bytearray] = []
+        self._chunk_bytes = 0
+        self._needed = 0
+        self._buffer: bytes | bytearray = b""
+        self._at = 0
+        self._out: list[Any] = []
+        self._out_bytes = 0
+        self._backlog: deque[Any] = deque()
+        self._pending: deque[_Slot] = deque()
+        self._slots_pipelined = True
+        self._held = False
+        self._running = False
+        self._write_paused = False
+        self._reading_paused = False
+        self._closed = False
+
+    def __str__(self) -> str:
+        """`local:port-peer:port-number`, as Kafka names connections."""
+        return self._name
+
+    @property
+    def is_idle(self) -> bool:
+        """No request waits for its answer and no answer for its reader."""
+        return not self._pending and not self._backlog
+
+    # ---- what asyncio tells us
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection in, or close it where the listener is full."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(high=64 * 1024, low=0)
+        peer = transport.get_extra_info("peername") or ("?", 0)
+        local = transport.get_extra_info("sockname") or ("?", 0)
+        self.client_host = str(peer[0])
+        self._name = self.listener.on_open(self, local, peer)
+        self.last_active_ms = self.listener.clock.mono_ms()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget everything that waits; parked long polls die here."""
+        self._closed = True
+        for slot in self._pending:
+            if slot.future is not None and slot.route.api.dies_with_connection:
+                slot.future.cancel()
+        self._pending.clear()
+        self._backlog.clear()
+        self._chunks.clear()
+        self._buffer = b""
+        self._out = []
+        self.listener.on_close(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Gather frames; handle all that are whole, unless this client must wait its turn."""
+        if self._closed:
+            return
+        if self._chunks:
+            self._gather(data)
+            if self._chunk_bytes < self._needed:
+                return
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+            self._chunk_bytes = 0
+        if self._buffer:  # held back by an earlier request or by a slow reader: in front of us
+            data = bytes(memoryview(self._buffer)[self._at :]) + data
+        self._buffer = data
+        self._at = 0
+        if self.listener.takes_turn(self):
+            self.run()
+
+    def pause_writing(self) -> None:
+        """The socket is full: this client doesn't read."""
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        """The socket has room: backlog first, then the requests that rested."""
+        self._write_paused = False
+        self._drain_backlog()
+        if not self._write_paused and (self._held or self._reading_paused):
+            self.run()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more: close, as nobody half-closes in this protocol."""
+        return False
+
+    # ---- frames in
+
+    def _gather(self, data: bytes) -> None:
+        last = self._chunks[-1]
+        if len(data) >= SMALL_CHUNK_BYTES:
+            self._chunks.append(data)
+        elif isinstance(last, bytearray):
+            last += data
+        else:
+            self._chunks.append(bytearray(data))
+        self._chunk_bytes += len(data)
+        if self._needed < 4 <= self._chunk_bytes:
+            self._needed = self._frame_end(b"".join(self._chunks), 0)
+
+    def _frame_end(self, buffer: bytes | bytearray, at: int) -> int:
+        """Where the frame at `at` ends; closes the connection on a length nobody may send."""
+        (size,) = _SIZE.unpack_from(buffer, at)
+        if 0 <= size <= self.listener.request_bytes_max:
+            return at + 4 + int(size)
+        self._refuse_length(size, bytes(buffer[at : at + 64]))
+        return 1 << 62
+
+    def run(self) -> None:
+        """Handle whole frames until there are none, or one must wait; then write once."""
+        if self._running or self._closed:
+            return
+        self._running = True
+        try:
+            self._run_frames()
+        finally:
+            self._running = False
+        self._flush()
+
+    def _run_frames(self) -> None:
+        buffer = self._buffer
+        end = len(buffer)
+        view = memoryview(buffer)
+        self.last_active_ms = now = self.listener.clock.mono_ms()
+        needed = 4
+        while end - self._at >= 4:  # noqa: PLR2004 (the length prefix)
+            at = self._at
+            frame_end = self._frame_end(buffer, at)
+            if self._closed:
+                return
+            if frame_end > end:
+                needed = frame_end - at
+                break
+            if self._must_wait(view, at):
+                self._hold()
+                return
+            self._at = frame_end
+            self._on_frame(view[at + 4 : frame_end], now)
+            if self._closed:
+                return
+            if self._out_bytes > RUN_BYTES_MAX:
+                self._flush()
+        self._keep_rest(buffer, needed)
+
+    def _keep_rest(self, buffer: bytes | bytearray, needed: int) -> None:
+        """Put the start of an unfinished frame aside and read on."""
+        rest = bytes(memoryview(buffer)[self._at :])
+        self._buffer = b""
+        self._at = 0
+        self._held = False
+        if rest:
+            self._chunks.append(rest)
+            self._chunk_bytes = len(rest)
+            self._needed = needed
+        if self._reading_paused and self.transport is not None:
+            self._reading_paused = False
+            self.transport.resume_reading()
+
+    def _must_wait(self, view: memoryview, at: int) -> bool:
+        """Whether the frame at `at` has to wait for answers before it."""
+        if self._write_paused or self._backlog:
+            return True
+        if not self._pending:
+            return False
+        if len(self._pending) >= IN_FLIGHT_MAX or not self._slots_pipelined:
+            return True
+        return view[at + 4 : at + 6] != b"\0\0"  # only Produce (key 0) is pipelined
+
+    def _hold(self) -> None:
+        self._held = True
+        if not self._reading_paused and self.transport is not None:
+            self._reading_paused = True
+            self.transport.pause_reading()
+
+    def _on_frame(self, frame: memoryview, now: int) -> None:
+        try:
+            self._dispatch(frame, now)
+        except DecodeError as error:
+            self._refuse_bytes(error, frame)
+
+    def _dispatch(self, frame: memoryview, now: int) -> None:
+        if len(frame) < HEADER.size:
+            raise DecodeError("a request shorter than its header", at=len(frame))
+        key, version, correlation_id, id_size = HEADER.unpack_from(frame)
+        self.requests += 1
+        route = self._routes.find(key, version)
+        if route is None:
+            self._refuse_route(key, version, correlation_id)
+            return
+        at = 10
+        client_id: str | None = None
+        if id_size >= 0:
+            at += id_size
+            if at > len(frame):
+                raise DecodeError("client_id ends after its frame", path="client_id", at=10)
+            client_id = self._routes.client_id(bytes(frame[10:at]))
+        if route.flexible_request:
+            if at < len(frame) and frame[at] == 0:
+                at += 1
+            else:
+                at = skip_tagged_fields(frame, at)
+        context = RequestContext(
+            key,
+            version,
+            correlation_id,
+            client_id,
+            listener_name=self.listener.name,
+            client_host=self.client_host,
+            connection=self,
+            received_ms=now,
+        )
+        self._call(route, context, frame[at:])
+
+    def _call(self, route: Route, context: RequestContext, body: memoryview) -> None:
+        request: Any = body
+        if route.handles_bytes is None:
+            request = route.decode(route.request_class, route.version, body)
+        try:
+            if route.handles_bytes is None:
+                answer = route.handle(self._node, context, request)
+            else:
+                answer = route.handles_bytes(self._node, context, body)
+        except DecodeError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the root of a request's work)
+            answer = self._failed(route, context, request, error)
+        if answer is None:
+            return
+        if hasattr(answer, "__await__"):
+            self._park(route, context, request, answer)
+        elif self._pending:
+            slot = _Slot(route, context, None)
+            slot.parts = encode_response(route, context.correlation_id, answer)
+            slot.ready = True
+            self._pending.append(slot)
+        else:
+            self._emit(encode_response(route, context.correlation_id, answer))
+
+    # ---- answers out
+
+    def _park(
+        self, route: Route, context: RequestContext, request: Any, answer: "Awaitable[Any]"
+    ) -> None:
+        """Remember a request whose answer comes later."""
+        slot = _Slot(route, context, request)
+        self._pending.append(slot)
+        self._slots_pipelined = route.pipelined
+        slot.future = asyncio.ensure_future(answer)
+        slot.future.add_done_callback(lambda future: self._on_answer(slot, future))
+
+    def _on_answer(self, slot: _Slot, future: "asyncio.Future[Any]") -> None:
+        if self._closed:
+            if not future.cancelled() and future.exception() is not None:
+                self._note_late_failure(slot, future.exception())
+            return
+        if future.cancelled():
+            self.close("its request was cancelled")
+            return
+        error = future.exception()
+        answer = future.result() if error is None else self._late(slot, error)
+        slot.parts = (
+            []
+            if answer is None
+            else encode_response(slot.route, slot.context.correlation_id, answer)
+        )
+        slot.ready = True
+        self._release()
+
+    def _late(self, slot: _Slot, error: BaseException) -> Any:
+        if not isinstance(error, Exception):
+            raise error
+        return self._failed(slot.route, slot.context, slot.request, error)
+
+    def _release(self) -> None:
+        """Send the answers that are next in order, then go on with the requests behind them."""
+        pending = self._pending
+        while pending and pending[0].ready:
+            slot = pending.popleft()
+            if slot.parts:
+                self._emit(slot.parts)
+        if not pending:
+            self._slots_pipelined = True
+        if self._held and not self._running:
+            self.run()
+        elif not self._running:
+            self._flush()
+
+    def _emit(self, parts: list[Any]) -> None:
+        self._out += parts
+        for part in parts:
+            self._out_bytes += len(part)
+
+    def _flush(self) -> None:
+        """Hand collected answers to the transport: small ones joined, large ones as they are."""
+        out = self._out
+        if not out or self._closed:
+            return
+        self._out = []
+        total, self._out_bytes = self._out_bytes, 0
+        self.listener.bytes_out += total
+        if self._backlog or self._write_paused or total > SLICE_BYTES or len(out) > 1:
+            self._backlog.extend(_slices(out))
+            self._drain_backlog()
+            return
+        assert self.transport is not None
+        self.transport.write(out[0])
+
+    def _drain_backlog(self) -> None:
+        assert self.transport is not None
+        while self._backlog and not self._write_paused and not self._closed:
+            self.transport.write(self._backlog.popleft())
+
+    # ---- refusals
+
+    def _failed(
+        self, route: Route, context: RequestContext, request: Any, error: Exception
+    ) -> Any:
+        """The answer to a request whose handler raised."""
+        if isinstance(error, InvariantBroken | AssertionError):
+            self.listener.on_invariant_broken(error)
+            raise error
+        if not isinstance(error, KafkaError):
+            error = self.listener.translate(error, f"{route.api.key.name} of {self._name}")
+        return route.api.refuse(route.response_class, request, route.version, error)
+
+    def _note_late_failure(self, slot: _Slot, error: BaseException | None) -> None:
+        if isinstance(error, InvariantBroken | AssertionError):
+            self.listener.on_invariant_broken(error)
+        elif not isinstance(error, KafkaError):
+            log.error("%s failed after its client left", slot.route.api.key.name, exc_info=error)
+
+    def _refuse_route(self, key: int, version: int, correlation_id: int) -> None:
+        if key == ApiKey.API_VERSIONS:
+            from sparkraft.server.api.k18_api_versions import too_new_body
+
+            body = too_new_body(self._node, self.listener.controller_listener)
+            size = (4 + len(body)).to_bytes(4, "big")
+            head = size + correlation_id.to_bytes(4, "big", signed=True)
+            self._emit([head + body])
+            return
+        try:
+            name = ApiKey(key).name
+        except ValueError:
+            name = "no such API"
+        log.warning(
+            "Closing %s: it asked for key %d (%s) version %d, which listener %s does not serve",
+            self._name, key, name, version, self.listener.name,
+        )  # fmt: skip
+        self.close()
+
+    def _refuse_bytes(self, error: DecodeError, frame: memoryview) -> None:
+        log.warning("Closing %s: a request of %d bytes is invalid: %s", self, len(frame), error)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("What came:\n%s", hexdump(bytes(frame[:4096]), error.at))
+        self.listener.bad_requests += 1
+        self.close()
+
+    def _refuse_length(self, size: int, start: bytes) -> None:
+        if start[:4] in _HTTP:
+            what = "it speaks HTTP, and this is a Kafka listener"
+        elif start[0] == 0x16 and start[1] == 3:  # noqa: PLR2004 (a TLS handshake record)
+            what = "it speaks TLS, and this is a PLAINTEXT listener"
+        elif size < 0:
+            what = f"a request of negative length {size}"
+        else:
+            what = f"a request of {size} bytes; socket.request.max.bytes is " + str(
+                self.listener.request_bytes_max
+            )
+        log.warning("Closing %s: %s", self, what)
+        self.listener.bad_requests += 1
+        self.close()
+
+    def close(self, why: str = "") -> None:
+        """Write what is ready and close; requests that wait are dropped."""
+        if self._closed or self.transport is None:
+            return
+        if why:
+            log.info("Closing %s: %s", self._name, why)
+        self._flush()
+        self._closed = True
+        self.transport.close()
+
+    def abort(self) -> None:
+        """Close at once, unsent answers and all."""
+        if self.transport is not None:
+            self.transport.abort()
+
+
+def _slices(parts: list[Any]) -> list[Any]:
+    """`parts` with small neighbours joined and large ones cut for the transport."""
+    out: list[Any] = []
+    small: list[Any] = []
+    small_bytes = 0
+    for part in parts:
+        size = len(part)
+        if size < SMALL_CHUNK_BYTES * 8:
+            small.append(part)
+            small_bytes += size
+            if small_bytes < SLICE_BYTES:
+                continue
+        if small:
+            out.append(b"".join(small) if len(small) > 1 else small[0])
+            small, small_bytes = [], 0
+        if size >= SMALL_CHUNK_BYTES * 8:
+            view = memoryview(part)
+            out.extend(view[at : at + SLICE_BYTES] for at in range(0, size, SLICE_BYTES))
+    if small:
+        out.append(b"".join(small) if len(small) > 1 else small[0])
+    return out

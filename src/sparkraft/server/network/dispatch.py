@@ -1,0 +1,149 @@
+"""From a frame's first bytes to the handler that answers it.
+
+A `Route` is what one (key, version) needs on one kind of listener; routes are made at first use and
+kept in a dict, so that the second request of a kind costs one lookup.
+
+Unserved keys and versions have no route: the connection is closed, as Kafka does; only ApiVersions
+answers a version it doesn't know, with a v0 body and error 35 (KIP-511).
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from sparkraft.base.errors import DecodeError
+from sparkraft.protocol.api_keys import API_INFO, ApiKey
+from sparkraft.protocol.codec import decode, encode_parts
+from sparkraft.server.api.registry import Api, load_api
+
+HEADER = struct.Struct(">hhih")
+"""request_api_key, request_api_version, correlation_id, length of client_id."""
+
+HEADER_TAGS_MAX = 16
+"""Tagged fields of one request header; Kafka 4.3 defines none, so anything more is an attack."""
+
+CLIENT_IDS_KEPT_MAX = 1024
+"""Client ids remembered as text, so that a busy client's is decoded once."""
+
+
+class Route:
+    """How requests of one key and version are read, run and answered on a listener."""
+
+    __slots__ = (
+        "api",
+        "decode",
+        "flexible_request",
+        "flexible_response",
+        "handle",
+        "handles_bytes",
+        "pipelined",
+        "request_class",
+        "response_class",
+        "version",
+    )
+
+    def __init__(self, api: Api, version: int) -> None:
+        """Load the messages of `api` for `version`."""
+        info = API_INFO[api.key]
+        flexible = info.flexible_from is not None and version >= info.flexible_from
+        self.api = api
+        self.version = version
+        self.handle = api.handle
+        self.handles_bytes = api.handle_bytes
+        self.pipelined = api.pipelined
+        self.request_class = info.request_class()
+        self.response_class = info.response_class()
+        self.flexible_request = flexible
+        # KIP-511: a client must read this answer before it knows what the broker speaks.
+        self.flexible_response = flexible and api.key != ApiKey.API_VERSIONS
+        self.decode: Callable[[type, int, Any], Any] = decode
+
+
+class Routes:
+    """The routes of one kind of listener."""
+
+    def __init__(self, *, controller_listener: bool) -> None:
+        """Start empty; routes are added at first use."""
+        self.controller_listener = controller_listener
+        self._by_code: dict[int, Route | None] = {}
+        self._client_ids: dict[bytes, str] = {}
+
+    def find(self, key: int, version: int) -> Route | None:
+        """The route of `key` and `version`; None where this listener doesn't serve it."""
+        code = key << 16 | (version & 0xFFFF)
+        try:
+            return self._by_code[code]
+        except KeyError:
+            route = self._make(key, version)
+            if route is not None:  # an unserved code is not kept: a peer could send 2**32 of them
+                self._by_code[code] = route
+            return route
+
+    def _make(self, key: int, version: int) -> Route | None:
+        if key not in ApiKey.__members__.values():
+            return None
+        api = load_api(ApiKey(key), controller_listener=self.controller_listener)
+        if api is None:
+            return None
+        lowest, highest = api.version_range()
+        return Route(api, version) if lowest <= version <= highest else None
+
+    def client_id(self, raw: bytes) -> str:
+        """`raw` as text; DecodeError where it is not UTF-8."""
+        known = self._client_ids.get(raw)
+        if known is not None:
+            return known
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            raise DecodeError("not UTF-8", path="client_id", at=10) from error
+        if len(self._client_ids) < CLIENT_IDS_KEPT_MAX and len(raw) <= 256:  # noqa: PLR2004
+            self._client_ids[raw] = text
+        return text
+
+
+def skip_tagged_fields(frame: memoryview, at: int) -> int:
+    """The place after the tagged fields that start at `at` of a request header."""
+    count, at = _uvarint(frame, at)
+    if count > HEADER_TAGS_MAX:
+        raise DecodeError(f"{count} tagged fields in a request header", at=at)
+    for _ in range(count):
+        _, at = _uvarint(frame, at)
+        size, at = _uvarint(frame, at)
+        at += size
+        if at > len(frame):
+            raise DecodeError("a tagged field ends after its frame", at=len(frame))
+    return at
+
+
+def _uvarint(frame: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    for _ in range(5):
+        if at >= len(frame):
+            raise DecodeError("the frame ends within its header", at=at)
+        byte = frame[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 (the continuation bit)
+            return value, at
+        shift += 7
+    raise DecodeError("a varint of more than 5 bytes", at=at)
+
+
+def encode_response(route: Route, correlation_id: int, body: Any) -> list[Any]:
+    """A whole response frame as buffers in order; `body` is a message or its encoded buffers."""
+    if isinstance(body, bytes):
+        parts: list[Any] = [body]
+    elif isinstance(body, list):
+        parts = body
+    else:
+        parts = list(encode_parts(body, route.version))
+    size = 4 + route.flexible_response
+    for part in parts:
+        size += len(part)
+    head = size.to_bytes(4, "big") + correlation_id.to_bytes(4, "big", signed=True)
+    if route.flexible_response:
+        head += b"\0"
+    if len(parts) == 1 and len(parts[0]) < 65536:  # noqa: PLR2004 (small: a copy beats two writes)
+        return [head + parts[0]]
+    return [head, *parts]

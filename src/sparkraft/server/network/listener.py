@@ -1,0 +1,200 @@
+"""A listening address: accepts up to its limits, names connections, closes idle ones.
+
+Clients share the loop with the controller. Frames of a controller listener are handled at once;
+client connections of one loop round share a time budget, and those that come after it is spent wait
+for the next round, behind whatever the sockets of the quorum brought meanwhile (DESIGN D2).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.server.network.connection import Connection
+from sparkraft.server.network.dispatch import Routes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparkraft.base.env import Clock
+
+log = logging.getLogger(__name__)
+
+ROUND_MS_MAX = 8
+"""Client work in one round of the loop before the quorum's sockets are looked at again."""
+
+IDLE_CHECK_MS = 1_000
+"""How often idle connections are looked for; small beside any sensible idle limit."""
+
+REFUSALS_LOGGED_EACH_MS = 5_000
+"""A flood of refused connections is one line in this time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a listener bears.
+
+    Attributes:
+        connections_max: open connections; further ones are closed when accepted.
+        request_bytes_max: `socket.request.max.bytes`.
+        idle_ms_max: `connections.max.idle.ms`; negative: no limit.
+    """
+
+    connections_max: int
+    connections_per_ip_max: int
+    request_bytes_max: int
+    idle_ms_max: int
+
+
+class Turns:
+    """Shares a loop's rounds among client connections."""
+
+    def __init__(self, clock: "Clock") -> None:
+        """Nothing is spent yet."""
+        self._clock = clock
+        self._round_started_ms: int | None = None
+        self._waiting: deque[Connection] = deque()
+        self._scheduled = False
+
+    def take(self, connection: Connection) -> bool:
+        """Whether `connection` may run now; else it is run in a later round."""
+        now = self._clock.mono_ms()
+        if self._round_started_ms is None:
+            self._round_started_ms = now
+            asyncio.get_running_loop().call_soon(self._end_round)
+        if not self._waiting and now - self._round_started_ms < ROUND_MS_MAX:
+            return True
+        self._waiting.append(connection)
+        return False
+
+    def _end_round(self) -> None:
+        """A new round: those who waited first, as far as the budget goes."""
+        self._round_started_ms = None
+        started = self._clock.mono_ms()
+        while self._waiting and self._clock.mono_ms() - started < ROUND_MS_MAX:
+            self._waiting.popleft().run()
+        if self._waiting:
+            self._round_started_ms = started
+            asyncio.get_running_loop().call_soon(self._end_round)
+
+
+class Listener:
+    """One entry of `listeners`. Handlers see it as `context.listener_name`."""
+
+    def __init__(  # noqa: PLR0913 (made in one place)
+        self,
+        name: str,
+        *,
+        node: Any,
+        controller_listener: bool,
+        limits: Limits,
+        clock: "Clock",
+        turns: Turns,
+        on_invariant_broken: "Callable[[BaseException], None]",
+        translate: "Callable[[Exception, str], KafkaError] | None" = None,
+    ) -> None:
+        """Describe it; `open` makes it listen."""
+        self.name = name
+        self.node = node
+        self.controller_listener = controller_listener
+        self.limits = limits
+        self.request_bytes_max = limits.request_bytes_max
+        self.clock = clock
+        self.routes = Routes(controller_listener=controller_listener)
+        self.on_invariant_broken = on_invariant_broken
+        self.translate = translate or unexpected
+        self.bytes_out = 0
+        self.bad_requests = 0
+        self.connections_total = 0
+        self.port = 0
+        self._turns = turns
+        self._server: asyncio.AbstractServer | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._connections: dict[Connection, None] = {}
+        self._per_ip: dict[str, int] = {}
+        self._refused = 0
+        self._refused_logged_ms = -REFUSALS_LOGGED_EACH_MS
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._connections)
+
+    async def open(self, network: Any, host: str | None, port: int) -> None:
+        """Listen; `port` 0 takes a free one, found in `port` afterwards. OSError if it's taken."""
+        self._server = await network.listen(lambda: Connection(self), host, port)
+        sockets = getattr(self._server, "sockets", ())
+        self.port = sockets[0].getsockname()[1] if sockets else port
+        self._watch_idle()
+
+    def stop_accepting(self) -> None:
+        """Take no more connections; those open go on."""
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self) -> None:
+        """Close the address and every connection."""
+        self.stop_accepting()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        for connection in list(self._connections):
+            connection.close()
+        await asyncio.sleep(0)
+        for connection in list(self._connections):
+            connection.abort()
+
+    # ---- what connections call
+
+    def takes_turn(self, connection: Connection) -> bool:
+        """Whether `connection` may handle what it received at once."""
+        return self.controller_listener or self._turns.take(connection)
+
+    def on_open(self, connection: Connection, local: Any, peer: Any) -> str:
+        """Count a connection in and name it; one too many is closed."""
+        self.connections_total += 1
+        host = str(peer[0])
+        name = f"{local[0]}:{local[1]}-{host}:{peer[1]}-{self.connections_total}"
+        self._connections[connection] = None
+        same_ip = self._per_ip.get(host, 0) + 1
+        self._per_ip[host] = same_ip
+        if len(self._connections) > self.limits.connections_max:
+            self._refuse(connection, f"max.connections is {self.limits.connections_max}")
+        elif same_ip > self.limits.connections_per_ip_max:
+            most = self.limits.connections_per_ip_max
+            self._refuse(connection, f"max.connections.per.ip is {most} and {host} has them")
+        return name
+
+    def _refuse(self, connection: Connection, why: str) -> None:
+        self._refused += 1
+        now = self.clock.mono_ms()
+        if now - self._refused_logged_ms >= REFUSALS_LOGGED_EACH_MS:
+            self._refused_logged_ms = now
+            log.warning("Refusing connections on %s: %s (%d so far)", self.name, why, self._refused)
+        connection.abort()
+
+    def on_close(self, connection: Connection) -> None:
+        """Count a connection out."""
+        if self._connections.pop(connection, self) is self:
+            return
+        left = self._per_ip.get(connection.client_host, 0) - 1
+        if left > 0:
+            self._per_ip[connection.client_host] = left
+        else:
+            self._per_ip.pop(connection.client_host, None)
+
+    def _watch_idle(self) -> None:
+        if self.limits.idle_ms_max >= 0:
+            oldest = self.clock.mono_ms() - self.limits.idle_ms_max
+            for connection in list(self._connections):
+                if connection.last_active_ms < oldest and connection.is_idle:
+                    connection.close(f"idle for connections.max.idle.ms={self.limits.idle_ms_max}")
+        loop = asyncio.get_running_loop()
+        self._idle_timer = loop.call_later(IDLE_CHECK_MS / 1000, self._watch_idle)
+
+
+def unexpected(error: Exception, where: str) -> KafkaError:
+    """What a client hears of an exception nobody planned for; the log has the rest."""
+    log.error("%s failed", where, exc_info=error)
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the server failed; its log says more")
