@@ -1,0 +1,331 @@
+"""Broker configs of the group, share and transaction coordinators."""
+
+from sparkraft.metadata.configs.definition import (
+    BOOLEAN,
+    CLUSTER_WIDE,
+    HIGH,
+    INT,
+    INT_MAX,
+    LIST,
+    LONG,
+    LOW,
+    SHORT,
+    STRING,
+    ConfigDef,
+    at_least,
+    between,
+    list_of,
+    one_of,
+)
+
+COORDINATORS: tuple[ConfigDef, ...] = (
+    ConfigDef(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        INT,
+        default=100,
+        check=at_least(0),
+        importance=HIGH,
+    ),
+    ConfigDef(
+        "add.partitions.to.txn.retry.backoff.ms",
+        INT,
+        default=20,
+        check=at_least(1),
+        importance=HIGH,
+    ),
+    ConfigDef(
+        "group.consumer.assignment.interval.ms",
+        INT,
+        default=1000,
+        check=at_least(0),
+        dynamic=CLUSTER_WIDE,
+    ),
+    ConfigDef(
+        "group.consumer.assignors", LIST, default=("uniform", "range"), check=list_of(empty=False)
+    ),
+    ConfigDef("group.consumer.heartbeat.interval.ms", INT, default=5000, check=at_least(1)),
+    ConfigDef("group.consumer.max.assignment.interval.ms", INT, default=15000, check=at_least(0)),
+    ConfigDef("group.consumer.max.heartbeat.interval.ms", INT, default=15000, check=at_least(1)),
+    ConfigDef("group.consumer.max.session.timeout.ms", INT, default=60000, check=at_least(1)),
+    ConfigDef("group.consumer.max.size", INT, default=INT_MAX, check=at_least(1)),
+    ConfigDef(
+        "group.consumer.migration.policy",
+        STRING,
+        default="bidirectional",
+        check=one_of("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL", ignore_case=True),
+    ),
+    ConfigDef("group.consumer.min.assignment.interval.ms", INT, default=0, check=at_least(0)),
+    ConfigDef("group.consumer.min.heartbeat.interval.ms", INT, default=5000, check=at_least(1)),
+    ConfigDef("group.consumer.min.session.timeout.ms", INT, default=45000, check=at_least(1)),
+    ConfigDef(
+        "group.consumer.regex.refresh.interval.ms",
+        INT,
+        default=600_000,
+        check=at_least(10000),
+        internal=True,
+    ),
+    ConfigDef("group.consumer.session.timeout.ms", INT, default=45000, check=at_least(1)),
+    ConfigDef("group.coordinator.append.linger.ms", INT, default=-1, check=at_least(-1)),
+    ConfigDef(
+        "group.coordinator.background.threads", INT, default=2, check=at_least(1), importance=HIGH
+    ),
+    ConfigDef(
+        "group.coordinator.cached.buffer.max.bytes",
+        INT,
+        default=1_048_588,
+        check=at_least(524_288),
+        dynamic=CLUSTER_WIDE,
+    ),
+    ConfigDef(
+        "group.coordinator.rebalance.protocols",
+        LIST,
+        default=("classic", "consumer", "streams"),
+        check=list_of("consumer", "classic", "share", "streams", empty=False),
+    ),
+    ConfigDef("group.coordinator.threads", INT, default=4, check=at_least(1), importance=HIGH),
+    ConfigDef("group.initial.rebalance.delay.ms", INT, default=3000),
+    ConfigDef("group.max.session.timeout.ms", INT, default=1_800_000),
+    ConfigDef("group.max.size", INT, default=INT_MAX, check=at_least(1)),
+    ConfigDef("group.min.session.timeout.ms", INT, default=6000),
+    ConfigDef(
+        "group.share.assignment.interval.ms",
+        INT,
+        default=1000,
+        check=at_least(0),
+        dynamic=CLUSTER_WIDE,
+    ),
+    ConfigDef("group.share.assignors", LIST, default=("simple",), check=list_of(empty=False)),
+    ConfigDef("group.share.delivery.count.limit", INT, default=5, check=between(2, 10)),
+    ConfigDef("group.share.heartbeat.interval.ms", INT, default=5000, check=at_least(1)),
+    ConfigDef(
+        "group.share.initialize.retry.interval.ms",
+        INT,
+        default=30000,
+        check=at_least(1),
+        importance=LOW,
+        internal=True,
+    ),
+    ConfigDef("group.share.max.assignment.interval.ms", INT, default=15000, check=at_least(0)),
+    ConfigDef("group.share.max.delivery.count.limit", INT, default=10, check=between(5, 25)),
+    ConfigDef("group.share.max.heartbeat.interval.ms", INT, default=15000, check=at_least(1)),
+    ConfigDef(
+        "group.share.max.partition.max.record.locks", INT, default=4000, check=between(2000, 10000)
+    ),
+    ConfigDef(
+        "group.share.max.record.lock.duration.ms",
+        INT,
+        default=60000,
+        check=between(30000, 3_600_000),
+    ),
+    ConfigDef("group.share.max.session.timeout.ms", INT, default=60000, check=at_least(1)),
+    ConfigDef("group.share.max.share.sessions", INT, default=2000, check=at_least(1)),
+    ConfigDef("group.share.max.size", INT, default=200, check=between(1, 1000)),
+    ConfigDef("group.share.min.assignment.interval.ms", INT, default=0, check=at_least(0)),
+    ConfigDef("group.share.min.delivery.count.limit", INT, default=2, check=between(2, 5)),
+    ConfigDef("group.share.min.heartbeat.interval.ms", INT, default=5000, check=at_least(1)),
+    ConfigDef(
+        "group.share.min.partition.max.record.locks", INT, default=100, check=between(100, 2000)
+    ),
+    ConfigDef(
+        "group.share.min.record.lock.duration.ms", INT, default=15000, check=between(1000, 30000)
+    ),
+    ConfigDef("group.share.min.session.timeout.ms", INT, default=45000, check=at_least(1)),
+    ConfigDef(
+        "group.share.partition.max.record.locks", INT, default=2000, check=between(100, 10000)
+    ),
+    ConfigDef(
+        "group.share.persister.class.name",
+        STRING,
+        default="org.apache.kafka.server.share.persister.DefaultStatePersister",
+        internal=True,
+    ),
+    ConfigDef(
+        "group.share.record.lock.duration.ms", INT, default=30000, check=between(1000, 3_600_000)
+    ),
+    ConfigDef("group.share.session.timeout.ms", INT, default=45000, check=at_least(1)),
+    ConfigDef(
+        "group.streams.assignment.interval.ms",
+        INT,
+        default=1000,
+        check=at_least(0),
+        dynamic=CLUSTER_WIDE,
+    ),
+    ConfigDef("group.streams.heartbeat.interval.ms", INT, default=5000, check=at_least(1)),
+    ConfigDef("group.streams.initial.rebalance.delay.ms", INT, default=3000, check=at_least(0)),
+    ConfigDef("group.streams.max.assignment.interval.ms", INT, default=15000, check=at_least(0)),
+    ConfigDef("group.streams.max.heartbeat.interval.ms", INT, default=15000, check=at_least(1)),
+    ConfigDef("group.streams.max.session.timeout.ms", INT, default=60000, check=at_least(1)),
+    ConfigDef("group.streams.max.size", INT, default=INT_MAX, check=at_least(1)),
+    ConfigDef("group.streams.max.standby.replicas", INT, default=2, check=at_least(0)),
+    ConfigDef("group.streams.min.assignment.interval.ms", INT, default=0, check=at_least(0)),
+    ConfigDef("group.streams.min.heartbeat.interval.ms", INT, default=5000, check=at_least(1)),
+    ConfigDef("group.streams.min.session.timeout.ms", INT, default=45000, check=at_least(1)),
+    ConfigDef("group.streams.num.standby.replicas", INT, default=0, check=at_least(0)),
+    ConfigDef("group.streams.session.timeout.ms", INT, default=45000, check=at_least(1)),
+    ConfigDef("offset.metadata.max.bytes", INT, default=4096, importance=HIGH),
+    ConfigDef("offsets.commit.timeout.ms", INT, default=5000, check=at_least(1), importance=HIGH),
+    ConfigDef(
+        "offsets.load.buffer.size", INT, default=5_242_880, check=at_least(1), importance=HIGH
+    ),
+    ConfigDef(
+        "offsets.retention.check.interval.ms",
+        LONG,
+        default=600_000,
+        check=at_least(1),
+        importance=HIGH,
+    ),
+    ConfigDef("offsets.retention.minutes", INT, default=10080, check=at_least(1), importance=HIGH),
+    ConfigDef("offsets.topic.compression.codec", INT, default=0, importance=HIGH),
+    ConfigDef("offsets.topic.num.partitions", INT, default=50, check=at_least(1), importance=HIGH),
+    ConfigDef(
+        "offsets.topic.replication.factor", SHORT, default=3, check=at_least(1), importance=HIGH
+    ),
+    ConfigDef(
+        "offsets.topic.segment.bytes", INT, default=104_857_600, check=at_least(1), importance=HIGH
+    ),
+    ConfigDef(
+        "producer.id.expiration.check.interval.ms",
+        INT,
+        default=600_000,
+        check=at_least(1),
+        importance=LOW,
+        internal=True,
+    ),
+    ConfigDef(
+        "producer.id.expiration.ms",
+        INT,
+        default=86_400_000,
+        check=at_least(1),
+        importance=LOW,
+        dynamic=CLUSTER_WIDE,
+    ),
+    ConfigDef("share.coordinator.append.linger.ms", INT, default=-1, check=at_least(-1)),
+    ConfigDef(
+        "share.coordinator.cached.buffer.max.bytes",
+        INT,
+        default=1_048_588,
+        check=at_least(524_288),
+        dynamic=CLUSTER_WIDE,
+    ),
+    ConfigDef(
+        "share.coordinator.cold.partition.snapshot.interval.ms",
+        INT,
+        default=300_000,
+        check=at_least(1),
+        importance=LOW,
+        internal=True,
+    ),
+    ConfigDef(
+        "share.coordinator.load.buffer.size",
+        INT,
+        default=5_242_880,
+        check=at_least(1),
+        importance=HIGH,
+    ),
+    ConfigDef(
+        "share.coordinator.snapshot.update.records.per.snapshot",
+        INT,
+        default=500,
+        check=between(0, 500),
+    ),
+    ConfigDef("share.coordinator.state.topic.compression.codec", INT, default=0, importance=HIGH),
+    ConfigDef(
+        "share.coordinator.state.topic.min.isr",
+        SHORT,
+        default=2,
+        check=at_least(1),
+        importance=HIGH,
+    ),
+    ConfigDef(
+        "share.coordinator.state.topic.num.partitions",
+        INT,
+        default=50,
+        check=at_least(1),
+        importance=HIGH,
+    ),
+    ConfigDef(
+        "share.coordinator.state.topic.prune.interval.ms",
+        INT,
+        default=300_000,
+        check=at_least(1),
+        importance=LOW,
+        internal=True,
+    ),
+    ConfigDef(
+        "share.coordinator.state.topic.replication.factor",
+        SHORT,
+        default=3,
+        check=at_least(1),
+        importance=HIGH,
+    ),
+    ConfigDef(
+        "share.coordinator.state.topic.segment.bytes",
+        INT,
+        default=104_857_600,
+        check=at_least(1),
+        importance=HIGH,
+    ),
+    ConfigDef("share.coordinator.threads", INT, default=1, check=at_least(1)),
+    ConfigDef(
+        "share.coordinator.write.timeout.ms", INT, default=5000, check=at_least(1), importance=HIGH
+    ),
+    ConfigDef("share.fetch.purgatory.purge.interval.requests", INT, default=1000),
+    ConfigDef(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        INT,
+        default=10000,
+        check=at_least(1),
+        importance=LOW,
+    ),
+    ConfigDef(
+        "transaction.max.timeout.ms", INT, default=900_000, check=at_least(1), importance=HIGH
+    ),
+    ConfigDef(
+        "transaction.partition.verification.enable",
+        BOOLEAN,
+        default=True,
+        importance=LOW,
+        dynamic=CLUSTER_WIDE,
+    ),
+    ConfigDef(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        INT,
+        default=3_600_000,
+        check=at_least(1),
+        importance=LOW,
+    ),
+    ConfigDef(
+        "transaction.state.log.load.buffer.size",
+        INT,
+        default=5_242_880,
+        check=at_least(1),
+        importance=HIGH,
+    ),
+    ConfigDef("transaction.state.log.min.isr", INT, default=2, check=at_least(1), importance=HIGH),
+    ConfigDef(
+        "transaction.state.log.num.partitions", INT, default=50, check=at_least(1), importance=HIGH
+    ),
+    ConfigDef(
+        "transaction.state.log.replication.factor",
+        SHORT,
+        default=3,
+        check=at_least(1),
+        importance=HIGH,
+    ),
+    ConfigDef(
+        "transaction.state.log.segment.bytes",
+        INT,
+        default=104_857_600,
+        check=at_least(1),
+        importance=HIGH,
+    ),
+    ConfigDef("transaction.two.phase.commit.enable", BOOLEAN, default=False, importance=LOW),
+    ConfigDef(
+        "transactional.id.expiration.ms",
+        INT,
+        default=604_800_000,
+        check=at_least(1),
+        importance=HIGH,
+    ),
+)
+"""The keys, sorted."""
