@@ -1,0 +1,39 @@
+"""Spark pipelines over Kafka topics: `format("sparkraft")` and `sparkraft pipeline run` (D11).
+
+The data source has the official Kafka connector's schema, option names and offset JSON, so a job
+changes over by one word. It needs no jar: it is a Python Data Source that speaks the wire
+protocol itself and hands Spark Arrow batches.
+
+    options   what may be asked of source and sink, and what is refused, in which words
+    wire      a small blocking client: routing to leaders, offsets, fetch, produce
+    offsets   which offsets a batch covers and how they are dealt out to tasks (no I/O)
+    decode    record batches to Arrow columns with numpy
+    source    Spark's reader classes        sink   Spark's writer classes
+    spec      the pipeline file             run    the running pipeline
+
+Invariants:
+    * A batch is named by its start and end offsets alone; planning it again gives the same tasks.
+    * Only the wire is used: nothing here knows of servers, logs or metadata records.
+
+Not done: transactions in the sink (it is idempotent and at-least-once), TLS and SASL.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FORMAT = "sparkraft"
+"""The name after `format(...)`."""
+
+
+def register(spark: "SparkSession") -> None:
+    """Make `format("sparkraft")` known to a session.
+
+    Not needed where Spark finds the package `pyspark_sparkraft` by itself, which it does when the
+    session's Python can import it.
+    """
+    # pyspark and pyarrow take half a second to import; `sparkraft.pipeline` itself stays light.
+    from sparkraft.pipeline.source import SparkraftDataSource
+
+    spark.dataSource.register(SparkraftDataSource)

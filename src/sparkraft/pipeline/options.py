@@ -1,0 +1,536 @@
+"""What source and sink may be asked, with the official Kafka connector's option names.
+
+Spark hands option names over in lower case, so they are matched without regard to case. An
+official option that is not supported is refused by name; an unknown one is refused with the
+nearest name, because a misspelt `startingOffsets` would otherwise read from the end in silence.
+
+Ours, beyond the official ones: `maxBytesPerTrigger`, `alignTimestamps`, `maxPartitions`,
+`publishGroupId`, and in the offset options a word or number for a whole topic
+(`{"flights": "earliest"}`).
+
+Not here: looking anything up in a cluster (`sparkraft.pipeline.offsets`, `.source`).
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from enum import Enum
+from typing import Any, Final
+
+EARLIEST: Final = -2
+"""The first offset there is, in offset JSON and in ListOffsets alike."""
+
+LATEST: Final = -1
+"""The offset the next record will get, in offset JSON and in ListOffsets alike."""
+
+TopicPartition = tuple[str, int]
+
+
+class OptionError(ValueError):
+    """An option that is wrong, unknown or not supported; the message says which and why."""
+
+
+class Isolation(Enum):
+    """`kafka.isolation.level`: whether records of open and aborted transactions are seen."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByOffset:
+    """Start or end at given offsets; `EARLIEST` and `LATEST` stand for themselves.
+
+    Use: `everywhere` for one word for all partitions, else `by_topic`, whose values are one
+    number for all partitions of the topic or one for each.
+    """
+
+    everywhere: int | None = None
+    by_topic: Mapping[str, int | Mapping[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByTimestamp:
+    """Start or end at the first record of a time or later, in milliseconds since 1970.
+
+    Use: as `ByOffset`. `or_latest`: where there is no such record, take the end; else fail.
+    """
+
+    everywhere: int | None = None
+    by_topic: Mapping[str, int | Mapping[int, int]] = field(default_factory=dict)
+    or_latest: bool = False
+
+
+Bound = ByOffset | ByTimestamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """Which partitions to read; exactly one of the three is set."""
+
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    assigned: Mapping[str, tuple[int, ...]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """How to talk to the cluster; the same for source and sink."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...]
+    client_id: str
+    request_timeout_ms: int
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
+    fetch_wait_ms_max: int = 500
+    fetch_bytes_max: int = 50 << 20
+    partition_fetch_bytes_max: int = 4 << 20
+    retries_max: int = 10
+    retry_pause_ms: int = 100
+    compression: str = "none"
+    batch_bytes_max: int = 256 << 10
+    request_bytes_max: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """Everything a reader needs to know, checked."""
+
+    client: ClientOptions
+    subscription: Subscription
+    starting: Bound | None
+    ending: Bound | None
+    include_headers: bool
+    fail_on_data_loss: bool
+    offsets_per_trigger_max: int | None
+    offsets_per_trigger_min: int | None
+    bytes_per_trigger_max: int | None
+    trigger_delay_ms_max: int
+    partitions_min: int | None
+    partitions_max: int | None
+    records_per_partition_max: int | None
+    no_data_timeout_ms: int
+    align_timestamps: bool
+    publish_group_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """Everything a writer needs to know, checked."""
+
+    client: ClientOptions
+    topic: str | None
+    include_headers: bool
+
+
+_SOURCE_NAMES: Final = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "failOnDataLoss",
+    "includeHeaders",
+    "minPartitions",
+    "maxPartitions",
+    "maxRecordsPerPartition",
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "alignTimestamps",
+    "publishGroupId",
+)
+_SINK_NAMES: Final = ("topic", "includeHeaders")
+
+NOT_SUPPORTED: Final[Mapping[str, str]] = {
+    "partition.metadata.cache.ttl.ms": "partitions are looked up once a batch, with the offsets",
+    "kafka.sasl.mechanism": "only PLAINTEXT listeners can be reached so far",
+    "kafka.sasl.jaas.config": "only PLAINTEXT listeners can be reached so far",
+    "kafka.sasl.kerberos.service.name": "only PLAINTEXT listeners can be reached so far",
+    "kafka.ssl.truststore.location": "only PLAINTEXT listeners can be reached so far",
+    "kafka.ssl.truststore.password": "only PLAINTEXT listeners can be reached so far",
+    "kafka.ssl.keystore.location": "only PLAINTEXT listeners can be reached so far",
+    "kafka.ssl.keystore.password": "only PLAINTEXT listeners can be reached so far",
+    "kafka.transactional.id": "the sink has no transactions so far",
+}
+"""Options the official connector takes and this one refuses, and why."""
+
+_SET_BY_SPARK: Final = frozenset(
+    {
+        "kafka.auto.offset.reset",
+        "kafka.key.deserializer",
+        "kafka.value.deserializer",
+        "kafka.key.serializer",
+        "kafka.value.serializer",
+        "kafka.enable.auto.commit",
+        "kafka.interceptor.classes",
+    }
+)
+"""Refused by the official connector too: the offsets are Spark's, keys and values are bytes."""
+
+_HONOURED: Final = frozenset(
+    {
+        "kafka.bootstrap.servers",
+        "kafka.client.id",
+        "kafka.security.protocol",
+        "kafka.isolation.level",
+        "kafka.request.timeout.ms",
+        "kafka.fetch.max.wait.ms",
+        "kafka.fetch.max.bytes",
+        "kafka.max.partition.fetch.bytes",
+        "kafka.retries",
+        "kafka.retry.backoff.ms",
+        "kafka.acks",
+        "kafka.enable.idempotence",
+        "kafka.compression.type",
+        "kafka.batch.size",
+        "kafka.max.request.size",
+    }
+)
+
+_WITHOUT_EFFECT: Final = frozenset(
+    "kafka." + name.strip()
+    for name in """
+        group.id, check.crcs, fetch.min.bytes, max.poll.records, max.poll.interval.ms,
+        session.timeout.ms, heartbeat.interval.ms, linger.ms, delivery.timeout.ms, buffer.memory,
+        max.block.ms, max.in.flight.requests.per.connection, send.buffer.bytes,
+        receive.buffer.bytes, metadata.max.age.ms, connections.max.idle.ms, reconnect.backoff.ms,
+        reconnect.backoff.max.ms, retry.backoff.max.ms, default.api.timeout.ms, client.dns.lookup,
+        socket.connection.setup.timeout.ms, socket.connection.setup.timeout.max.ms,
+        metric.reporters, metrics.num.samples, metrics.sample.window.ms, metrics.recording.level,
+        enable.metrics.push, allow.auto.create.topics, partitioner.ignore.keys,
+        exclude.internal.topics""".split(",")  # noqa: SIM905 (thirty quoted lines say no more)
+)
+"""Settings of Kafka's clients that have nothing to tune here; taken so that a job can switch."""
+
+_PREFIXES_UNSUPPORTED: Final = ("kafka.sasl.", "kafka.ssl.")
+
+
+def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """Check and read the options of a reader; `OptionError` for the first that is wrong."""
+    given = _Given(options, _SOURCE_NAMES, "source")
+    read = SourceOptions(
+        client=_client_options(given, "sparkraft-source", prefix=given.text("groupIdPrefix")),
+        subscription=_subscription(given),
+        starting=_bound(given, "starting"),
+        ending=_bound(given, "ending"),
+        include_headers=given.flag("includeHeaders", default=False),
+        fail_on_data_loss=given.flag("failOnDataLoss", default=True),
+        offsets_per_trigger_max=given.positive("maxOffsetsPerTrigger"),
+        offsets_per_trigger_min=given.positive("minOffsetsPerTrigger"),
+        bytes_per_trigger_max=given.size("maxBytesPerTrigger"),
+        trigger_delay_ms_max=given.duration_ms("maxTriggerDelay", default=15 * 60_000),
+        partitions_min=given.positive("minPartitions"),
+        partitions_max=given.positive("maxPartitions"),
+        records_per_partition_max=given.positive("maxRecordsPerPartition"),
+        no_data_timeout_ms=given.positive("kafkaConsumer.pollTimeoutMs") or 120_000,
+        align_timestamps=given.flag("alignTimestamps", default=False),
+        publish_group_id=given.text("publishGroupId"),
+    )
+    _check_together(given, read, streaming=streaming)
+    return read
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Check and read the options of a writer; `OptionError` for the first that is wrong."""
+    given = _Given(options, _SINK_NAMES, "sink")
+    acks = given.text("kafka.acks") or "all"
+    if acks not in {"all", "-1"}:
+        raise OptionError(f"kafka.acks is {acks}: the sink is idempotent and needs acks=all")
+    if not given.flag("kafka.enable.idempotence", default=True):
+        raise OptionError("kafka.enable.idempotence=false: the sink is always idempotent")
+    return SinkOptions(
+        client=_client_options(given, "sparkraft-sink", prefix=None),
+        topic=given.text("topic"),
+        include_headers=given.flag("includeHeaders", default=False),
+    )
+
+
+class _Given:
+    """The options as Spark gave them, read one by one and converted with good errors."""
+
+    def __init__(self, options: Mapping[str, str], names: Iterable[str], place: str) -> None:
+        """Refuse unknown and unsupported names at once."""
+        known = {name.lower(): name for name in (*names, *_HONOURED, *_WITHOUT_EFFECT)}
+        for name in options:
+            _check_name(name.lower(), known, place)
+        self._values = {name.lower(): str(value).strip() for name, value in options.items()}
+
+    def text(self, name: str) -> str | None:
+        """The value, None where it is absent or empty."""
+        return self._values.get(name.lower()) or None
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """`true` or `false`."""
+        text = (self.text(name) or str(default)).lower()
+        if text not in {"true", "false"}:
+            raise OptionError(f"{name} must be true or false, not {text!r}")
+        return text == "true"
+
+    def positive(self, name: str) -> int | None:
+        """A whole number above 0."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdigit() and int(text) > 0):
+            raise OptionError(f"{name} must be a whole number above 0, not {text!r}")
+        return int(text)
+
+    def millis(self, name: str) -> int | None:
+        """Milliseconds since 1970."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdigit()):
+            raise OptionError(f"{name} must be milliseconds since 1970, not {text!r}")
+        return int(text)
+
+    def size(self, name: str) -> int | None:
+        """Bytes, as a number or with one of Spark's suffixes: `64m`, `1g`, `512kb`."""
+        text = self.text(name)
+        if text is None:
+            return None
+        return _with_unit(name, text, _BYTE_UNITS, "bytes, such as 67108864 or 64m")
+
+    def duration_ms(self, name: str, *, default: int) -> int:
+        """Milliseconds, from a number or Spark's suffixes: `15m`, `10s`, `500ms`."""
+        text = self.text(name)
+        if text is None:
+            return default
+        return _with_unit(name, text, _TIME_UNITS, "a time, such as 500ms, 10s or 15m")
+
+    def json(self, name: str) -> Any:
+        """A JSON value."""
+        text = self.text(name)
+        try:
+            return json.loads(text or "null")
+        except ValueError as error:
+            raise OptionError(f"{name} is no valid JSON: {error}: {text}") from error
+
+
+_BYTE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_TIME_UNITS: Final = {
+    "": 1,
+    "ms": 1,
+    "s": 1000,
+    "sec": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+
+
+def _with_unit(name: str, text: str, units: Mapping[str, int], wanted: str) -> int:
+    digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
+    unit = text[len(digits) :].strip().lower()
+    if unit not in units and unit.endswith("b"):
+        unit = unit[:-1]
+    if not (digits.isascii() and digits.isdigit() and unit in units and int(digits) > 0):
+        raise OptionError(f"{name} must be {wanted}, not {text!r}")
+    return int(digits) * units[unit]
+
+
+def _check_name(name: str, known: Mapping[str, str], place: str) -> None:
+    if name in known:
+        return
+    refused = {unsupported.lower(): why for unsupported, why in NOT_SUPPORTED.items()}
+    if name in refused:
+        raise OptionError(f"option {name} is not supported by sparkraft: {refused[name]}")
+    if name.startswith(_PREFIXES_UNSUPPORTED):
+        why = "only PLAINTEXT listeners can be reached so far"
+        raise OptionError(f"option {name} is not supported by sparkraft: {why}")
+    if name in _SET_BY_SPARK:
+        raise OptionError(
+            f"option {name} can't be set: Spark keeps the offsets and hands out bytes"
+        )
+    others = {each.lower(): each for each in (*_SOURCE_NAMES, *_SINK_NAMES)}
+    if name in others:
+        raise OptionError(f"option {others[name]} means nothing to a {place}")
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {known[near[0]]}?" if near else ""
+    raise OptionError(f"unknown option {name} for the sparkraft {place}{hint}")
+
+
+def _client_options(given: _Given, client_id: str, *, prefix: str | None) -> ClientOptions:
+    servers = given.text("kafka.bootstrap.servers")
+    if servers is None:
+        raise OptionError("option kafka.bootstrap.servers is missing: host:port,host:port")
+    protocol = given.text("kafka.security.protocol") or "PLAINTEXT"
+    if protocol.upper() != "PLAINTEXT":
+        raise OptionError(f"kafka.security.protocol={protocol} is not supported by sparkraft yet")
+    compression = (given.text("kafka.compression.type") or "none").lower()
+    if compression not in {"none", "gzip", "snappy", "lz4", "zstd"}:
+        raise OptionError(
+            f"kafka.compression.type: none, gzip, snappy, lz4 or zstd, not {compression}"
+        )
+    defaults = ClientOptions(bootstrap_servers=(), client_id="", request_timeout_ms=30_000)
+    read = given.positive
+    return ClientOptions(
+        bootstrap_servers=parse_servers(servers),
+        client_id=given.text("kafka.client.id") or prefix or client_id,
+        request_timeout_ms=read("kafka.request.timeout.ms") or defaults.request_timeout_ms,
+        isolation=_isolation(given.text("kafka.isolation.level")),
+        fetch_wait_ms_max=read("kafka.fetch.max.wait.ms") or defaults.fetch_wait_ms_max,
+        fetch_bytes_max=read("kafka.fetch.max.bytes") or defaults.fetch_bytes_max,
+        partition_fetch_bytes_max=read("kafka.max.partition.fetch.bytes")
+        or defaults.partition_fetch_bytes_max,
+        retries_max=min(
+            read("kafka.retries") or read("fetchOffset.numRetries") or defaults.retries_max,
+            _RETRIES_MAX,
+        ),
+        retry_pause_ms=read("kafka.retry.backoff.ms")
+        or read("fetchOffset.retryIntervalMs")
+        or defaults.retry_pause_ms,
+        compression=compression,
+        batch_bytes_max=read("kafka.batch.size") or defaults.batch_bytes_max,
+        request_bytes_max=read("kafka.max.request.size") or defaults.request_bytes_max,
+    )
+
+
+_RETRIES_MAX = 1000
+"""Kafka's own default is 2^31-1 with a deadline beside it; a task should fail and be retried."""
+
+
+def _isolation(text: str | None) -> Isolation:
+    try:
+        return Isolation[(text or "read_uncommitted").upper()]
+    except KeyError:
+        raise OptionError(
+            f"kafka.isolation.level must be read_committed or read_uncommitted, not {text!r}"
+        ) from None
+
+
+_PORT_MAX = 0xFFFF
+
+
+def parse_servers(text: str) -> tuple[tuple[str, int], ...]:
+    """`host:port,[::1]:port` as pairs; `OptionError` where it is none."""
+    servers = []
+    for each in filter(None, (part.strip() for part in text.split(","))):
+        host, _, port = each.rpartition(":")
+        if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) <= _PORT_MAX:
+            raise OptionError(f"kafka.bootstrap.servers: {each!r} is not host:port")
+        servers.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    if not servers:
+        raise OptionError("kafka.bootstrap.servers is empty: host:port,host:port")
+    return tuple(servers)
+
+
+def _subscription(given: _Given) -> Subscription:
+    names = ("subscribe", "subscribePattern", "assign")
+    set_names = [name for name in names if given.text(name)]
+    if len(set_names) != 1:
+        said = " and ".join(set_names) or "none"
+        raise OptionError(f"exactly one of {', '.join(names)} must be set, not {said}")
+    pattern = given.text("subscribePattern")
+    if pattern:
+        return Subscription(pattern=pattern)
+    listed = given.text("subscribe")
+    if listed:
+        topics = tuple(dict.fromkeys(filter(None, (part.strip() for part in listed.split(",")))))
+        if not topics:
+            raise OptionError(f"subscribe names no topic: {listed!r}")
+        return Subscription(topics=topics)
+    return Subscription(assigned=_assigned(given.json("assign")))
+
+
+def _assigned(value: Any) -> Mapping[str, tuple[int, ...]]:
+    wanted = 'assign must look like {"topic":[0,1]}'
+    if not isinstance(value, dict) or not value:
+        raise OptionError(wanted)
+    for partitions in value.values():
+        numbers = partitions if isinstance(partitions, list) else [None]
+        if not numbers or any(type(each) is not int or each < 0 for each in numbers):
+            raise OptionError(f"{wanted}, not {json.dumps(value)}")
+    return {topic: tuple(sorted(set(partitions))) for topic, partitions in value.items()}
+
+
+def _bound(given: _Given, side: str) -> Bound | None:
+    """Read one end; the official precedence: Timestamp, then OffsetsByTimestamp, then Offsets."""
+    or_latest = side == "ending" or _start_at_latest_without_match(given)
+    timestamp = given.millis(f"{side}Timestamp")
+    if timestamp is not None:
+        return ByTimestamp(everywhere=timestamp, or_latest=or_latest)
+    name = f"{side}OffsetsByTimestamp"
+    if given.text(name):
+        by_topic = _by_topic(name, given.json(name), words={}, lowest=0)
+        return ByTimestamp(by_topic=by_topic, or_latest=or_latest)
+    name = f"{side}Offsets"
+    text = given.text(name)
+    if text is None:
+        return None
+    if text.lower() in _WORDS:
+        return ByOffset(everywhere=_WORDS[text.lower()])
+    return ByOffset(by_topic=_by_topic(name, given.json(name), words=_WORDS, lowest=EARLIEST))
+
+
+_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def _start_at_latest_without_match(given: _Given) -> bool:
+    strategy = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
+    if strategy not in {"error", "latest"}:
+        raise OptionError(
+            f"startingOffsetsByTimestampStrategy must be error or latest, not {strategy!r}"
+        )
+    return strategy == "latest"
+
+
+def _by_topic(
+    name: str, value: Any, *, words: Mapping[str, int], lowest: int
+) -> Mapping[str, int | Mapping[int, int]]:
+    if not isinstance(value, dict) or not value:
+        raise OptionError(f'{name} must be a word or look like {{"topic":{{"0":23,"1":-2}}}}')
+
+    def number(each: Any) -> int:
+        found = words.get(each.lower()) if isinstance(each, str) else each
+        if type(found) is not int or found < lowest:
+            raise OptionError(f"{name}: {json.dumps(each)} is not a valid place in a partition")
+        return found
+
+    read: dict[str, int | Mapping[int, int]] = {}
+    for topic, places in value.items():
+        if isinstance(places, dict):
+            if not all(partition.isascii() and partition.isdigit() for partition in places):
+                raise OptionError(f"{name}: the partitions of {topic} must be numbers")
+            read[topic] = {int(partition): number(each) for partition, each in places.items()}
+        else:
+            read[topic] = number(places)
+    return read
+
+
+def _check_together(given: _Given, read: SourceOptions, *, streaming: bool) -> None:
+    low, high = read.offsets_per_trigger_min, read.offsets_per_trigger_max
+    if low and high and low > high:
+        raise OptionError(f"minOffsetsPerTrigger {low} is above maxOffsetsPerTrigger {high}")
+    if (read.partitions_min or 0) > (read.partitions_max or read.partitions_min or 0):
+        raise OptionError("minPartitions is above maxPartitions")
+    if streaming:
+        for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+            if given.text(name):
+                raise OptionError(f"{name} means nothing in a streaming query, which has no end")
+        return
+    if _mentions(read.starting, LATEST):
+        raise OptionError("startingOffsets can't be latest in a batch query: it would read nothing")
+    if _mentions(read.ending, EARLIEST):
+        raise OptionError("endingOffsets can't be earliest in a batch query: it would read nothing")
+
+
+def _mentions(bound: Bound | None, place: int) -> bool:
+    if not isinstance(bound, ByOffset):
+        return False
+    if bound.everywhere == place:
+        return True
+    values = bound.by_topic.values()
+    return any(v == place if isinstance(v, int) else place in v.values() for v in values)
