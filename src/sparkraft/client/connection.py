@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
         return f"<Connection {self.host}:{self.port}{' closed' if self.is_closed else ''}>"
 
     @classmethod
-    async def open(  # noqa: PLR0913 (each is one of Kafka's client settings)
+    async def open(
         cls,
         host: str,
         port: int,

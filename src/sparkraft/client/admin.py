@@ -1,0 +1,758 @@
+"""What an operator asks of a cluster: topics, configs, records, log dirs, quorum, features.
+
+Every call tries again while an error is retriable, within the cluster's `api_timeout_ms`. Calls on
+many things answer per thing: a value or the `KafkaError` it was refused with; nothing is raised
+for a single one.
+
+Not here: consumer groups and their offsets (`groups`).    Not done: ACLs, quotas, reassignment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Uuid
+from sparkraft.client.cluster import Cluster, Node, TopicInfo, check, code_of, is_worth_retrying
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+TopicPartition = tuple[str, int]
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+"""Special timestamps of ListOffsets."""
+
+
+class ResourceType(IntEnum):
+    """What a config belongs to; the protocol's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigSource(IntEnum):
+    """Where a config's value comes from; the protocol's numbers and Kafka's names."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
+
+
+class ConfigOperation(IntEnum):
+    """How a config is changed; the protocol's numbers."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+Resource = tuple[ResourceType, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic to create; -1 leaves a number to the cluster's default."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignment: Mapping[int, list[int]] = field(default_factory=dict)
+    """Partition → broker ids; replaces the two numbers."""
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTopic:
+    """What became of a new topic."""
+
+    name: str
+    id: Uuid
+    partitions: int
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigSynonym:
+    """A place that a config's value could come from, and the value there."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """A config as DescribeConfigs tells it; `value` is None where it is sensitive."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_read_only: bool
+    is_sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...]
+    documentation: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedOffset:
+    """An answer of ListOffsets; -1 where there is none."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDir:
+    """A replica in a log dir; sizes in bytes, `offset_lag` in records."""
+
+    topic: str
+    partition: int
+    size: int
+    offset_lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDir:
+    """A log dir of a broker."""
+
+    path: str
+    error: ErrorCode
+    replicas: tuple[ReplicaDir, ...]
+    total_bytes: int
+    usable_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumReplica:
+    """A voter or observer as the leader sees it; times in ms since 1970, -1 if unknown."""
+
+    id: int
+    directory_id: Uuid
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumInfo:
+    """The state of the metadata quorum."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+    endpoints: Mapping[int, tuple[tuple[str, str, int], ...]]
+    """Node → its controller listeners as (name, host, port)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """Feature levels: name → (lowest, highest) this node can, name → level the cluster has."""
+
+    supported: Mapping[str, tuple[int, int]]
+    finalized: Mapping[str, int]
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterInfo:
+    """Who is in the cluster."""
+
+    cluster_id: str
+    controller_id: int
+    nodes: tuple[Node, ...]
+
+
+class Admin:
+    """Operator's calls over a `Cluster`, which stays the caller's to close."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Speak through `cluster`."""
+        self.cluster = cluster
+
+    # who is there
+
+    async def describe_cluster(self, *, include_fenced: bool = False) -> ClusterInfo:
+        """The cluster's id, controller and nodes."""
+        from sparkraft.protocol.messages.k60_describe_cluster import DescribeClusterRequest
+
+        kind = 2 if self.cluster.to_controllers else 1
+        request = DescribeClusterRequest(endpoint_type=kind)
+        if include_fenced:
+            request.include_fenced_brokers = True
+        answer = await self._checked(lambda: self.cluster.ask_any(request))
+        return ClusterInfo(
+            cluster_id=answer.cluster_id,
+            controller_id=answer.controller_id,
+            nodes=tuple(
+                Node(
+                    id=entry.broker_id,
+                    host=entry.host,
+                    port=entry.port,
+                    rack=entry.rack,
+                    is_fenced=entry.is_fenced,
+                )
+                for entry in answer.brokers
+            ),
+        )
+
+    # topics
+
+    async def list_topics(self) -> dict[str, TopicInfo]:
+        """Every topic by name, internal ones included."""
+        view = await self.cluster.retrying(self.cluster.refresh)
+        return dict(sorted(view.topics.items()))
+
+    async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo | KafkaError]:
+        """The named topics, or what is wrong with them."""
+        wanted = sorted(set(names))
+        view = await self.cluster.retrying(lambda: self.cluster.refresh(wanted))
+        missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
+        return {n: view.topics.get(n) or view.errors.get(n) or missing for n in wanted}
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False
+    ) -> dict[str, CreatedTopic | KafkaError]:
+        """Create topics; each is made or refused on its own."""
+        from sparkraft.protocol.messages import k19_create_topics as k19
+
+        request = k19.CreateTopicsRequest(
+            topics=[_creatable(topic) for topic in topics],
+            timeout_ms=self.cluster.request_timeout_ms,
+            validate_only=validate_only,
+        )
+        answer = await self._submit(request, lambda a: a.topics)
+        return {
+            entry.name: _refusal(entry)
+            or CreatedTopic(
+                name=entry.name,
+                id=Uuid(entry.topic_id),
+                partitions=entry.num_partitions,
+                replication_factor=entry.replication_factor,
+            )
+            for entry in answer.topics
+        }
+
+    async def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
+        """Delete topics by name."""
+        from sparkraft.protocol.api_keys import ApiKey
+        from sparkraft.protocol.messages import k20_delete_topics as k20
+
+        wanted = sorted(set(names))
+        connection = await self.cluster.any_connection()
+        request = k20.DeleteTopicsRequest(timeout_ms=self.cluster.request_timeout_ms)
+        if connection.version_for(ApiKey.DELETE_TOPICS) >= 6:  # noqa: PLR2004 (topic ids)
+            request.topics = [k20.DeleteTopicState(name=name) for name in wanted]
+        else:
+            request.topic_names = wanted
+        answer = await self._submit(request, lambda a: a.responses)
+        return {entry.name: _refusal(entry) for entry in answer.responses}
+
+    async def create_partitions(
+        self,
+        counts: Mapping[str, int],
+        *,
+        assignments: Mapping[str, list[list[int]]] | None = None,
+        validate_only: bool = False,
+    ) -> dict[str, KafkaError | None]:
+        """Grow topics to `counts` partitions; `assignments` holds the new partitions' brokers."""
+        from sparkraft.protocol.messages import k37_create_partitions as k37
+
+        given = assignments or {}
+        request = k37.CreatePartitionsRequest(
+            topics=[
+                k37.CreatePartitionsTopic(
+                    name=name,
+                    count=count,
+                    assignments=[
+                        k37.CreatePartitionsAssignment(broker_ids=ids) for ids in given[name]
+                    ]
+                    if name in given
+                    else None,
+                )
+                for name, count in counts.items()
+            ],
+            timeout_ms=self.cluster.request_timeout_ms,
+            validate_only=validate_only,
+        )
+        answer = await self._submit(request, lambda a: a.results)
+        return {entry.name: _refusal(entry) for entry in answer.results}
+
+    # configs
+
+    async def describe_configs(
+        self, resources: Iterable[Resource], *, synonyms: bool = True, documentation: bool = False
+    ) -> dict[Resource, list[ConfigEntry] | KafkaError]:
+        """Configs of resources; a broker's own are asked of that broker."""
+        by_node: dict[int | None, list[Resource]] = {}
+        for resource in resources:
+            by_node.setdefault(self._owner_of(resource), []).append(resource)
+        found: dict[Resource, list[ConfigEntry] | KafkaError] = {}
+        for node_id, group in by_node.items():
+            answer = await self._describe_configs(
+                node_id, group, synonyms=synonyms, documentation=documentation
+            )
+            for entry in answer.results:
+                key = (ResourceType(entry.resource_type), entry.resource_name)
+                found[key] = _refusal(entry) or [_config_of(config) for config in entry.configs]
+        return found
+
+    async def _describe_configs(
+        self, node_id: int | None, group: list[Resource], *, synonyms: bool, documentation: bool
+    ) -> Any:
+        from sparkraft.protocol.messages import k32_describe_configs as k32
+
+        request = k32.DescribeConfigsRequest(
+            resources=[
+                k32.DescribeConfigsResource(
+                    resource_type=int(kind), resource_name=name, configuration_keys=None
+                )
+                for kind, name in group
+            ],
+            include_synonyms=synonyms,
+        )
+        if documentation:
+            request.include_documentation = True
+        return await self.cluster.retrying(lambda: self._ask_owner(node_id, request))
+
+    async def alter_configs(
+        self,
+        changes: Mapping[Resource, Iterable[tuple[str, ConfigOperation, str | None]]],
+        *,
+        validate_only: bool = False,
+    ) -> dict[Resource, KafkaError | None]:
+        """Change configs: per resource (name, operation, value); all of a resource or none."""
+        outcome: dict[Resource, KafkaError | None] = {}
+        by_node: dict[int | None, list[Resource]] = {}
+        for resource in changes:
+            by_node.setdefault(self._owner_of(resource), []).append(resource)
+        for node_id, group in by_node.items():
+            request = _alteration({r: changes[r] for r in group}, validate_only=validate_only)
+            answer = await self._ask_until(
+                lambda n=node_id, r=request: self._ask_owner(n, r), lambda a: a.responses
+            )
+            for entry in answer.responses:
+                key = (ResourceType(entry.resource_type), entry.resource_name)
+                outcome[key] = _refusal(entry)
+        return outcome
+
+    def _owner_of(self, resource: Resource) -> int | None:
+        kind, name = resource
+        is_a_broker = kind in {ResourceType.BROKER, ResourceType.BROKER_LOGGER} and name
+        return int(name) if is_a_broker and not self.cluster.to_controllers else None
+
+    async def _ask_owner(self, node_id: int | None, request: Any) -> Any:
+        if node_id is None:
+            return await self.cluster.ask_controller(request)
+        return await self.cluster.ask_node(node_id, request)
+
+    # records and offsets
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, isolation_level: int = 0
+    ) -> dict[TopicPartition, ListedOffset | KafkaError]:
+        """Offsets by timestamp (ms or one of the special ones), each asked of the leader."""
+        from sparkraft.protocol.messages import k02_list_offsets as k02
+
+        def request(partitions: list[TopicPartition]) -> Any:
+            return k02.ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=isolation_level,
+                topics=[
+                    k02.ListOffsetsTopic(
+                        name=topic,
+                        partitions=[
+                            k02.ListOffsetsPartition(
+                                partition_index=index, timestamp=wanted[topic, index]
+                            )
+                            for index in indexes
+                        ],
+                    )
+                    for topic, indexes in by_topic(partitions).items()
+                ],
+            )
+
+        def read(answer: Any) -> Iterable[tuple[TopicPartition, Any]]:
+            for topic in answer.topics:
+                for entry in topic.partitions:
+                    yield (topic.name, entry.partition_index), entry
+
+        found = await self._ask_leaders(wanted, request, read)
+        return {
+            tp: entry
+            if isinstance(entry, KafkaError)
+            else ListedOffset(
+                offset=entry.offset, timestamp=entry.timestamp, leader_epoch=entry.leader_epoch
+            )
+            for tp, entry in found.items()
+        }
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | KafkaError]:
+        """Delete records below an offset (-1: all); the answer is the new log start offset."""
+        from sparkraft.protocol.messages import k21_delete_records as k21
+
+        def request(partitions: list[TopicPartition]) -> Any:
+            return k21.DeleteRecordsRequest(
+                timeout_ms=self.cluster.request_timeout_ms,
+                topics=[
+                    k21.DeleteRecordsTopic(
+                        name=topic,
+                        partitions=[
+                            k21.DeleteRecordsPartition(
+                                partition_index=index, offset=before[topic, index]
+                            )
+                            for index in indexes
+                        ],
+                    )
+                    for topic, indexes in by_topic(partitions).items()
+                ],
+            )
+
+        def read(answer: Any) -> Iterable[tuple[TopicPartition, Any]]:
+            for topic in answer.topics:
+                for entry in topic.partitions:
+                    yield (topic.name, entry.partition_index), entry
+
+        found = await self._ask_leaders(before, request, read)
+        return {
+            tp: entry if isinstance(entry, KafkaError) else entry.low_watermark
+            for tp, entry in found.items()
+        }
+
+    async def _ask_leaders(
+        self,
+        wanted: Iterable[TopicPartition],
+        request: Callable[[list[TopicPartition]], Any],
+        read: Callable[[Any], Iterable[tuple[TopicPartition, Any]]],
+    ) -> dict[TopicPartition, Any]:
+        """Ask each leader for its partitions; those with a retriable error are asked again."""
+        found: dict[TopicPartition, Any] = {}
+        left = set(wanted)
+
+        async def attempt() -> None:
+            failure: KafkaError | None = None
+            for leader, partitions in (await self._leaders(left, found)).items():
+                answer = await self.cluster.ask_node(leader, request(partitions))
+                for tp, entry in read(answer):
+                    error = _refusal(entry)
+                    found[tp] = error or entry
+                    if error is not None and is_worth_retrying(error):
+                        failure = error
+                        self.cluster.forget_topic(tp[0])
+                    else:
+                        left.discard(tp)
+            if failure is not None:
+                raise failure
+
+        try:
+            await self.cluster.retrying(attempt)
+        except KafkaError as error:
+            for tp in left:
+                found.setdefault(tp, error)
+        return found
+
+    async def _leaders(
+        self, left: set[TopicPartition], found: dict[TopicPartition, Any]
+    ) -> dict[int, list[TopicPartition]]:
+        """Partitions by leader; those that don't exist are answered and taken out of `left`."""
+        await self.cluster.refresh({topic for topic, _ in left})
+        view = self.cluster.view
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for tp in sorted(left):
+            topic = view.topics.get(tp[0])
+            info = topic.partitions.get(tp[1]) if topic else None
+            if info is None:
+                detail = f"there is no partition {tp[0]}-{tp[1]}"
+                found[tp] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
+                left.discard(tp)
+            elif info.leader < 0:
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp[0]}-{tp[1]} has no leader")
+            else:
+                by_leader.setdefault(info.leader, []).append(tp)
+        return by_leader
+
+    # log dirs
+
+    async def describe_log_dirs(
+        self, brokers: Iterable[int], *, topics: Iterable[str] | None = None
+    ) -> dict[int, list[LogDir] | KafkaError]:
+        """Log dirs of brokers with the replicas in them; of `topics` only where given."""
+        wanted = None if topics is None else set(topics)
+        found: dict[int, list[LogDir] | KafkaError] = {}
+        for broker in brokers:
+            try:
+                found[broker] = await self._log_dirs(broker, wanted)
+            except KafkaError as error:
+                found[broker] = error
+        return found
+
+    async def _log_dirs(self, broker: int, wanted: set[str] | None) -> list[LogDir]:
+        from sparkraft.protocol.messages import k35_describe_log_dirs as k35
+
+        request = k35.DescribeLogDirsRequest(topics=None)
+        answer = await self._checked(lambda: self.cluster.ask_node(broker, request))
+        return [_log_dir_of(entry, wanted) for entry in answer.results]
+
+    # quorum and features
+
+    async def describe_quorum(self) -> QuorumInfo:
+        """The metadata quorum's leader, high watermark, voters and observers."""
+        from sparkraft.protocol.messages import k55_describe_quorum as k55
+
+        request = k55.DescribeQuorumRequest(
+            topics=[
+                k55.TopicData(
+                    topic_name="__cluster_metadata",
+                    partitions=[k55.PartitionData(partition_index=0)],
+                )
+            ]
+        )
+
+        async def attempt() -> Any:
+            answer = await self.cluster.ask_controller(request)
+            check(answer.error_code, answer.error_message)
+            partition = answer.topics[0].partitions[0]
+            check(partition.error_code, partition.error_message)
+            return answer
+
+        answer = await self.cluster.retrying(attempt)
+        return _quorum_of(answer)
+
+    async def describe_features(self) -> Features:
+        """Feature levels, from a node's ApiVersions answer."""
+        connection = await self.cluster.any_connection()
+        from sparkraft.protocol.messages.k18_api_versions import ApiVersionsRequest
+
+        request = ApiVersionsRequest(
+            client_software_name="sparkraft", client_software_version="tools"
+        )
+        answer = await connection.send(request, timeout_ms=self.cluster.request_timeout_ms)
+        check(answer.error_code)
+        return Features(
+            supported={f.name: (f.min_version, f.max_version) for f in answer.supported_features},
+            finalized={f.name: f.max_version_level for f in answer.finalized_features},
+            epoch=answer.finalized_features_epoch,
+        )
+
+    async def update_features(
+        self, levels: Mapping[str, int], *, upgrade_type: int = 1, validate_only: bool = False
+    ) -> dict[str, KafkaError | None]:
+        """Set feature levels, all or none; 0 removes one.
+
+        Args:
+            levels: feature → level.
+            upgrade_type: 1 upgrade, 2 safe downgrade, 3 unsafe downgrade.
+            validate_only: only ask whether it would work.
+        """
+        from sparkraft.protocol.messages import k57_update_features as k57
+
+        request = k57.UpdateFeaturesRequest(
+            timeout_ms=self.cluster.request_timeout_ms,
+            feature_updates=[
+                k57.FeatureUpdateKey(
+                    feature=name, max_version_level=level, upgrade_type=upgrade_type
+                )
+                for name, level in levels.items()
+            ],
+            validate_only=validate_only,
+        )
+        answer = await self._submit(request, lambda _: ())
+        whole = _refusal(answer)
+        if whole is not None:
+            return dict.fromkeys(levels, whole)
+        outcome: dict[str, KafkaError | None] = dict.fromkeys(levels)
+        outcome.update({entry.feature: _refusal(entry) for entry in answer.results})
+        return outcome
+
+    # asking
+
+    async def _submit(self, request: Any, entries: Callable[[Any], Iterable[Any]]) -> Any:
+        return await self._ask_until(lambda: self.cluster.ask_controller(request), entries)
+
+    async def _ask_until(
+        self, ask: Callable[[], Awaitable[Any]], entries: Callable[[Any], Iterable[Any]]
+    ) -> Any:
+        """The first answer in which no entry says NOT_CONTROLLER or another passing error."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.cluster.api_timeout_ms / 1000
+        last: list[Any] = []
+
+        async def attempt() -> Any:
+            answer = await ask()
+            last[:] = [answer]
+            for entry in (answer, *entries(answer)):
+                code = code_of(getattr(entry, "error_code", 0))
+                if code in _PASSING:
+                    self.cluster.view.controller_id = -1
+                    raise KafkaError(code, getattr(entry, "error_message", None) or "")
+            return answer
+
+        try:
+            left_ms = max(1, int((deadline - loop.time()) * 1000))
+            return await self.cluster.retrying(attempt, timeout_ms=left_ms)
+        except KafkaError as error:
+            if last and error.code in _PASSING:
+                return last[0]
+            raise
+
+    async def _checked(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        async def attempt() -> Any:
+            answer = await ask()
+            check(answer.error_code, getattr(answer, "error_message", None))
+            return answer
+
+        return await self.cluster.retrying(attempt)
+
+
+_PASSING = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partitions as topic → indexes, both in order."""
+    found: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        found.setdefault(topic, []).append(index)
+    return found
+
+
+def _refusal(entry: Any) -> KafkaError | None:
+    if not entry.error_code:
+        return None
+    return KafkaError(code_of(entry.error_code), getattr(entry, "error_message", None) or "")
+
+
+def _creatable(topic: NewTopic) -> Any:
+    from sparkraft.protocol.messages import k19_create_topics as k19
+
+    is_assigned = bool(topic.assignment)
+    return k19.CreatableTopic(
+        name=topic.name,
+        num_partitions=-1 if is_assigned else topic.partitions,
+        replication_factor=-1 if is_assigned else topic.replication_factor,
+        assignments=[
+            k19.CreatableReplicaAssignment(partition_index=index, broker_ids=list(ids))
+            for index, ids in topic.assignment.items()
+        ],
+        configs=[
+            k19.CreatableTopicConfig(name=name, value=value)
+            for name, value in topic.configs.items()
+        ],
+    )
+
+
+def _alteration(
+    changes: Mapping[Resource, Iterable[tuple[str, ConfigOperation, str | None]]],
+    *,
+    validate_only: bool,
+) -> Any:
+    from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
+
+    return k44.IncrementalAlterConfigsRequest(
+        resources=[
+            k44.AlterConfigsResource(
+                resource_type=int(kind),
+                resource_name=name,
+                configs=[
+                    k44.AlterableConfig(name=key, config_operation=int(operation), value=value)
+                    for key, operation, value in entries
+                ],
+            )
+            for (kind, name), entries in changes.items()
+        ],
+        validate_only=validate_only,
+    )
+
+
+def _config_of(entry: Any) -> ConfigEntry:
+    return ConfigEntry(
+        name=entry.name,
+        value=entry.value,
+        source=_source_of(entry.config_source),
+        is_read_only=entry.read_only,
+        is_sensitive=entry.is_sensitive,
+        synonyms=tuple(
+            ConfigSynonym(name=s.name, value=s.value, source=_source_of(s.source))
+            for s in entry.synonyms
+        ),
+        documentation=entry.documentation,
+    )
+
+
+def _source_of(number: int) -> ConfigSource:
+    return ConfigSource(number) if number in set(ConfigSource) else ConfigSource.UNKNOWN
+
+
+def _log_dir_of(entry: Any, wanted: set[str] | None) -> LogDir:
+    return LogDir(
+        path=entry.log_dir,
+        error=code_of(entry.error_code),
+        replicas=tuple(
+            ReplicaDir(
+                topic=topic.name,
+                partition=p.partition_index,
+                size=p.partition_size,
+                offset_lag=p.offset_lag,
+                is_future=p.is_future_key,
+            )
+            for topic in entry.topics
+            if wanted is None or topic.name in wanted
+            for p in topic.partitions
+        ),
+        total_bytes=entry.total_bytes,
+        usable_bytes=entry.usable_bytes,
+    )
+
+
+def _quorum_of(answer: Any) -> QuorumInfo:
+    partition = answer.topics[0].partitions[0]
+    return QuorumInfo(
+        leader_id=partition.leader_id,
+        leader_epoch=partition.leader_epoch,
+        high_watermark=partition.high_watermark,
+        voters=tuple(map(_quorum_replica_of, partition.current_voters)),
+        observers=tuple(map(_quorum_replica_of, partition.observers)),
+        endpoints={
+            node.node_id: tuple((e.name, e.host, e.port) for e in node.listeners)
+            for node in answer.nodes
+        },
+    )
+
+
+def _quorum_replica_of(entry: Any) -> QuorumReplica:
+    return QuorumReplica(
+        id=entry.replica_id,
+        directory_id=Uuid(entry.replica_directory_id),
+        log_end_offset=entry.log_end_offset,
+        last_fetch_ms=entry.last_fetch_timestamp,
+        last_caught_up_ms=entry.last_caught_up_timestamp,
+    )

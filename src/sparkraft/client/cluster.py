@@ -1,0 +1,473 @@
+"""The whole cluster as a client sees it: who is there, who leads what, and trying again.
+
+A `Cluster` keeps one connection per node and a copy of the metadata. Requests are routed by what
+they are about: any node, the controller, a partition's leader, a group's coordinator.
+`Cluster.retrying` repeats an attempt while its error is one that Kafka calls retriable, with
+exponential back-off, until its time is up.
+
+Invariants:
+    * Metadata only moves forward: a partition's leader of an older epoch never replaces a newer.
+    * An error that is not retriable reaches the caller at the first attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Uuid
+from sparkraft.client.connection import CONNECT_TIMEOUT_MS, REQUEST_TIMEOUT_MS, Connection
+from sparkraft.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+T = TypeVar("T")
+
+API_TIMEOUT_MS = 60_000
+"""Kafka's `default.api.timeout.ms`: all attempts of one call together."""
+
+RETRY_BACKOFF_MS = 100
+RETRY_BACKOFF_MS_MAX = 1_000
+
+METADATA_AGE_MS_MAX = 300_000
+"""Kafka's `metadata.max.age.ms`."""
+
+GROUP_COORDINATOR = 0
+TRANSACTION_COORDINATOR = 1
+
+_BROKERS = 1
+_CONTROLLERS = 2
+_DEFAULT_PORT = 9092
+
+
+def code_of(number: int) -> ErrorCode:
+    """The error code of `number`; a number of a newer Kafka counts as UNKNOWN_SERVER_ERROR."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def check(number: int, detail: str | None = None) -> None:
+    """Raise `KafkaError` unless `number` is NONE."""
+    if number:
+        raise KafkaError(code_of(number), detail or _SENTENCES.get(code_of(number), ""))
+
+
+_SENTENCES = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "this node knows no such topic or partition",
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+    ErrorCode.NON_EMPTY_GROUP: "the group still has members",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "the group still reads the topic",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the offset is not within the partition's log",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the group's coordinator is not up",
+    ErrorCode.NOT_CONTROLLER: "the node is not the active controller",
+    ErrorCode.UNSUPPORTED_VERSION: "the node does not serve this version of the request",
+}
+
+
+def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
+    """`host:port,host:port` as pairs; IPv6 addresses in brackets; `ValueError` where it is not."""
+    entries = text.split(",") if isinstance(text, str) else list(text)
+    found = [_parse_address(entry.strip()) for entry in entries if entry.strip()]
+    if not found:
+        raise ValueError("the bootstrap list names no server; it looks like host:port,host:port")
+    return found
+
+
+def _parse_address(entry: str) -> tuple[str, int]:
+    bare = entry.rsplit("://", 1)[-1]
+    host, colon, port = bare.rpartition(":")
+    if not colon or bare.endswith("]"):
+        host, port = bare, str(_DEFAULT_PORT)
+    if not host or not port.isdigit() or not 0 < int(port) <= 0xFFFF:  # noqa: PLR2004
+        raise ValueError(f"{entry!r} is not a server's address; it looks like host:port")
+    return host.strip("[]"), int(port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A broker or controller and where it listens."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+    is_fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionInfo:
+    """A partition as Metadata tells it."""
+
+    index: int
+    leader: int
+    """-1 while there is none."""
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicInfo:
+    """A topic as Metadata tells it."""
+
+    name: str
+    id: Uuid
+    is_internal: bool
+    partitions: Mapping[int, PartitionInfo]
+
+
+@dataclass(slots=True, kw_only=True)
+class View:
+    """What a client knows of the cluster; `topics` holds those it asked for."""
+
+    cluster_id: str | None = None
+    controller_id: int = -1
+    nodes: dict[int, Node] = field(default_factory=dict)
+    topics: dict[str, TopicInfo] = field(default_factory=dict)
+    errors: dict[str, KafkaError] = field(default_factory=dict)
+    """Topics that Metadata answered with an error."""
+
+
+class Cluster:
+    """Connections to a cluster, its metadata, routing and retries. Close it when done."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str = "sparkraft",
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+        api_timeout_ms: int = API_TIMEOUT_MS,
+        to_controllers: bool = False,
+    ) -> None:
+        """Prepare; nothing connects before the first request.
+
+        Args:
+            bootstrap: `host:port,host:port`; any node that is up will do.
+            client_id: what the nodes' logs and metrics call us.
+            request_timeout_ms: for one request.
+            api_timeout_ms: for a call with all its attempts.
+            to_controllers: the addresses are controllers' (`--bootstrap-controller`).
+        """
+        self.bootstrap = parse_bootstrap(bootstrap)
+        self.client_id = client_id
+        self.request_timeout_ms = request_timeout_ms
+        self.api_timeout_ms = api_timeout_ms
+        self.to_controllers = to_controllers
+        self.view = View()
+        self._fetched_at: dict[str, float] = {}
+        self._connections: dict[tuple[str, int], asyncio.Task[Connection]] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._is_closed = False
+
+    async def __aenter__(self) -> Cluster:
+        """Use it as a context manager to close it for sure."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self._is_closed = True
+        tasks = list(self._connections.values())
+        self._connections.clear()
+        for task in tasks:
+            if not task.done():
+                task.cancel()
+            elif not task.cancelled() and task.exception() is None:
+                await task.result().close()
+
+    # connections
+
+    async def connect(self, host: str, port: int) -> Connection:
+        """The connection to an address: the one there is, or a new one."""
+        key = (host, port)
+        task = self._connections.get(key)
+        if task is not None and task.done() and _is_dead(task):
+            task = None
+        if task is None:
+            if self._is_closed:
+                raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "this client is closed")
+            opening = Connection.open(
+                host,
+                port,
+                client_id=self.client_id,
+                timeout_ms=min(CONNECT_TIMEOUT_MS, self.api_timeout_ms),
+            )
+            task = asyncio.get_running_loop().create_task(opening)
+            self._connections[key] = task
+        # Shielded: several callers may wait for one connection, and one may give up.
+        return await asyncio.shield(task)
+
+    async def any_connection(self) -> Connection:
+        """A connection to some node: one that is open, else the first that can be opened."""
+        for task in self._connections.values():
+            if task.done() and not _is_dead(task):
+                return task.result()
+        failure: KafkaError | None = None
+        for host, port in self._addresses():
+            try:
+                return await self.connect(host, port)
+            except KafkaError as error:
+                failure = error
+        assert failure is not None, "the bootstrap list is never empty"
+        raise failure
+
+    def _addresses(self) -> Iterable[tuple[str, int]]:
+        known = [(node.host, node.port) for node in self.view.nodes.values()]
+        return dict.fromkeys([*known, *self.bootstrap])
+
+    async def connection(self, node_id: int) -> Connection:
+        """The connection to a node by its id; metadata is fetched where it is not known."""
+        node = self.view.nodes.get(node_id)
+        if node is None:
+            await self.refresh(())
+            node = self.view.nodes.get(node_id)
+        if node is None:
+            raise KafkaError(
+                ErrorCode.BROKER_NOT_AVAILABLE, f"no node {node_id} is in the cluster's metadata"
+            )
+        return await self.connect(node.host, node.port)
+
+    # routing
+
+    async def ask_any(self, request: Any, *, version: int | None = None) -> Any:
+        """Send to some node; one attempt."""
+        connection = await self.any_connection()
+        return await self._ask(connection, request, version)
+
+    async def ask_node(self, node_id: int, request: Any, *, version: int | None = None) -> Any:
+        """Send to one node; one attempt."""
+        connection = await self.connection(node_id)
+        return await self._ask(connection, request, version)
+
+    async def ask_controller(self, request: Any, *, version: int | None = None) -> Any:
+        """Send where a change of the cluster is decided; one attempt.
+
+        Brokers forward such requests themselves, so with brokers any node will do.
+        """
+        if not self.to_controllers:
+            return await self.ask_any(request, version=version)
+        if self.view.controller_id < 0:
+            await self.refresh(())
+        try:
+            return await self.ask_node(self.view.controller_id, request, version=version)
+        except KafkaError:
+            self.view.controller_id = -1
+            raise
+
+    async def ask_coordinator(
+        self, group_id: str, request: Any, *, version: int | None = None, kind: int = 0
+    ) -> Any:
+        """Send to the coordinator of a group (or transactional id, `kind` 1); one attempt."""
+        node_id = await self.coordinator(group_id, kind=kind)
+        try:
+            return await self.ask_node(node_id, request, version=version)
+        except KafkaError:
+            self.forget_coordinator(group_id, kind=kind)
+            raise
+
+    async def _ask(self, connection: Connection, request: Any, version: int | None) -> Any:
+        return await connection.send(request, version=version, timeout_ms=self.request_timeout_ms)
+
+    async def coordinator(self, key: str, *, kind: int = GROUP_COORDINATOR) -> int:
+        """The id of the node that coordinates `key`; asks once, then remembers."""
+        known = self._coordinators.get((kind, key))
+        if known is not None:
+            return known
+        from sparkraft.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+
+        connection = await self.any_connection()
+        version = connection.version_for(ApiKey.FIND_COORDINATOR)
+        is_batched = version >= 4  # noqa: PLR2004 (KIP-699)
+        request = FindCoordinatorRequest(key_type=kind)
+        if is_batched:
+            request.coordinator_keys = [key]
+        else:
+            request.key = key
+        answer = await self._ask(connection, request, version)
+        found = answer.coordinators[0] if is_batched else answer
+        check(found.error_code, found.error_message)
+        self._remember_node(Node(id=found.node_id, host=found.host, port=found.port))
+        self._coordinators[kind, key] = found.node_id
+        return int(found.node_id)
+
+    def forget_coordinator(self, key: str, *, kind: int = GROUP_COORDINATOR) -> None:
+        """Ask anew next time."""
+        self._coordinators.pop((kind, key), None)
+
+    def _remember_node(self, node: Node) -> None:
+        self.view.nodes.setdefault(node.id, node)
+
+    # metadata
+
+    async def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> View:
+        """Fetch metadata of `topics` (None: of all) now; one attempt.
+
+        Args:
+            topics: names; none at all fetches only who is in the cluster.
+            create: let the cluster create topics that are missing, if it is set to.
+        """
+        if self.to_controllers:
+            await self._refresh_controllers()
+            return self.view
+        from sparkraft.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+
+        asked = None if topics is None else sorted(set(topics))
+        request = MetadataRequest(
+            topics=None if asked is None else [MetadataRequestTopic(name=name) for name in asked],
+            allow_auto_topic_creation=create,
+        )
+        answer = await self.ask_any(request)
+        check(answer.error_code)
+        self._take(answer, is_whole=asked is None)
+        return self.view
+
+    async def _refresh_controllers(self) -> None:
+        from sparkraft.protocol.messages.k60_describe_cluster import DescribeClusterRequest
+
+        answer = await self.ask_any(DescribeClusterRequest(endpoint_type=_CONTROLLERS))
+        check(answer.error_code, answer.error_message)
+        self.view.cluster_id = answer.cluster_id
+        self.view.controller_id = answer.controller_id
+        self.view.nodes = {
+            entry.broker_id: Node(id=entry.broker_id, host=entry.host, port=entry.port)
+            for entry in answer.brokers
+        }
+        if answer.controller_id < 0:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "the quorum has no leader")
+
+    def _take(self, answer: Any, *, is_whole: bool) -> None:
+        self.view.cluster_id = answer.cluster_id
+        self.view.controller_id = answer.controller_id
+        self.view.nodes = {
+            entry.node_id: Node(id=entry.node_id, host=entry.host, port=entry.port, rack=entry.rack)
+            for entry in answer.brokers
+        }
+        if is_whole:
+            names = {entry.name for entry in answer.topics}
+            self.view.topics = {n: t for n, t in self.view.topics.items() if n in names}
+            self.view.errors = {}
+        now = asyncio.get_running_loop().time()
+        for entry in answer.topics:
+            self._fetched_at[entry.name] = now
+            self.view.errors.pop(entry.name, None)
+            if entry.error_code:
+                self.view.topics.pop(entry.name, None)
+                self.view.errors[entry.name] = KafkaError(code_of(entry.error_code), entry.name)
+            else:
+                self.view.topics[entry.name] = _topic_of(entry, self.view.topics.get(entry.name))
+
+    async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
+        """A topic's metadata, from memory while it is fresh.
+
+        Raises:
+            KafkaError: what the cluster says of the topic, such as UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        age = asyncio.get_running_loop().time() - self._fetched_at.get(name, float("-inf"))
+        if name not in self.view.topics or age * 1000 > METADATA_AGE_MS_MAX:
+            await self.refresh([name], create=create)
+        found = self.view.topics.get(name)
+        if found is None:
+            raise self.view.errors.get(name, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name))
+        return found
+
+    def forget_topic(self, name: str) -> None:
+        """Fetch its metadata anew next time: a node said that it is not the leader."""
+        self._fetched_at.pop(name, None)
+
+    async def leader(self, topic: str, partition: int) -> PartitionInfo:
+        """The partition, with a leader; LEADER_NOT_AVAILABLE while it has none."""
+        info = (await self.topic(topic)).partitions.get(partition)
+        if info is None:
+            self.forget_topic(topic)
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} has no partition {partition}"
+            )
+        if info.leader < 0:
+            self.forget_topic(topic)
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
+        return info
+
+    async def group_by_leader(
+        self, partitions: Iterable[tuple[str, int]]
+    ) -> dict[int, list[tuple[str, int]]]:
+        """Partitions by the id of their leader; fetches metadata as needed."""
+        wanted = sorted(set(partitions))
+        stale = {topic for topic, _ in wanted if topic not in self._fetched_at}
+        if stale:
+            await self.refresh(stale)
+        by_leader: dict[int, list[tuple[str, int]]] = {}
+        for topic, partition in wanted:
+            info = await self.leader(topic, partition)
+            by_leader.setdefault(info.leader, []).append((topic, partition))
+        return by_leader
+
+    # retries
+
+    async def retrying(
+        self, attempt: Callable[[], Awaitable[T]], *, timeout_ms: int | None = None
+    ) -> T:
+        """The result of the first attempt that works, while errors are retriable and time is left.
+
+        Raises:
+            KafkaError: the last attempt's.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (timeout_ms or self.api_timeout_ms) / 1000
+        backoff_ms = RETRY_BACKOFF_MS
+        while True:
+            try:
+                return await attempt()
+            except KafkaError as error:
+                if not is_worth_retrying(error) or loop.time() + backoff_ms / 1000 > deadline:
+                    raise
+            await asyncio.sleep(backoff_ms / 1000)
+            backoff_ms = min(backoff_ms * 2, RETRY_BACKOFF_MS_MAX)
+
+
+def is_worth_retrying(error: KafkaError) -> bool:
+    """Whether the same request may work in a moment."""
+    return error.code.is_retriable or error.code in _ALSO_RETRIABLE
+
+
+_ALSO_RETRIABLE = frozenset({ErrorCode.BROKER_NOT_AVAILABLE})
+"""A node that is not in the metadata may be in the next."""
+
+
+def _is_dead(task: asyncio.Task[Connection]) -> bool:
+    return task.cancelled() or task.exception() is not None or task.result().is_closed
+
+
+def _topic_of(entry: Any, known: TopicInfo | None) -> TopicInfo:
+    partitions = {p.partition_index: _partition_of(p) for p in entry.partitions}
+    if known is not None and known.id == entry.topic_id:
+        for index, new in partitions.items():
+            old = known.partitions.get(index)
+            if old is not None and old.leader_epoch > new.leader_epoch >= 0:
+                partitions[index] = replace(old, replicas=new.replicas)
+    return TopicInfo(
+        name=entry.name,
+        id=Uuid(entry.topic_id),
+        is_internal=entry.is_internal,
+        partitions=partitions,
+    )
+
+
+def _partition_of(entry: Any) -> PartitionInfo:
+    return PartitionInfo(
+        index=entry.partition_index,
+        leader=entry.leader_id,
+        leader_epoch=entry.leader_epoch,
+        replicas=tuple(entry.replica_nodes),
+        isr=tuple(entry.isr_nodes),
+        offline=tuple(entry.offline_replicas),
+    )

@@ -1,0 +1,391 @@
+"""Consumer groups from outside: list, describe, their committed offsets, delete.
+
+The same manners as `admin`: retries inside, answers per thing.
+
+Not done: share and streams groups (they are listed, not described).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
+from sparkraft.client.admin import TopicPartition, by_topic
+from sparkraft.client.cluster import Cluster, check, code_of
+from sparkraft.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+_OFFSET_VERSION_BY_NAME = 9
+"""OffsetCommit and OffsetFetch name topics by id from v10 on; by name they need no look-up."""
+
+_OFFSET_FETCH_BATCHED = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedGroup:
+    """A group as ListGroups tells it; `state` and `kind` are Kafka's words."""
+
+    id: str
+    protocol_type: str
+    state: str
+    kind: str
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether it holds only offsets, committed without membership."""
+        return not self.protocol_type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """A member and what it was given; `instance_id` is None unless it is static."""
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupInfo:
+    """A group as its coordinator tells it."""
+
+    id: str
+    kind: str
+    """`classic` or `consumer`."""
+    state: str
+    protocol_type: str
+    assignor: str
+    coordinator: int
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A committed offset."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class Groups:
+    """Calls on consumer groups over a `Cluster`, which stays the caller's to close."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Speak through `cluster`."""
+        self.cluster = cluster
+
+    async def list(
+        self, *, states: Iterable[str] = (), kinds: Iterable[str] = ()
+    ) -> list[ListedGroup]:
+        """Every group of every coordinator, by id; filters where given."""
+        from sparkraft.protocol.messages.k16_list_groups import ListGroupsRequest
+
+        await self.cluster.retrying(lambda: self.cluster.refresh(()))
+        found: dict[str, ListedGroup] = {}
+        for node_id in sorted(self.cluster.view.nodes):
+            request = ListGroupsRequest()
+            if states:
+                request.states_filter = list(states)
+            if kinds:
+                request.types_filter = list(kinds)
+            answer = await self._checked(lambda n=node_id, r=request: self.cluster.ask_node(n, r))
+            for entry in answer.groups:
+                found[entry.group_id] = ListedGroup(
+                    id=entry.group_id,
+                    protocol_type=entry.protocol_type,
+                    state=entry.group_state,
+                    kind=entry.group_type,
+                )
+        return [found[group_id] for group_id in sorted(found)]
+
+    async def describe(self, group_id: str) -> GroupInfo:
+        """A group's state and members; GROUP_ID_NOT_FOUND where there is none."""
+        coordinator = await self.cluster.retrying(lambda: self.cluster.coordinator(group_id))
+        connection = await self.cluster.connection(coordinator)
+        if int(ApiKey.CONSUMER_GROUP_DESCRIBE) in connection.versions:
+            try:
+                return await self._describe_consumer(group_id)
+            except KafkaError as error:
+                if error.code not in _NOT_A_CONSUMER_GROUP:
+                    raise
+        return await self._describe_classic(group_id)
+
+    async def _describe_classic(self, group_id: str) -> GroupInfo:
+        from sparkraft.protocol.messages.k15_describe_groups import DescribeGroupsRequest
+
+        request = DescribeGroupsRequest(groups=[group_id])
+
+        async def attempt() -> Any:
+            answer = await self._ask(group_id, request, lambda a: a.groups[0])
+            return answer.groups[0]
+
+        entry = await self.cluster.retrying(attempt)
+        if entry.group_state == "Dead":
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
+        return GroupInfo(
+            id=group_id,
+            kind="classic",
+            state=entry.group_state,
+            protocol_type=entry.protocol_type,
+            assignor=entry.protocol_data,
+            coordinator=await self.cluster.coordinator(group_id),
+            members=tuple(_classic_member(m, entry.protocol_type) for m in entry.members),
+        )
+
+    async def _describe_consumer(self, group_id: str) -> GroupInfo:
+        from sparkraft.protocol.messages import k69_consumer_group_describe as k69
+
+        request = k69.ConsumerGroupDescribeRequest(group_ids=[group_id])
+
+        async def attempt() -> Any:
+            answer = await self._ask(group_id, request, lambda a: a.groups[0])
+            return answer.groups[0]
+
+        entry = await self.cluster.retrying(attempt)
+        return GroupInfo(
+            id=group_id,
+            kind="consumer",
+            state=entry.group_state,
+            protocol_type="consumer",
+            assignor=entry.assignor_name,
+            coordinator=await self.cluster.coordinator(group_id),
+            members=tuple(
+                GroupMember(
+                    id=m.member_id,
+                    instance_id=m.instance_id,
+                    client_id=m.client_id,
+                    host=m.client_host,
+                    assignment=tuple(
+                        (t.topic_name, index)
+                        for t in m.assignment.topic_partitions
+                        for index in t.partitions
+                    ),
+                )
+                for m in entry.members
+            ),
+        )
+
+    async def delete(self, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
+        """Delete groups that have no members."""
+        from sparkraft.protocol.messages.k42_delete_groups import DeleteGroupsRequest
+
+        outcome: dict[str, KafkaError | None] = {}
+        for group_id in group_ids:
+            request = DeleteGroupsRequest(groups_names=[group_id])
+            outcome[group_id] = await self._outcome(group_id, request, lambda a: a.results[0])
+        return outcome
+
+    async def _outcome(
+        self, group_id: str, request: Any, entry_of: Callable[[Any], Any]
+    ) -> KafkaError | None:
+        try:
+            await self.cluster.retrying(lambda: self._ask(group_id, request, entry_of))
+        except KafkaError as error:
+            return error
+        return None
+
+    # offsets
+
+    async def offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Committed]:
+        """Committed offsets; of all partitions that have one where `partitions` is None."""
+        wanted = None if partitions is None else by_topic(partitions)
+
+        async def attempt() -> dict[TopicPartition, Committed]:
+            node_id = await self.cluster.coordinator(group_id)
+            connection = await self.cluster.connection(node_id)
+            version = connection.version_for(ApiKey.OFFSET_FETCH, at_most=_OFFSET_VERSION_BY_NAME)
+            request = _offset_fetch(group_id, wanted, version)
+            answer = await self._ask(
+                group_id,
+                request,
+                lambda a: a.groups[0] if version >= _OFFSET_FETCH_BATCHED else a,
+                version=version,
+            )
+            group = answer.groups[0] if version >= _OFFSET_FETCH_BATCHED else answer
+            return _committed_of(group)
+
+        return await self.cluster.retrying(attempt)
+
+    async def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, Committed]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Set offsets of a group that has no members."""
+        from sparkraft.protocol.messages import k08_offset_commit as k08
+
+        request = k08.OffsetCommitRequest(
+            group_id=group_id,
+            topics=[
+                k08.OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        k08.OffsetCommitRequestPartition(
+                            partition_index=index,
+                            committed_offset=offsets[topic, index].offset,
+                            committed_leader_epoch=offsets[topic, index].leader_epoch,
+                            committed_metadata=offsets[topic, index].metadata,
+                        )
+                        for index in indexes
+                    ],
+                )
+                for topic, indexes in by_topic(offsets).items()
+            ],
+        )
+
+        async def attempt() -> Any:
+            node_id = await self.cluster.coordinator(group_id)
+            connection = await self.cluster.connection(node_id)
+            version = connection.version_for(ApiKey.OFFSET_COMMIT, at_most=_OFFSET_VERSION_BY_NAME)
+            return await self._ask(group_id, request, _worst_partition, version=version)
+
+        return _per_partition(await self.cluster.retrying(attempt))
+
+    async def delete_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Delete committed offsets of topics that the group no longer reads."""
+        from sparkraft.protocol.messages import k47_offset_delete as k47
+
+        request = k47.OffsetDeleteRequest(
+            group_id=group_id,
+            topics=[
+                k47.OffsetDeleteRequestTopic(
+                    name=topic,
+                    partitions=[k47.OffsetDeleteRequestPartition(partition_index=i) for i in many],
+                )
+                for topic, many in by_topic(partitions).items()
+            ],
+        )
+        answer = await self.cluster.retrying(lambda: self._ask(group_id, request, lambda a: a))
+        return _per_partition(answer)
+
+    # asking
+
+    async def _ask(
+        self,
+        group_id: str,
+        request: Any,
+        entry_of: Callable[[Any], Any],
+        *,
+        version: int | None = None,
+    ) -> Any:
+        """One attempt; a coordinator that moved is forgotten."""
+        answer = await self.cluster.ask_coordinator(group_id, request, version=version)
+        entry = entry_of(answer)
+        if entry is not None and entry.error_code:
+            if code_of(entry.error_code) in _MOVED:
+                self.cluster.forget_coordinator(group_id)
+            check(entry.error_code, getattr(entry, "error_message", None))
+        return answer
+
+    async def _checked(self, ask: Callable[[], Any]) -> Any:
+        async def attempt() -> Any:
+            answer = await ask()
+            check(answer.error_code)
+            return answer
+
+        return await self.cluster.retrying(attempt)
+
+
+_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+_NOT_A_CONSUMER_GROUP = frozenset(
+    {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_GROUP_ID}
+)
+
+
+def _classic_member(entry: Any, protocol_type: str) -> GroupMember:
+    return GroupMember(
+        id=entry.member_id,
+        instance_id=entry.group_instance_id,
+        client_id=entry.client_id,
+        host=entry.client_host,
+        assignment=_assignment_of(bytes(entry.member_assignment), protocol_type),
+    )
+
+
+def _assignment_of(raw: bytes, protocol_type: str) -> tuple[TopicPartition, ...]:
+    """The partitions in an assignment; none if it is not a consumer's or can't be read."""
+    if protocol_type != "consumer" or not raw:
+        return ()
+    from sparkraft.protocol.framing import decode_versioned
+    from sparkraft.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
+
+    try:
+        assignment: Any = decode_versioned(ConsumerProtocolAssignment, raw)
+    except DecodeError:
+        return ()
+    return tuple(
+        (topic.topic, index)
+        for topic in assignment.assigned_partitions
+        for index in topic.partitions
+    )
+
+
+def _offset_fetch(group_id: str, wanted: dict[str, list[int]] | None, version: int) -> Any:
+    from sparkraft.protocol.messages import k09_offset_fetch as k09
+
+    if version >= _OFFSET_FETCH_BATCHED:
+        topics = (
+            None
+            if wanted is None
+            else [
+                k09.OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
+                for name, indexes in wanted.items()
+            ]
+        )
+        return k09.OffsetFetchRequest(
+            groups=[k09.OffsetFetchRequestGroup(group_id=group_id, topics=topics)]
+        )
+    plain = (
+        None
+        if wanted is None
+        else [
+            k09.OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
+            for name, indexes in wanted.items()
+        ]
+    )
+    return k09.OffsetFetchRequest(group_id=group_id, topics=plain)
+
+
+def _committed_of(group: Any) -> dict[TopicPartition, Committed]:
+    found: dict[TopicPartition, Committed] = {}
+    for topic in group.topics:
+        for entry in topic.partitions:
+            check(entry.error_code)
+            if entry.committed_offset >= 0:
+                found[topic.name, entry.partition_index] = Committed(
+                    offset=entry.committed_offset,
+                    leader_epoch=entry.committed_leader_epoch,
+                    metadata=entry.metadata or "",
+                )
+    return found
+
+
+def _worst_partition(answer: Any) -> Any:
+    """An entry whose error concerns the whole group, if there is one."""
+    for topic in answer.topics:
+        for entry in topic.partitions:
+            if code_of(entry.error_code) in _OF_THE_GROUP:
+                return entry
+    return None
+
+
+_OF_THE_GROUP = _MOVED | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+
+
+def _per_partition(answer: Any) -> dict[TopicPartition, KafkaError | None]:
+    return {
+        (topic.name, entry.partition_index): KafkaError(code_of(entry.error_code))
+        if entry.error_code
+        else None
+        for topic in answer.topics
+        for entry in topic.partitions
+    }
