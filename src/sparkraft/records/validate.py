@@ -1,0 +1,303 @@
+"""What a leader checks before it appends, and what it rewrites (Kafka's LogValidator; DESIGN D4).
+
+Order of the checks is Kafka's, because it decides which error a client sees:
+
+1. base offset 0, size, CRC; 2. the header against itself; 3. each record, if asked for.
+
+Two depths (`sparkraft.record.validation`): `header` believes the record bytes under a right CRC and
+checks the header's own times and counts; `full` walks every record as Kafka does. Compacted topics
+and batches that must be rewritten are always walked.
+
+Batches are rewritten only where Kafka does: LogAppendTime, a wrong maximum timestamp (`full`), and
+a `compression.type` other than the batch's.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
+from sparkraft.records.batch import (
+    ATTRIBUTES_AT,
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    CONTROL_BIT,
+    HEAD_PATCH_SIZE,
+    HEADER,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Buffer,
+    crc_ok,
+    iter_batches,
+    parse_header,
+    with_timestamps,
+)
+from sparkraft.records.compression import Codec
+from sparkraft.records.errors import CorruptRecords, RefusedRecords
+from sparkraft.records.record import BatchBuilder, decode_records, scan_records
+
+_ERRORS_SHOWN_MAX = 3
+_FIRST_ZSTD_VERSION = 7
+
+
+class Origin(Enum):
+    """Who hands records to a leader's log."""
+
+    CLIENT = "client"
+    """Produce: everything is checked."""
+    COORDINATOR = "coordinator"
+    """A coordinator on this broker: control batches and missing sequences are allowed."""
+    RAFT = "raft"
+    """The quorum leader: offsets and epochs are already right."""
+
+
+class Rules(NamedTuple):
+    """A topic's settings that bear on what it takes."""
+
+    max_message_bytes: int = 1_048_588
+    codec: Codec | None = None
+    """`compression.type`; None is `producer`: keep the producer's."""
+    level: int | None = None
+    log_append_time: bool = False
+    timestamp_before_max_ms: int = (1 << 63) - 1
+    timestamp_after_max_ms: int = 3_600_000
+    compacted: bool = False
+    walk_records: bool = False
+    """`sparkraft.record.validation=full`."""
+
+
+class Prepared(NamedTuple):
+    """A batch fit to be appended."""
+
+    header: BatchHeader
+    """As it will be written, but for base offset and leader epoch."""
+    rest: Buffer
+    """The bytes from 16 on; the first 16 are the leader's to write."""
+
+
+def check_request_records(records: Buffer | None, version: int) -> None:
+    """Refuse what a Produce request of `version` may not carry: exactly one batch of format 2.
+
+    Raises:
+        RefusedRecords: no batch, several, or an older format.
+        CorruptRecords: bytes that are no batch.
+        KafkaError: UNSUPPORTED_COMPRESSION_TYPE for zstd before version 7.
+    """
+    view = memoryview(records if records is not None else b"")
+    if len(view) > BATCH_OVERHEAD and view[16] == MAGIC:  # one whole batch: nearly always
+        length = int.from_bytes(view[8:LOG_OVERHEAD], "big", signed=True)
+        if length + LOG_OVERHEAD == len(view):
+            _check_zstd(view[ATTRIBUTES_AT + 1], version)
+            return
+    _check_unusual(view, version)
+
+
+def _check_zstd(attributes: int, version: int) -> None:
+    if version < _FIRST_ZSTD_VERSION and attributes & CODEC_MASK == Codec.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce version {version} can't carry zstd; it needs {_FIRST_ZSTD_VERSION}",
+        )
+
+
+def _check_unusual(view: memoryview, version: int) -> None:
+    if len(view) > 16 and view[16] < MAGIC and _whole(view):  # noqa: PLR2004 (the magic's place)
+        raise RefusedRecords(f"Produce version {version} carries only batches of format 2")
+    batches = [header for header, _ in iter_batches(view)]
+    if not batches:
+        raise RefusedRecords(f"Produce version {version} needs a record batch for each partition")
+    _check_zstd(batches[0].attributes, version)
+    if len(batches) > 1:
+        raise RefusedRecords(f"Produce version {version} carries one batch a partition, not more")
+
+
+def _whole(view: memoryview) -> bool:
+    return 0 < int.from_bytes(view[8:LOG_OVERHEAD], "big", signed=True) <= len(view) - LOG_OVERHEAD
+
+
+def check_produced(
+    records: Buffer, rules: Rules, now_ms: int, origin: Origin = Origin.CLIENT
+) -> Prepared:
+    """Check one batch for a leader's append and rewrite it where the topic asks for that.
+
+    Args:
+        records: exactly one batch; a cut-off second one is ignored, as Kafka does.
+        rules: the topic's settings.
+        now_ms: wall clock, for timestamps.
+        origin: CLIENT or COORDINATOR.
+
+    Raises:
+        KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_RECORD or INVALID_TIMESTAMP, the
+            last two as `RefusedRecords` with the errors of single records.
+    """
+    size = len(records)
+    if size < BATCH_OVERHEAD:
+        raise CorruptRecords(f"{size} bytes can't hold a record batch")
+    header = BatchHeader._make(HEADER.unpack_from(records))
+    if header[1] != size - LOG_OVERHEAD or header[3] != MAGIC:
+        records, header = _sole_batch(records)
+        size = len(records)
+    view = memoryview(records)
+    _check_whole(header, view, rules, origin)
+    if origin is Origin.CLIENT:
+        _check_client_header(header)
+    return _check_records(header, view, rules, now_ms)
+
+
+def _sole_batch(records: Buffer) -> tuple[memoryview, BatchHeader]:
+    """The only batch of an unusual buffer, else the refusal that fits."""
+    parse_header(records)  # names what is wrong with the first header
+    batches = list(iter_batches(records))
+    if not batches:
+        raise CorruptRecords(f"{len(records)} bytes hold less than one record batch")
+    if len(batches) > 1:
+        raise RefusedRecords("one append takes one record batch, not more")
+    header, view = batches[0]
+    return view, header
+
+
+def _check_whole(header: BatchHeader, view: memoryview, rules: Rules, origin: Origin) -> None:
+    if header.base_offset != 0 and origin is Origin.CLIENT:
+        raise RefusedRecords(f"a produced batch has base offset 0, not {header.base_offset}")
+    if len(view) > rules.max_message_bytes:
+        raise too_large(len(view), rules.max_message_bytes)
+    if not crc_ok(view):
+        raise CorruptRecords(f"the CRC {header.crc} of the batch is wrong")
+
+
+def too_large(size: int, bound: int) -> KafkaError:
+    """MESSAGE_TOO_LARGE for a batch above `max.message.bytes`."""
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"the batch has {size} bytes, and max.message.bytes is {bound}",
+    )
+
+
+def _check_client_header(header: BatchHeader) -> None:
+    """The header against itself: counts, control bit, sequence."""
+    last_offset_delta = header[6]
+    if last_offset_delta < 0:
+        raise RefusedRecords(f"the batch has a last offset delta of {last_offset_delta}")
+    if header[12] <= 0:
+        raise RefusedRecords(f"the batch claims {header.records_count} records")
+    if last_offset_delta + 1 != header[12]:
+        raise RefusedRecords(
+            f"the batch claims {header.records_count} records but spans {last_offset_delta + 1} "
+            "offsets"
+        )
+    if header[5] & CONTROL_BIT:
+        raise RefusedRecords("clients may not write control records")
+    if header[9] > NO_PRODUCER_ID and header[11] < 0:
+        raise RefusedRecords(
+            f"sequence {header.base_sequence} is invalid for producer {header.producer_id}"
+        )
+
+
+def _check_records(header: BatchHeader, view: memoryview, rules: Rules, now_ms: int) -> Prepared:
+    attributes = header[5]
+    codec = attributes & CODEC_MASK
+    if codec > Codec.ZSTD:
+        raise RefusedRecords(f"the batch names codec {codec}, which does not exist")
+    declared_append_time = attributes & LOG_APPEND_TIME_BIT
+    if declared_append_time and (rules.log_append_time or header[8] == NO_TIMESTAMP):
+        raise _log_append_time_from_client(header)
+    target = codec if rules.codec is None else rules.codec
+    control_plain = codec == Codec.NONE and attributes & CONTROL_BIT
+    if target != codec and not control_plain:
+        _walk(header, view, rules, now_ms)
+        return _recompressed(header, view, rules, now_ms)
+    max_timestamp = header[8]
+    if rules.walk_records or rules.compacted:
+        max_timestamp = _walk(header, view, rules, now_ms)
+    elif not rules.log_append_time:
+        _check_header_times(header, rules, now_ms)
+    if rules.log_append_time:
+        return _restamped(view, log_append_time=True, max_timestamp=now_ms)
+    if declared_append_time or max_timestamp != header[8]:
+        return _restamped(view, log_append_time=False, max_timestamp=max_timestamp)
+    return Prepared(header, view[HEAD_PATCH_SIZE:])
+
+
+def _restamped(view: memoryview, *, log_append_time: bool, max_timestamp: int) -> Prepared:
+    head, rest = with_timestamps(view, log_append_time=log_append_time, max_timestamp=max_timestamp)
+    whole = head[HEAD_PATCH_SIZE:] + bytes(rest)
+    return Prepared(BatchHeader._make(HEADER.unpack_from(head)), whole)
+
+
+def _check_header_times(header: BatchHeader, rules: Rules, now_ms: int) -> None:
+    """Both times of the header within bounds; record times lie between them unless it lies."""
+    earliest, latest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+    for timestamp in (header[8], header[7]):
+        if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+            detail = f"timestamp {timestamp} is not within [{earliest}, {latest}]"
+            raise _refused([(0, detail)], bad_time=True)
+
+
+def _log_append_time_from_client(header: BatchHeader) -> RefusedRecords:
+    detail = "a producer may not set the timestamp type LogAppendTime"
+    errors = [(index, detail) for index in range(min(header.records_count, _ERRORS_SHOWN_MAX))]
+    return RefusedRecords(detail, errors, code=ErrorCode.INVALID_TIMESTAMP)
+
+
+def _walk(header: BatchHeader, view: memoryview, rules: Rules, now_ms: int) -> int:
+    """Check every record and return the largest create time."""
+    errors: list[tuple[int, str]] = []
+    bad_time = False
+    max_timestamp = NO_TIMESTAMP
+    earliest = now_ms - rules.timestamp_before_max_ms
+    latest = now_ms + rules.timestamp_after_max_ms
+    try:
+        for index, (delta, timestamp, has_key) in enumerate(scan_records(view)):
+            max_timestamp = max(max_timestamp, timestamp)
+            if delta != index:
+                raise RefusedRecords(f"record {index} of the batch has offset delta {delta}")
+            if rules.compacted and not has_key:
+                errors.append((index, "Compacted topic cannot accept message without key"))
+            elif (
+                not rules.log_append_time
+                and timestamp != NO_TIMESTAMP
+                and not earliest <= timestamp <= latest
+            ):
+                bad_time = True
+                detail = f"timestamp {timestamp} is not within [{earliest}, {latest}]"
+                errors.append((index, detail))
+    except DecodeError as error:
+        raise RefusedRecords(f"the records of the batch are malformed: {error}") from error
+    if errors:
+        raise _refused(errors, bad_time=bad_time)
+    return max_timestamp
+
+
+def _refused(errors: list[tuple[int, str]], *, bad_time: bool) -> RefusedRecords:
+    if bad_time:
+        detail = "One or more records have been rejected due to invalid timestamp"
+        return RefusedRecords(detail, errors, code=ErrorCode.INVALID_TIMESTAMP)
+    shown = "; ".join(f"record {index}: {text}" for index, text in errors[:_ERRORS_SHOWN_MAX])
+    return RefusedRecords(f"{len(errors)} records are refused, the first: {shown}", errors)
+
+
+def _recompressed(header: BatchHeader, view: memoryview, rules: Rules, now_ms: int) -> Prepared:
+    """The same records in the topic's codec, numbered from 0."""
+    assert rules.codec is not None
+    builder = BatchBuilder(
+        codec=rules.codec,
+        level=rules.level,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.attributes & TRANSACTIONAL_BIT != 0,
+        control=header.is_control,
+        log_append_time=now_ms if rules.log_append_time else None,
+    )
+    for record in decode_records(view):
+        builder.append(record.timestamp, record.key, record.value, record.headers)
+    batch = builder.build()
+    if len(batch) > rules.max_message_bytes:
+        raise too_large(len(batch), rules.max_message_bytes)
+    return Prepared(
+        BatchHeader._make(HEADER.unpack_from(batch)), memoryview(batch)[HEAD_PATCH_SIZE:]
+    )
