@@ -3,9 +3,10 @@
 A file `sparkraft/server/api/kNN_name.py` defines `API`, an `Api`. Add a line to `SERVED` (sorted by
 key) and it is served and advertised. Files load at first use: a node that starts needs few of them.
 
-A handler is `handle(node, context, request)`. It returns the response message (or its encoded body:
-bytes, or a list of buffers), or an awaitable of that, or None for no answer at all (Produce with acks=0). It may raise `KafkaError`; dispatch turns
-that into bytes by `Api.refuse`, which defaults to setting `error_code` (and `error_message`).
+A handler is `handle(node, context, request)`. It returns the response message (or its encoded
+body: bytes, or a list of buffers), or an awaitable of that, or None for no answer at all (Produce
+with acks=0). It may raise `KafkaError`; dispatch turns that into bytes by `Api.refuse`, which by
+default sets `error_code` (and `error_message`).
 On the broker listener `node` is a `sparkraft.server.broker.Broker`, on the controller listener a
 `sparkraft.server.controller.services.ControllerServices`.
 """

@@ -1,6 +1,6 @@
 """One client's connection: frames in, answers out, in order, each with a bound (DESIGN D2).
 
-    size i32 | request header | request ...      →  size i32 | correlation_id i32 | [tags] | response
+    size i32 | request header | request …   →   size i32 | correlation_id i32 | [tags] | response
 
 * Every whole frame of a received chunk is handled before anything is written; answers of the chunk
   leave in one write. Large pieces are handed to the transport as they are, never joined.
@@ -20,7 +20,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from sparkraft.base.errors import DecodeError, ErrorCode, InvariantBroken, KafkaError
+from sparkraft.base.errors import DecodeError, InvariantBroken, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.server.api.registry import RequestContext
 from sparkraft.server.network.dispatch import (
@@ -72,11 +72,11 @@ class Connection(asyncio.Protocol):
     """See the module docstring. Made by a `Listener`, one per accepted socket."""
 
     __slots__ = (
+        "_at",
         "_backlog",
         "_buffer",
-        "_at",
-        "_chunks",
         "_chunk_bytes",
+        "_chunks",
         "_closed",
         "_held",
         "_name",
@@ -179,6 +179,8 @@ class Connection(asyncio.Protocol):
         self._at = 0
         if self.listener.takes_turn(self):
             self.run()
+        else:
+            self._hold()
 
     def pause_writing(self) -> None:
         """The socket is full: this client doesn't read."""
@@ -206,7 +208,7 @@ class Connection(asyncio.Protocol):
         else:
             self._chunks.append(bytearray(data))
         self._chunk_bytes += len(data)
-        if self._needed < 4 <= self._chunk_bytes:
+        if self._needed < 4 <= self._chunk_bytes:  # noqa: PLR2004 (the length prefix)
             self._needed = self._frame_end(b"".join(self._chunks), 0)
 
     def _frame_end(self, buffer: bytes | bytearray, at: int) -> int:
@@ -333,7 +335,7 @@ class Connection(asyncio.Protocol):
                 answer = route.handles_bytes(self._node, context, body)
         except DecodeError:
             raise
-        except Exception as error:  # noqa: BLE001 (the root of a request's work)
+        except Exception as error:  # the root of a request's work
             answer = self._failed(route, context, request, error)
         if answer is None:
             return
@@ -423,9 +425,7 @@ class Connection(asyncio.Protocol):
 
     # ---- refusals
 
-    def _failed(
-        self, route: Route, context: RequestContext, request: Any, error: Exception
-    ) -> Any:
+    def _failed(self, route: Route, context: RequestContext, request: Any, error: Exception) -> Any:
         """The answer to a request whose handler raised."""
         if isinstance(error, InvariantBroken | AssertionError):
             self.listener.on_invariant_broken(error)

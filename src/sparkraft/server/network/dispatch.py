@@ -8,13 +8,15 @@ answers a version it doesn't know, with a v0 body and error 35 (KIP-511).
 """
 
 import struct
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.codec import decode, encode_parts
 from sparkraft.server.api.registry import Api, load_api
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HEADER = struct.Struct(">hhih")
 """request_api_key, request_api_version, correlation_id, length of client_id."""

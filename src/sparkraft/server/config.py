@@ -1,0 +1,405 @@
+"""A node's configuration: Kafka's `server.properties` with Kafka's keys.
+
+Three kinds of trouble: a value that is wrong or a set of keys that contradicts itself stops the
+start (`ConfigError`, a plain sentence); a security or durability feature that is asked for but not
+implemented stops it too, because a node that ignored it would be unsafe; an unknown key is reported
+once and otherwise ignored, as Kafka does.
+
+Keys of our own start with `sparkraft.`:
+    sparkraft.record.validation   `header` or `full`: how far produced batches are looked into.
+    sparkraft.http.listener       host:port of /health and /metrics; empty: off.
+"""
+
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.metadata.configs import BROKER_CONFIGS, ConfigValue, parse_value, topic_defaults
+from sparkraft.metadata.configs.broker import definition_of
+from sparkraft.metadata.configs.definition import ConfigDef, ConfigType, one_of
+from sparkraft.server.properties import parse_properties
+
+INT_MAX = (1 << 31) - 1
+
+OWN_CONFIGS: dict[str, ConfigDef] = {
+    "sparkraft.record.validation": ConfigDef(
+        "sparkraft.record.validation",
+        ConfigType.STRING,
+        default="header",
+        check=one_of("header", "full"),
+        doc="Whether produced batches are checked by their header and CRC, or record by record.",
+    ),
+    "sparkraft.http.listener": ConfigDef(
+        "sparkraft.http.listener",
+        ConfigType.STRING,
+        default="",
+        doc="host:port that serves /health and /metrics; empty for none.",
+    ),
+}
+
+_NOT_IMPLEMENTED: dict[str, tuple[frozenset[str], str]] = {
+    "authorizer.class.name": (frozenset({""}), "access control lists are not enforced yet"),
+    "remote.log.storage.system.enable": (frozenset({"false"}), "tiered storage does not exist yet"),
+    "create.topic.policy.class.name": (frozenset({""}), "Java policy classes can't be loaded"),
+    "alter.config.policy.class.name": (frozenset({""}), "Java policy classes can't be loaded"),
+    "client.quota.callback.class": (frozenset({""}), "Java quota classes can't be loaded"),
+    "replica.selector.class": (frozenset({""}), "Java replica selectors can't be loaded"),
+    "delegation.token.secret.key": (frozenset({""}), "delegation tokens are not implemented yet"),
+    "config.providers": (frozenset({""}), "config providers are not implemented yet"),
+    "cordoned.log.dirs": (frozenset({""}), "cordoned log directories are not implemented yet"),
+    "security.inter.broker.protocol": (
+        frozenset({"", "PLAINTEXT"}),
+        "only PLAINTEXT exists so far",
+    ),
+    "controller.quorum.auto.join.enable": (
+        frozenset({"false"}),
+        "controllers can't join a quorum by themselves yet",
+    ),
+    "unstable.api.versions.enable": (frozenset({"false"}), "unstable APIs are not served"),
+    "unstable.feature.versions.enable": (frozenset({"false"}), "unstable features are not served"),
+}
+"""Keys whose other values ask for something that must not be ignored: value that is fine, why."""
+
+
+class ConfigError(Exception):
+    """A configuration this node can't start with; its text is for the person who wrote it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerAddress:
+    """One entry of `listeners` or `advertised.listeners`; `host` "" is every interface."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str
+
+
+class NodeConfig(Mapping[str, ConfigValue]):
+    """The parsed configuration: `config["num.partitions"]` is 1 where nobody set it.
+
+    Attributes:
+        properties: what was set, as text; also what DescribeConfigs calls STATIC_BROKER_CONFIG.
+        unknown: set keys that nobody knows, sorted.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        """Read and check `properties`; ConfigError where the node can't start with them."""
+        self.properties = dict(properties)
+        self.unknown = sorted(key for key in properties if _definition(key) is None)
+        self._values: dict[str, ConfigValue] = {}
+        for key, text in self.properties.items():
+            definition = _definition(key)
+            if definition is not None:
+                self._values[key] = self._parse(definition, text)
+        self._refuse_unimplemented()
+        self._check()
+
+    @classmethod
+    def from_text(cls, text: str, overrides: Mapping[str, str] | None = None) -> "NodeConfig":
+        """From the text of a properties file; `overrides` win over it."""
+        try:
+            properties = parse_properties(text)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        return cls({**properties, **(overrides or {})})
+
+    # ---- a mapping of every key to its value
+
+    def __getitem__(self, key: str) -> ConfigValue:
+        """The value of `key`, its default where it isn't set; KeyError for a key nobody knows."""
+        if key in self._values:
+            return self._values[key]
+        definition = _definition(key)
+        if definition is None:
+            raise KeyError(key)
+        return None if definition.required else definition.default
+
+    def __iter__(self) -> Iterator[str]:
+        """Every known key."""
+        return iter(sorted({*BROKER_CONFIGS, *OWN_CONFIGS}))
+
+    def __len__(self) -> int:
+        """How many keys are known."""
+        return len(BROKER_CONFIGS) + len(OWN_CONFIGS)
+
+    def number(self, key: str) -> int:
+        """The value of a numeric key."""
+        value = self[key]
+        assert isinstance(value, int), key
+        return value
+
+    def text(self, key: str) -> str:
+        """The value of a text key, "" where there is none."""
+        value = self[key]
+        assert value is None or isinstance(value, str), key
+        return value or ""
+
+    def flag(self, key: str) -> bool:
+        """The value of a boolean key."""
+        value = self[key]
+        assert isinstance(value, bool), key
+        return value
+
+    def words(self, key: str) -> tuple[str, ...]:
+        """The value of a list key."""
+        value = self[key]
+        assert value is None or isinstance(value, tuple), key
+        return tuple(word for word in value or () if word)
+
+    # ---- who this node is
+
+    @cached_property
+    def node_id(self) -> int:
+        """`node.id`, or `broker.id`."""
+        value = self["node.id"]
+        if value is None:
+            value = self["broker.id"]
+        if not isinstance(value, int) or value < 0:
+            raise ConfigError("node.id is missing: it must be a number that no other node has")
+        return value
+
+    @cached_property
+    def roles(self) -> frozenset[str]:
+        """`process.roles`: broker, controller or both."""
+        return frozenset(self.words("process.roles"))
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether it has the broker role."""
+        return "broker" in self.roles
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether it has the controller role."""
+        return "controller" in self.roles
+
+    @cached_property
+    def log_dirs(self) -> tuple[str, ...]:
+        """`log.dirs`, or `log.dir`."""
+        return self.words("log.dirs") or self.words("log.dir")
+
+    @cached_property
+    def metadata_log_dir(self) -> str:
+        """Where `__cluster_metadata-0` is: `metadata.log.dir`, or the first of `log_dirs`."""
+        return self.text("metadata.log.dir") or self.log_dirs[0]
+
+    # ---- listeners
+
+    @cached_property
+    def controller_listener_names(self) -> tuple[str, ...]:
+        """`controller.listener.names`."""
+        return self.words("controller.listener.names")
+
+    @cached_property
+    def security_protocols(self) -> dict[str, str]:
+        """Listener name → security protocol."""
+        given = self._values.get("listener.security.protocol.map")
+        if given is None:
+            known = {name: name for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")}
+            return {**known, **dict.fromkeys(self.controller_listener_names, "PLAINTEXT")}
+        pairs = {}
+        for entry in filter(None, self.text("listener.security.protocol.map").split(",")):
+            name, colon, protocol = entry.rpartition(":")
+            if not colon:
+                raise ConfigError(f"listener.security.protocol.map: {entry!r} is not NAME:PROTOCOL")
+            pairs[name.strip().upper()] = protocol.strip().upper()
+        return pairs
+
+    @cached_property
+    def listeners(self) -> tuple[ListenerAddress, ...]:
+        """Where this node listens."""
+        return self._addresses("listeners", self.words("listeners") or ("PLAINTEXT://:9092",))
+
+    @cached_property
+    def advertised_listeners(self) -> tuple[ListenerAddress, ...]:
+        """What the others and clients are told, brokers' and controllers' listeners alike."""
+        given = self.words("advertised.listeners")
+        if not given:
+            return tuple(_with_host(address) for address in self.listeners)
+        advertised = self._addresses("advertised.listeners", given)
+        named = {address.name for address in advertised}
+        missing = [
+            _with_host(address)
+            for address in self.listeners
+            if address.name in self.controller_listener_names and address.name not in named
+        ]
+        return (*(_with_host(address) for address in advertised), *missing)
+
+    @cached_property
+    def broker_listeners(self) -> tuple[ListenerAddress, ...]:
+        """Those of `listeners` that serve clients and brokers."""
+        return tuple(a for a in self.listeners if a.name not in self.controller_listener_names)
+
+    @cached_property
+    def controller_listeners(self) -> tuple[ListenerAddress, ...]:
+        """Those of `listeners` that serve the quorum."""
+        return tuple(a for a in self.listeners if a.name in self.controller_listener_names)
+
+    @cached_property
+    def inter_broker_listener_name(self) -> str:
+        """The listener brokers use among themselves."""
+        named = self.text("inter.broker.listener.name")
+        return named.upper() or self.text("security.inter.broker.protocol")
+
+    # ---- topics
+
+    @cached_property
+    def topic_defaults(self) -> dict[str, ConfigValue]:
+        """What every topic key is where neither the topic nor a dynamic config says."""
+        return topic_defaults(self.properties)
+
+    @property
+    def validates_fully(self) -> bool:
+        """Whether every produced record is looked at."""
+        return self.text("sparkraft.record.validation") == "full"
+
+    # ---- reading and checking
+
+    def _parse(self, definition: ConfigDef, text: str) -> ConfigValue:
+        try:
+            return parse_value(definition, text)
+        except KafkaError as error:
+            raise ConfigError(error.detail) from error
+
+    def _addresses(self, key: str, entries: tuple[str, ...]) -> tuple[ListenerAddress, ...]:
+        found = tuple(self._address(key, entry) for entry in entries)
+        names = [address.name for address in found]
+        if len(set(names)) != len(names):
+            raise ConfigError(
+                f"{key}: each listener must have a different name: {', '.join(names)}"
+            )
+        return found
+
+    def _address(self, key: str, entry: str) -> ListenerAddress:
+        name, separator, rest = entry.partition("://")
+        host, colon, port = rest.rpartition(":")
+        if not separator or not colon or not port.isascii() or not port.isdigit():
+            raise ConfigError(f"{key}: {entry!r} is not of the form NAME://host:port")
+        if int(port) > 65535:  # noqa: PLR2004 (TCP's largest port)
+            raise ConfigError(f"{key}: {entry!r} has a port above 65535")
+        name = name.upper()
+        protocol = self.security_protocols.get(name)
+        if protocol is None:
+            raise ConfigError(
+                f"{key}: listener {name} has no entry in listener.security.protocol.map"
+            )
+        if protocol != "PLAINTEXT":
+            raise ConfigError(
+                f"{key}: listener {name} asks for {protocol}, and only PLAINTEXT is implemented; "
+                "this node does not start rather than serve it unprotected"
+            )
+        return ListenerAddress(
+            name=name, host=host.strip("[]"), port=int(port), security_protocol=protocol
+        )
+
+    def _refuse_unimplemented(self) -> None:
+        for key, (fine, why) in sorted(_NOT_IMPLEMENTED.items()):
+            text = self.properties.get(key, "").strip()
+            folded = text.lower() if "false" in fine else text
+            if key in self.properties and folded not in fine:
+                raise ConfigError(
+                    f"{key}={text}: {why}; this node does not start rather than ignore it"
+                )
+
+    def _check(self) -> None:
+        if not self.roles:
+            raise ConfigError("process.roles is missing: broker, controller, or both")
+        broker_id = self["broker.id"]
+        if broker_id not in {-1, None, self.node_id}:
+            raise ConfigError("node.id and broker.id must be the same where both are set")
+        if not self.log_dirs:
+            raise ConfigError("at least one log directory must be given by log.dirs or log.dir")
+        self._check_quorum()
+        self._check_listeners()
+        self._check_numbers()
+
+    def _check_quorum(self) -> None:
+        voters = self.words("controller.quorum.voters")
+        if not voters and not self.words("controller.quorum.bootstrap.servers"):
+            raise ConfigError(
+                "either controller.quorum.bootstrap.servers or controller.quorum.voters must say "
+                "where the controllers are"
+            )
+        voter_ids = {_voter_id(voter) for voter in voters}
+        if voters and self.is_controller and self.node_id not in voter_ids:
+            raise ConfigError(
+                f"node {self.node_id} has the controller role and must be in "
+                f"controller.quorum.voters={','.join(voters)}"
+            )
+        if voters and not self.is_controller and self.node_id in voter_ids:
+            raise ConfigError(
+                f"node {self.node_id} is only a broker and must not be in controller.quorum.voters"
+            )
+
+    def _check_listeners(self) -> None:
+        names = {address.name for address in self.listeners}
+        controllers = set(self.controller_listener_names)
+        if not controllers:
+            raise ConfigError("controller.listener.names is missing")
+        if self.is_controller and not controllers <= names:
+            raise ConfigError("controller.listener.names has a name that is not in listeners")
+        if not self.is_controller and controllers & names:
+            raise ConfigError("a node that is only a broker must not listen as a controller")
+        if not self.is_broker and not names <= controllers:
+            raise ConfigError("a node that is only a controller must not listen as a broker")
+        advertised = {address.name for address in self.advertised_listeners}
+        if not advertised <= names:
+            raise ConfigError("advertised.listeners has a name that is not in listeners")
+        if any(address.host == "0.0.0.0" for address in self.advertised_listeners):
+            raise ConfigError("advertised.listeners can't use 0.0.0.0: nobody can connect to it")
+        if self.is_broker and self.inter_broker_listener_name not in advertised - controllers:
+            raise ConfigError(
+                f"inter.broker.listener.name {self.inter_broker_listener_name} is not a broker "
+                "listener in advertised.listeners"
+            )
+
+    def _check_numbers(self) -> None:
+        retention = self.topic_defaults["retention.ms"]
+        if isinstance(retention, int) and retention < 1 and retention != -1:
+            raise ConfigError("log.retention.ms must be -1 (unlimited) or at least 1")
+        if self.number("broker.heartbeat.interval.ms") * 2 > self.number(
+            "broker.session.timeout.ms"
+        ):
+            raise ConfigError(
+                "broker.heartbeat.interval.ms must be at most half of broker.session.timeout.ms"
+            )
+        queued = self.number("queued.max.request.bytes")
+        if 0 < queued < self.number("socket.request.max.bytes"):
+            raise ConfigError("queued.max.request.bytes is below socket.request.max.bytes")
+
+
+def _definition(key: str) -> ConfigDef | None:
+    return OWN_CONFIGS.get(key) or definition_of(key)
+
+
+def _voter_id(voter: str) -> int:
+    number, at, _ = voter.partition("@")
+    if not at or not number.isascii() or not number.isdigit():
+        raise ConfigError(f"controller.quorum.voters: {voter!r} is not of the form id@host:port")
+    return int(number)
+
+
+def _with_host(address: ListenerAddress) -> ListenerAddress:
+    """An address others can use: this machine's name where the entry names no host."""
+    if address.host:
+        return address
+    return ListenerAddress(
+        name=address.name,
+        host=socket.gethostname(),
+        port=address.port,
+        security_protocol=address.security_protocol,
+    )
+
+
+def describe(config: NodeConfig) -> dict[str, Any]:
+    """What was set, for the log at start; passwords are hidden."""
+    shown: dict[str, Any] = {}
+    for key, text in sorted(config.properties.items()):
+        definition = _definition(key)
+        hidden = definition is not None and definition.sensitive
+        shown[key] = "[hidden]" if hidden else text
+    return shown
