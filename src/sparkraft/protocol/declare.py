@@ -1,0 +1,660 @@
+"""The language of the declarations: message classes whose fields know their versions.
+
+    class FetchTopic(Message):
+        topic: str = string("0-12", ignorable=True)
+        topic_id: Uuid = uuid("13+", ignorable=True)
+        partitions: list[FetchPartition] = array(FetchPartition)
+
+A message is a mutable record with slots, keyword-only constructor, `==` and `repr`. Every field
+has a default. Version ranges are written as in Kafka's documents: "4-18", "12+", "3"; no range
+means every version of the message.
+
+Invariant: a class costs no more than its slots until somebody constructs, encodes or decodes it;
+`__init__` and the codecs are compiled at first use.
+
+Words used for a field:
+    versions   where it is on the wire; elsewhere it decodes to its default.
+    nullable   in which versions None may be written.
+    tag        it travels among the tagged fields, only when it differs from its default (KIP-482).
+    ignorable  whether encoding may drop a value in a version that lacks the field; otherwise
+               a value other than the default is refused there.
+"""
+
+from collections.abc import Sequence
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    overload,
+)
+
+from sparkraft.base.ids import Uuid
+
+T = TypeVar("T")
+
+Records = bytes | bytearray | memoryview | Sequence[bytes | memoryview]
+"""Record batches: one buffer after decoding; one buffer or pieces of it when encoding."""
+
+Nullable = str | Literal[True]
+"""Versions in which a field may be None; True for all that have the field."""
+
+NO_VERSION: Final = 1 << 15
+"""First version of something that no version has."""
+
+LAST_VERSION: Final = (1 << 15) - 1
+"""Upper end of an open range: versions are int16."""
+
+
+class Versions(NamedTuple):
+    """A closed range of versions; empty where `first` is above `last`."""
+
+    first: int
+    last: int
+
+    def __contains__(self, version: object) -> bool:
+        """Whether `version` lies in the range."""
+        return isinstance(version, int) and self.first <= version <= self.last
+
+
+FRESH: Final = object()
+"""Default of arrays and structs: every message gets a new empty one of its own."""
+
+ALL_VERSIONS: Final = Versions(0, LAST_VERSION)
+NO_VERSIONS: Final = Versions(NO_VERSION, -1)
+
+
+def parse_versions(text: str) -> Versions:
+    """Read "4-18", "12+", "3" or "none"."""
+    if text == "none":
+        return NO_VERSIONS
+    if text.endswith("+"):
+        return Versions(int(text[:-1]), LAST_VERSION)
+    first, _, last = text.partition("-")
+    return Versions(int(first), int(last or first))
+
+
+class Field:
+    """One field of a message, as declared.
+
+    Args:
+        kind: "int32", "string", "array" …
+        versions: range in which it is on the wire.
+        default: its value where nothing else is said; arrays and structs make a new one each time
+            unless the default is None.
+        element: of an array: a kind or a message class; of a struct: its class.
+        compact: False where a flexible version still writes the old length prefix.
+    """
+
+    __slots__ = (
+        "_json",
+        "_nullable",
+        "_versions",
+        "compact",
+        "default",
+        "element",
+        "ignorable",
+        "kind",
+        "name",
+        "tag",
+    )
+
+    def __init__(  # noqa: PLR0913 (the words of the declaration language)
+        self,
+        kind: str,
+        versions: str,
+        default: object,
+        *,
+        nullable: Nullable | None = None,
+        tag: int = -1,
+        ignorable: bool = False,
+        element: "str | type[Message]" = "",
+        compact: bool = True,
+        json: str = "",
+    ) -> None:
+        """Remember what the declaration says; ranges are read when first asked for."""
+        self.name = ""
+        self.kind = kind
+        self._versions = versions
+        self.default = default
+        self._nullable = nullable
+        self.tag = tag
+        self.ignorable = ignorable
+        self.element = element
+        self.compact = compact
+        self._json = json
+
+    @property
+    def versions(self) -> Versions:
+        """Versions in which the field is on the wire."""
+        return parse_versions(self._versions)
+
+    @property
+    def nullable(self) -> Versions:
+        """Versions in which it may be None."""
+        if self._nullable is None:
+            return NO_VERSIONS
+        return self.versions if self._nullable is True else parse_versions(self._nullable)
+
+    @property
+    def json_name(self) -> str:
+        """Kafka's name of the field, in camel case."""
+        if self._json:
+            return self._json
+        first, *rest = self.name.split("_")
+        return first + "".join(word[:1].upper() + word[1:] for word in rest)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether every message gets a default of its own."""
+        return self.default is not None and self.kind in ("array", "struct")
+
+    def new_default(self) -> Any:
+        """The value of the field in a message nobody has filled in."""
+        if not self.is_fresh:
+            return self.default
+        return [] if self.kind == "array" else self.struct()
+
+    @property
+    def struct(self) -> "type[Message]":
+        """The message class of a struct or of an array's elements."""
+        if isinstance(self.element, str):
+            raise TypeError(f"{self.name} holds no struct")
+        return self.element
+
+    def __repr__(self) -> str:
+        """The field as it might stand in a declaration."""
+        return f"<{self.name}: {self.kind} {self._versions}>"
+
+
+class Schema(NamedTuple):
+    """What a declaration says about a message as a whole.
+
+    Args:
+        key: API key of a request or response, type of a record; -1 for a nested struct.
+        versions: the versions that exist.
+        flexible: the versions with compact lengths and tagged fields (KIP-482).
+        fields: in wire order.
+    """
+
+    name: str
+    key: int
+    versions: Versions
+    flexible: Versions
+    fields: tuple[Field, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the fields."""
+        return tuple(field.name for field in self.fields)
+
+
+class MessageType(type):
+    """Turns a declaration into a class with slots and a `SCHEMA`."""
+
+    def __new__(
+        mcs,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        versions: str = "0+",
+        flexible: str = "none",
+        key: int = -1,
+    ) -> "MessageType":
+        """Take the fields out of the class body and leave slots."""
+        fields = tuple(value for value in namespace.values() if isinstance(value, Field))
+        names = tuple(key for key, value in namespace.items() if isinstance(value, Field))
+        for field, field_name in zip(fields, names, strict=True):
+            field.name = field_name
+            del namespace[field_name]
+        namespace["__slots__"] = names
+        namespace["SCHEMA"] = Schema(
+            name, key, parse_versions(versions), parse_versions(flexible), fields
+        )
+        return super().__new__(mcs, name, bases, namespace)
+
+
+@dataclass_transform(kw_only_default=True)
+class Message(metaclass=MessageType):
+    """A message or a struct in one; see the module's docstring."""
+
+    SCHEMA: ClassVar[Schema]
+
+    def __init__(self, **values: Any) -> None:
+        """Compile the constructor of this class, then use it."""
+        cls = type(self)
+        build = _compile_init(cls.SCHEMA)
+        cls.__init__ = build  # type: ignore[method-assign]
+        build(self, **values)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether `other` is of the same class with equal fields."""
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.SCHEMA.names)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """The constructor call that makes an equal message, without fields at their default."""
+        fields = self.SCHEMA.fields
+        values = ((f.name, getattr(self, f.name), f.new_default()) for f in fields)
+        shown = ", ".join(
+            f"{name}={value!r}" for name, value, default in values if value != default
+        )
+        return f"{type(self).__name__}({shown})"
+
+
+def _compile_init(schema: Schema) -> Any:
+    """A keyword-only `__init__` with all defaults, as fast as one written out."""
+    scope: dict[str, Any] = {"FRESH": FRESH}
+    arguments, lines = [], []
+    for field in schema.fields:
+        name = field.name
+        scope[f"d_{name}"] = FRESH if field.is_fresh else field.default
+        arguments.append(f"{name}=d_{name}")
+        value = name
+        if field.is_fresh:
+            fresh = "[]" if field.kind == "array" else f"s_{name}()"
+            scope[f"s_{name}"] = field.element
+            value = f"{fresh} if {name} is FRESH else {name}"
+        lines.append(f"    self.{name} = {value}")
+    head = f"def __init__(self, *, {', '.join(arguments)}):" if arguments else "def __init__(self):"
+    exec("\n".join([head, *lines, "    return None"]), scope)
+    return scope["__init__"]
+
+
+def int8(versions: str = "0+", *, default: int = 0, tag: int = -1, ignorable: bool = False) -> int:
+    """A signed byte."""
+    return cast("int", Field("int8", versions, default, tag=tag, ignorable=ignorable))
+
+
+def int16(versions: str = "0+", *, default: int = 0, tag: int = -1, ignorable: bool = False) -> int:
+    """A signed 16-bit number, big-endian as all numbers."""
+    return cast("int", Field("int16", versions, default, tag=tag, ignorable=ignorable))
+
+
+def uint16(
+    versions: str = "0+", *, default: int = 0, tag: int = -1, ignorable: bool = False
+) -> int:
+    """An unsigned 16-bit number, such as a port."""
+    return cast("int", Field("uint16", versions, default, tag=tag, ignorable=ignorable))
+
+
+def int32(versions: str = "0+", *, default: int = 0, tag: int = -1, ignorable: bool = False) -> int:
+    """A signed 32-bit number."""
+    return cast("int", Field("int32", versions, default, tag=tag, ignorable=ignorable))
+
+
+def uint32(
+    versions: str = "0+", *, default: int = 0, tag: int = -1, ignorable: bool = False
+) -> int:
+    """An unsigned 32-bit number."""
+    return cast("int", Field("uint32", versions, default, tag=tag, ignorable=ignorable))
+
+
+def int64(versions: str = "0+", *, default: int = 0, tag: int = -1, ignorable: bool = False) -> int:
+    """A signed 64-bit number."""
+    return cast("int", Field("int64", versions, default, tag=tag, ignorable=ignorable))
+
+
+def float64(
+    versions: str = "0+", *, default: float = 0.0, tag: int = -1, ignorable: bool = False
+) -> float:
+    """A double."""
+    return cast("float", Field("float64", versions, default, tag=tag, ignorable=ignorable))
+
+
+def boolean(
+    versions: str = "0+", *, default: bool = False, tag: int = -1, ignorable: bool = False
+) -> bool:
+    """A byte, 0 for false."""
+    return cast("bool", Field("boolean", versions, default, tag=tag, ignorable=ignorable))
+
+
+def uuid(versions: str = "0+", *, tag: int = -1, ignorable: bool = False) -> Uuid:
+    """16 bytes; all zero where nothing is named."""
+    return cast("Uuid", Field("uuid", versions, Uuid.ZERO, tag=tag, ignorable=ignorable))
+
+
+@overload
+def string(
+    versions: str = ..., *, default: str = ..., tag: int = ..., ignorable: bool = ...
+) -> str: ...
+@overload
+def string(
+    versions: str = ...,
+    *,
+    nullable: Nullable,
+    default: str | None = ...,
+    tag: int = ...,
+    ignorable: bool = ...,
+    compact: bool = ...,
+) -> str | None: ...
+def string(
+    versions: str = "0+",
+    *,
+    nullable: Nullable | None = None,
+    default: str | None = "",
+    tag: int = -1,
+    ignorable: bool = False,
+    compact: bool = True,
+) -> str | None:
+    """UTF-8 text of at most 32,767 bytes."""
+    field = Field(
+        "string",
+        versions,
+        default,
+        nullable=nullable,
+        tag=tag,
+        ignorable=ignorable,
+        compact=compact,
+    )
+    return cast("str", field)
+
+
+@overload
+def blob(
+    versions: str = ..., *, default: bytes = ..., tag: int = ..., ignorable: bool = ...
+) -> bytes: ...
+@overload
+def blob(
+    versions: str = ...,
+    *,
+    nullable: Nullable,
+    default: bytes | None = ...,
+    tag: int = ...,
+    ignorable: bool = ...,
+) -> bytes | None: ...
+def blob(
+    versions: str = "0+",
+    *,
+    nullable: Nullable | None = None,
+    default: bytes | None = b"",
+    tag: int = -1,
+    ignorable: bool = False,
+) -> bytes | None:
+    """Bytes whose meaning is somebody else's."""
+    field = Field(
+        "blob",
+        versions,
+        default,
+        nullable=nullable,
+        tag=tag,
+        ignorable=ignorable,
+    )
+    return cast("bytes", field)
+
+
+def records(
+    versions: str = "0+", *, nullable: Nullable | None = None, tag: int = -1
+) -> Records | None:
+    """Record batches as they are; a view on the received frame after decoding."""
+    return cast("Records", Field("records", versions, None, nullable=nullable, tag=tag))
+
+
+@overload
+def struct(of: type[T], versions: str = ..., *, tag: int = ..., ignorable: bool = ...) -> T: ...
+@overload
+def struct(
+    of: type[T],
+    versions: str = ...,
+    *,
+    nullable: Nullable,
+    default: None = ...,
+    tag: int = ...,
+    ignorable: bool = ...,
+) -> T | None: ...
+def struct(
+    of: type[T],
+    versions: str = "0+",
+    *,
+    nullable: Nullable | None = None,
+    default: object = FRESH,
+    tag: int = -1,
+    ignorable: bool = False,
+) -> T | None:
+    """One message inside another; a default one unless `default` is None."""
+    field = Field(
+        "struct",
+        versions,
+        default,
+        nullable=nullable,
+        tag=tag,
+        ignorable=ignorable,
+        element=cast("type[Message]", of),
+    )
+    return cast("T", field)
+
+
+@overload
+def array(
+    of: type[T], versions: str = ..., *, tag: int = ..., ignorable: bool = ...
+) -> list[T]: ...
+@overload
+def array(
+    of: type[T],
+    versions: str = ...,
+    *,
+    nullable: Nullable,
+    default: None = ...,
+    tag: int = ...,
+    ignorable: bool = ...,
+) -> list[T] | None: ...
+def array(
+    of: type[T],
+    versions: str = "0+",
+    *,
+    nullable: Nullable | None = None,
+    default: object = FRESH,
+    tag: int = -1,
+    ignorable: bool = False,
+) -> list[T] | None:
+    """Messages in a row; empty by default unless `default` is None."""
+    field = Field(
+        "array",
+        versions,
+        default,
+        nullable=nullable,
+        tag=tag,
+        ignorable=ignorable,
+        element=cast("type[Message]", of),
+    )
+    return cast("list[T]", field)
+
+
+@overload
+def int8s(versions: str = ..., *, tag: int = ..., ignorable: bool = ...) -> list[int]: ...
+@overload
+def int8s(
+    versions: str = ...,
+    *,
+    nullable: Nullable,
+    default: None = ...,
+    tag: int = ...,
+    ignorable: bool = ...,
+) -> list[int] | None: ...
+def int8s(
+    versions: str = "0+",
+    *,
+    nullable: Nullable | None = None,
+    default: object = FRESH,
+    tag: int = -1,
+    ignorable: bool = False,
+) -> list[int] | None:
+    """Signed bytes in a row."""
+    field = Field(
+        "array",
+        versions,
+        default,
+        nullable=nullable,
+        tag=tag,
+        ignorable=ignorable,
+        element="int8",
+    )
+    return cast("list[int]", field)
+
+
+@overload
+def int16s(versions: str = ..., *, tag: int = ..., ignorable: bool = ...) -> list[int]: ...
+@overload
+def int16s(
+    versions: str = ...,
+    *,
+    nullable: Nullable,
+    default: None = ...,
+    tag: int = ...,
+    ignorable: bool = ...,
+) -> list[int] | None: ...
+def int16s(
+    versions: str = "0+",
+    *,
+    nullable: Nullable | None = None,
+    default: object = FRESH,
+    tag: int = -1,
+    ignorable: bool = False,
+) -> list[int] | None:
+    """Signed 16-bit numbers in a row."""
+    field = Field(
+        "array",
+        versions,
+        default,
+        nullable=nullable,
+        tag=tag,
+        ignorable=ignorable,
+        element="int16",
+    )
+    return cast("list[int]", field)
+
+
+@overload
+def int32s(versions: str = ..., *, tag: int = ..., ignorable: bool = ...) -> list[int]: ...
+@overload
+def int32s(
+    versions: str = ...,
+    *,
+    nullable: Nullable,
+    default: None = ...,
+    tag: int = ...,
+    ignorable: bool = ...,
+) -> list[int] | None: ...
+def int32s(
+    versions: str = "0+",
+    *,
+    nullable: Nullable | None = None,
+    default: object = FRESH,
+    tag: int = -1,
+    ignorable: bool = False,
+) -> list[int] | None:
+    """Signed 32-bit numbers in a row."""
+    field = Field(
+        "array",
+        versions,
+        default,
+        nullable=nullable,
+        tag=tag,
+        ignorable=ignorable,
+        element="int32",
+    )
+    return cast("list[int]", field)
+
+
+@overload
+def int64s(versions: str = ..., *, tag: int = ..., ignorable: bool = ...) -> list[int]: ...
+@overload
+def int64s(
+    versions: str = ...,
+    *,
+    nullable: Nullable,
+    default: None = ...,
+    tag: int = ...,
+    ignorable: bool = ...,
+) -> list[int] | None: ...
+def int64s(
+    versions: str = "0+",
+    *,
+    nullable: Nullable | None = None,
+    default: object = FRESH,
+    tag: int = -1,
+    ignorable: bool = False,
+) -> list[int] | None:
+    """Signed 64-bit numbers in a row."""
+    field = Field(
+        "array",
+        versions,
+        default,
+        nullable=nullable,
+        tag=tag,
+        ignorable=ignorable,
+        element="int64",
+    )
+    return cast("list[int]", field)
+
+
+@overload
+def strings(versions: str = ..., *, tag: int = ..., ignorable: bool = ...) -> list[str]: ...
+@overload
+def strings(
+    versions: str = ...,
+    *,
+    nullable: Nullable,
+    default: None = ...,
+    tag: int = ...,
+    ignorable: bool = ...,
+) -> list[str] | None: ...
+def strings(
+    versions: str = "0+",
+    *,
+    nullable: Nullable | None = None,
+    default: object = FRESH,
+    tag: int = -1,
+    ignorable: bool = False,
+) -> list[str] | None:
+    """Texts in a row."""
+    field = Field(
+        "array",
+        versions,
+        default,
+        nullable=nullable,
+        tag=tag,
+        ignorable=ignorable,
+        element="string",
+    )
+    return cast("list[str]", field)
+
+
+@overload
+def uuids(versions: str = ..., *, tag: int = ..., ignorable: bool = ...) -> list[Uuid]: ...
+@overload
+def uuids(
+    versions: str = ...,
+    *,
+    nullable: Nullable,
+    default: None = ...,
+    tag: int = ...,
+    ignorable: bool = ...,
+) -> list[Uuid] | None: ...
+def uuids(
+    versions: str = "0+",
+    *,
+    nullable: Nullable | None = None,
+    default: object = FRESH,
+    tag: int = -1,
+    ignorable: bool = False,
+) -> list[Uuid] | None:
+    """Uuids in a row."""
+    field = Field(
+        "array",
+        versions,
+        default,
+        nullable=nullable,
+        tag=tag,
+        ignorable=ignorable,
+        element="uuid",
+    )
+    return cast("list[Uuid]", field)

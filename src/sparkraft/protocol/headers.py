@@ -1,0 +1,39 @@
+"""What stands before every request and response, and in which of its versions.
+
+    request   api_key i16 | version i16 | correlation_id i32 | client_id string | v2: tagged fields
+    response  correlation_id i32 | v1: tagged fields
+
+A header is flexible where its body is, but the answer to ApiVersions always has header 0: the
+client may not know yet which versions we have (KIP-482, KIP-511).
+"""
+
+from typing import Final
+
+from sparkraft.protocol.api_keys import API_INFO, ApiKey
+from sparkraft.protocol.messages.headers import RequestHeader, ResponseHeader
+
+__all__ = [
+    "HEADER_TAGS_MAX",
+    "RequestHeader",
+    "ResponseHeader",
+    "request_header_version",
+    "response_header_version",
+]
+
+HEADER_TAGS_MAX: Final = 16
+"""Tagged fields in a header; Kafka 4.3 defines none (CVE-2026-111115)."""
+
+
+def _is_flexible(key: ApiKey, version: int) -> bool:
+    flexible_from = API_INFO[key].flexible_from
+    return flexible_from is not None and version >= flexible_from
+
+
+def request_header_version(key: ApiKey, version: int) -> int:
+    """1, or 2 where version `version` of the request is flexible."""
+    return 2 if _is_flexible(key, version) else 1
+
+
+def response_header_version(key: ApiKey, version: int) -> int:
+    """0, or 1 where version `version` of the response is flexible."""
+    return 1 if key != ApiKey.API_VERSIONS and _is_flexible(key, version) else 0

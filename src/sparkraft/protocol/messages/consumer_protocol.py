@@ -1,0 +1,41 @@
+"""What members of a classic consumer group tell each other through JoinGroup and SyncGroup.
+
+Each is preceded by its version as an int16 (`sparkraft.protocol.framing.encode_versioned`).
+"""
+
+from sparkraft.protocol.declare import Message, array, blob, int32, int32s, string, strings
+
+
+class ConsumerProtocolSubscriptionTopicPartition(Message):
+    """In `ConsumerProtocolSubscription.owned_partitions`."""
+
+    topic: str = string("1+")
+    partitions: list[int] = int32s("1+")
+
+
+class ConsumerProtocolSubscription(Message, versions="0-3"):
+    """The record ConsumerProtocolSubscription."""
+
+    topics: list[str] = strings()
+    user_data: bytes | None = blob(nullable=True, default=None)
+    owned_partitions: list[ConsumerProtocolSubscriptionTopicPartition] = array(
+        ConsumerProtocolSubscriptionTopicPartition, "1+", ignorable=True
+    )
+    generation_id: int = int32("2+", default=-1, ignorable=True)
+    rack_id: str | None = string("3+", nullable=True, default=None, ignorable=True)
+
+
+class ConsumerProtocolAssignmentTopicPartition(Message):
+    """In `ConsumerProtocolAssignment.assigned_partitions`."""
+
+    topic: str = string()
+    partitions: list[int] = int32s()
+
+
+class ConsumerProtocolAssignment(Message, versions="0-3"):
+    """The record ConsumerProtocolAssignment."""
+
+    assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = array(
+        ConsumerProtocolAssignmentTopicPartition
+    )
+    user_data: bytes | None = blob(nullable=True, default=None)

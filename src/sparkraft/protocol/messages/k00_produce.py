@@ -1,0 +1,93 @@
+"""Produce (key 0): v3-13, flexible from v9."""
+
+from sparkraft.base.ids import Uuid
+from sparkraft.protocol.declare import (
+    Message,
+    Records,
+    array,
+    int16,
+    int32,
+    int64,
+    records,
+    string,
+    struct,
+    uuid,
+)
+
+
+class PartitionProduceData(Message):
+    """In `ProduceRequest.topic_data.partition_data`."""
+
+    index: int = int32()
+    records: Records | None = records(nullable=True)
+
+
+class TopicProduceData(Message):
+    """In `ProduceRequest.topic_data`."""
+
+    name: str = string("0-12", ignorable=True)
+    topic_id: Uuid = uuid("13+", ignorable=True)
+    partition_data: list[PartitionProduceData] = array(PartitionProduceData)
+
+
+class ProduceRequest(Message, key=0, versions="3-13", flexible="9+"):
+    """Asks for Produce."""
+
+    transactional_id: str | None = string(nullable=True, default=None)
+    acks: int = int16()
+    timeout_ms: int = int32()
+    topic_data: list[TopicProduceData] = array(TopicProduceData)
+
+
+class BatchIndexAndErrorMessage(Message):
+    """In `ProduceResponse.responses.partition_responses.record_errors`."""
+
+    batch_index: int = int32("8+")
+    batch_index_error_message: str | None = string("8+", nullable=True, default=None)
+
+
+class LeaderIdAndEpoch(Message):
+    """In `ProduceResponse.responses.partition_responses.current_leader`."""
+
+    leader_id: int = int32("10+", default=-1)
+    leader_epoch: int = int32("10+", default=-1)
+
+
+class PartitionProduceResponse(Message):
+    """In `ProduceResponse.responses.partition_responses`."""
+
+    index: int = int32()
+    error_code: int = int16()
+    base_offset: int = int64()
+    log_append_time_ms: int = int64(default=-1, ignorable=True)
+    log_start_offset: int = int64("5+", default=-1, ignorable=True)
+    record_errors: list[BatchIndexAndErrorMessage] = array(
+        BatchIndexAndErrorMessage, "8+", ignorable=True
+    )
+    error_message: str | None = string("8+", nullable=True, default=None, ignorable=True)
+    current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch, "10+", tag=0)
+
+
+class TopicProduceResponse(Message):
+    """In `ProduceResponse.responses`."""
+
+    name: str = string("0-12", ignorable=True)
+    topic_id: Uuid = uuid("13+", ignorable=True)
+    partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
+
+
+class NodeEndpoint(Message):
+    """In `ProduceResponse.node_endpoints`."""
+
+    node_id: int = int32("10+")
+    host: str = string("10+")
+    port: int = int32("10+")
+    rack: str | None = string("10+", nullable=True, default=None)
+
+
+class ProduceResponse(Message, key=0, versions="3-13", flexible="9+"):
+    """Answers ProduceRequest."""
+
+    responses: list[TopicProduceResponse] = array(TopicProduceResponse)
+    throttle_time_ms: int = int32(ignorable=True)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0)

@@ -1,0 +1,48 @@
+"""OffsetForLeaderEpoch (key 23): v2-4, flexible from v4."""
+
+from sparkraft.protocol.declare import Message, array, int16, int32, int64, string
+
+
+class OffsetForLeaderPartition(Message):
+    """In `OffsetForLeaderEpochRequest.topics.partitions`."""
+
+    partition: int = int32()
+    current_leader_epoch: int = int32(default=-1, ignorable=True)
+    leader_epoch: int = int32()
+
+
+class OffsetForLeaderTopic(Message):
+    """In `OffsetForLeaderEpochRequest.topics`."""
+
+    topic: str = string()
+    partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
+
+
+class OffsetForLeaderEpochRequest(Message, key=23, versions="2-4", flexible="4+"):
+    """Asks for OffsetForLeaderEpoch."""
+
+    replica_id: int = int32("3+", default=-2, ignorable=True)
+    topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
+
+
+class EpochEndOffset(Message):
+    """In `OffsetForLeaderEpochResponse.topics.partitions`."""
+
+    error_code: int = int16()
+    partition: int = int32()
+    leader_epoch: int = int32(default=-1, ignorable=True)
+    end_offset: int = int64(default=-1)
+
+
+class OffsetForLeaderTopicResult(Message):
+    """In `OffsetForLeaderEpochResponse.topics`."""
+
+    topic: str = string()
+    partitions: list[EpochEndOffset] = array(EpochEndOffset)
+
+
+class OffsetForLeaderEpochResponse(Message, key=23, versions="2-4", flexible="4+"):
+    """Answers OffsetForLeaderEpochRequest."""
+
+    throttle_time_ms: int = int32(ignorable=True)
+    topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)

@@ -1,0 +1,35 @@
+"""CreateAcls (key 30): v1-3, flexible from v2."""
+
+from sparkraft.protocol.declare import Message, array, int8, int16, int32, string
+
+
+class AclCreation(Message):
+    """In `CreateAclsRequest.creations`."""
+
+    resource_type: int = int8()
+    resource_name: str = string()
+    resource_pattern_type: int = int8(default=3)
+    principal: str = string()
+    host: str = string()
+    operation: int = int8()
+    permission_type: int = int8()
+
+
+class CreateAclsRequest(Message, key=30, versions="1-3", flexible="2+"):
+    """Asks for CreateAcls."""
+
+    creations: list[AclCreation] = array(AclCreation)
+
+
+class AclCreationResult(Message):
+    """In `CreateAclsResponse.results`."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True)
+
+
+class CreateAclsResponse(Message, key=30, versions="1-3", flexible="2+"):
+    """Answers CreateAclsRequest."""
+
+    throttle_time_ms: int = int32()
+    results: list[AclCreationResult] = array(AclCreationResult)

@@ -1,0 +1,41 @@
+"""AlterConfigs (key 33): v0-2, flexible from v2."""
+
+from sparkraft.protocol.declare import Message, array, boolean, int8, int16, int32, string
+
+
+class AlterableConfig(Message):
+    """In `AlterConfigsRequest.resources.configs`."""
+
+    name: str = string()
+    value: str | None = string(nullable=True)
+
+
+class AlterConfigsResource(Message):
+    """In `AlterConfigsRequest.resources`."""
+
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[AlterableConfig] = array(AlterableConfig)
+
+
+class AlterConfigsRequest(Message, key=33, versions="0-2", flexible="2+"):
+    """Asks for AlterConfigs."""
+
+    resources: list[AlterConfigsResource] = array(AlterConfigsResource)
+    validate_only: bool = boolean()
+
+
+class AlterConfigsResourceResponse(Message):
+    """In `AlterConfigsResponse.responses`."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True)
+    resource_type: int = int8()
+    resource_name: str = string()
+
+
+class AlterConfigsResponse(Message, key=33, versions="0-2", flexible="2+"):
+    """Answers AlterConfigsRequest."""
+
+    throttle_time_ms: int = int32()
+    responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)

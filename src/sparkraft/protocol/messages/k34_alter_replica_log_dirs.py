@@ -1,0 +1,44 @@
+"""AlterReplicaLogDirs (key 34): v1-2, flexible from v2."""
+
+from sparkraft.protocol.declare import Message, array, int16, int32, int32s, string
+
+
+class AlterReplicaLogDirTopic(Message):
+    """In `AlterReplicaLogDirsRequest.dirs.topics`."""
+
+    name: str = string()
+    partitions: list[int] = int32s()
+
+
+class AlterReplicaLogDir(Message):
+    """In `AlterReplicaLogDirsRequest.dirs`."""
+
+    path: str = string()
+    topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
+
+
+class AlterReplicaLogDirsRequest(Message, key=34, versions="1-2", flexible="2+"):
+    """Asks for AlterReplicaLogDirs."""
+
+    dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir)
+
+
+class AlterReplicaLogDirPartitionResult(Message):
+    """In `AlterReplicaLogDirsResponse.results.partitions`."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+
+
+class AlterReplicaLogDirTopicResult(Message):
+    """In `AlterReplicaLogDirsResponse.results`."""
+
+    topic_name: str = string()
+    partitions: list[AlterReplicaLogDirPartitionResult] = array(AlterReplicaLogDirPartitionResult)
+
+
+class AlterReplicaLogDirsResponse(Message, key=34, versions="1-2", flexible="2+"):
+    """Answers AlterReplicaLogDirsRequest."""
+
+    throttle_time_ms: int = int32()
+    results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)

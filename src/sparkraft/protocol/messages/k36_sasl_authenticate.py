@@ -1,0 +1,18 @@
+"""SaslAuthenticate (key 36): v0-2, flexible from v2."""
+
+from sparkraft.protocol.declare import Message, blob, int16, int64, string
+
+
+class SaslAuthenticateRequest(Message, key=36, versions="0-2", flexible="2+"):
+    """Asks for SaslAuthenticate."""
+
+    auth_bytes: bytes = blob()
+
+
+class SaslAuthenticateResponse(Message, key=36, versions="0-2", flexible="2+"):
+    """Answers SaslAuthenticateRequest."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True)
+    auth_bytes: bytes = blob()
+    session_lifetime_ms: int = int64("1+", ignorable=True)

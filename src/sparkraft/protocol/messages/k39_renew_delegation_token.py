@@ -1,0 +1,18 @@
+"""RenewDelegationToken (key 39): v1-2, flexible from v2."""
+
+from sparkraft.protocol.declare import Message, blob, int16, int32, int64
+
+
+class RenewDelegationTokenRequest(Message, key=39, versions="1-2", flexible="2+"):
+    """Asks for RenewDelegationToken."""
+
+    hmac: bytes = blob()
+    renew_period_ms: int = int64()
+
+
+class RenewDelegationTokenResponse(Message, key=39, versions="1-2", flexible="2+"):
+    """Answers RenewDelegationTokenRequest."""
+
+    error_code: int = int16()
+    expiry_timestamp_ms: int = int64()
+    throttle_time_ms: int = int32()

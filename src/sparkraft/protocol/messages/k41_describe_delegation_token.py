@@ -1,0 +1,48 @@
+"""DescribeDelegationToken (key 41): v1-3, flexible from v2."""
+
+from sparkraft.protocol.declare import Message, array, blob, int16, int32, int64, string
+
+
+class DescribeDelegationTokenOwner(Message):
+    """In `DescribeDelegationTokenRequest.owners`."""
+
+    principal_type: str = string()
+    principal_name: str = string()
+
+
+class DescribeDelegationTokenRequest(Message, key=41, versions="1-3", flexible="2+"):
+    """Asks for DescribeDelegationToken."""
+
+    owners: list[DescribeDelegationTokenOwner] | None = array(
+        DescribeDelegationTokenOwner, nullable=True
+    )
+
+
+class DescribedDelegationTokenRenewer(Message):
+    """In `DescribeDelegationTokenResponse.tokens.renewers`."""
+
+    principal_type: str = string()
+    principal_name: str = string()
+
+
+class DescribedDelegationToken(Message):
+    """In `DescribeDelegationTokenResponse.tokens`."""
+
+    principal_type: str = string()
+    principal_name: str = string()
+    token_requester_principal_type: str = string("3+")
+    token_requester_principal_name: str = string("3+")
+    issue_timestamp: int = int64()
+    expiry_timestamp: int = int64()
+    max_timestamp: int = int64()
+    token_id: str = string()
+    hmac: bytes = blob()
+    renewers: list[DescribedDelegationTokenRenewer] = array(DescribedDelegationTokenRenewer)
+
+
+class DescribeDelegationTokenResponse(Message, key=41, versions="1-3", flexible="2+"):
+    """Answers DescribeDelegationTokenRequest."""
+
+    error_code: int = int16()
+    tokens: list[DescribedDelegationToken] = array(DescribedDelegationToken)
+    throttle_time_ms: int = int32()

@@ -1,0 +1,42 @@
+"""IncrementalAlterConfigs (key 44): v0-1, flexible from v1."""
+
+from sparkraft.protocol.declare import Message, array, boolean, int8, int16, int32, string
+
+
+class AlterableConfig(Message):
+    """In `IncrementalAlterConfigsRequest.resources.configs`."""
+
+    name: str = string()
+    config_operation: int = int8()
+    value: str | None = string(nullable=True)
+
+
+class AlterConfigsResource(Message):
+    """In `IncrementalAlterConfigsRequest.resources`."""
+
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[AlterableConfig] = array(AlterableConfig)
+
+
+class IncrementalAlterConfigsRequest(Message, key=44, versions="0-1", flexible="1+"):
+    """Asks for IncrementalAlterConfigs."""
+
+    resources: list[AlterConfigsResource] = array(AlterConfigsResource)
+    validate_only: bool = boolean()
+
+
+class AlterConfigsResourceResponse(Message):
+    """In `IncrementalAlterConfigsResponse.responses`."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True)
+    resource_type: int = int8()
+    resource_name: str = string()
+
+
+class IncrementalAlterConfigsResponse(Message, key=44, versions="0-1", flexible="1+"):
+    """Answers IncrementalAlterConfigsRequest."""
+
+    throttle_time_ms: int = int32()
+    responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)

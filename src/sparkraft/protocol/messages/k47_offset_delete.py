@@ -1,0 +1,45 @@
+"""OffsetDelete (key 47): v0, never flexible."""
+
+from sparkraft.protocol.declare import Message, array, int16, int32, string
+
+
+class OffsetDeleteRequestPartition(Message):
+    """In `OffsetDeleteRequest.topics.partitions`."""
+
+    partition_index: int = int32()
+
+
+class OffsetDeleteRequestTopic(Message):
+    """In `OffsetDeleteRequest.topics`."""
+
+    name: str = string()
+    partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
+
+
+class OffsetDeleteRequest(Message, key=47, versions="0"):
+    """Asks for OffsetDelete."""
+
+    group_id: str = string()
+    topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
+
+
+class OffsetDeleteResponsePartition(Message):
+    """In `OffsetDeleteResponse.topics.partitions`."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+
+
+class OffsetDeleteResponseTopic(Message):
+    """In `OffsetDeleteResponse.topics`."""
+
+    name: str = string()
+    partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
+
+
+class OffsetDeleteResponse(Message, key=47, versions="0"):
+    """Answers OffsetDeleteRequest."""
+
+    error_code: int = int16()
+    throttle_time_ms: int = int32(ignorable=True)
+    topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic)

@@ -1,0 +1,42 @@
+"""AlterUserScramCredentials (key 51): v0, flexible from v0."""
+
+from sparkraft.protocol.declare import Message, array, blob, int8, int16, int32, string
+
+
+class ScramCredentialDeletion(Message):
+    """In `AlterUserScramCredentialsRequest.deletions`."""
+
+    name: str = string()
+    mechanism: int = int8()
+
+
+class ScramCredentialUpsertion(Message):
+    """In `AlterUserScramCredentialsRequest.upsertions`."""
+
+    name: str = string()
+    mechanism: int = int8()
+    iterations: int = int32()
+    salt: bytes = blob()
+    salted_password: bytes = blob()
+
+
+class AlterUserScramCredentialsRequest(Message, key=51, versions="0", flexible="0+"):
+    """Asks for AlterUserScramCredentials."""
+
+    deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion)
+    upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion)
+
+
+class AlterUserScramCredentialsResult(Message):
+    """In `AlterUserScramCredentialsResponse.results`."""
+
+    user: str = string()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True)
+
+
+class AlterUserScramCredentialsResponse(Message, key=51, versions="0", flexible="0+"):
+    """Answers AlterUserScramCredentialsRequest."""
+
+    throttle_time_ms: int = int32()
+    results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult)

@@ -1,0 +1,69 @@
+"""AlterPartition (key 56): v2-3, flexible from v0.
+
+Structs that Kafka names alike in request and response bear the name of their message in front.
+"""
+
+from sparkraft.base.ids import Uuid
+from sparkraft.protocol.declare import Message, array, int8, int16, int32, int32s, int64, uuid
+
+
+class BrokerState(Message):
+    """In `AlterPartitionRequest.topics.partitions.new_isr_with_epochs`."""
+
+    broker_id: int = int32("3+")
+    broker_epoch: int = int64("3+", default=-1)
+
+
+class AlterPartitionRequestPartitionData(Message):
+    """In `AlterPartitionRequest.topics.partitions`."""
+
+    partition_index: int = int32()
+    leader_epoch: int = int32()
+    new_isr: list[int] = int32s("0-2")
+    new_isr_with_epochs: list[BrokerState] = array(BrokerState, "3+")
+    leader_recovery_state: int = int8()
+    partition_epoch: int = int32()
+
+
+class AlterPartitionRequestTopicData(Message):
+    """In `AlterPartitionRequest.topics`."""
+
+    topic_id: Uuid = uuid(ignorable=True)
+    partitions: list[AlterPartitionRequestPartitionData] = array(AlterPartitionRequestPartitionData)
+
+
+class AlterPartitionRequest(Message, key=56, versions="2-3", flexible="0+"):
+    """Asks for AlterPartition."""
+
+    broker_id: int = int32()
+    broker_epoch: int = int64(default=-1)
+    topics: list[AlterPartitionRequestTopicData] = array(AlterPartitionRequestTopicData)
+
+
+class AlterPartitionResponsePartitionData(Message):
+    """In `AlterPartitionResponse.topics.partitions`."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+    leader_id: int = int32()
+    leader_epoch: int = int32()
+    isr: list[int] = int32s()
+    leader_recovery_state: int = int8(ignorable=True)
+    partition_epoch: int = int32()
+
+
+class AlterPartitionResponseTopicData(Message):
+    """In `AlterPartitionResponse.topics`."""
+
+    topic_id: Uuid = uuid(ignorable=True)
+    partitions: list[AlterPartitionResponsePartitionData] = array(
+        AlterPartitionResponsePartitionData
+    )
+
+
+class AlterPartitionResponse(Message, key=56, versions="2-3", flexible="0+"):
+    """Answers AlterPartitionRequest."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    topics: list[AlterPartitionResponseTopicData] = array(AlterPartitionResponseTopicData)

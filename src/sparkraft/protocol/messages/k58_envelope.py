@@ -1,0 +1,18 @@
+"""Envelope (key 58): v0, flexible from v0."""
+
+from sparkraft.protocol.declare import Message, blob, int16
+
+
+class EnvelopeRequest(Message, key=58, versions="0", flexible="0+"):
+    """Asks for Envelope."""
+
+    request_data: bytes = blob()
+    request_principal: bytes | None = blob(nullable=True)
+    client_host_address: bytes = blob()
+
+
+class EnvelopeResponse(Message, key=58, versions="0", flexible="0+"):
+    """Answers EnvelopeRequest."""
+
+    response_data: bytes | None = blob(nullable=True, default=None)
+    error_code: int = int16()

@@ -1,0 +1,50 @@
+"""DescribeProducers (key 61): v0, flexible from v0."""
+
+from sparkraft.protocol.declare import Message, array, int16, int32, int32s, int64, string
+
+
+class TopicRequest(Message):
+    """In `DescribeProducersRequest.topics`."""
+
+    name: str = string()
+    partition_indexes: list[int] = int32s()
+
+
+class DescribeProducersRequest(Message, key=61, versions="0", flexible="0+"):
+    """Asks for DescribeProducers."""
+
+    topics: list[TopicRequest] = array(TopicRequest)
+
+
+class ProducerState(Message):
+    """In `DescribeProducersResponse.topics.partitions.active_producers`."""
+
+    producer_id: int = int64()
+    producer_epoch: int = int32()
+    last_sequence: int = int32(default=-1)
+    last_timestamp: int = int64(default=-1)
+    coordinator_epoch: int = int32()
+    current_txn_start_offset: int = int64(default=-1)
+
+
+class PartitionResponse(Message):
+    """In `DescribeProducersResponse.topics.partitions`."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True, default=None)
+    active_producers: list[ProducerState] = array(ProducerState)
+
+
+class TopicResponse(Message):
+    """In `DescribeProducersResponse.topics`."""
+
+    name: str = string()
+    partitions: list[PartitionResponse] = array(PartitionResponse)
+
+
+class DescribeProducersResponse(Message, key=61, versions="0", flexible="0+"):
+    """Answers DescribeProducersRequest."""
+
+    throttle_time_ms: int = int32()
+    topics: list[TopicResponse] = array(TopicResponse)

@@ -1,0 +1,36 @@
+"""DescribeTransactions (key 65): v0, flexible from v0."""
+
+from sparkraft.protocol.declare import Message, array, int16, int32, int32s, int64, string, strings
+
+
+class DescribeTransactionsRequest(Message, key=65, versions="0", flexible="0+"):
+    """Asks for DescribeTransactions."""
+
+    transactional_ids: list[str] = strings()
+
+
+class TopicData(Message):
+    """In `DescribeTransactionsResponse.transaction_states.topics`."""
+
+    topic: str = string()
+    partitions: list[int] = int32s()
+
+
+class TransactionState(Message):
+    """In `DescribeTransactionsResponse.transaction_states`."""
+
+    error_code: int = int16()
+    transactional_id: str = string()
+    transaction_state: str = string()
+    transaction_timeout_ms: int = int32()
+    transaction_start_time_ms: int = int64()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    topics: list[TopicData] = array(TopicData)
+
+
+class DescribeTransactionsResponse(Message, key=65, versions="0", flexible="0+"):
+    """Answers DescribeTransactionsRequest."""
+
+    throttle_time_ms: int = int32()
+    transaction_states: list[TransactionState] = array(TransactionState)

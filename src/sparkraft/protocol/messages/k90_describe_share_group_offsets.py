@@ -1,0 +1,69 @@
+"""DescribeShareGroupOffsets (key 90): v0-1, flexible from v0."""
+
+from sparkraft.base.ids import Uuid
+from sparkraft.protocol.declare import Message, array, int16, int32, int32s, int64, string, uuid
+
+
+class DescribeShareGroupOffsetsRequestTopic(Message):
+    """In `DescribeShareGroupOffsetsRequest.groups.topics`."""
+
+    topic_name: str = string()
+    partitions: list[int] = int32s()
+
+
+class DescribeShareGroupOffsetsRequestGroup(Message):
+    """In `DescribeShareGroupOffsetsRequest.groups`."""
+
+    group_id: str = string()
+    topics: list[DescribeShareGroupOffsetsRequestTopic] | None = array(
+        DescribeShareGroupOffsetsRequestTopic, nullable=True
+    )
+
+
+class DescribeShareGroupOffsetsRequest(Message, key=90, versions="0-1", flexible="0+"):
+    """Asks for DescribeShareGroupOffsets."""
+
+    groups: list[DescribeShareGroupOffsetsRequestGroup] = array(
+        DescribeShareGroupOffsetsRequestGroup
+    )
+
+
+class DescribeShareGroupOffsetsResponsePartition(Message):
+    """In `DescribeShareGroupOffsetsResponse.groups.topics.partitions`."""
+
+    partition_index: int = int32()
+    start_offset: int = int64()
+    leader_epoch: int = int32()
+    lag: int = int64("1+", default=-1, ignorable=True)
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True, default=None)
+
+
+class DescribeShareGroupOffsetsResponseTopic(Message):
+    """In `DescribeShareGroupOffsetsResponse.groups.topics`."""
+
+    topic_name: str = string()
+    topic_id: Uuid = uuid()
+    partitions: list[DescribeShareGroupOffsetsResponsePartition] = array(
+        DescribeShareGroupOffsetsResponsePartition
+    )
+
+
+class DescribeShareGroupOffsetsResponseGroup(Message):
+    """In `DescribeShareGroupOffsetsResponse.groups`."""
+
+    group_id: str = string()
+    topics: list[DescribeShareGroupOffsetsResponseTopic] = array(
+        DescribeShareGroupOffsetsResponseTopic
+    )
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True, default=None)
+
+
+class DescribeShareGroupOffsetsResponse(Message, key=90, versions="0-1", flexible="0+"):
+    """Answers DescribeShareGroupOffsetsRequest."""
+
+    throttle_time_ms: int = int32()
+    groups: list[DescribeShareGroupOffsetsResponseGroup] = array(
+        DescribeShareGroupOffsetsResponseGroup
+    )

@@ -1,0 +1,11 @@
+"""Messages that travel inside other messages' bytes."""
+
+from sparkraft.protocol.declare import Message, boolean, string
+
+
+class DefaultPrincipalData(Message, versions="0", flexible="0+"):
+    """The record DefaultPrincipalData."""
+
+    type: str = string()
+    name: str = string()
+    token_authenticated: bool = boolean()
