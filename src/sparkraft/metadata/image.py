@@ -1,0 +1,257 @@
+"""The cluster as of one offset of the metadata log: an immutable tree with shared structure (D6).
+
+Every value here is a named tuple: the fastest immutable thing to build in Python, and a snapshot
+or a decision may hold an old image while new records make new ones.
+
+Invariants:
+    * `apply.apply` is the only thing that makes an image out of another.
+    * `topics_by_id` and `topics_by_name` are each other's inverse.
+    * Maps keyed by text or bytes are never iterated unsorted: their order depends on a hash seed.
+
+Not here: decisions (`sparkraft.controller`), the log itself (`sparkraft.raft`).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from immutables import Map
+
+from sparkraft.base.ids import BrokerId, LeaderEpoch, Offset, Uuid
+
+NO_LEADER = -1
+"""Leader of a partition that has none."""
+
+RECOVERED = 0
+"""Leader recovery state: elected cleanly, or caught up since."""
+
+RECOVERING = 1
+"""Leader recovery state: elected uncleanly, and not yet done recovering."""
+
+DIRECTORY_MIGRATING = Uuid((0).to_bytes(16, "big"))
+"""Directory of a replica assigned before directories were recorded."""
+
+DIRECTORY_UNASSIGNED = Uuid((1).to_bytes(16, "big"))
+"""Directory of a replica whose broker has yet to choose one."""
+
+DIRECTORY_LOST = Uuid((2).to_bytes(16, "big"))
+"""Directory that the broker says went offline."""
+
+RESERVED_DIRECTORIES = 100
+"""Directory ids below this number are not a broker's to use."""
+
+
+class ResourceType:
+    """What a config belongs to; the numbers of the protocol."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Endpoint(NamedTuple):
+    """Where a node listens."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int
+
+
+class BrokerRegistration(NamedTuple):
+    """A broker as registered (KIP-631)."""
+
+    id: BrokerId
+    epoch: int
+    incarnation_id: Uuid
+    endpoints: tuple[Endpoint, ...]
+    supported_features: Map[str, tuple[int, int]]
+    rack: str | None
+    fenced: bool
+    in_controlled_shutdown: bool
+    directories: tuple[Uuid, ...]
+    cordoned_directories: tuple[Uuid, ...] | None
+    is_migrating_zk_broker: bool
+
+    def endpoint(self, listener_name: str) -> Endpoint | None:
+        """Where the named listener is, if it has one."""
+        for endpoint in self.endpoints:
+            if endpoint.name == listener_name:
+                return endpoint
+        return None
+
+    def has_online_directory(self, directory: bytes) -> bool:
+        """Whether the directory is one it reported as online, or not yet known (KIP-858)."""
+        if directory == DIRECTORY_LOST:
+            return False
+        if directory in {DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED}:
+            return True
+        return not self.directories or directory in self.directories
+
+    @property
+    def active(self) -> bool:
+        """Neither fenced nor on its way out: may lead."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+
+class ControllerRegistration(NamedTuple):
+    """A controller as registered (KIP-919)."""
+
+    id: BrokerId
+    incarnation_id: Uuid
+    zk_migration_ready: bool
+    endpoints: tuple[Endpoint, ...]
+    supported_features: Map[str, tuple[int, int]]
+
+
+class Partition(NamedTuple):
+    """One partition: who has it, who leads it, who keeps up (KIP-966 for the ELR)."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    last_known_elr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    directories: tuple[Uuid, ...]
+    adding_replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+    leader_recovery_state: int
+
+    @property
+    def preferred_leader(self) -> int:
+        """First of the replicas, or -1."""
+        return self.replicas[0] if self.replicas else NO_LEADER
+
+    @property
+    def is_reassigning(self) -> bool:
+        """Whether replicas are on their way in or out."""
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    def directory(self, replica: int) -> Uuid:
+        """Where a replica keeps it; `ValueError` where it is no replica."""
+        return self.directories[self.replicas.index(replica)]
+
+
+class Topic(NamedTuple):
+    """A topic and its partitions, numbered from 0 without gaps."""
+
+    name: str
+    id: Uuid
+    partitions: Map[int, Partition]
+
+    def in_order(self) -> Iterator[tuple[int, Partition]]:
+        """Partitions by ascending number."""
+        partitions = self.partitions
+        for index in sorted(partitions):
+            yield index, partitions[index]
+
+
+class Acl(NamedTuple):
+    """An access control entry; numbers as in the protocol."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+class ScramCredential(NamedTuple):
+    """A user's SCRAM secret, salted and hashed."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+class DelegationToken(NamedTuple):
+    """A delegation token (KIP-48); times in milliseconds since 1970."""
+
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issue_timestamp: int
+    max_timestamp: int
+    expiration_timestamp: int
+    token_id: str
+
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Sorted (entity type, name) pairs; a name of None is the default of its type."""
+
+
+class ClusterImage(NamedTuple):
+    """Everything the metadata log says, up to and including `offset`."""
+
+    features: Map[str, int]
+    brokers: Map[int, BrokerRegistration]
+    controllers: Map[int, ControllerRegistration]
+    topics_by_id: Map[Uuid, Topic]
+    topics_by_name: Map[str, Uuid]
+    configs: Map[tuple[int, str], Map[str, str]]
+    next_producer_id: int
+    acls: Map[Uuid, Acl]
+    scram: Map[tuple[int, str], ScramCredential]
+    quotas: Map[QuotaEntity, Map[str, float]]
+    delegation_tokens: Map[str, DelegationToken]
+    offset: Offset
+    epoch: LeaderEpoch
+
+    def at(self, offset: int, epoch: int) -> "ClusterImage":
+        """The same content, as of another record."""
+        return self._replace(offset=Offset(offset), epoch=LeaderEpoch(epoch))
+
+    def same_content(self, other: "ClusterImage") -> bool:
+        """Equality without regard to where in the log each image stands."""
+        return self[:-2] == other[:-2]
+
+    @property
+    def metadata_version(self) -> int:
+        """Finalized metadata.version; 0 before the first one is written."""
+        return self.features.get("metadata.version", 0)
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of that name."""
+        topic_id = self.topics_by_name.get(name)
+        return None if topic_id is None else self.topics_by_id[topic_id]
+
+    def partition(self, topic_id: Uuid, index: int) -> Partition | None:
+        """A partition by topic id and number."""
+        topic = self.topics_by_id.get(topic_id)
+        return None if topic is None else topic.partitions.get(index)
+
+    def topics_in_order(self) -> Iterator[Topic]:
+        """Topics by name."""
+        for name in sorted(self.topics_by_name):
+            yield self.topics_by_id[self.topics_by_name[name]]
+
+    def config(self, resource_type: int, name: str) -> Map[str, str]:
+        """What is set on a resource; empty where nothing is."""
+        return self.configs.get((resource_type, name), _NO_CONFIG)
+
+
+_NO_CONFIG: Map[str, str] = Map()
+
+EMPTY_IMAGE = ClusterImage(
+    features=Map(),
+    brokers=Map(),
+    controllers=Map(),
+    topics_by_id=Map(),
+    topics_by_name=Map(),
+    configs=Map(),
+    next_producer_id=-1,
+    acls=Map(),
+    scram=Map(),
+    quotas=Map(),
+    delegation_tokens=Map(),
+    offset=Offset(-1),
+    epoch=LeaderEpoch(-1),
+)
+"""The cluster before its first record."""

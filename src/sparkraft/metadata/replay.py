@@ -1,0 +1,98 @@
+"""The metadata log replayed: which image is safe to act on while transactions are open (KIP-868).
+
+Three images at a time (D6):
+    * *latest*: every record so far, committed or not; the active controller decides on it.
+    * *before_transaction*: what AbortTransaction goes back to, while a transaction is open.
+    * *stable*: the last committed point outside a transaction: what brokers, answers and
+      snapshots see.
+
+A broker or standby replays committed records alone, so its *latest* is never ahead of the log's
+high watermark. The active controller replays its own decisions at once, and `commit`s later.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from sparkraft.base.errors import InvariantBroken
+from sparkraft.metadata.apply import Record, apply
+from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
+from sparkraft.protocol.messages.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+)
+
+
+class Replay:
+    """Images of one node's metadata log.
+
+    Invariant: `stable` is never inside a transaction and never ahead of what was committed.
+    """
+
+    def __init__(self, image: ClusterImage = EMPTY_IMAGE) -> None:
+        """Start from a loaded snapshot, or from nothing."""
+        self._stable = image
+        self._latest = image
+        self._before_transaction: ClusterImage | None = None
+        # Points outside transactions that wait for their commit, oldest first.
+        self._uncommitted: deque[ClusterImage] = deque()
+
+    @property
+    def stable(self) -> ClusterImage:
+        """The newest committed image outside any transaction."""
+        return self._stable
+
+    @property
+    def latest(self) -> ClusterImage:
+        """The image after every replayed record."""
+        return self._latest
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a metadata transaction is open."""
+        return self._before_transaction is not None
+
+    def replay_batch(self, records: Iterable[Record], *, last_offset: int, epoch: int) -> None:
+        """Replay one batch whose last record is at `last_offset`; not yet committed."""
+        for record in records:
+            self._replay(record)
+        self._latest = self._latest.at(last_offset, epoch)
+        if self._before_transaction is None:
+            self._uncommitted.append(self._latest)
+
+    def commit(self, offset: int) -> bool:
+        """Everything up to `offset` is committed; whether `stable` moved."""
+        moved = False
+        while self._uncommitted and self._uncommitted[0].offset <= offset:
+            self._stable = self._uncommitted.popleft()
+            moved = True
+        return moved
+
+    def revert(self) -> None:
+        """Forget what was never committed: leadership is lost, and the log will say what holds."""
+        self._latest = self._stable
+        self._before_transaction = None
+        self._uncommitted.clear()
+
+    def load(self, image: ClusterImage) -> None:
+        """Start over from a snapshot's image."""
+        self._stable = image
+        self.revert()
+
+    def _replay(self, record: Record) -> None:
+        kind = type(record)
+        if kind is BeginTransactionRecord:
+            if self._before_transaction is not None:
+                raise InvariantBroken("a metadata transaction begins inside another")
+            self._before_transaction = self._latest
+        elif kind is EndTransactionRecord:
+            if self._before_transaction is None:
+                raise InvariantBroken("a metadata transaction ends that never began")
+            self._before_transaction = None
+        elif kind is AbortTransactionRecord:
+            if self._before_transaction is None:
+                raise InvariantBroken("a metadata transaction aborts that never began")
+            self._latest = self._before_transaction
+            self._before_transaction = None
+        else:
+            self._latest = apply(self._latest, record)
