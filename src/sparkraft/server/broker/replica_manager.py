@@ -1,9 +1,303 @@
-"""The partitions hosted here: appends, reads, high watermarks, leadership (surface; being filled).
+"""The partitions hosted here: made and removed as the image says, found by name or id.
 
-G and others code against:
-    rm.leader(topic, partition) -> HostedPartition        raises KafkaError when not led here
-    rm.append(topic, partition, records, *, acks=-1, origin=...) -> AppendInfo   (now, synchronous)
-    await rm.append_and_wait(...)  -> AppendInfo          (returns once below the high watermark)
-    rm.get_log(topic, partition) -> PartitionLog | None
-    rm.leadership_listeners.append(f)   f(topic, partition, leader_epoch | None)  gained / lost
+For request handlers:
+    leader(topic, index)       the partition, or KafkaError if it isn't led here
+    append(...)                appends now; `append_and_wait` returns when it may be acknowledged
+    get_log(topic, index)      the log, or None
+
+Other services learn of leadership through `leadership_listeners`: called with (topic, index,
+leader_epoch) when leadership here begins or its epoch moves, with None when it ends; the log is
+there before the first call.
+
+The image changes at once, logs follow in small steps between the loop's rounds: a topic of 10,000
+partitions stalls nobody.
+
+Not here: followers (the replication issue), bytes of logs (`sparkraft.storage`).
 """
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.metadata.image import EMPTY_IMAGE
+from sparkraft.records.validate import Origin
+from sparkraft.server.broker.partition import HostedPartition
+from sparkraft.server.broker.topic_configs import TopicConfigs
+from sparkraft.storage.disk import StorageFault
+
+if TYPE_CHECKING:
+    from sparkraft.base.ids import Uuid
+    from sparkraft.metadata.image import ClusterImage, Partition, Topic
+    from sparkraft.server.config import NodeConfig
+    from sparkraft.server.env import Env
+    from sparkraft.storage.log import AppendInfo, PartitionLog
+    from sparkraft.storage.log_manager import LogManager
+
+log = logging.getLogger(__name__)
+
+STEP_MS_MAX = 10
+"""Work on logs in one round of the loop: short beside a heartbeat, long beside a mkdir."""
+
+LeadershipListener = Callable[[str, int, int | None], None]
+Result = TypeVar("Result")
+
+
+class ReplicaManager:
+    """See the module docstring."""
+
+    def __init__(
+        self,
+        config: "NodeConfig",
+        env: "Env",
+        log_manager: "LogManager",
+        *,
+        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+        on_storage_fault: Callable[[StorageFault], None],
+    ) -> None:
+        """Host nothing yet.
+
+        Args:
+            spawn: runs a coroutine under the node's task group, with a name.
+            on_storage_fault: told once of every disk failure; takes the log dir offline.
+        """
+        self.config = config
+        self.env = env
+        self.clock = env.clock
+        self.log_manager = log_manager
+        self.topic_configs = TopicConfigs(config)
+        self.spawn = spawn
+        self.leadership_listeners: list[LeadershipListener] = []
+        self.image: ClusterImage = EMPTY_IMAGE
+        self._on_storage_fault = on_storage_fault
+        self._node_id = config.node_id
+        self._hosted: dict[tuple[str, int], HostedPartition] = {}
+        self._by_id: dict[tuple[bytes, int], HostedPartition] = {}
+        self._work: deque[Iterator[None]] = deque()
+        self._working = False
+        self._settled: list[asyncio.Future[None]] = []
+
+    # ---- finding
+
+    def hosted(self, topic: str, index: int) -> HostedPartition | None:
+        """The partition, led here or not; None where it isn't hosted."""
+        return self._hosted.get((topic, index))
+
+    def hosted_by_id(self, topic_id: bytes, index: int) -> HostedPartition | None:
+        """The same, by topic id."""
+        return self._by_id.get((topic_id, index))
+
+    def all_hosted(self) -> Iterable[HostedPartition]:
+        """Every partition hosted here, in no particular order."""
+        return self._hosted.values()
+
+    def get_log(self, topic: str, index: int) -> "PartitionLog | None":
+        """The log of a hosted partition."""
+        partition = self._hosted.get((topic, index))
+        return None if partition is None else partition.log
+
+    def leader(self, topic: str, index: int) -> HostedPartition:
+        """The partition, which is led here.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
+        """
+        partition = self._hosted.get((topic, index))
+        if partition is not None and partition.is_leader:
+            return partition
+        raise self._why_not_led(topic, index)
+
+    def _why_not_led(self, topic: str, index: int) -> KafkaError:
+        image = self.image
+        topic_id = image.topics_by_name.get(topic)
+        known = None if topic_id is None else image.partition(topic_id, index)
+        name = f"{topic}-{index}"
+        if known is None:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}")
+        if known.leader == self._node_id and self.log_manager.is_offline(topic, index):
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk of {name} failed")
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not led here")
+
+    # ---- appending
+
+    def append(
+        self, topic: str, index: int, records: Any, *, acks: int = -1,
+        origin: Origin = Origin.COORDINATOR,
+    ) -> "AppendInfo":  # fmt: skip
+        """Append one batch now; whether it may be acknowledged is `append_and_wait`'s to know.
+
+        Raises:
+            KafkaError: see `leader` and `HostedPartition.append`.
+        """
+        partition = self.leader(topic, index)
+        return self.append_to(partition, records, acks=acks, origin=origin)
+
+    def append_to(
+        self, partition: HostedPartition, records: Any, *, acks: int, origin: Origin
+    ) -> "AppendInfo":
+        """The same for a partition already found; a disk failure is KAFKA_STORAGE_ERROR."""
+        try:
+            return partition.append(records, acks=acks, now_ms=self.clock.wall_ms(), origin=origin)
+        except StorageFault as fault:
+            raise self.on_disk_error(fault, partition) from fault
+
+    async def append_and_wait(
+        self, topic: str, index: int, records: Any, *, acks: int = -1,
+        origin: Origin = Origin.COORDINATOR,
+    ) -> "AppendInfo":  # fmt: skip
+        """Append one batch; returns when it is below the high watermark (and on disk if asked)."""
+        partition = self.leader(topic, index)
+        info = self.append_to(partition, records, acks=acks, origin=origin)
+        durable = partition.durable(info, acks=acks)
+        if durable is not None:
+            await durable
+        return info
+
+    # ---- following the image
+
+    def on_image(self, image: "ClusterImage", changed_topics: "Iterable[Uuid] | None") -> None:
+        """Follow a new image.
+
+        Args:
+            image: what holds from now on.
+            changed_topics: ids of topics that were made, changed, removed or configured since the
+                last image; None: any of them (a snapshot, a change of defaults).
+        """
+        before, self.image = self.image, image
+        if changed_topics is None:
+            ids = {*dict(before.topics_by_id), *dict(image.topics_by_id)}
+            changed_topics = sorted(ids)  # type: ignore[type-var] # Uuid is bytes
+        for topic_id in changed_topics:
+            self._work.append(self._follow(topic_id, before.topics_by_id.get(topic_id)))
+        self._step()
+
+    async def settle(self) -> None:
+        """Return when every image given so far is followed."""
+        while self._work:
+            done = asyncio.get_running_loop().create_future()
+            self._settled.append(done)
+            await done
+
+    def _step(self) -> None:
+        """Work for a while; go on in the next round if there is more."""
+        if self._working:
+            return
+        self._working = True
+        started = self.clock.mono_ms()
+        try:
+            while self._work and self.clock.mono_ms() - started < STEP_MS_MAX:
+                if next(self._work[0], self) is self:
+                    self._work.popleft()
+        finally:
+            self._working = False
+        if self._work:
+            asyncio.get_running_loop().call_soon(self._step)
+            return
+        for done in self._settled:
+            if not done.done():
+                done.set_result(None)
+        self._settled.clear()
+
+    def _follow(self, topic_id: "Uuid", before: "Topic | None") -> Iterator[None]:
+        """Bring one topic's logs to what the newest image says, one partition a step."""
+        topic = self.image.topics_by_id.get(topic_id)
+        if topic is None:
+            yield from self._remove(topic_id, before)
+            return
+        values = None
+        for index, partition in topic.in_order():
+            if self._node_id in partition.replicas:
+                if values is None:
+                    values = self.topic_configs.of(self.image, topic.name)
+                self._host(topic, index, partition, values)
+            elif (topic_id, index) in self._by_id:
+                self._drop(self._by_id[topic_id, index])
+            yield
+
+    def _remove(self, topic_id: "Uuid", before: "Topic | None") -> Iterator[None]:
+        if before is None:
+            return
+        for index in sorted(before.partitions):
+            hosted = self._by_id.get((topic_id, index))
+            if hosted is not None:
+                self._drop(hosted)
+            yield
+
+    def _host(
+        self, topic: "Topic", index: int, partition: "Partition", values: dict[str, Any]
+    ) -> None:
+        hosted = self._by_id.get((topic.id, index))
+        try:
+            config = self.log_manager.log_config(values)
+            if hosted is None:
+                hosted = self._make(topic, index, partition, config)
+            else:
+                hosted.log.config = config
+        except StorageFault as fault:
+            self._on_storage_fault(fault)
+            return
+        except KafkaError as error:
+            log.error("Can't host %s-%d: %s", topic.name, index, error)
+            return
+        hosted.min_insync = values["min.insync.replicas"]
+        was_leader = hosted.is_leader
+        if hosted.apply(partition, local_id=self._node_id) and (was_leader or hosted.is_leader):
+            self._tell(hosted, hosted.leader_epoch if hosted.is_leader else None)
+
+    def _make(
+        self, topic: "Topic", index: int, partition: "Partition", config: Any
+    ) -> HostedPartition:
+        made = self.log_manager.get_or_create(
+            topic.name,
+            index,
+            topic.id,
+            config,
+            directory_id=partition.directory(self._node_id),
+        )
+        hosted = HostedPartition(self, topic.name, topic.id, index, made)
+        self._hosted[topic.name, index] = hosted
+        self._by_id[topic.id, index] = hosted
+        return hosted
+
+    def _drop(self, hosted: HostedPartition) -> None:
+        """Stop serving a partition and remove its log."""
+        self.forget(hosted)
+        try:
+            self.log_manager.delete(hosted.topic, hosted.index)
+        except StorageFault as fault:
+            self._on_storage_fault(fault)
+
+    def forget(self, hosted: HostedPartition) -> None:
+        """Stop serving a partition; its files stay."""
+        self._by_id.pop((hosted.topic_id, hosted.index), None)
+        if self._hosted.get((hosted.topic, hosted.index)) is hosted:
+            del self._hosted[hosted.topic, hosted.index]
+        was_leader, hosted.is_leader = hosted.is_leader, False
+        hosted.wake_all()
+        if was_leader:
+            self._tell(hosted, None)
+
+    def _tell(self, hosted: HostedPartition, epoch: int | None) -> None:
+        for listener in self.leadership_listeners:
+            listener(hosted.topic, hosted.index, epoch)
+
+    # ---- disks
+
+    def off_loop(self, work: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+        """Run blocking disk work in the executor."""
+        return asyncio.get_running_loop().run_in_executor(self.env.executor, work, *arguments)
+
+    def on_disk_error(self, error: Exception, partition: HostedPartition) -> KafkaError:
+        """What a client hears of a failed disk operation; the log dir goes offline."""
+        if isinstance(error, StorageFault):
+            self._on_storage_fault(error)
+        else:
+            log.error("A disk operation on %s failed", partition, exc_info=error)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk of {partition} failed")
+
+    def drop_log_dir(self, log_dir: str) -> None:
+        """Stop serving every partition of a log dir that went offline."""
+        for hosted in [h for h in self._hosted.values() if h.log.log_dir == log_dir]:
+            self.forget(hosted)

@@ -1,0 +1,181 @@
+"""Incremental fetch sessions (KIP-227): what a client fetches is remembered between its requests.
+
+A full fetch (epoch 0) asks for a session and gets an id; the next ones (epochs 1, 2 …) name only what
+changed, and are answered with only the partitions that have news. Epoch -1 is a full fetch that wants
+no session and ends the one it names.
+
+    session_id 0, epoch 0   → new session, all partitions answered, id in the answer
+    session_id n, epoch k   → k must be the next one, else INVALID_FETCH_SESSION_EPOCH
+    session_id n, epoch -1  → session n ends
+
+The cache is bounded (max.incremental.fetch.session.cache.slots, 1000). A new session takes the slot
+of one unused for `MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS`; where there is none the client gets no
+session (id 0), which is correct only slower.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sparkraft.base.env import Clock, Entropy
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+EVICTION_MS_MIN = 120_000
+"""How long a session must be unused before another may take its slot."""
+
+EPOCH_MAX = (1 << 31) - 1
+
+
+class SessionPartition:
+    """One partition of a session: what the client asked, and what it was last told."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "index",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "replica_log_start_offset",
+        "told_error",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str | None, topic_id: bytes, index: int) -> None:
+        """Nothing was asked or told yet; `topic` is None while its id is unknown here."""
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.fetch_offset = 0
+        self.max_bytes = 0
+        self.current_leader_epoch = -1
+        self.last_fetched_epoch = -1
+        self.replica_log_start_offset = -1
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.told_error = False
+
+    def ask(self, asked: Any) -> None:
+        """Take over what a request says of it (a `FetchPartition`)."""
+        self.fetch_offset = asked.fetch_offset
+        self.max_bytes = asked.partition_max_bytes
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+        self.replica_log_start_offset = asked.log_start_offset
+
+    def has_news(self, answer: Any) -> bool:
+        """Whether an incremental answer must carry `answer`; remembers what it tells.
+
+        News: records, an error, a moved high watermark or log start, a diverging epoch, a preferred
+        read replica; and the first answer after an error.
+        """
+        news = bool(answer.records) or answer.error_code != 0 or self.told_error
+        if answer.high_watermark != self.high_watermark:
+            news = True
+            self.high_watermark = answer.high_watermark
+        if answer.log_start_offset != self.log_start_offset:
+            news = True
+            self.log_start_offset = answer.log_start_offset
+        if answer.preferred_read_replica != -1 or answer.diverging_epoch.epoch != -1:
+            news = True
+        self.told_error = answer.error_code != 0
+        if self.told_error:
+            self.high_watermark = -1
+        return news
+
+
+Key = tuple[bytes | str, int]
+
+
+class FetchSession:
+    """A client's remembered fetch; `partitions` is in the order they are read."""
+
+    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "uses_ids")
+
+    def __init__(self, session_id: int, *, now: int, uses_ids: bool) -> None:
+        """Start at epoch 1: the request that made it was epoch 0."""
+        self.id = session_id
+        self.epoch = 1
+        self.created_ms = now
+        self.last_used_ms = now
+        self.uses_ids = uses_ids
+        self.partitions: dict[Key, SessionPartition] = {}
+
+    def key_of(self, topic: Any, index: int) -> Key:
+        """What a partition of a request is called in this session."""
+        return (topic.topic_id if self.uses_ids else topic.topic, index)
+
+    def move_to_end(self, keys: "Iterable[Key]") -> None:
+        """Read these last next time, so that every partition gets its turn."""
+        for key in keys:
+            partition = self.partitions.pop(key, None)
+            if partition is not None:
+                self.partitions[key] = partition
+
+
+class FetchSessions:
+    """All sessions of a broker."""
+
+    def __init__(self, clock: "Clock", entropy: "Entropy", *, slots: int) -> None:
+        """Keep at most `slots` sessions."""
+        self._clock = clock
+        self._entropy = entropy
+        self._slots = slots
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        """How many sessions there are."""
+        return len(self._sessions)
+
+    def find(self, session_id: int, epoch: int, *, uses_ids: bool) -> FetchSession:
+        """The session of an incremental request; it moves on to its next epoch.
+
+        Raises:
+            KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
+                FETCH_SESSION_TOPIC_ID_ERROR where names and ids are mixed.
+        """
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_ids != uses_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+        session.last_used_ms = self._clock.mono_ms()
+        # The youngest stands last: the first is the one to evict.
+        del self._sessions[session_id]
+        self._sessions[session_id] = session
+        return session
+
+    def make(self, *, uses_ids: bool) -> FetchSession | None:
+        """A new session, or None where every slot is in use."""
+        now = self._clock.mono_ms()
+        if len(self._sessions) >= self._slots and not self._evict(now):
+            return None
+        session = FetchSession(self._new_id(), now=now, uses_ids=uses_ids)
+        self._sessions[session.id] = session
+        return session
+
+    def end(self, session_id: int) -> None:
+        """Forget a session."""
+        self._sessions.pop(session_id, None)
+
+    def _evict(self, now: int) -> bool:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now - oldest.last_used_ms < EVICTION_MS_MIN:
+            return False
+        del self._sessions[oldest.id]
+        return True
+
+    def _new_id(self) -> int:
+        while True:
+            session_id = self._entropy.below(EPOCH_MAX - 1) + 1
+            if session_id not in self._sessions:
+                return session_id
