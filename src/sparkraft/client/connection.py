@@ -420,15 +420,5 @@ def _read_unsigned(frame: memoryview, at: int) -> tuple[int, int]:
     raise DecodeError("a response header that ends early", at=at)
 
 
-_KEY_OF_CLASS: dict[type, ApiInfo] = {}
-
-
 def _info_of(request: Any) -> ApiInfo:
-    """The API a request message belongs to, by the module its class lives in (`k03_metadata`)."""
-    cls = type(request)
-    found = _KEY_OF_CLASS.get(cls)
-    if found is None:
-        name = cls.__module__.rsplit(".", 1)[-1]
-        found = API_INFO[ApiKey(int(name[1:].split("_", 1)[0]))]
-        _KEY_OF_CLASS[cls] = found
-    return found
+    return API_INFO[ApiKey(request.SCHEMA.key)]

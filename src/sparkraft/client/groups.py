@@ -8,15 +8,18 @@ Not done: share and streams groups (they are listed, not described).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
-from sparkraft.client.admin import TopicPartition, by_topic
+from sparkraft.client.admin import by_topic
 from sparkraft.client.cluster import Cluster, check, code_of
 from sparkraft.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    from sparkraft.client.values import TopicPartition
 
 _OFFSET_VERSION_BY_NAME = 9
 """OffsetCommit and OffsetFetch name topics by id from v10 on; by name they need no look-up."""
@@ -94,7 +97,7 @@ class Groups:
                 request.states_filter = list(states)
             if kinds:
                 request.types_filter = list(kinds)
-            answer = await self._checked(lambda n=node_id, r=request: self.cluster.ask_node(n, r))
+            answer = await self._checked(partial(self.cluster.ask_node, node_id, request))
             for entry in answer.groups:
                 found[entry.group_id] = ListedGroup(
                     id=entry.group_id,

@@ -1,0 +1,88 @@
+"""A command's connection to its cluster, and how it prints."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.client.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+
+    from sparkraft.cli.options import Values
+
+_SECURITY = ("sasl.", "ssl.", "security.")
+
+
+def run(work: Coroutine[Any, Any, int]) -> int:
+    """Run a command's coroutine to its end."""
+    return asyncio.run(work)
+
+
+def client_properties(path: str | None, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """A client's properties file with `extra` over it; security that we lack is refused."""
+    from sparkraft.server.properties import parse_properties
+
+    found = dict(parse_properties(Path(path).read_text())) if path else {}
+    found.update(extra or {})
+    if found.get("security.protocol", "PLAINTEXT") != "PLAINTEXT":
+        raise CommandError(
+            f"security.protocol={found['security.protocol']} is not there yet; only PLAINTEXT is"
+        )
+    for key in found:
+        if key.startswith(_SECURITY) and key != "security.protocol":
+            raise CommandError(f"{key} is not there yet: connections are PLAINTEXT only")
+    return found
+
+
+@asynccontextmanager
+async def connected(
+    values: Values, *, properties: Mapping[str, str] | None = None, client_id: str = "sparkraft-cli"
+) -> AsyncIterator[Cluster]:
+    """A cluster by `--bootstrap-server` or `--bootstrap-controller`, reached once, closed after."""
+    given = client_properties(values.command_config) if properties is None else properties
+    controllers = getattr(values, "bootstrap_controller", None)
+    bootstrap = controllers or values.bootstrap_server or given.get("bootstrap.servers")
+    if not bootstrap:
+        raise UsageError("missing --bootstrap-server")
+    if controllers and values.bootstrap_server:
+        raise UsageError("give --bootstrap-server or --bootstrap-controller, not both")
+    try:
+        cluster = Cluster(
+            bootstrap,
+            client_id=given.get("client.id", client_id),
+            request_timeout_ms=int(given.get("request.timeout.ms", 30_000)),
+            api_timeout_ms=int(given.get("default.api.timeout.ms", 60_000)),
+            to_controllers=bool(controllers),
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    async with cluster:
+        await cluster.any_connection()
+        yield cluster
+
+
+def print_json(data: Any) -> None:
+    """One JSON document."""
+    json.dump(data, sys.stdout, indent=2, default=str)
+    print()
+
+
+def print_columns(rows: Iterable[Sequence[object]], *, header: Sequence[str]) -> None:
+    """Rows under a header, each column as wide as its widest cell, two spaces between."""
+    cells = [list(header), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    for row in cells:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print(line.rstrip())
+
+
+def warn(sentence: str) -> None:
+    """A sentence on standard error."""
+    print(sentence, file=sys.stderr)
