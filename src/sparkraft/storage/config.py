@@ -1,0 +1,67 @@
+"""A log's settings; Kafka's topic configs with their units.
+
+Not here: parsing and validating configs (`sparkraft.metadata.configs`).
+"""
+
+from dataclasses import dataclass
+
+from sparkraft.records.compression import Codec
+from sparkraft.records.validate import Rules
+
+INT64_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """One topic's settings; immutable, so logs share it."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 604_800_000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    flush_messages: int = INT64_MAX
+    flush_ms: int = INT64_MAX
+    retention_bytes: int = -1
+    """-1: no limit."""
+    retention_ms: int = 604_800_000
+    """-1: no limit."""
+    file_delete_delay_ms: int = 60_000
+    max_message_bytes: int = 1_048_588
+    compression: Codec | None = None
+    """`compression.type`; None is `producer`."""
+    compression_level: int | None = None
+    log_append_time: bool = False
+    """`message.timestamp.type=LogAppendTime`."""
+    timestamp_before_max_ms: int = INT64_MAX
+    timestamp_after_max_ms: int = 3_600_000
+    compact: bool = False
+    delete: bool = True
+    """Both may hold: `cleanup.policy=compact,delete`."""
+    record_validation: str = "header"
+    """`sparkraft.record.validation`: `header` or `full`."""
+    producer_id_expiration_ms: int = 86_400_000
+
+    @property
+    def rules(self) -> Rules:
+        """What a leader's append is checked against."""
+        return Rules(
+            max_message_bytes=self.max_message_bytes,
+            codec=self.compression,
+            level=self.compression_level,
+            log_append_time=self.log_append_time,
+            timestamp_before_max_ms=self.timestamp_before_max_ms,
+            timestamp_after_max_ms=self.timestamp_after_max_ms,
+            compacted=self.compact,
+            walk_records=self.record_validation == "full",
+        )
+
+    @property
+    def index_entries_max(self) -> int:
+        """Entries an offset index may hold before the segment must roll."""
+        return self.segment_index_bytes // 8
+
+    @property
+    def time_index_entries_max(self) -> int:
+        """Entries a time index may hold; the last is kept for the roll itself."""
+        return self.segment_index_bytes // 12 - 1

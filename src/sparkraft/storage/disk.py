@@ -1,0 +1,378 @@
+"""Files as storage sees them: a `Disk` that can be the machine's or a faulty one in memory.
+
+Paths are absolute strings joined by `/`. Every method blocks and raises `OSError` as `os` does.
+
+Threads: `fsync`, `fsync_dir`, `replace`, `read`, `size` and `listdir` may be called from any
+thread; all other methods belong to the one thread that owns the logs, because they share the cache
+of open files.
+"""
+
+import fcntl
+import os
+import resource
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from threading import Lock
+from typing import Protocol
+
+from sparkraft.records.batch import Buffer
+
+
+class StorageFault(Exception):  # noqa: N818 (a fault of the disk, not of the caller)
+    """A disk failed or its contents are damaged; the log directory goes offline.
+
+    Args:
+        log_dir: the directory of `log.dirs` it happened in.
+        operation: what was being done, such as `append to flights-0`.
+        cause: the `OSError`, or a sentence.
+    """
+
+    def __init__(self, log_dir: str, operation: str, cause: OSError | str) -> None:
+        """Name the place and the cause."""
+        super().__init__(f"{operation} in {log_dir}: {cause}")
+        self.log_dir = log_dir
+        self.operation = operation
+        self.cause = cause
+
+
+class DirectoryLocked(Exception):  # noqa: N818 (a sentence for the operator)
+    """Another process holds the lock of a directory."""
+
+
+class DirectoryLock(Protocol):
+    """A held `.lock` file."""
+
+    def release(self) -> None:
+        """Let another process have it."""
+        ...
+
+
+class Disk(Protocol):
+    """A file system, as far as logs need one."""
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in a directory, sorted; `FileNotFoundError` where there is none."""
+        ...
+
+    def mkdir(self, path: str) -> None:
+        """Make a directory and its parents; quiet if it exists."""
+        ...
+
+    def is_dir(self, path: str) -> bool:
+        """Whether there is a directory of this name."""
+        ...
+
+    def size(self, path: str) -> int:
+        """Bytes in a file, -1 where there is none."""
+        ...
+
+    def mtime_ms(self, path: str) -> int:
+        """Last modification, ms since 1970."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """A whole small file; `FileNotFoundError` where there is none."""
+        ...
+
+    def pread(self, path: str, count: int, at: int) -> bytes:
+        """Up to `count` bytes from `at`; fewer at the end of the file."""
+        ...
+
+    def append(self, path: str, buffers: Sequence[Buffer]) -> None:
+        """Write all buffers at the end of a file, which is made if needed; not synced."""
+        ...
+
+    def write(self, path: str, data: Buffer) -> None:
+        """Make or overwrite a file; neither atomic nor synced."""
+        ...
+
+    def truncate(self, path: str, size: int) -> None:
+        """Cut a file to `size` bytes."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file or directory, replacing a file."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; quiet where there is none."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and the files in it; quiet where there is none."""
+        ...
+
+    def fsync(self, path: str) -> None:
+        """Make a file's bytes survive a power loss; `FileNotFoundError` where there is none."""
+        ...
+
+    def fsync_dir(self, path: str) -> None:
+        """Make a directory's entries survive a power loss."""
+        ...
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Put a new file in place of an old one: after a crash it is old or new, never mixed."""
+        ...
+
+    def lock(self, path: str) -> DirectoryLock:
+        """Hold the file `path` against other processes; `DirectoryLocked` if one has it."""
+        ...
+
+    def usable_bytes(self, path: str) -> tuple[int, int]:
+        """(total, usable) bytes of the volume a directory lies on."""
+        ...
+
+    def close(self) -> None:
+        """Close every cached file."""
+        ...
+
+
+SPARE_FILES = 256
+"""Descriptors left to sockets and libraries when the cache of open files is sized."""
+
+CACHED_FILES_MAX = 8192
+"""No more open files than this, whatever the limit allows."""
+
+CACHED_FILES_MIN = 64
+
+_BUFFERS_PER_CALL = 512  # Linux takes 1024
+
+
+class FileLimitTooLow(Exception):  # noqa: N818 (a sentence for the operator)
+    """RLIMIT_NOFILE is too low to run a node."""
+
+
+def raise_file_limit() -> int:
+    """Raise the soft limit of open files to the hard one and return it.
+
+    Raises:
+        FileLimitTooLow: even that is fewer than a node can run with.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (ValueError, OSError):  # some systems refuse an unlimited soft value
+            pass
+    limit = 1 << 20 if soft == resource.RLIM_INFINITY else soft
+    if limit < SPARE_FILES + CACHED_FILES_MIN:
+        raise FileLimitTooLow(
+            f"this process may open only {limit} files (ulimit -n); "
+            f"it needs at least {SPARE_FILES + CACHED_FILES_MIN}, better 100000"
+        )
+    return limit
+
+
+class OsDisk:
+    """The machine's file system, with a bounded cache of open files.
+
+    Args:
+        open_files_max: files kept open; by default a quarter of the process's limit.
+    """
+
+    def __init__(self, open_files_max: int | None = None) -> None:
+        """Start with nothing open."""
+        if open_files_max is None:
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            open_files_max = min(CACHED_FILES_MAX, max(CACHED_FILES_MIN, limit // 4))
+        self._open_files_max = open_files_max
+        self._files: OrderedDict[str, int] = OrderedDict()
+        # Guards closing against `fsync` from another thread, which duplicates the descriptor.
+        self._closing = Lock()
+
+    def listdir(self, path: str) -> list[str]:
+        """See `Disk.listdir`."""
+        return sorted(os.listdir(path))
+
+    def mkdir(self, path: str) -> None:
+        """See `Disk.mkdir`."""
+        os.makedirs(path, exist_ok=True)
+
+    def is_dir(self, path: str) -> bool:
+        """See `Disk.is_dir`."""
+        return os.path.isdir(path)
+
+    def size(self, path: str) -> int:
+        """See `Disk.size`."""
+        try:
+            return os.stat(path).st_size
+        except FileNotFoundError:
+            return -1
+
+    def mtime_ms(self, path: str) -> int:
+        """See `Disk.mtime_ms`."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def read(self, path: str) -> bytes:
+        """See `Disk.read`."""
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
+
+    def pread(self, path: str, count: int, at: int) -> bytes:
+        """See `Disk.pread`."""
+        files = self._files
+        fd = files.get(path)
+        if fd is None:
+            fd = self._open(path, os.O_RDWR)
+        else:
+            files.move_to_end(path)
+        return os.pread(fd, count, at)
+
+    def append(self, path: str, buffers: Sequence[Buffer]) -> None:
+        """See `Disk.append`."""
+        files = self._files
+        fd = files.get(path)
+        if fd is None:
+            fd = self._open(path, os.O_RDWR | os.O_CREAT)
+        else:
+            files.move_to_end(path)
+        total = 0
+        for buffer in buffers:
+            total += len(buffer)
+        if len(buffers) <= _BUFFERS_PER_CALL:
+            written = os.writev(fd, buffers)
+            if written == total:
+                return
+        else:
+            written = 0
+        _write_rest(fd, buffers, written)
+
+    def write(self, path: str, data: Buffer) -> None:
+        """See `Disk.write`."""
+        self._forget(path)
+        _write_file(path, data, synced=False)
+
+    def truncate(self, path: str, size: int) -> None:
+        """See `Disk.truncate`."""
+        os.truncate(path, size)
+
+    def rename(self, old: str, new: str) -> None:
+        """See `Disk.rename`."""
+        self._forget(old)
+        self._forget(new)
+        if os.path.isdir(old):
+            inside = old + "/"
+            for name in [name for name in self._files if name.startswith(inside)]:
+                self._forget(name)
+        os.rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        """See `Disk.unlink`."""
+        self._forget(path)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        """See `Disk.remove_tree`."""
+        try:
+            names = os.listdir(path)
+        except FileNotFoundError:
+            return
+        for name in names:
+            inner = f"{path}/{name}"
+            if os.path.isdir(inner) and not os.path.islink(inner):
+                self.remove_tree(inner)
+            else:
+                self.unlink(inner)
+        os.rmdir(path)
+
+    def fsync(self, path: str) -> None:
+        """See `Disk.fsync`."""
+        with self._closing:
+            cached = self._files.get(path)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if cached is None else os.dup(cached)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def fsync_dir(self, path: str) -> None:
+        """See `Disk.fsync_dir`."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See `Disk.replace`."""
+        fresh = path + ".tmp"
+        _write_file(fresh, data, synced=True)
+        os.rename(fresh, path)
+        self.fsync_dir(os.path.dirname(path))
+
+    def lock(self, path: str) -> DirectoryLock:
+        """See `Disk.lock`."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # Java's FileChannel.lock is a POSIX record lock; only the same kind excludes it.
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise DirectoryLocked(f"another process holds {path}") from error
+        return _OsLock(fd)
+
+    def usable_bytes(self, path: str) -> tuple[int, int]:
+        """See `Disk.usable_bytes`."""
+        stat = os.statvfs(path)
+        return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+
+    def close(self) -> None:
+        """See `Disk.close`."""
+        with self._closing:
+            for fd in self._files.values():
+                os.close(fd)
+            self._files.clear()
+
+    @property
+    def open_files(self) -> int:
+        """How many files the cache holds open."""
+        return len(self._files)
+
+    def _open(self, path: str, flags: int) -> int:
+        if len(self._files) >= self._open_files_max:
+            with self._closing:
+                _, oldest = self._files.popitem(last=False)
+                os.close(oldest)
+        fd = os.open(path, flags | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._files[path] = fd
+        return fd
+
+    def _forget(self, path: str) -> None:
+        """Close `path`, as it is about to mean another file."""
+        if path in self._files:
+            with self._closing:
+                os.close(self._files.pop(path))
+
+
+class _OsLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+def _write_file(path: str, data: Buffer, *, synced: bool) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        _write_rest(fd, [data], 0)
+        if synced:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write_rest(fd: int, buffers: Sequence[Buffer], written: int) -> None:
+    """Write what a short write left over; a full disk shows as `OSError` on the next call."""
+    for buffer in buffers:
+        size = len(buffer)
+        if written >= size:
+            written -= size
+            continue
+        view = memoryview(buffer)[written:]
+        written = 0
+        while view:
+            view = view[os.write(fd, view) :]

@@ -1,0 +1,200 @@
+"""The three indexes of a segment: by offset, by time, and of aborted transactions.
+
+They are sparse and derivable: rebuilding one gives the same answers, so a damaged file costs time,
+never data. In memory entries are C arrays (8 or 12 bytes each); files are written when a segment
+becomes inactive or is closed, because an unclean start rebuilds the active one anyway::
+
+    .index      entry  8 B: relative offset i32 of a batch's last record | position i32 of the batch
+    .timeindex  entry 12 B: timestamp i64, larger than all before | relative offset i32
+    .txnindex   entry 34 B: version i16 = 0 | producer i64 | first, last, last stable offset i64 each
+
+Invariant: an offset entry's position is where a batch starts, and no batch before it ends at or
+after the entry's offset, so looking up gives a lower bound to scan from.
+"""
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from struct import Struct
+from typing import Final, NamedTuple
+
+INDEX_ENTRY: Final = 8
+TIME_ENTRY: Final = Struct(">qi")
+ABORTED_ENTRY: Final = Struct(">hqqqq")
+
+_LITTLE = sys.byteorder == "little"
+
+
+class DamagedIndex(Exception):  # noqa: N818 (callers rebuild)
+    """An index file whose contents can't be right."""
+
+
+class OffsetIndex:
+    """Positions of batches by offset, in memory."""
+
+    __slots__ = ("_offsets", "_positions")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._offsets = array("i")
+        self._positions = array("i")
+
+    def __len__(self) -> int:
+        """Number of entries."""
+        return len(self._offsets)
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """(relative offset, position) of the last entry; (0, 0) where there is none."""
+        return (self._offsets[-1], self._positions[-1]) if self._offsets else (0, 0)
+
+    def append(self, relative_offset: int, position: int) -> None:
+        """Add an entry behind all others."""
+        self._offsets.append(relative_offset)
+        self._positions.append(position)
+
+    def lookup(self, relative_offset: int) -> int:
+        """The position to scan from for `relative_offset`; 0 where no entry is at or below it."""
+        slot = bisect_right(self._offsets, relative_offset) - 1
+        return self._positions[slot] if slot >= 0 else 0
+
+    def truncate_to(self, relative_offset: int) -> None:
+        """Drop entries at and above `relative_offset`."""
+        keep = bisect_left(self._offsets, relative_offset)
+        del self._offsets[keep:]
+        del self._positions[keep:]
+
+    def to_bytes(self) -> bytes:
+        """The file's bytes."""
+        both = array("i", bytes(2 * self._offsets.itemsize * len(self._offsets)))
+        both[0::2] = self._offsets
+        both[1::2] = self._positions
+        if _LITTLE:
+            both.byteswap()
+        return both.tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, segment_bytes: int) -> "OffsetIndex":
+        """Read a file; zero-filled space at its end (Kafka preallocates) is left off.
+
+        Raises:
+            DamagedIndex: odd length, entries not rising, or pointing past the segment.
+        """
+        if len(data) % INDEX_ENTRY:
+            raise DamagedIndex(f"{len(data)} bytes are not whole entries")
+        both = array("i", data)
+        if _LITTLE:
+            both.byteswap()
+        self = cls()
+        self._offsets, self._positions = both[0::2], both[1::2]
+        while self._positions and self._positions[-1] == 0 and self._offsets[-1] == 0:
+            self._offsets.pop()
+            self._positions.pop()
+        self._check(segment_bytes)
+        return self
+
+    def _check(self, segment_bytes: int) -> None:
+        for column in (self._offsets, self._positions):
+            if column and (column[0] < 0 or not _rises(column)):
+                raise DamagedIndex("the entries do not rise")
+        if self._positions and self._positions[-1] >= segment_bytes:
+            raise DamagedIndex("an entry points past the end of the segment")
+
+
+def _rises(column: "array[int]") -> bool:
+    return all(map(int.__lt__, column, column[1:]))
+
+
+class TimeIndex:
+    """The last offsets up to which a timestamp was the largest, in memory."""
+
+    __slots__ = ("_offsets", "_timestamps")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._timestamps = array("q")
+        self._offsets = array("i")
+
+    def __len__(self) -> int:
+        """Number of entries."""
+        return len(self._timestamps)
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """(timestamp, relative offset) of the last entry; (-1, 0) where there is none."""
+        return (self._timestamps[-1], self._offsets[-1]) if self._timestamps else (-1, 0)
+
+    def maybe_append(self, timestamp: int, relative_offset: int) -> bool:
+        """Add an entry if the timestamp is larger than all before; whether it was."""
+        if timestamp <= self.last[0] or (self._offsets and relative_offset < self._offsets[-1]):
+            return False
+        self._timestamps.append(timestamp)
+        self._offsets.append(relative_offset)
+        return True
+
+    def lookup(self, timestamp: int) -> int:
+        """Relative offset to scan from for the first record at or after `timestamp`.
+
+        Every record up to that offset is older, or the entry itself is that old.
+        """
+        slot = bisect_right(self._timestamps, timestamp) - 1
+        return self._offsets[slot] if slot >= 0 else 0
+
+    def truncate_to(self, relative_offset: int) -> None:
+        """Drop entries at and above `relative_offset`."""
+        keep = bisect_left(self._offsets, relative_offset)
+        del self._timestamps[keep:]
+        del self._offsets[keep:]
+
+    def to_bytes(self) -> bytes:
+        """The file's bytes."""
+        pack = TIME_ENTRY.pack
+        return b"".join(map(pack, self._timestamps, self._offsets))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "TimeIndex":
+        """Read a file; zero-filled space at its end is left off.
+
+        Raises:
+            DamagedIndex: odd length or entries not rising.
+        """
+        if len(data) % TIME_ENTRY.size:
+            raise DamagedIndex(f"{len(data)} bytes are not whole entries")
+        self = cls()
+        entries = list(TIME_ENTRY.iter_unpack(data))
+        while entries and entries[-1] == (0, 0) and (len(entries) > 1 or not any(data)):
+            entries.pop()
+        self._timestamps = array("q", [timestamp for timestamp, _ in entries])
+        self._offsets = array("i", [offset for _, offset in entries])
+        if not _rises(self._timestamps) or (self._offsets and self._offsets[0] < 0):
+            raise DamagedIndex("the entries do not rise")
+        if any(map(int.__gt__, self._offsets, self._offsets[1:])):
+            raise DamagedIndex("the offsets go back")
+        return self
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction of a segment, as Fetch hands it to read_committed consumers."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Offset of the abort marker."""
+    last_stable_offset: int
+    """What the last stable offset became when the marker was written."""
+
+    def to_bytes(self) -> bytes:
+        """The file's entry."""
+        return ABORTED_ENTRY.pack(0, *self)
+
+
+def parse_aborted(data: bytes) -> list[AbortedTransaction]:
+    """The entries of a `.txnindex`; `DamagedIndex` where they can't be right."""
+    if len(data) % ABORTED_ENTRY.size:
+        raise DamagedIndex(f"{len(data)} bytes are not whole entries")
+    aborted = []
+    for version, *fields in ABORTED_ENTRY.iter_unpack(data):
+        if version != 0:
+            raise DamagedIndex(f"an entry of version {version}")
+        aborted.append(AbortedTransaction(*fields))
+    return aborted
