@@ -1,0 +1,482 @@
+"""What JoinGroup, SyncGroup, Heartbeat and LeaveGroup lead to in a classic group.
+
+KIPs: 62 (rebalance timeout), 134 (initial delay), 345 (static members), 394 (a member id before
+joining), 559 (protocol type and name in SyncGroup), 814 (skip_assignment).
+
+Not here: what happens in a rebalance (`rebalance.py`), the authority to ask (the API files).
+"""
+
+from collections.abc import MutableMapping
+
+from sparkraft.base.env import Entropy
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.coordinator.group.classic_group import ClassicGroup
+from sparkraft.coordinator.group.config import GroupConfig
+from sparkraft.coordinator.group.foreign import ForeignGroup
+from sparkraft.coordinator.group.member import Member, Protocols, as_protocols
+from sparkraft.coordinator.group.outcome import (
+    NOTHING,
+    AssignmentDecided,
+    GroupCreated,
+    Instant,
+    Outcome,
+    Peer,
+    ReplyTo,
+    StaticMemberReplaced,
+)
+from sparkraft.coordinator.group.rebalance import (
+    Rebalancer,
+    group_metadata_record,
+    join_response,
+    new_group_record,
+    sync_response,
+)
+from sparkraft.coordinator.group.states import GroupState
+from sparkraft.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
+from sparkraft.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from sparkraft.protocol.messages.k13_leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from sparkraft.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+
+Group = ClassicGroup | ForeignGroup
+
+_MEMBER_ID_REQUIRED_FROM = 4
+_SKIP_ASSIGNMENT_FROM = 9
+
+
+class ClassicProtocol:
+    """The classic protocol over all groups of a shard."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        entropy: Entropy,
+        rebalancer: Rebalancer,
+        groups: MutableMapping[str, Group],
+    ) -> None:
+        """Share `groups` with the shard that owns them."""
+        self._config = config
+        self._entropy = entropy
+        self._rebalancer = rebalancer
+        self._groups = groups
+
+    # JoinGroup
+
+    def join(
+        self, request: JoinGroupRequest, peer: Peer, reply_to: ReplyTo, now: Instant
+    ) -> Outcome:
+        """The answer always comes through the rebalancer's replies."""
+        found = self._groups.get(request.group_id)
+        replaced: ForeignGroup | None = None
+        if isinstance(found, ForeignGroup):
+            if found.group_type == "share" or found.has_members(now.mono_ms):
+                return self._refuse(reply_to, "", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            replaced, found = found, None
+        if found is None and request.member_id:
+            return self._refuse(reply_to, request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        if found is not None:
+            return self._join_group(found, request, peer, reply_to, now)
+        group = ClassicGroup(request.group_id, now_ms=now.wall_ms)
+        self._groups[request.group_id] = group
+        outcome = self._join_group(group, request, peer, reply_to, now)
+        assert outcome is NOTHING, "the first join of a group can't end its rebalance"
+        tombstones = tuple(replaced.tombstones()) if replaced else ()
+        return Outcome(
+            records=(*tombstones, new_group_record(group)),
+            replay=False,
+            stored=GroupCreated(group_id=group.group_id, replaced=replaced),
+        )
+
+    def _join_group(
+        self,
+        group: ClassicGroup,
+        request: JoinGroupRequest,
+        peer: Peer,
+        reply_to: ReplyTo,
+        now: Instant,
+    ) -> Outcome:
+        member_id = request.member_id
+        if not self._has_room(group, member_id):
+            self._rebalancer.remove_member(group, member_id, now)
+            return self._refuse(reply_to, "", ErrorCode.GROUP_MAX_SIZE_REACHED)
+        error = _why_not_join(group, request)
+        if error is not None:
+            return self._refuse(reply_to, member_id, error)
+        if not member_id:
+            return self._join_unknown(group, request, peer, reply_to, now)
+        if member_id in group.pending_join:
+            return self._add(group, member_id, request, peer, reply_to, now)
+        return self._rejoin(group, request, reply_to, now)
+
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+        """While joins are gathered, those who came first stay; else members stay."""
+        if group.is_in(GroupState.EMPTY, GroupState.DEAD):
+            return True
+        if group.is_in(GroupState.PREPARING_REBALANCE):
+            if member_id in group and group.member(member_id).awaiting_join is not None:
+                return True
+            return group.awaiting_join_count < self._config.max_size
+        return member_id in group or len(group) < self._config.max_size
+
+    def _join_unknown(
+        self,
+        group: ClassicGroup,
+        request: JoinGroupRequest,
+        peer: Peer,
+        reply_to: ReplyTo,
+        now: Instant,
+    ) -> Outcome:
+        instance_id = request.group_instance_id
+        member_id = f"{peer.client_id if instance_id is None else instance_id}-{self._uuid()}"
+        if group.static_member_id(instance_id) is not None:
+            return self._replace_static(group, member_id, request, peer, reply_to, now)
+        if instance_id is not None or peer.version < _MEMBER_ID_REQUIRED_FROM:
+            return self._add(group, member_id, request, peer, reply_to, now)
+        group.pending_join[member_id] = None
+        self._rebalancer.schedule_session(
+            group.group_id, member_id, now, request.session_timeout_ms
+        )
+        return self._refuse(reply_to, member_id, ErrorCode.MEMBER_ID_REQUIRED)
+
+    def _add(
+        self,
+        group: ClassicGroup,
+        member_id: str,
+        request: JoinGroupRequest,
+        peer: Peer,
+        reply_to: ReplyTo,
+        now: Instant,
+    ) -> Outcome:
+        member = Member(
+            member_id=member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=peer.client_id,
+            client_host=peer.client_host,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=_protocols(request),
+            awaiting_join=reply_to,
+            is_new=True,
+        )
+        self._rebalancer.add_member(group, member, now)
+        return self._rebalancer.prepare_or_complete(group, now)
+
+    def _rejoin(
+        self, group: ClassicGroup, request: JoinGroupRequest, reply_to: ReplyTo, now: Instant
+    ) -> Outcome:
+        try:
+            group.check_member(request.member_id, request.group_instance_id)
+        except KafkaError as error:
+            return self._refuse(reply_to, request.member_id, error.code)
+        member = group.member(request.member_id)
+        same = member.protocols == _protocols(request)
+        leads = group.leader_id == member.member_id
+        match group.state:
+            case GroupState.PREPARING_REBALANCE:
+                changed = True
+            case GroupState.COMPLETING_REBALANCE:
+                changed = not same
+            case GroupState.STABLE:
+                # The leader may rejoin for reasons only it knows, such as new partitions.
+                changed = leads or not same
+            case _:
+                return self._refuse(reply_to, member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        if not changed:
+            # It may have missed the answer; the current generation still stands.
+            self._rebalancer.reply(reply_to, join_response(group, member))
+            return NOTHING
+        self._update(group, member, request, reply_to)
+        return self._rebalancer.prepare_or_complete(group, now)
+
+    def _update(
+        self, group: ClassicGroup, member: Member, request: JoinGroupRequest, reply_to: ReplyTo
+    ) -> None:
+        group.update(
+            member,
+            _protocols(request),
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+            awaiting_join=reply_to,
+        )
+
+    def _replace_static(
+        self,
+        group: ClassicGroup,
+        member_id: str,
+        request: JoinGroupRequest,
+        peer: Peer,
+        reply_to: ReplyTo,
+        now: Instant,
+    ) -> Outcome:
+        """A static member is back without its id: the older one is fenced (G7)."""
+        instance_id = request.group_instance_id
+        assert instance_id is not None
+        leader_before = group.leader_id
+        old = self._fence(group, instance_id)
+        member, choice = group.replace_static(instance_id, member_id)
+        self._rebalancer.note_leader(group, choice, now)
+        self._rebalancer.schedule_heartbeat(group, member, now)
+        self._update(group, member, request, reply_to)
+        if group.is_in(GroupState.COMPLETING_REBALANCE):
+            # The leader may be assigning to the old id just now.
+            return self._rebalancer.prepare(group, now)
+        if not group.is_in(GroupState.STABLE):
+            return self._rebalancer.complete_if_all_joined(group, now)
+        if group.vote().chosen != group.protocol_name:
+            return self._rebalancer.prepare_or_complete(group, now)
+        assignment = {one.member_id: one.assignment for one in group.members()}
+        return Outcome(
+            records=(group_metadata_record(group, assignment),),
+            replay=False,
+            stored=StaticMemberReplaced(
+                group_id=group.group_id,
+                instance_id=instance_id,
+                old_member_id=old.member_id,
+                new_member_id=member_id,
+                leader_before=leader_before,
+                protocols_before=old.protocols,
+                rebalance_timeout_ms_before=old.rebalance_timeout_ms,
+                session_timeout_ms_before=old.session_timeout_ms,
+                version=peer.version,
+            ),
+        )
+
+    def _fence(self, group: ClassicGroup, instance_id: str) -> Member:
+        """Answer what the holder of an instance id has parked: it is superseded."""
+        member_id = group.static_member_id(instance_id)
+        assert member_id is not None
+        member = group.member(member_id)
+        fenced = ErrorCode.FENCED_INSTANCE_ID
+        self._rebalancer.answer_join(
+            group, member, JoinGroupResponse(member_id=member_id, error_code=fenced)
+        )
+        self._rebalancer.answer_sync(member, SyncGroupResponse(error_code=fenced))
+        return member
+
+    def _refuse(self, reply_to: ReplyTo, member_id: str, error: ErrorCode) -> Outcome:
+        self._rebalancer.reply(reply_to, JoinGroupResponse(member_id=member_id, error_code=error))
+        return NOTHING
+
+    def _uuid(self) -> str:
+        """A random UUID in the text form Java prints, as member ids end in."""
+        raw = bytearray(self._entropy.random_bytes(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        text = raw.hex()
+        return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+    # SyncGroup
+
+    def sync(self, request: SyncGroupRequest, reply_to: ReplyTo, now: Instant) -> Outcome:
+        """The answer always comes through the rebalancer's replies."""
+        try:
+            group = self._classic(request.group_id)
+            _check_sync(group, request)
+        except KafkaError as error:
+            self._rebalancer.reply(reply_to, SyncGroupResponse(error_code=error.code))
+            return NOTHING
+        member = group.member(request.member_id)
+        if group.is_in(GroupState.STABLE):
+            self._rebalancer.sync_received(group, member.member_id)
+            self._rebalancer.reply(reply_to, sync_response(group, member))
+            return NOTHING
+        if member.awaiting_sync is not None:  # Sent twice: only the later one is answered fully.
+            self._rebalancer.answer_sync(
+                member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+            )
+        member.awaiting_sync = reply_to
+        self._rebalancer.sync_received(group, member.member_id)
+        if group.leader_id != member.member_id:
+            return NOTHING
+        given = {one.member_id: bytes(one.assignment) for one in request.assignments}
+        assignment = {one.member_id: given.get(one.member_id, b"") for one in group.members()}
+        return Outcome(
+            records=(group_metadata_record(group, assignment),),
+            replay=False,
+            stored=AssignmentDecided(
+                group_id=group.group_id,
+                generation=group.generation_id,
+                leader_id=member.member_id,
+                assignment=assignment,
+            ),
+        )
+
+    # Heartbeat
+
+    def heartbeat(self, request: HeartbeatRequest, now: Instant) -> Outcome:
+        """Raises KafkaError where the member is unknown, fenced or of another generation."""
+        group = self._classic(request.group_id)
+        if group.is_in(GroupState.DEAD):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        group.check_member(request.member_id, request.group_instance_id)
+        if request.generation_id != group.generation_id:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        self._rebalancer.schedule_heartbeat(group, group.member(request.member_id), now)
+        rebalancing = group.is_in(GroupState.PREPARING_REBALANCE)
+        error = ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE
+        return Outcome(response=HeartbeatResponse(error_code=error))
+
+    # LeaveGroup
+
+    def leave(self, request: LeaveGroupRequest, now: Instant) -> Outcome:
+        """Remove members, each with its own error; v0-2 name one, in `member_id`."""
+        group = self._classic(request.group_id)
+        if group.is_in(GroupState.DEAD):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        answers = [self._leave_one(group, one, now) for one in request.members]
+        outcome = NOTHING
+        if any(one.error_code == ErrorCode.NONE for one in answers):
+            if group.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+                outcome = self._rebalancer.prepare_or_complete(group, now)
+            else:
+                outcome = self._rebalancer.complete_if_all_joined(group, now)
+        return Outcome(
+            records=outcome.records,
+            replay=outcome.replay,
+            stored=outcome.stored,
+            response=LeaveGroupResponse(members=answers),
+        )
+
+    def _leave_one(
+        self, group: ClassicGroup, identity: MemberIdentity, now: Instant
+    ) -> MemberResponse:
+        member_id = identity.member_id
+        error = ErrorCode.NONE
+        try:
+            if not member_id:  # A tool removes a static member by its instance id.
+                member_id = group.static_member_id(identity.group_instance_id) or ""
+                group.check_member(member_id, None)
+            elif member_id not in group.pending_join:
+                group.check_member(member_id, identity.group_instance_id)
+            if member_id in group:
+                self._rebalancer.expel(group, member_id, now)
+            else:
+                self._rebalancer.remove_member(group, member_id, now)
+        except KafkaError as refused:
+            error = refused.code
+        return MemberResponse(
+            member_id=identity.member_id,
+            group_instance_id=identity.group_instance_id,
+            error_code=error,
+        )
+
+    def _classic(self, group_id: str) -> ClassicGroup:
+        group = self._groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")
+        return group
+
+    # After storing
+
+    def assignment_stored(
+        self, decided: AssignmentDecided, error: ErrorCode | None, now: Instant
+    ) -> Outcome:
+        """Unless another rebalance has begun, the members learn their assignment."""
+        group = self._groups.get(decided.group_id)
+        if not isinstance(group, ClassicGroup) or decided.generation != group.generation_id:
+            return NOTHING
+        if not group.is_in(GroupState.COMPLETING_REBALANCE):
+            return NOTHING
+        if error is None:
+            self._rebalancer.set_assignment(group, decided.assignment, now)
+            return NOTHING
+        self._rebalancer.fail_sync(group, error, now)
+        return self._rebalancer.prepare_or_complete(group, now)
+
+    def group_created(self, created: GroupCreated, error: ErrorCode | None) -> None:
+        """A group whose first record could not be written never was."""
+        group = self._groups.get(created.group_id)
+        if error is None or not isinstance(group, ClassicGroup):
+            return
+        for member in group.members():
+            self._rebalancer.answer_join(group, member, JoinGroupResponse(error_code=error))
+        self._rebalancer.forget_timers(group)
+        del self._groups[created.group_id]
+        if created.replaced is not None:
+            self._groups[created.group_id] = created.replaced
+
+    def static_member_stored(
+        self, replaced: StaticMemberReplaced, error: ErrorCode | None, now: Instant
+    ) -> None:
+        """Tell a static member that nothing changed but its id; undo it where that failed."""
+        group = self._groups.get(replaced.group_id)
+        if not isinstance(group, ClassicGroup) or replaced.new_member_id not in group:
+            return
+        member = group.member(replaced.new_member_id)
+        if error is not None:
+            self._undo_replacement(group, member, replaced, error, now)
+            return
+        if group.is_in(GroupState.PREPARING_REBALANCE, GroupState.DEAD):
+            return  # A rebalance began meanwhile; the join is part of it.
+        response = join_response(group, member)
+        if replaced.version < _SKIP_ASSIGNMENT_FROM:
+            # Old clients would assign anew: they are shown the leader of before, and no members.
+            response.members = []
+            response.leader = replaced.leader_before or ""
+        else:
+            response.skip_assignment = group.leader_id == member.member_id
+        self._rebalancer.answer_join(group, member, response)
+
+    def _undo_replacement(
+        self,
+        group: ClassicGroup,
+        member: Member,
+        replaced: StaticMemberReplaced,
+        error: ErrorCode,
+        now: Instant,
+    ) -> None:
+        response = JoinGroupResponse(
+            generation_id=group.generation_id,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol_name,
+            leader=replaced.leader_before or "",
+            error_code=error,
+        )
+        self._rebalancer.answer_join(group, member, response)
+        group.update(
+            member,
+            replaced.protocols_before,
+            rebalance_timeout_ms=replaced.rebalance_timeout_ms_before,
+            session_timeout_ms=replaced.session_timeout_ms_before,
+            awaiting_join=None,
+        )
+        old, choice = group.replace_static(replaced.instance_id, replaced.old_member_id)
+        self._rebalancer.note_leader(group, choice, now)
+        self._rebalancer.schedule_heartbeat(group, old, now)
+
+
+def _why_not_join(group: ClassicGroup, request: JoinGroupRequest) -> ErrorCode | None:
+    """Why a join can't be, whoever sends it."""
+    if group.is_in(GroupState.DEAD):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if not group.supports(request.protocol_type, [one.name for one in request.protocols]):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if request.member_id in group.pending_join and request.group_instance_id is not None:
+        return ErrorCode.UNKNOWN_MEMBER_ID  # Only dynamic members are given an id to use next.
+    return None
+
+
+def _check_sync(group: ClassicGroup, request: SyncGroupRequest) -> None:
+    """Refuse a SyncGroup that does not belong to the current generation."""
+    if group.is_in(GroupState.DEAD):
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    group.check_member(request.member_id, request.group_instance_id)
+    if request.generation_id != group.generation_id:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+    for named, ours in (
+        (request.protocol_type, group.protocol_type),
+        (request.protocol_name, group.protocol_name),
+    ):
+        if named is not None and ours is not None and named != ours:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if group.is_in(GroupState.PREPARING_REBALANCE):
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def _protocols(request: JoinGroupRequest) -> Protocols:
+    return as_protocols([(one.name, one.metadata) for one in request.protocols])

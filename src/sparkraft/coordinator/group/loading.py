@@ -1,0 +1,42 @@
+"""A classic group as its record in the log describes it."""
+
+from sparkraft.base.ids import Millis
+from sparkraft.coordinator.group.classic_group import ClassicGroup
+from sparkraft.coordinator.group.member import Member
+from sparkraft.coordinator.group.states import GroupState
+from sparkraft.protocol.messages.classic_group_records import GroupMetadataValue, MemberMetadata
+
+
+def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+    """The group as it was written: stable where it has members, else empty."""
+    since_ms = value.current_state_timestamp
+    group = ClassicGroup(group_id, now_ms=None if since_ms == -1 else Millis(since_ms))
+    group.generation_id = value.generation
+    group.protocol_type = value.protocol_type or None
+    group.protocol_name = value.protocol
+    if value.members:
+        group.state = GroupState.STABLE
+    for member in value.members:
+        group.add(_member(value, member))
+    group.leader_id = (
+        value.leader if value.leader in group or not value.members else (value.members[0].member_id)
+    )
+    group.subscribed_topics = group.read_subscribed_topics()
+    return group
+
+
+def _member(value: GroupMetadataValue, member: MemberMetadata) -> Member:
+    rebalance_timeout_ms = member.rebalance_timeout
+    if rebalance_timeout_ms == -1:
+        rebalance_timeout_ms = member.session_timeout
+    return Member(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=rebalance_timeout_ms,
+        session_timeout_ms=member.session_timeout,
+        protocol_type=value.protocol_type,
+        protocols=((value.protocol or "", bytes(member.subscription)),),
+        assignment=bytes(member.assignment),
+    )
