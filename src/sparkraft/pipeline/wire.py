@@ -1,0 +1,510 @@
+"""A small blocking client for planners, tasks and writers: Spark runs those without event loops.
+
+Connections go to the brokers that lead what is asked for; metadata is looked up again when a
+broker says that it is not the leader or is gone. Every wait and every retry is bounded by the
+options (`request_timeout_ms`, `retries_max`).
+
+Invariants:
+    * Answers of one connection come in the order of its requests; anything else closes it.
+    * The bytes of a fetch answer lie in the connection's buffer and are good until its next one.
+
+Not here: membership in groups, transactions, anything asynchronous (`sparkraft.client`).
+Not done: TLS and SASL.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
+from sparkraft.protocol import codec, headers
+from sparkraft.protocol.api_keys import API_INFO, ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from sparkraft.pipeline.options import ClientOptions, TopicPartition
+
+T = TypeVar("T")
+
+FRAME_BYTES_MAX: Final = 256 << 20
+"""A longer answer is refused: Kafka's `fetch.max.bytes` is 50 MiB, one batch more may follow."""
+
+_TOPIC_NAMES_VERSION: Final = 12
+"""Produce and Fetch name topics up to this version, and use topic ids from the next."""
+
+_SOCKET_BUFFER_BYTES: Final = 1 << 20
+
+_RECEIVE_BYTES: Final = 1 << 18
+"""The buffer a connection starts with."""
+
+_INT32: Final = 4
+
+PEER_GONE: Final = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
+
+
+def info_of(request: Any) -> Any:
+    """What is known of a request's API."""
+    return API_INFO[ApiKey(type(request).SCHEMA.key)]
+
+
+@dataclass(slots=True)
+class _Awaited:
+    """A request whose answer is due."""
+
+    correlation_id: int
+    version: int
+    header_version: int
+    response_class: Any
+
+
+class Connection:
+    """One socket to one broker; requests may be sent ahead of reading their answers.
+
+    Raises `KafkaError` NETWORK_EXCEPTION or REQUEST_TIMED_OUT where the broker is gone or silent,
+    and is of no more use then.
+    """
+
+    def __init__(self, host: str, port: int, options: ClientOptions) -> None:
+        """Connect and ask which versions the broker speaks."""
+        self.host = host
+        self.port = port
+        self._client_id = options.client_id
+        self._timeout_ms = options.request_timeout_ms
+        self._awaited: deque[_Awaited] = deque()
+        self._correlation_id = 0
+        self._buffer = bytearray(_RECEIVE_BYTES)
+        self._versions: dict[int, tuple[int, int]] = {}
+        self.is_closed = False
+        self._socket = self._connect()
+        self._negotiate()
+
+    def __repr__(self) -> str:
+        """Whom it connects."""
+        return f"<Connection {self.host}:{self.port}{' closed' if self.is_closed else ''}>"
+
+    def ask(self, request: Any, *, version_max: int | None = None) -> Any:
+        """Send `request` and wait for its answer."""
+        self.send(request, version_max=version_max)
+        return self.receive()
+
+    def send(self, request: Any, *, version_max: int | None = None) -> None:
+        """Send `request`; `receive` gives its answer when those before it were received."""
+        info = info_of(request)
+        self._send(request, info, self._version_for(info, version_max))
+
+    def receive(self) -> Any:
+        """The answer to the oldest request without one."""
+        awaited = self._awaited.popleft()
+        frame = self._frame()
+        correlation_id = int.from_bytes(frame[:_INT32], "big", signed=True)
+        if correlation_id != awaited.correlation_id:
+            raise self._broken(f"gave answer {correlation_id}, not {awaited.correlation_id}")
+        try:
+            _, at = codec.decode_from(headers.ResponseHeader, awaited.header_version, frame, 0)
+            return codec.decode(awaited.response_class, awaited.version, frame[at:])
+        except DecodeError as error:
+            raise self._broken(f"sent what is no answer: {error}") from error
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no answer is due."""
+        return not self._awaited
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.is_closed = True
+        self._socket.close()
+
+    def _connect(self) -> socket.socket:
+        try:
+            made = socket.create_connection((self.host, self.port), self._timeout_ms / 1000)
+        except OSError as error:
+            self.is_closed = True
+            raise KafkaError(
+                ErrorCode.NETWORK_EXCEPTION, f"can't connect to {self.host}:{self.port}: {error}"
+            ) from error
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER_BYTES)
+        return made
+
+    def _negotiate(self) -> None:
+        """Ask for versions in v0, which every broker answers."""
+        info = API_INFO[ApiKey.API_VERSIONS]
+        self._send(info.request_class()(), info, 0)
+        answer = self.receive()
+        if answer.error_code:
+            raise self._broken(f"refused ApiVersions with error {answer.error_code}")
+        self._versions = {
+            each.api_key: (each.min_version, each.max_version) for each in answer.api_keys
+        }
+
+    def _version_for(self, info: Any, version_max: int | None) -> int:
+        low, high = self._versions.get(int(info.key), (1, 0))
+        highest = min(
+            high, info.max_version, info.max_version if version_max is None else version_max
+        )
+        if highest < max(low, info.min_version):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{self.host}:{self.port} and we have no version of {info.name} in common",
+            )
+        return int(highest)
+
+    def _send(self, request: Any, info: Any, version: int) -> None:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        header = headers.RequestHeader(
+            request_api_key=int(info.key),
+            request_api_version=version,
+            correlation_id=self._correlation_id,
+            client_id=self._client_id,
+        )
+        head = codec.encode(header, headers.request_header_version(info.key, version))
+        parts = codec.encode_parts(request, version)
+        length = len(head) + sum(map(len, parts))
+        try:
+            self._socket.sendall(b"".join([length.to_bytes(_INT32, "big"), head, *parts]))
+        except OSError as error:
+            raise self._broken(str(error)) from error
+        self._awaited.append(
+            _Awaited(
+                self._correlation_id,
+                version,
+                headers.response_header_version(info.key, version),
+                info.response_class(),
+            )
+        )
+
+    def _frame(self) -> memoryview:
+        head = bytearray(_INT32)
+        self._fill(memoryview(head))
+        length = int.from_bytes(head, "big", signed=True)
+        if not _INT32 <= length <= FRAME_BYTES_MAX:
+            raise self._broken(f"sent a frame of {length} bytes, which is no answer")
+        if length > len(self._buffer):
+            # A new one: views of the old may still be looked at. Its pages are the system's until
+            # bytes arrive, so a length that lies costs nothing.
+            self._buffer = bytearray(max(length, 2 * len(self._buffer)))
+        frame = memoryview(self._buffer)[:length]
+        self._fill(frame)
+        return frame
+
+    def _fill(self, room: memoryview) -> None:
+        got = 0
+        try:
+            while got < len(room):
+                count = self._socket.recv_into(room[got:])
+                if count == 0:
+                    raise self._broken("closed the connection")
+                got += count
+        except TimeoutError as error:
+            self.close()
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"{self.host}:{self.port} did not answer within {self._timeout_ms} ms",
+            ) from error
+        except OSError as error:
+            raise self._broken(str(error)) from error
+
+    def _broken(self, what: str) -> KafkaError:
+        self.close()
+        return KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{self.host}:{self.port} {what}")
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicInfo:
+    """What metadata says of a topic."""
+
+    leaders: dict[int, int]
+    """Partition → broker id of its leader, -1 without one."""
+    is_internal: bool
+
+
+class Cluster:
+    """The brokers as one: routing, looking up again, trying again."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        """Remember whom to ask; nothing is connected yet."""
+        self.options = options
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._topics: dict[str, TopicInfo] = {}
+
+    # asking
+
+    def retrying(self, attempt: Callable[[], T]) -> T:
+        """Repeat `attempt` while it fails with an error that Kafka calls retriable."""
+        for _ in range(self.options.retries_max):
+            try:
+                return attempt()
+            except KafkaError as error:
+                if not error.code.is_retriable:
+                    raise
+                self.forget()
+                time.sleep(self.options.retry_pause_ms / 1000)
+        return attempt()
+
+    def forget(self) -> None:
+        """Look metadata up anew, and drop connections whose answers nobody waits for any more."""
+        self._topics.clear()
+        for connection in self._connections.values():
+            if not connection.is_idle:
+                connection.close()
+
+    def any_broker(self) -> Connection:
+        """A connection to some broker: one that is open, else the first that can be reached."""
+        for connection in list(self._connections.values()):
+            if not connection.is_closed:
+                return connection
+        failures = []
+        places = dict.fromkeys((*self._brokers.values(), *self.options.bootstrap_servers))
+        for host, port in places:
+            try:
+                return self._connection(host, port)
+            except KafkaError as error:
+                failures.append(str(error.detail))
+        raise KafkaError(
+            ErrorCode.NETWORK_EXCEPTION, "no broker can be reached: " + "; ".join(failures)
+        )
+
+    def broker(self, node_id: int) -> Connection:
+        """A connection to one broker."""
+        place = self._brokers.get(node_id)
+        if place is None:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not known")
+        return self._connection(*place)
+
+    def _connection(self, host: str, port: int) -> Connection:
+        known = self._connections.get((host, port))
+        if known is None or known.is_closed:
+            known = self._connections[host, port] = Connection(host, port, self.options)
+        return known
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # metadata
+
+    def topics(self, names: Sequence[str] | None) -> dict[str, TopicInfo]:
+        """What the cluster knows of these topics, or of all; absent ones are left out."""
+        return self.retrying(lambda: self._ask_topics(names))
+
+    def _ask_topics(self, names: Sequence[str] | None) -> dict[str, TopicInfo]:
+        from sparkraft.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+
+        asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        answer = self.any_broker().ask(request)
+        self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        found = {}
+        for topic in answer.topics:
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            check(topic.error_code, f"topic {topic.name}")
+            leaders = {each.partition_index: each.leader_id for each in topic.partitions}
+            found[topic.name] = TopicInfo(leaders=leaders, is_internal=topic.is_internal)
+        self._topics.update(found)
+        return found
+
+    def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """The partitions under the brokers that lead them; a retriable error where one has none."""
+        wanted = list(partitions)
+        unknown = sorted({topic for topic, _ in wanted} - self._topics.keys())
+        if unknown:
+            self._ask_topics(unknown)
+        led = defaultdict(list)
+        for topic, partition in wanted:
+            known = self._topics.get(topic)
+            leader = known.leaders.get(partition, -1) if known else -1
+            if leader < 0:
+                code = ErrorCode.LEADER_NOT_AVAILABLE if known else _NO_TOPIC
+                self._topics.pop(topic, None)
+                raise KafkaError(code, f"{topic}-{partition} has no leader")
+            led[leader].append((topic, partition))
+        return dict(led)
+
+    # offsets
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, committed_only: bool = False
+    ) -> dict[TopicPartition, int]:
+        """Offsets by time: `EARLIEST`, `LATEST`, or the first record at that time or later.
+
+        Args:
+            wanted: partition → milliseconds since 1970, or one of the two constants.
+            committed_only: take the last stable offset for the latest.
+
+        Returns:
+            the offsets; -1 where no record is that late.
+        """
+        if not wanted:
+            return {}
+        return self.retrying(lambda: self._ask_offsets(wanted, committed_only=committed_only))
+
+    def _ask_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, committed_only: bool
+    ) -> dict[TopicPartition, int]:
+        sent = []
+        for leader, partitions in self.by_leader(wanted).items():
+            connection = self.broker(leader)
+            connection.send(_offsets_request(wanted, partitions, committed_only=committed_only))
+            sent.append(connection)
+        answers = [connection.receive() for connection in sent]
+        found = {}
+        for name, partition in _partitions_of(answers):
+            check(partition.error_code, f"offsets of {name}-{partition.partition_index}")
+            found[name, partition.partition_index] = partition.offset
+        return found
+
+    # group offsets
+
+    def commit_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Publish offsets in a group's name, so that lag tools see them; it has no members."""
+        from sparkraft.protocol.messages import k08_offset_commit as message
+
+        def attempt() -> None:
+            request = message.OffsetCommitRequest(
+                group_id=group,
+                topics=[
+                    message.OffsetCommitRequestTopic(
+                        name=topic,
+                        partitions=[
+                            message.OffsetCommitRequestPartition(
+                                partition_index=number,
+                                committed_offset=offsets[topic, number],
+                                committed_metadata="",
+                            )
+                            for number in numbers
+                        ],
+                    )
+                    for topic, numbers in by_topic(offsets)
+                ],
+            )
+            answer = self.coordinator(group).ask(request, version_max=9)
+            for name, partition in _partitions_of([answer]):
+                check(partition.error_code, f"commit of {name}-{partition.partition_index}")
+
+        self.retrying(attempt)
+
+    def group_offsets(self, group: str) -> dict[TopicPartition, int]:
+        """What is committed in a group's name."""
+        from sparkraft.protocol.messages import k09_offset_fetch as message
+
+        def attempt() -> dict[TopicPartition, int]:
+            request = message.OffsetFetchRequest(group_id=group, topics=None)
+            answer = self.coordinator(group).ask(request, version_max=7)
+            check(answer.error_code, f"offsets of group {group}")
+            return {
+                (name, each.partition_index): each.committed_offset
+                for name, each in _partitions_of([answer])
+            }
+
+        return self.retrying(attempt)
+
+    def coordinator(self, group: str) -> Connection:
+        """A connection to the broker that keeps a group's offsets."""
+        from sparkraft.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+
+        answer = self.any_broker().ask(FindCoordinatorRequest(key=group), version_max=3)
+        check(answer.error_code, f"coordinator of group {group}")
+        return self._connection(answer.host, answer.port)
+
+    # topics and producers
+
+    def create_topic(
+        self, name: str, *, partitions: int, configs: Mapping[str, str] | None = None
+    ) -> bool:
+        """Create a topic with the cluster's replication factor; False where it is there already."""
+        from sparkraft.protocol.messages import k19_create_topics as message
+
+        settings = [
+            message.CreatableTopicConfig(name=key, value=value)
+            for key, value in (configs or {}).items()
+        ]
+        topic = message.CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=-1, configs=settings
+        )
+
+        def attempt() -> bool:
+            request = message.CreateTopicsRequest(
+                topics=[topic], timeout_ms=self.options.request_timeout_ms
+            )
+            result = self.any_broker().ask(request).topics[0]
+            if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                return False
+            check(result.error_code, result.error_message or f"creation of topic {name}")
+            return True
+
+        return self.retrying(attempt)
+
+    def new_producer_id(self) -> tuple[int, int]:
+        """A producer id and epoch for an idempotent producer."""
+        from sparkraft.protocol.messages.k22_init_producer_id import InitProducerIdRequest
+
+        def attempt() -> tuple[int, int]:
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+            answer = self.any_broker().ask(request, version_max=4)
+            check(answer.error_code, "a producer id")
+            return answer.producer_id, answer.producer_epoch
+
+        return self.retrying(attempt)
+
+
+_NO_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def check(number: int, what: str) -> None:
+    """Raise `KafkaError` unless `number` is NONE."""
+    if number:
+        try:
+            code = ErrorCode(number)
+        except ValueError:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+        raise KafkaError(code, what)
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> Iterator[tuple[str, list[int]]]:
+    """Partition numbers under their topics, both in order: requests are built that way."""
+    grouped = defaultdict(list)
+    for topic, partition in sorted(partitions):
+        grouped[topic].append(partition)
+    return iter(grouped.items())
+
+
+def _partitions_of(answers: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    for answer in answers:
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                yield cast("str", topic.name), partition
+
+
+def _offsets_request(
+    wanted: Mapping[TopicPartition, int],
+    partitions: Iterable[TopicPartition],
+    *,
+    committed_only: bool,
+) -> Any:
+    from sparkraft.protocol.messages import k02_list_offsets as message
+
+    topics = [
+        message.ListOffsetsTopic(
+            name=topic,
+            partitions=[
+                message.ListOffsetsPartition(
+                    partition_index=number, timestamp=wanted[topic, number]
+                )
+                for number in numbers
+            ],
+        )
+        for topic, numbers in by_topic(partitions)
+    ]
+    return message.ListOffsetsRequest(
+        replica_id=-1, isolation_level=int(committed_only), topics=topics
+    )
