@@ -1,0 +1,22 @@
+"""`down`: stops what `up` started in a directory; what it keeps there stays."""
+
+from sparkraft.cli import local_cluster
+from sparkraft.cli.local_cluster import ClusterDirectory
+from sparkraft.cli.options import Options
+
+
+def main(argv: list[str]) -> int:
+    """Stop every node that runs."""
+    options = Options("down", "Stops the cluster that `up` started in DIR; its data stays.")
+    options.value("--dir", about="where it was started", required=True, metavar="DIR")
+    directory = ClusterDirectory(options.parse(argv).dir)
+    directory.load()
+    with directory.locked():
+        cluster = directory.load()
+        running = [node.id for node in cluster.nodes if local_cluster.is_running(node)]
+        local_cluster.for_each_running(cluster, local_cluster.stop)
+        for node in cluster.nodes:
+            node.state = local_cluster.STOPPED
+        directory.save(cluster)
+    print("stopped" if running else "nothing was running")
+    return 0

@@ -1,0 +1,42 @@
+"""`node start|stop|kill|pause|resume ID`: one node of a local cluster, to test or to break it."""
+
+from sparkraft.cli import local_cluster
+from sparkraft.cli.errors import UsageError
+from sparkraft.cli.local_cluster import ClusterDirectory, LocalCluster, LocalNode
+from sparkraft.cli.options import Options
+
+
+def _start(cluster: LocalCluster, node: LocalNode) -> None:
+    local_cluster.start(cluster, node)
+    local_cluster.wait_until_serving(cluster, node)
+
+
+_ACTIONS = {
+    "start": (_start, "started"),
+    "stop": (lambda _, node: local_cluster.stop(node), "stopped"),
+    "kill": (lambda _, node: local_cluster.kill(node), "killed"),
+    "pause": (lambda _, node: local_cluster.pause(node), "paused"),
+    "resume": (lambda _, node: local_cluster.resume(node), "resumed"),
+}
+
+
+def main(argv: list[str]) -> int:
+    """Do one thing to one node."""
+    options = Options("node", "Starts, stops, kills (-9), pauses or resumes one node.")
+    options.add_argument("action", choices=list(_ACTIONS))
+    options.add_argument("id", type=int)
+    options.value("--dir", about="where the cluster was started", required=True, metavar="DIR")
+    values = options.parse(argv)
+    if values.id < 1:
+        raise UsageError("ids count from 1")
+    directory = ClusterDirectory(values.dir)
+    directory.load()
+    act, done = _ACTIONS[values.action]
+    with directory.locked():
+        cluster = directory.load()
+        try:
+            act(cluster, cluster.node(values.id))
+        finally:
+            directory.save(cluster)
+    print(f"node {values.id} {done}")
+    return 0

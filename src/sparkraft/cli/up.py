@@ -1,0 +1,132 @@
+"""`up`: a cluster on this machine in one command. Ours; Kafka has no such tool."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+from sparkraft.cli import local_cluster
+from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.cli.local_cluster import ClusterDirectory, LocalCluster
+from sparkraft.cli.options import Options, Values, key_values
+from sparkraft.cli.session import print_json, warn
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_PORT_MAX = 0xFFFF
+_LOOK_SECONDS = 0.5
+
+
+def _options() -> Options:
+    options = Options("up", "Starts a cluster on this machine; what lies in DIR is used again.")
+    options.value("--dir", about="where it keeps everything", required=True, metavar="DIR")
+    options.value("--nodes", about="how many nodes (default 1)", type=int, default=1, metavar="N")
+    options.value(
+        "--port",
+        about="node 1 listens there, node i on PORT+i-1 (default: as before, else 9092)",
+        type=int,
+        metavar="P",
+    )
+    options.value("--listen", about="address to listen on (default 127.0.0.1)", metavar="ADDR")
+    options.value("--advertise", about="host name that clients are told", metavar="HOST")
+    options.values("--override", about="a config of the nodes; repeatable", metavar="KEY=VALUE")
+    options.flag("--detach", "return once the cluster serves, and leave it running")
+    options.output()
+    return options
+
+
+def main(argv: list[str]) -> int:
+    """Start it; in the foreground, stop it at Ctrl-C or SIGTERM."""
+    values = _options().parse(argv)
+    _check(values)
+    directory = ClusterDirectory(values.dir)
+    with directory.locked():
+        cluster, was_up = _start(directory, values)
+    if was_up and not values.detach:
+        raise CommandError(
+            f"it is up already on {cluster.bootstrap}; `sparkraft down --dir {values.dir}` stops it"
+        )
+    _tell(values, directory, cluster)
+    return 0 if values.detach else _stay(directory)
+
+
+def _check(values: Values) -> None:
+    if values.nodes < 1:
+        raise UsageError("--nodes is at least 1")
+    if values.nodes > 1:
+        raise CommandError(
+            "more than one node waits for the quorum work (several KRaft voters and replication); "
+            "--nodes 1 works"
+        )
+    if values.port is not None and not 0 < values.port + values.nodes - 1 <= _PORT_MAX:
+        raise UsageError(f"--port is between 1 and {_PORT_MAX}")
+
+
+def _start(directory: ClusterDirectory, values: Values) -> tuple[LocalCluster, bool]:
+    """Start the nodes that don't run; the cluster, and whether all of it ran already."""
+    known = directory.load() if directory.file.exists() else None
+    if known is not None and all(map(local_cluster.is_running, known.nodes)):
+        return known, True
+    cluster = directory.plan(
+        port=values.port or (known.nodes[0].port if known else 9092),
+        listen=values.listen or (known.listen if known else "127.0.0.1"),
+        advertise=values.advertise or (known.advertise if known and not values.listen else None),
+        overrides=key_values(values.override, "--override"),
+    )
+    started = [node for node in cluster.nodes if not local_cluster.is_running(node)]
+    try:
+        for node in started:
+            local_cluster.start(cluster, node)
+            directory.save(cluster)
+        for node in started:
+            local_cluster.wait_until_serving(cluster, node)
+    except BaseException:
+        for node in started:
+            local_cluster.stop(node)
+        directory.save(cluster)
+        raise
+    return cluster, False
+
+
+def _tell(values: Values, directory: ClusterDirectory, cluster: LocalCluster) -> None:
+    if values.output == "json":
+        print_json({"bootstrap": cluster.bootstrap, "file": str(directory.file)})
+        return
+    node = cluster.nodes[0]
+    print(f"up: {cluster.bootstrap}   (cluster {cluster.cluster_id}, {len(cluster.nodes)} node)")
+    print(f"    logs     {node.log}")
+    print(f"    health   http://{cluster.advertise}:{node.http_port}/health  and /metrics")
+    print(f"    try      sparkraft topics --bootstrap-server {cluster.bootstrap} --list")
+    stop = f"sparkraft down --dir {values.dir}" if values.detach else "Ctrl-C"
+    print(f"    stop     {stop}", flush=True)
+
+
+def _stay(directory: ClusterDirectory) -> int:
+    """Until a signal, or until no node is left; then stop what runs."""
+    done = threading.Event()
+
+    def on_signal(_signal: int, _frame: FrameType | None) -> None:
+        done.set()
+
+    for wanted in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(wanted, on_signal)
+    code = 0
+    while not done.wait(_LOOK_SECONDS):
+        cluster = directory.load()
+        if any(map(local_cluster.is_running, cluster.nodes)):
+            continue
+        for node in cluster.nodes:
+            if node.state == local_cluster.RUNNING:
+                code = 1
+                warn(
+                    f"node {node.id} ended by itself; its log says:\n{local_cluster.log_tail(node)}"
+                )
+        break
+    with directory.locked():
+        cluster = directory.load()
+        local_cluster.for_each_running(cluster, local_cluster.stop)
+        directory.save(cluster)
+    print("stopped", flush=True)
+    return code
