@@ -18,9 +18,8 @@ def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
         group.state = GroupState.STABLE
     for member in value.members:
         group.add(_member(value, member))
-    group.leader_id = (
-        value.leader if value.leader in group or not value.members else (value.members[0].member_id)
-    )
+    if not value.members or (value.leader is not None and value.leader in group):
+        group.leader_id = value.leader
     group.subscribed_topics = group.read_subscribed_topics()
     return group
 
