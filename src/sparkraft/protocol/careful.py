@@ -255,7 +255,7 @@ class Writer:
             if self.version not in field.versions:
                 self._check_absent(field, value)
             elif field.tag >= 0:
-                if value != field.new_default():
+                if not field.is_default(value):
                     tagged.append((field.tag, field, value))
             else:
                 self.value(field, value)
@@ -267,7 +267,7 @@ class Writer:
         return EncodeError(reason, path=".".join(self._path).replace(".[", "["))
 
     def _check_absent(self, field: Field, value: Any) -> None:
-        if not field.ignorable and value != field.new_default():
+        if not field.ignorable and not field.is_default(value):
             path = ".".join(self._path).replace(".[", "[")
             raise UnsupportedFieldError(f"version {self.version} has no such field", path=path)
 
@@ -308,7 +308,7 @@ class Writer:
             self._null(field)
             return
         try:
-            raw = value.encode() if field.kind == "string" else bytes(value)
+            raw = value.encode() if field.kind == "string" else bytes(memoryview(value))
         except (AttributeError, TypeError, UnicodeEncodeError) as error:
             raise self._fail(f"{value!r:.60} is no {field.kind}: {error}") from None
         if field.kind == "string" and len(raw) > STRING_BYTES_MAX:

@@ -8,12 +8,15 @@ one. Counts are also checked against the bytes that are left, but that is not en
 the wire can become an object of a hundred (CVE-2026-111108, CVE-2026-111115).
 """
 
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
-from sparkraft.base.errors import DecodeError
+from sparkraft.base.errors import DecodeError, InvariantBroken
 from sparkraft.protocol.careful import Reader, Writer
+from sparkraft.protocol.compiler import decoder, encoder
 from sparkraft.protocol.declare import Message
-from sparkraft.protocol.errors import UnsupportedVersionError
+from sparkraft.protocol.decode_source import DECODER_ERRORS
+from sparkraft.protocol.encode_source import ENCODER_ERRORS
+from sparkraft.protocol.errors import EncodeError, UnsupportedVersionError
 from sparkraft.protocol.varint import Buffer
 
 M = TypeVar("M", bound=Message)
@@ -27,17 +30,46 @@ RESPONSE_ELEMENT_BUDGET: Final = 16_000_000
 
 def encode(message: Message, version: int) -> bytes:
     """The bytes of `message` in `version`, without header or frame."""
-    return b"".join(encode_parts(message, version))
+    return b"".join(_parts(message, version)[0])
 
 
 def encode_parts(message: Message, version: int) -> list[bytes | memoryview]:
     """Like `encode`, in pieces: the buffers of `records` fields are never copied."""
+    parts, cuts = _parts(message, version)
+    joined: list[bytes | memoryview] = []
+    start = 0
+    for number, cut in enumerate(cuts):
+        # Cuts come in pairs: between the second of one and the first of the next lie small parts.
+        joined += parts[start:cut] if number % 2 else [b"".join(parts[start:cut])]
+        start = cut
+    if start < len(parts):
+        joined.append(b"".join(parts[start:]))
+    return joined
+
+
+def _parts(message: Message, version: int) -> tuple[list[bytes | memoryview], list[int]]:
     schema = message.SCHEMA
     if version not in schema.versions:
         raise UnsupportedVersionError(f"{schema.name} has no version {version}")
-    writer = Writer(version=version, flexible=version in schema.flexible)
-    writer.message(message)
-    return writer.parts
+    parts: list[bytes | memoryview] = []
+    cuts: list[int] = []
+    try:
+        encoder(type(message), version)(message, parts, cuts)
+    except ENCODER_ERRORS as error:
+        raise _encode_error(message, version, error) from None
+    return parts, cuts
+
+
+def _encode_error(message: Message, version: int, error: Exception) -> EncodeError:
+    """Encode again slowly for a message that names the field."""
+    writer = Writer(version=version, flexible=version in message.SCHEMA.flexible)
+    try:
+        writer.message(message)
+    except EncodeError as found:
+        return found
+    except ENCODER_ERRORS as found:
+        return EncodeError(f"{type(found).__name__}: {found}")
+    raise InvariantBroken(f"only the compiled encoder refuses {message!r:.200}: {error!r}")
 
 
 def decode(cls: type[M], version: int, data: Buffer, budget: int | None = None) -> M:
@@ -59,10 +91,22 @@ def decode_from(
     cls: type[M], version: int, data: Buffer, at: int, budget: int = ELEMENT_BUDGET
 ) -> tuple[M, int]:
     """Read a message that begins at `at`; gives it and the place after it."""
-    schema = cls.SCHEMA
-    if version not in schema.versions:
-        raise DecodeError(f"{schema.name} has no version {version}", at=at)
-    flexible = version in schema.flexible
+    if version not in cls.SCHEMA.versions:
+        raise DecodeError(f"{cls.SCHEMA.name} has no version {version}", at=at)
+    try:
+        return decoder(cls, version)(data, at, len(data), budget)
+    except DECODER_ERRORS as error:
+        raise _decode_error(cls, version, data, at, budget, error) from None
+
+
+def _decode_error(
+    cls: type[M], version: int, data: Buffer, at: int, budget: int, error: Exception
+) -> DecodeError:
+    """Decode again slowly for a message that names field and place."""
+    flexible = version in cls.SCHEMA.flexible
     reader = Reader(data, at, version=version, flexible=flexible, budget=budget)
-    message = reader.message(cls)
-    return cast("M", message), reader.at
+    try:
+        reader.message(cls)
+    except DecodeError as found:
+        return found
+    raise InvariantBroken(f"only the compiled decoder refuses a {cls.__name__}: {error!r}")

@@ -159,6 +159,12 @@ class Field:
             return self.default
         return [] if self.kind == "array" else self.struct()
 
+    def is_default(self, value: Any) -> bool:
+        """Whether `value` is what the field holds where nothing is said."""
+        if self.kind == "array" and self.is_fresh:
+            return value is not None and len(value) == 0
+        return bool(value == self.new_default())
+
     @property
     def struct(self) -> "type[Message]":
         """The message class of a struct or of an array's elements."""

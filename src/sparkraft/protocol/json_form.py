@@ -18,11 +18,11 @@ def to_json(message: Message, version: int) -> dict[str, Any]:
     for field in message.SCHEMA.fields:
         value = getattr(message, field.name)
         if version not in field.versions:
-            if not field.ignorable and value != field.new_default():
+            if not field.ignorable and not field.is_default(value):
                 raise UnsupportedFieldError(f"version {version} has no such field", path=field.name)
         elif field.kind == "records":
             made[f"{field.json_name}SizeInBytes"] = _size(value)
-        elif field.tag < 0 or value != field.new_default():
+        elif field.tag < 0 or not field.is_default(value):
             made[field.json_name] = _value(field.kind, field, value, version)
     return made
 
