@@ -1,0 +1,1 @@
+"""Drivers of the coordinators' cores: logs, timers and answers around `sparkraft.coordinator`."""

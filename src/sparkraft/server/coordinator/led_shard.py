@@ -1,0 +1,298 @@
+"""One shard of the group coordinator at work: its log, its timer and the requests it parked.
+
+    request → core decides → one batch appended → core replays → batch durable → answer
+
+An answer leaves when everything written up to its decision is durable, also where the decision
+itself wrote nothing: it may rest on what is not durable yet (D7). The core is called from the
+loop alone and never awaits; only the answers wait.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
+from sparkraft.base.ids import Offset
+from sparkraft.coordinator.group.outcome import Instant, Outcome, ReplyTo, Stored
+from sparkraft.coordinator.group.records import GroupRecord, decode_record, encode_record
+from sparkraft.coordinator.group.shard import Shard, as_group_error
+from sparkraft.records.batch import BatchHeader, iter_batches
+from sparkraft.records.control import parse_end_transaction
+from sparkraft.records.record import BatchBuilder, decode_records
+from sparkraft.records.validate import Origin
+
+if TYPE_CHECKING:
+    from sparkraft.coordinator.group.config import GroupConfig
+    from sparkraft.coordinator.group.journal import Decision
+    from sparkraft.server.broker.services import Broker
+
+log = logging.getLogger(__name__)
+
+TOPIC = "__consumer_offsets"
+
+LOAD_STEP_BYTES = 256 * 1024
+"""Log read between two rounds of the loop while loading: a few milliseconds of decoding."""
+
+Answer = Any
+"""A response, or a future of one."""
+
+
+class LedShard:
+    """The shard of one partition, from leadership gained to leadership lost."""
+
+    def __init__(self, broker: "Broker", index: int, epoch: int, config: "GroupConfig") -> None:
+        """Lead partition `index` in leader epoch `epoch`; nothing is loaded yet."""
+        self._broker = broker
+        self._clock = broker.env.clock
+        self._index = index
+        self._epoch = epoch
+        self._shard = Shard(config, broker.env.entropy)
+        self._timeout_s = broker.config.number("offsets.commit.timeout.ms") / 1000
+        self._codec = broker.config.number("offsets.topic.compression.codec")
+        self._parked: dict[ReplyTo, asyncio.Future[Any]] = {}
+        self._next_reply_to = 0
+        self._not_durable: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: int | None = None
+        self._loaded = False
+        self._closed = False
+        self._failed: ErrorCode | None = None
+
+    # Life
+
+    @property
+    def must_load(self) -> bool:
+        """Whether there is anything in the log."""
+        found = self._broker.replica_manager.get_log(TOPIC, self._index)
+        return found is not None and found.log_end_offset > found.log_start_offset
+
+    def start(self) -> None:
+        """The log is in memory: serve."""
+        self._loaded = True
+        self._carry_out(self._shard.loaded(self._now()))
+
+    async def load(self) -> None:
+        """Replay the log, a little in each round of the loop, then serve."""
+        started_ms = self._clock.mono_ms()
+        try:
+            await self._replay_log()
+        except (KafkaError, DecodeError):
+            # Kafka too gives the partition's groups up here: serving half of them would
+            # forget offsets. Clients are sent to look for the coordinator again.
+            log.exception("Can't load %s-%d", TOPIC, self._index)
+            self._failed = ErrorCode.NOT_COORDINATOR
+            return
+        if self._closed:
+            return
+        took_ms = self._clock.mono_ms() - started_ms
+        log.info("Loaded %s-%d in %d ms", TOPIC, self._index, took_ms)
+        self.start()
+
+    def close(self) -> None:
+        """Leadership ended: parked requests are answered NOT_COORDINATOR."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._shard.unload(self._now())
+        self._send_replies()
+
+    def check_loaded(self) -> None:
+        """Refuse while the log is being read, or could not be."""
+        if self._failed is not None:
+            raise KafkaError(self._failed, "this partition of the offsets topic can't be read")
+        if not self._loaded:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the coordinator is loading")
+
+    def decisions(self, group_id: str | None) -> "list[Decision]":
+        """What was decided in this shard lately, and why."""
+        return self._shard.journal.entries(group_id)
+
+    # Requests
+
+    def ask(self, handle: Callable[[Shard, Instant], Outcome]) -> Answer:
+        """Let the core decide; gives its response, or a future where that must wait.
+
+        Raises:
+            KafkaError: refused by the core, or the records could not be written.
+        """
+        outcome = handle(self._shard, self._now())
+        try:
+            self._carry_out(outcome)
+        except KafkaError as error:
+            raise KafkaError(as_group_error(error.code), error.detail) from error
+        return self._when_durable(outcome.response)
+
+    def read(self, look: Callable[[Shard, Instant], Any]) -> Answer:
+        """Give what `look` finds; as a future where something it saw is not durable yet."""
+        return self._when_durable(look(self._shard, self._now()))
+
+    def ask_parked(
+        self, handle: Callable[[Shard, ReplyTo, Instant], Outcome]
+    ) -> "asyncio.Future[Any]":
+        """Let the core decide; gives a future of the response, which may take long."""
+        self._next_reply_to += 1
+        reply_to = self._next_reply_to
+        parked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._parked[reply_to] = parked
+        outcome = handle(self._shard, reply_to, self._now())
+        try:
+            self._carry_out(outcome)
+        except KafkaError as error:
+            if not parked.done():  # The core answered it already where it could.
+                self._parked.pop(reply_to, None)
+                raise KafkaError(as_group_error(error.code), error.detail) from error
+        return parked
+
+    def forget_topics(self, topics: set[str]) -> None:
+        """Topics are gone: drop their offsets."""
+        if self._loaded and not self._closed:
+            self._carry_out_or_log(self._shard.handle_topics_deleted(topics))
+
+    # Outcomes
+
+    def _carry_out(self, outcome: Outcome) -> None:
+        """Do what the core says; raises KafkaError where the records could not be written."""
+        try:
+            if outcome.records:
+                self._write(outcome)
+        except KafkaError as error:
+            if outcome.stored is not None:
+                self._stored(outcome.stored, error.code)
+            raise
+        finally:
+            self._send_replies()
+            self._arm_timer()
+
+    def _carry_out_or_log(self, outcome: Outcome) -> None:
+        try:
+            self._carry_out(outcome)
+        except KafkaError as error:
+            log.warning("Can't write to %s-%d: %s", TOPIC, self._index, error)
+
+    def _write(self, outcome: Outcome) -> None:
+        if self._closed:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        partition = self._broker.replica_manager.leader(TOPIC, self._index)
+        if partition.leader_epoch != self._epoch:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        info = self._broker.replica_manager.append_to(
+            partition, self._batch(outcome.records), acks=-1, origin=Origin.COORDINATOR
+        )
+        if outcome.replay:
+            for at, record in enumerate(outcome.records):
+                self._shard.replay(Offset(info.base_offset + at), record)
+        durable = partition.durable(info, acks=-1)
+        if durable is None:
+            if outcome.stored is not None:
+                self._stored(outcome.stored, None)
+            return
+        self._not_durable = durable
+        durable.add_done_callback(lambda done: self._on_durable(done, outcome.stored))
+
+    def _batch(self, records: tuple[GroupRecord, ...]) -> bytes:
+        batch = BatchBuilder(codec=self._codec)
+        now_ms = self._clock.wall_ms()
+        for record in records:
+            key, value = encode_record(record)
+            batch.append(now_ms, key, value)
+        return batch.build()
+
+    def _on_durable(self, done: "asyncio.Future[None]", stored: Stored | None) -> None:
+        if self._not_durable is done:
+            self._not_durable = None
+        if stored is None or self._closed:
+            return
+        error = None
+        if done.cancelled() or done.exception() is not None:
+            error = ErrorCode.KAFKA_STORAGE_ERROR
+        self._stored(stored, error)
+        self._send_replies()
+        self._arm_timer()
+
+    def _stored(self, stored: Stored, error: ErrorCode | None) -> None:
+        self._carry_out_or_log(self._shard.on_stored(stored, error, self._now()))
+
+    def _when_durable(self, response: Any) -> Answer:
+        if self._not_durable is None or self._not_durable.done():
+            return response
+        return self._wait_durable(self._not_durable, response)
+
+    async def _wait_durable(self, durable: "asyncio.Future[None]", response: Any) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                # Shielded: others wait for the same fsync.
+                await asyncio.shield(durable)
+        except TimeoutError as error:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not durable in time") from error
+        except KafkaError as error:
+            raise KafkaError(as_group_error(error.code), error.detail) from error
+        return response
+
+    def _send_replies(self) -> None:
+        for reply_to, response in self._shard.take_replies():
+            parked = self._parked.pop(reply_to, None)
+            if parked is not None and not parked.done():
+                parked.set_result(response)
+
+    # Timer
+
+    def _arm_timer(self) -> None:
+        wake_at = self._shard.wake_at
+        if self._closed or not self._loaded:
+            return
+        if self._timer is not None and self._timer_at is not None:
+            if wake_at is not None and wake_at >= self._timer_at:
+                return  # The timer fires early and is set anew: cheaper than at every heartbeat.
+            self._timer.cancel()
+        self._timer, self._timer_at = None, wake_at
+        if wake_at is not None:
+            delay_s = max(0, wake_at - self._clock.mono_ms()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        """After a stall, let what the sockets hold be heard first: it may be a heartbeat (D2)."""
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = self._timer_at = None
+        if self._closed:
+            return
+        for outcome in self._shard.on_timers(self._now()):
+            self._carry_out_or_log(outcome)
+        self._arm_timer()
+
+    def _now(self) -> Instant:
+        return Instant(self._clock.mono_ms(), self._clock.wall_ms())
+
+    # Loading
+
+    async def _replay_log(self) -> None:
+        partition = self._broker.replica_manager.leader(TOPIC, self._index)
+        at, end = partition.log.log_start_offset, partition.log.log_end_offset
+        while at < end and not self._closed:
+            found = partition.log.read(at, max_bytes=LOAD_STEP_BYTES, up_to=end)
+            if not found.size:
+                break
+            for header, batch in iter_batches(b"".join(found.pieces)):
+                self._replay_batch(header, batch)
+                at = header.next_offset
+            await asyncio.sleep(0)
+
+    def _replay_batch(self, header: BatchHeader, batch: memoryview) -> None:
+        if header.is_control:
+            end = parse_end_transaction(batch)
+            if end is not None:
+                committed = not end.aborted
+                self._shard.replay_end_of_transaction(header.producer_id, committed=committed)
+            return
+        producer_id = header.producer_id if header.is_transactional else -1
+        for record in decode_records(batch):
+            if record.key is None:
+                continue
+            decoded = decode_record(record.key, record.value)
+            if decoded is None:
+                log.warning("Skipped a record of unknown type in %s-%d", TOPIC, self._index)
+                continue
+            self._shard.replay(Offset(record.offset), decoded, producer_id)

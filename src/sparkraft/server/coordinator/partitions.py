@@ -1,0 +1,18 @@
+"""Which partition of an internal topic a coordinator's key belongs to."""
+
+_SIGN_BIT = 1 << 31
+
+
+def java_string_hash(text: str) -> int:
+    """Java's `String.hashCode`: over UTF-16 units, wrapped to a signed 32-bit number."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for at in range(0, len(units), 2):
+        value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value & _SIGN_BIT else value
+
+
+def partition_of(key: str, partition_count: int) -> int:
+    """Kafka's choice: the absolute hash, and 0 for the one number that has none."""
+    value = java_string_hash(key)
+    return (0 if value == -_SIGN_BIT else abs(value)) % partition_count
