@@ -1,0 +1,105 @@
+"""The states of a quorum member; each holds its own data and deadlines (KIP-595, KIP-996).
+
+    Unattached  --election deadline--> Prospective --majority of pre-votes--> Candidate
+    Candidate   --majority of votes--> Leader      --asked to, or majority silent--> Resigned
+    Prospective --lost or timed out--> Follower of the leader it had, else Unattached
+    Candidate   --election deadline--> Prospective
+    Resigned    --election deadline--> Unattached in the next epoch
+    any         --a leader is known--> Follower    --fetch deadline--> Prospective
+    any         --a higher epoch-->    Unattached
+
+An observer is only ever Unattached or Follower, and neither times out. A restart makes of a
+leader Resigned, of a candidate Candidate in the same epoch.
+
+Deadlines are on the clock of `now`. Not here: who moves between states (`replica`).
+"""
+
+from dataclasses import dataclass
+
+from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
+from sparkraft.raft.voters import Endpoint, ReplicaKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unattached:
+    """Knows no leader to fetch from. Ends: election deadline (voters), a leader, a larger epoch."""
+
+    epoch: LeaderEpoch
+    leader_id: BrokerId | None = None
+    voted: ReplicaKey | None = None
+    election_deadline: Millis | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prospective:
+    """Asks whether it would win (pre-vote), without raising the epoch.
+
+    Ends: majority for or against, election deadline, a leader, a larger epoch.
+    """
+
+    epoch: LeaderEpoch
+    leader_id: BrokerId | None
+    leader_endpoints: tuple[Endpoint, ...]
+    voted: ReplicaKey | None
+    granted_by: frozenset[BrokerId]
+    rejected_by: frozenset[BrokerId]
+    election_deadline: Millis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """Asks for votes. Ends: majority, election deadline, a leader, a larger epoch."""
+
+    epoch: LeaderEpoch
+    granted_by: frozenset[BrokerId]
+    rejected_by: frozenset[BrokerId]
+    election_deadline: Millis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Follower:
+    """Fetches from a known leader. Ends: fetch deadline (voters), a larger epoch."""
+
+    epoch: LeaderEpoch
+    leader_id: BrokerId
+    leader_endpoints: tuple[Endpoint, ...]
+    voted: ReplicaKey | None
+    fetch_deadline: Millis
+    update_voter_at: Millis
+    has_fetched: bool = False
+    has_updated_leader: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """Owns the log of `epoch`. Ends: resignation, a silent majority, a larger epoch."""
+
+    epoch: LeaderEpoch
+    epoch_start_offset: Offset
+    granted_by: frozenset[BrokerId]
+    check_quorum_deadline: Millis
+    begin_epoch_at: Millis
+    resign_requested: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resigned:
+    """Was leader of `epoch` and tells the voters so. Ends: election deadline, a larger epoch."""
+
+    epoch: LeaderEpoch
+    unacknowledged: frozenset[BrokerId]
+    preferred_successors: tuple[ReplicaKey, ...]
+    election_deadline: Millis
+
+
+State = Unattached | Prospective | Candidate | Follower | Leader | Resigned
+
+NEXT_STATES: dict[type[State], frozenset[type[State]]] = {
+    Unattached: frozenset({Unattached, Prospective, Follower}),
+    Prospective: frozenset({Unattached, Prospective, Candidate, Follower}),
+    Candidate: frozenset({Unattached, Prospective, Leader, Follower}),
+    Follower: frozenset({Unattached, Prospective, Follower}),
+    Leader: frozenset({Unattached, Resigned, Follower}),
+    Resigned: frozenset({Unattached, Prospective, Follower}),
+}
+"""What may follow what. Prospective follows Resigned only at the start of a quorum of one."""

@@ -1,0 +1,229 @@
+"""What each state does as time passes, and when it wants to be woken next.
+
+Run after every event: a state's deadline may have come, and a peer may be ready to be asked.
+"""
+
+from dataclasses import replace
+from typing import assert_never
+
+from sparkraft.base.errors import InvariantBroken
+from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis
+from sparkraft.raft import following, reconfiguration, votes
+from sparkraft.raft.events import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    PeerRequest,
+    VoteRequest,
+)
+from sparkraft.raft.replica import Replica
+from sparkraft.raft.states import (
+    Candidate,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Unattached,
+)
+from sparkraft.raft.voters import Voter
+
+_ROUNDS_MAX = 16
+"""Transitions that one event may set off through timers; more would be a loop without end."""
+
+
+def run(replica: Replica, now: Millis) -> Millis | None:
+    """Let time act until nothing changes; the time of the next wake-up, None for never."""
+    for _ in range(_ROUNDS_MAX):
+        before = replica.state
+        wakes = _run_state(replica, now)
+        if type(before) is type(replica.state) and before.epoch == replica.epoch:
+            wakes += [parked.deadline for parked in replica.parked.values()]
+            return min((wake for wake in wakes if wake is not None), default=None)
+    raise InvariantBroken(f"timers of {replica.state} don't come to rest")
+
+
+def _run_state(replica: Replica, now: Millis) -> list[Millis | None]:
+    state = replica.state
+    match state:
+        case Unattached():
+            return _unattached(replica, state, now)
+        case Prospective():
+            return _prospective(replica, state, now)
+        case Candidate():
+            return _candidate(replica, state, now)
+        case Follower():
+            return _follower(replica, state, now)
+        case Leader():
+            return _leader(replica, state, now)
+        case Resigned():
+            return _resigned(replica, state, now)
+        case _:
+            assert_never(state)
+
+
+def _unattached(replica: Replica, state: Unattached, now: Millis) -> list[Millis | None]:
+    if replica.shutting_down:
+        return []
+    deadline = state.election_deadline
+    if replica.is_voter and deadline is not None and deadline <= now:
+        replica.become_prospective("no leader within the election timeout", now)
+        return []
+    asked = following.ask_bootstrap(replica, now) if following.may_fetch(replica) else None
+    return [asked, deadline if replica.is_voter else None]
+
+
+def _prospective(replica: Replica, state: Prospective, now: Millis) -> list[Millis | None]:
+    if replica.shutting_down:
+        return []
+    if state.election_deadline <= now:
+        votes.end_pre_vote(replica, "no majority of pre-votes in time", now)
+        return []
+    return [state.election_deadline, *_ask_for_votes(replica, state, now)]
+
+
+def _candidate(replica: Replica, state: Candidate, now: Millis) -> list[Millis | None]:
+    if replica.shutting_down:
+        return []
+    if state.election_deadline <= now:
+        replica.become_prospective("no majority of votes in time", now)
+        return []
+    return [state.election_deadline, *_ask_for_votes(replica, state, now)]
+
+
+def _ask_for_votes(
+    replica: Replica, state: Prospective | Candidate, now: Millis
+) -> list[Millis | None]:
+    if replica.is_rejected(state.rejected_by):
+        return []
+    # Only what is on disk may be claimed: a restart in this epoch would claim it again.
+    end = replica.log.durable_point
+    answered = state.granted_by | state.rejected_by
+    voters = [voter for voter in replica.log.voters.voters if voter.key.id not in answered]
+
+    def build(voter: Voter) -> VoteRequest:
+        return VoteRequest(
+            cluster_id=replica.config.cluster_id,
+            voter=voter.key,
+            candidate=replica.local,
+            epoch=state.epoch,
+            last_epoch=end.epoch,
+            last_offset=end.offset,
+            pre_vote=isinstance(state, Prospective),
+        )
+
+    return [_ask(replica, voter, build(voter), now) for voter in voters]
+
+
+def _ask(replica: Replica, voter: Voter, request: PeerRequest, now: Millis) -> Millis | None:
+    """Ask a voter if it is ready; when it is next."""
+    node = replica.voter_node(voter)
+    if node is None:
+        return None
+    if replica.connections.ready_at(node.id, now) <= now:
+        replica.send(node, request, now)
+    return replica.connections.ready_at(node.id, now)
+
+
+def expect_leader_by(replica: Replica, state: Follower, deadline: Millis) -> None:
+    """Stand for election at `deadline` unless the leader is heard of before."""
+    replica.update(replace(state, fetch_deadline=min(deadline, state.fetch_deadline)))
+
+
+def _follower(replica: Replica, state: Follower, now: Millis) -> list[Millis | None]:
+    if replica.shutting_down:
+        return []
+    if not replica.is_voter:
+        return [_fetch(replica, state, now)]
+    if state.fetch_deadline <= now:
+        replica.become_prospective("no answer of the leader within the fetch timeout", now)
+        return []
+    return [state.fetch_deadline, _fetch(replica, state, now)]
+
+
+def _fetch(replica: Replica, state: Follower, now: Millis) -> Millis | None:
+    """Ask the leader for more, or others for a leader while it doesn't answer."""
+    if not following.may_fetch(replica):
+        return None
+    connections = replica.connections
+    leader = replica.node(state.leader_id, state.leader_endpoints)
+    if leader is None:
+        return following.ask_bootstrap(replica, now)
+    if connections.has_timed_out(leader.id, now):
+        connections.drop(leader.id)
+        connections.back_off(leader.id, now)
+    if connections.is_backing_off(leader.id, now):
+        again = connections.ready_at(leader.id, now)
+        other = following.ask_bootstrap(replica, now)
+        return again if other is None else min(again, other)
+    waiting = connections.waits_until(now)
+    if waiting is not None:
+        return waiting
+    request = following.next_request(replica, state, now)
+    replica.send(leader, request, now)
+    return connections.ready_at(leader.id, now)
+
+
+def _leader(replica: Replica, state: Leader, now: Millis) -> list[Millis | None]:
+    alone = replica.is_only_voter or len(replica.log.voters) == 1
+    if replica.shutting_down and not alone:
+        replica.become_resigned("shutting down", now)
+        return []
+    if not alone and state.check_quorum_deadline <= now:
+        replica.become_resigned("no majority has fetched in time", now)
+        return []
+    reconfiguration.maybe_expire(replica, now)
+    wakes: list[Millis | None] = [None if alone else state.check_quorum_deadline]
+    if replica.pending is not None:
+        wakes.append(replica.pending.deadline)
+    if not alone:
+        wakes.append(_announce(replica, state, now))
+    return wakes
+
+
+def _announce(replica: Replica, state: Leader, now: Millis) -> Millis:
+    """BeginQuorumEpoch to the voters that don't fetch, every half a fetch timeout."""
+    if state.begin_epoch_at > now:
+        return state.begin_epoch_at
+    period = replica.config.fetch_timeout_ms // 2
+    assert replica.progress is not None
+    for voter in replica.progress.silent_voters(Millis(now - period)):
+        request = BeginQuorumEpochRequest(
+            cluster_id=replica.config.cluster_id,
+            voter=voter.key,
+            leader_id=replica.local.id,
+            epoch=state.epoch,
+            leader_endpoints=replica.config.endpoints,
+        )
+        _ask(replica, voter, request, now)
+    again = Millis(now + max(period, 1))
+    replica.update(replace(state, begin_epoch_at=again))
+    return again
+
+
+def _resigned(replica: Replica, state: Resigned, now: Millis) -> list[Millis | None]:
+    wakes = [
+        _say_goodbye(replica, state, voter_id, now) for voter_id in sorted(state.unacknowledged)
+    ]
+    if replica.shutting_down:
+        return wakes
+    if state.election_deadline <= now:
+        # The next epoch, so that a vote for ourselves can't clash with the one we led.
+        epoch = LeaderEpoch(state.epoch + 1)
+        replica.become_unattached(epoch, None, "resigned an election timeout ago", now)
+        return []
+    return [state.election_deadline, *wakes]
+
+
+def _say_goodbye(
+    replica: Replica, state: Resigned, voter_id: BrokerId, now: Millis
+) -> Millis | None:
+    voter = replica.log.voters.get(voter_id)
+    if voter is None:
+        return None
+    request = EndQuorumEpochRequest(
+        cluster_id=replica.config.cluster_id,
+        leader_id=replica.local.id,
+        epoch=state.epoch,
+        preferred_successors=state.preferred_successors,
+        leader_endpoints=replica.config.endpoints,
+    )
+    return _ask(replica, voter, request, now)

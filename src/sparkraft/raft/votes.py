@@ -1,0 +1,330 @@
+"""Elections: Vote, BeginQuorumEpoch and EndQuorumEpoch, both ways (KIP-595, KIP-853, KIP-996).
+
+Behaviour (facts/reliability of the design: corrections Q2, Q8, Q9):
+    * Any replica answers a Vote by epoch and log, whoever asks; only members' answers count.
+    * Another cluster: INCONSISTENT_CLUSTER_ID. Meant for another replica: INVALID_VOTER_KEY.
+      A negative id, or a log newer than the epoch asked in: INVALID_REQUEST. An older epoch:
+      FENCED_LEADER_EPOCH. A higher epoch is adopted.
+    * A pre-vote is granted where the log is up to date and no leader has been heard of in this
+      epoch; it changes nobody's vote.
+"""
+
+from dataclasses import replace
+
+from sparkraft.base.errors import ErrorCode
+from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis
+from sparkraft.raft.events import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    EpochAndOffset,
+    FetchResponse,
+    FetchSnapshotResponse,
+    QuorumEpochResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from sparkraft.raft.replica import Replica
+from sparkraft.raft.states import (
+    Candidate,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Unattached,
+)
+from sparkraft.raft.voters import Endpoint, ReplicaKey
+
+EPOCH_MAX = LeaderEpoch(2**31 - 2)
+"""A higher epoch could not be raised any more; nobody counts that far in good faith."""
+
+
+def wrong_cluster(replica: Replica, cluster_id: str | None) -> bool:
+    """Whether a request is for another cluster; one that names none is for ours."""
+    return cluster_id is not None and cluster_id != replica.config.cluster_id
+
+
+def _meant_for_another(replica: Replica, voter: ReplicaKey | None) -> bool:
+    if voter is None:
+        return False
+    if voter.id != replica.local.id:
+        return True
+    return voter.directory_id is not None and voter.directory_id != replica.local.directory_id
+
+
+def maybe_transition(
+    replica: Replica,
+    epoch: LeaderEpoch,
+    leader_id: BrokerId | None,
+    endpoints: tuple[Endpoint, ...],
+    now: Millis,
+) -> bool:
+    """Learn of an epoch, and perhaps its leader; False where that contradicts what we know."""
+    if not _is_consistent(replica, epoch, leader_id):
+        return False
+    known = leader_id is not None and bool(endpoints)
+    if epoch > replica.epoch:
+        if known:
+            assert leader_id is not None
+            replica.become_follower(epoch, leader_id, endpoints, now)
+        else:
+            replica.become_unattached(epoch, None, f"epoch {epoch} seen", now)
+    elif epoch == replica.epoch and known and not isinstance(replica.state, Leader | Resigned):
+        assert leader_id is not None
+        fewer = len(replica.leader_endpoints) < len(endpoints)
+        if replica.leader_id is None or not isinstance(replica.state, Follower) or fewer:
+            replica.become_follower(epoch, leader_id, endpoints, now)
+    return True
+
+
+def _is_consistent(replica: Replica, epoch: LeaderEpoch, leader_id: BrokerId | None) -> bool:
+    if not 0 <= epoch <= EPOCH_MAX:
+        return False
+    if leader_id is not None and leader_id == replica.local.id:
+        return isinstance(replica.state, Leader | Resigned) and epoch == replica.epoch
+    if epoch != replica.epoch or leader_id is None or replica.leader_id is None:
+        return True
+    return leader_id == replica.leader_id
+
+
+# ---- Vote
+
+
+def on_vote_request(replica: Replica, request: VoteRequest, now: Millis) -> VoteResponse:
+    """Grant or refuse."""
+    if wrong_cluster(replica, request.cluster_id):
+        return _vote_response(replica, ErrorCode.INCONSISTENT_CLUSTER_ID)
+    error = _check_vote_request(replica, request)
+    if error is not None:
+        return _vote_response(replica, error)
+    if request.epoch > replica.epoch:
+        replica.become_unattached(
+            request.epoch, None, f"{request.candidate} is in epoch {request.epoch}", now
+        )
+    if _meant_for_another(replica, request.voter):
+        return _vote_response(replica, ErrorCode.INVALID_VOTER_KEY)
+    granted = _can_grant(replica, request)
+    if granted and not request.pre_vote and replica.voted is None:
+        replica.add_vote(request.candidate, now)
+    return _vote_response(replica, ErrorCode.NONE, granted=granted)
+
+
+def _check_vote_request(replica: Replica, request: VoteRequest) -> ErrorCode | None:
+    newer = (
+        request.last_epoch > request.epoch
+        if request.pre_vote
+        else request.last_epoch >= request.epoch
+    )
+    if request.last_offset < 0 or request.last_epoch < 0 or newer or request.epoch > EPOCH_MAX:
+        return ErrorCode.INVALID_REQUEST
+    if request.epoch < replica.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return ErrorCode.INVALID_REQUEST if request.candidate.id < 0 else None
+
+
+def _can_grant(replica: Replica, request: VoteRequest) -> bool:
+    theirs = EpochAndOffset(request.last_epoch, request.last_offset)
+    up_to_date = theirs >= replica.log.end_point
+    match replica.state:
+        case Leader():
+            return False
+        case Follower(has_fetched=has_fetched):
+            return request.pre_vote and not has_fetched and up_to_date
+        case Candidate() | Resigned():
+            return request.pre_vote and up_to_date
+        case Unattached() | Prospective():
+            if request.pre_vote:
+                return up_to_date
+            return _can_vote(replica, request.candidate, up_to_date=up_to_date)
+
+
+def _can_vote(replica: Replica, candidate: ReplicaKey, *, up_to_date: bool) -> bool:
+    """For a vote that binds, as Unattached or Prospective."""
+    voted = replica.voted
+    if candidate.id == replica.local.id:
+        return False
+    if voted is not None:
+        return voted.id == candidate.id and voted.directory_id in (None, candidate.directory_id)
+    return replica.leader_id is None and up_to_date
+
+
+def _vote_response(replica: Replica, error: ErrorCode, *, granted: bool = False) -> VoteResponse:
+    return VoteResponse(
+        error=error,
+        epoch=replica.epoch,
+        leader_id=replica.leader_id,
+        leader_endpoints=replica.leader_endpoints,
+        granted=granted,
+    )
+
+
+def on_vote_response(
+    replica: Replica,
+    request: VoteRequest,
+    voter_id: BrokerId,
+    response: VoteResponse,
+    now: Millis,
+) -> bool:
+    """Count an answer to our candidacy; False where the voter is to be left alone a moment."""
+    state = replica.state
+    if response.error is ErrorCode.UNSUPPORTED_VERSION:
+        if isinstance(state, Prospective) and request.pre_vote:
+            replica.become_candidate(f"{voter_id} knows no pre-vote", now)
+            return True
+        return False
+    handled = on_common_response(replica, response.error, response, now)
+    if handled is not None:
+        return handled
+    if response.error is not ErrorCode.NONE:
+        return False
+    wanted = isinstance(state, Prospective) if request.pre_vote else isinstance(state, Candidate)
+    if not wanted or request.epoch != replica.epoch:
+        return True
+    replica.record_vote(voter_id, granted=response.granted, now=now)
+    maybe_lose(replica, now)
+    return True
+
+
+def maybe_lose(replica: Replica, now: Millis) -> None:
+    """A prospective that cannot win any more goes back; a candidate waits its time out."""
+    state = replica.state
+    if isinstance(state, Prospective) and replica.is_rejected(state.rejected_by):
+        who = ", ".join(str(voter) for voter in sorted(state.rejected_by))
+        end_pre_vote(replica, f"pre-votes refused by {who}", now)
+
+
+def end_pre_vote(replica: Replica, reason: str, now: Millis) -> None:
+    """Back to the leader we had, if we know where it is."""
+    state = replica.state
+    assert isinstance(state, Prospective)
+    if state.leader_id is not None and state.leader_endpoints:
+        replica.become_follower(state.epoch, state.leader_id, state.leader_endpoints, now)
+    else:
+        replica.become_unattached(state.epoch, state.leader_id, reason, now)
+
+
+# ---- BeginQuorumEpoch and EndQuorumEpoch
+
+
+def on_begin_request(
+    replica: Replica, request: BeginQuorumEpochRequest, now: Millis
+) -> QuorumEpochResponse:
+    """A leader makes itself known."""
+    error = _check_leader_request(replica, request.cluster_id, request.leader_id, request.epoch)
+    if error is not None:
+        return epoch_response(replica, error)
+    endpoints = request.leader_endpoints or replica.log.voters.endpoints(request.leader_id)
+    if not maybe_transition(replica, request.epoch, request.leader_id, endpoints, now):
+        return epoch_response(replica, ErrorCode.INVALID_REQUEST)
+    if _meant_for_another(replica, request.voter):
+        return epoch_response(replica, ErrorCode.INVALID_VOTER_KEY)
+    return epoch_response(replica, ErrorCode.NONE)
+
+
+def on_end_request(
+    replica: Replica, request: EndQuorumEpochRequest, now: Millis
+) -> QuorumEpochResponse:
+    """Our leader resigned: stand for election soon, the sooner the better placed we are."""
+    error = _check_leader_request(replica, request.cluster_id, request.leader_id, request.epoch)
+    if error is not None:
+        return epoch_response(replica, error)
+    endpoints = request.leader_endpoints or replica.log.voters.endpoints(request.leader_id)
+    if not maybe_transition(replica, request.epoch, request.leader_id, endpoints, now):
+        return epoch_response(replica, ErrorCode.INVALID_REQUEST)
+    state = replica.state
+    if isinstance(state, Follower) and state.leader_id == request.leader_id:
+        backoff = _succession_backoff(replica, request.preferred_successors)
+        # It has said itself that it no longer leads, so a pre-vote of ours may pass.
+        replica.update(replace(state, fetch_deadline=Millis(now + backoff), has_fetched=False))
+    return epoch_response(replica, ErrorCode.NONE)
+
+
+def _succession_backoff(replica: Replica, successors: tuple[ReplicaKey, ...]) -> int:
+    """Milliseconds to wait by place in the list: none, then doubling up to the maximum."""
+    longest = replica.config.election_backoff_max_ms
+    for place, key in enumerate(successors):
+        if key.id == replica.local.id and key.directory_id in (None, replica.local.directory_id):
+            if place == 0:
+                return 0
+            shortest = longest >> (len(successors) - 1)
+            return min(longest, shortest << (place - 1))
+    return longest
+
+
+def _check_leader_request(
+    replica: Replica, cluster_id: str | None, leader_id: BrokerId, epoch: LeaderEpoch
+) -> ErrorCode | None:
+    if wrong_cluster(replica, cluster_id):
+        return ErrorCode.INCONSISTENT_CLUSTER_ID
+    if epoch < replica.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return ErrorCode.INVALID_REQUEST if leader_id < 0 else None
+
+
+def epoch_response(replica: Replica, error: ErrorCode) -> QuorumEpochResponse:
+    """`error`, with the epoch and leader we know."""
+    return QuorumEpochResponse(
+        error=error,
+        epoch=replica.epoch,
+        leader_id=replica.leader_id,
+        leader_endpoints=replica.leader_endpoints,
+    )
+
+
+def on_epoch_response(
+    replica: Replica, voter_id: BrokerId, response: QuorumEpochResponse, now: Millis
+) -> bool:
+    """An answer to Begin- or EndQuorumEpoch."""
+    handled = on_common_response(replica, response.error, response, now)
+    if handled is not None:
+        return handled
+    if response.error is not ErrorCode.NONE:
+        return False
+    state = replica.state
+    if isinstance(state, Resigned):
+        replica.update(replace(state, unacknowledged=state.unacknowledged - {voter_id}))
+    return True
+
+
+# ---- what every answer may teach
+
+
+def on_common_response(
+    replica: Replica,
+    error: ErrorCode,
+    response: VoteResponse | QuorumEpochResponse | FetchResponse | FetchSnapshotResponse,
+    now: Millis,
+) -> bool | None:
+    """Epoch and leader in an answer: whether that settles it, None where it must be looked into.
+
+    False also asks for a pause before the peer is asked again.
+    """
+    epoch, leader_id, endpoints = response.epoch, response.leader_id, response.leader_endpoints
+    if leader_id is not None and not endpoints:
+        endpoints = replica.log.voters.endpoints(leader_id)
+    if error in _TOP_LEVEL:
+        return False
+    if epoch < replica.epoch or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
+        # It is behind, or knows less than we do: no news, and no use in asking at once.
+        return error is ErrorCode.NONE
+    if epoch > replica.epoch or error in _LEADER_ERRORS:
+        before = replica.state
+        maybe_transition(replica, epoch, leader_id, endpoints, now)
+        return before is not replica.state
+    if leader_id is not None and replica.leader_id is None:
+        maybe_transition(replica, epoch, leader_id, endpoints, now)
+        return None if error is ErrorCode.NONE else True
+    if error is ErrorCode.INVALID_VOTER_KEY:
+        return False
+    return None
+
+
+_LEADER_ERRORS = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+_TOP_LEVEL = frozenset(
+    {
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
