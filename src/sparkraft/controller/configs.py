@@ -1,0 +1,283 @@
+"""Configs of topics, brokers, groups and client-metrics subscriptions (KIP-133, KIP-339).
+
+Incremental changes set, delete, append to or subtract from single keys; the older AlterConfigs
+replaces a resource's whole map. Both are checked against the resource's final map.
+
+With ELR on, min.insync.replicas is the cluster's: no broker may have its own, the cluster-level one
+can't be removed, and a change clears the ELRs it could have made wrong (KIP-966).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.controller.cluster import Cluster
+from sparkraft.controller.outcome import Outcome, VersionedRecord
+from sparkraft.metadata.configs import (
+    BROKER_CONFIGS,
+    CLIENT_METRICS_CONFIGS,
+    GROUP_CONFIGS,
+    TOPIC_CONFIGS,
+    ConfigDef,
+    ConfigType,
+    format_value,
+    parse_value,
+    validate_topic_configs,
+)
+from sparkraft.metadata.image import ResourceType
+from sparkraft.metadata.topic_names import check_topic_name
+from sparkraft.protocol.messages import k33_alter_configs as k33
+from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
+from sparkraft.protocol.messages.metadata_records import ClearElrRecord, ConfigRecord
+
+MIN_ISR = "min.insync.replicas"
+
+VALUE_LENGTH_MAX = (1 << 15) - 1
+"""Longest value, as in Kafka."""
+
+
+class Operation(IntEnum):
+    """What a change does to a key; the numbers of IncrementalAlterConfigs."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    """One operation on one key."""
+
+    key: str
+    operation: int
+    value: str | None
+
+
+_DEFINITIONS: Mapping[int, Mapping[str, ConfigDef]] = {
+    ResourceType.TOPIC: TOPIC_CONFIGS,
+    ResourceType.BROKER: BROKER_CONFIGS,
+    ResourceType.GROUP: GROUP_CONFIGS,
+    ResourceType.CLIENT_METRICS: CLIENT_METRICS_CONFIGS,
+}
+
+Decide = Callable[[Any], list[VersionedRecord]]
+
+
+def incremental_alter_configs(
+    cluster: Cluster, request: k44.IncrementalAlterConfigsRequest
+) -> Outcome:
+    """Decide an IncrementalAlterConfigs request."""
+
+    def decide(resource: k44.AlterConfigsResource) -> list[VersionedRecord]:
+        changes = [Change(c.name, c.config_operation, c.value) for c in resource.configs]
+        _check_changes(changes)
+        return alter_resource(cluster, resource.resource_type, resource.resource_name, changes)
+
+    return _alter(cluster, request, decide, k44)
+
+
+def alter_configs(cluster: Cluster, request: k33.AlterConfigsRequest) -> Outcome:
+    """Decide an AlterConfigs request: each resource's map becomes exactly what is given."""
+
+    def decide(resource: k33.AlterConfigsResource) -> list[VersionedRecord]:
+        kind, name = resource.resource_type, resource.resource_name
+        given = {config.name: config.value for config in resource.configs}
+        nulls = [key for key, value in given.items() if value is None]
+        if nulls:
+            wrong = f"Null value not supported for : {', '.join(nulls)}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
+        dropped = [key for key in sorted(cluster.image.config(kind, name)) if key not in given]
+        changes = [Change(key, Operation.SET, value) for key, value in given.items()]
+        changes += [Change(key, Operation.DELETE, None) for key in dropped]
+        return alter_resource(cluster, kind, name, changes)
+
+    return _alter(cluster, request, decide, k33)
+
+
+def _alter(cluster: Cluster, request: Any, decide: Decide, messages: Any) -> Outcome:
+    seen: dict[tuple[int, str], int] = {}
+    for resource in request.resources:
+        key = (resource.resource_type, resource.resource_name)
+        seen[key] = seen.get(key, 0) + 1
+    records: list[VersionedRecord] = []
+    responses = []
+    for resource in request.resources:
+        result = messages.AlterConfigsResourceResponse(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        try:
+            if seen[resource.resource_type, resource.resource_name] > 1:
+                wrong = "Each resource must appear at most once."
+                raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
+            records += decide(resource)
+        except KafkaError as error:
+            result.error_code = error.code
+            result.error_message = error.detail or None
+        responses.append(result)
+    records += _clear_elr_records(cluster, records)
+    response_class = getattr(messages, type(request).__name__.replace("Request", "Response"))
+    return Outcome(
+        records=() if request.validate_only else tuple(records),
+        response=response_class(responses=responses),
+    )
+
+
+def _check_changes(changes: Sequence[Change]) -> None:
+    keys = [change.key for change in changes]
+    if len(set(keys)) != len(keys):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A config key stands twice in the request.")
+    for change in changes:
+        if change.operation not in set(Operation):
+            wrong = f"Unknown operation type {change.operation}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
+        if change.value is None and change.operation != Operation.DELETE:
+            wrong = f"Null value not supported for : {change.key}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
+
+
+def alter_resource(
+    cluster: Cluster,
+    kind: int,
+    name: str,
+    changes: Iterable[Change],
+    *,
+    newly_created: bool = False,
+) -> list[VersionedRecord]:
+    """ConfigRecords for changes of one resource, all of them or none.
+
+    Raises:
+        KafkaError: INVALID_CONFIG, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION,
+            UNKNOWN_TOPIC_OR_PARTITION or BROKER_ID_NOT_REGISTERED.
+    """
+    current = cluster.image.config(kind, name)
+    final = dict(current)
+    records: list[VersionedRecord] = []
+    for change in changes:
+        value = _new_value(kind, change, current.get(change.key))
+        _check_min_isr(cluster, kind, name, change.key, value)
+        if value is None:
+            final.pop(change.key, None)
+        elif len(value) > VALUE_LENGTH_MAX:
+            wrong = f"The value of {change.key} is longer than {VALUE_LENGTH_MAX} characters."
+            raise KafkaError(ErrorCode.INVALID_CONFIG, wrong)
+        else:
+            final[change.key] = value
+        # A broker re-reads the files that its configs name, even where the config stays the same.
+        if value != current.get(change.key) or kind == ResourceType.BROKER:
+            record = ConfigRecord(
+                resource_type=kind, resource_name=name, name=change.key, value=value
+            )
+            records.append((record, 0))
+    _validate(cluster, kind, name, final)
+    if not newly_created:
+        _check_existence(cluster, kind, name)
+    return records
+
+
+def _new_value(kind: int, change: Change, current: str | None) -> str | None:
+    if change.operation == Operation.SET:
+        return change.value
+    if change.operation == Operation.DELETE:
+        return None
+    definition = _DEFINITIONS.get(kind, {}).get(change.key)
+    if definition is None or definition.kind is not ConfigType.LIST:
+        verb = Operation(change.operation).name
+        wrong = f"Can't {verb} to key {change.key} because its type is not LIST."
+        raise KafkaError(ErrorCode.INVALID_CONFIG, wrong)
+    if current is None:
+        current = format_value(definition.default) or ""
+    items = [item for item in current.split(",") if item]
+    for item in (change.value or "").split(","):
+        if change.operation == Operation.APPEND and item not in items:
+            items.append(item)
+        elif change.operation == Operation.SUBTRACT and item in items:
+            items.remove(item)
+    return ",".join(items)
+
+
+def _check_min_isr(cluster: Cluster, kind: int, name: str, key: str, value: str | None) -> None:
+    if key != MIN_ISR or kind != ResourceType.BROKER or not cluster.elr_enabled:
+        return
+    if name:
+        wrong = f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled."
+        raise KafkaError(ErrorCode.INVALID_CONFIG, wrong)
+    if value is None:
+        wrong = f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled."
+        raise KafkaError(ErrorCode.INVALID_CONFIG, wrong)
+
+
+def _validate(cluster: Cluster, kind: int, name: str, final: Mapping[str, str]) -> None:
+    if kind == ResourceType.TOPIC:
+        if not name:
+            wrong = "Default topic resources are not allowed."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
+        check_topic_name(name)
+        node = str(cluster.config.node_id)
+        validate_topic_configs(
+            final,
+            {
+                **cluster.config.static_configs,
+                **cluster.image.config(ResourceType.BROKER, ""),
+                **cluster.image.config(ResourceType.BROKER, node),
+            },
+        )
+    elif kind == ResourceType.BROKER:
+        _check_broker_name(name)
+    elif kind == ResourceType.GROUP:
+        if not name:
+            wrong = "Default group resources are not allowed."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
+        _parse_all(GROUP_CONFIGS, final, "group")
+    elif kind == ResourceType.CLIENT_METRICS:
+        if not name:
+            wrong = "Subscription name can't be empty"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
+        _parse_all(CLIENT_METRICS_CONFIGS, final, "client metrics")
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+
+
+def _check_broker_name(name: str) -> None:
+    if not name:
+        return
+    digits = name.removeprefix("-").removeprefix("+")
+    if not (digits.isascii() and digits.isdecimal()):
+        wrong = "Unable to parse broker name as a base 10 number."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
+    if name.startswith("-"):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid negative broker ID.")
+
+
+def _parse_all(definitions: Mapping[str, ConfigDef], final: Mapping[str, str], what: str) -> None:
+    for key in sorted(final):
+        if key not in definitions:
+            wrong = f"Unknown {what} config name: {key}"
+            code = ErrorCode.INVALID_REQUEST if what != "group" else ErrorCode.INVALID_CONFIG
+            raise KafkaError(code, wrong)
+        parse_value(definitions[key], final[key])
+
+
+def _check_existence(cluster: Cluster, kind: int, name: str) -> None:
+    if kind == ResourceType.TOPIC and name not in cluster.image.topics_by_name:
+        wrong = f"The topic '{name}' does not exist."
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wrong)
+    if kind == ResourceType.BROKER and name:
+        broker_id = int(name)
+        known = broker_id in cluster.image.brokers or broker_id in cluster.config.voter_ids
+        if not known and broker_id not in cluster.image.controllers:
+            wrong = f"No node with id {name} found."
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, wrong)
+
+
+def _clear_elr_records(
+    cluster: Cluster, records: Iterable[VersionedRecord]
+) -> list[VersionedRecord]:
+    if not cluster.elr_enabled:
+        return []
+    cleared: list[VersionedRecord] = []
+    for record, _ in records:
+        if record.name == MIN_ISR:
+            topic = record.resource_name if record.resource_type == ResourceType.TOPIC else ""
+            cleared.append((ClearElrRecord(topic_name=topic), 0))
+    return cleared

@@ -1,0 +1,36 @@
+"""What a decision hands back (D7)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sparkraft.controller.leader_election import Election
+
+VersionedRecord = tuple[Any, int]
+"""A metadata record and the version it is written in."""
+
+RECORDS_MAX = 10_000
+"""Records of one user operation: it becomes one batch of the metadata log, as in Kafka."""
+
+BYTES_MAX = 8 * 1024 * 1024
+"""Bytes of one batch of the metadata log, as in Kafka."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A decision that has yet to be carried out.
+
+    The driver appends `records`, replays them onto the controller, waits for their commit, and
+    only then lets `response` go. Without records it waits for the highest offset the decision
+    could have read.
+
+    Attributes:
+        records: to append, in this order.
+        response: what the caller gets.
+        atomic: all records stand or fall together (one batch); else they may be split.
+        elections: leaders that the records change, with reasons, for the journal.
+    """
+
+    records: tuple[VersionedRecord, ...] = ()
+    response: Any = None
+    atomic: bool = True
+    elections: tuple[Election, ...] = ()

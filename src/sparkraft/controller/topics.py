@@ -1,0 +1,474 @@
+"""Topics: create, delete, add partitions (KIP-4, KIP-195, KIP-464, KIP-516).
+
+Records of a new topic, in order: TopicRecord, its ConfigRecords, its PartitionRecords. One topic's
+failure does not touch the others of the request; what is asked twice is refused both times.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sparkraft.base.env import random_uuid
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Uuid
+from sparkraft.controller.cluster import Cluster
+from sparkraft.controller.configs import Change, Operation, alter_resource
+from sparkraft.controller.outcome import RECORDS_MAX, Outcome, VersionedRecord
+from sparkraft.controller.placement import place_replicas
+from sparkraft.metadata.configs.describe import BrokerSources, describe_topic
+from sparkraft.metadata.image import RECOVERED, Partition, ResourceType, Topic
+from sparkraft.metadata.snapshot import partition_record
+from sparkraft.metadata.topic_names import check_topic_name, unify_collision_chars
+from sparkraft.protocol.messages import k19_create_topics as k19
+from sparkraft.protocol.messages import k20_delete_topics as k20
+from sparkraft.protocol.messages import k37_create_partitions as k37
+from sparkraft.protocol.messages.metadata_records import RemoveTopicRecord, TopicRecord
+
+METADATA_TOPIC = "__cluster_metadata"
+
+PARTITIONS_PER_REQUEST_MAX = 10_000
+"""Kafka's own bound on the partitions of one CreateTopics request."""
+
+_REPLICATION_FACTOR_MAX = (1 << 15) - 1
+
+
+def create_topics(cluster: Cluster, request: k19.CreateTopicsRequest) -> Outcome:
+    """Decide a CreateTopics request."""
+    _check_total(cluster, request)
+    duplicates = _repeated([topic.name for topic in request.topics])
+    records: list[VersionedRecord] = []
+    results = []
+    taken = _collision_names(cluster)
+    for topic in request.topics:
+        if topic.name in duplicates:
+            continue
+        try:
+            made, result = _create_topic(cluster, topic, taken)
+            if len(records) + len(made) > RECORDS_MAX:
+                raise KafkaError(
+                    ErrorCode.POLICY_VIOLATION, "Excessively large number of records per request."
+                )
+            records += made
+        except KafkaError as error:
+            result = k19.CreatableTopicResult(
+                name=topic.name, error_code=error.code, error_message=error.detail or None
+            )
+        results.append(result)
+    results += [
+        k19.CreatableTopicResult(
+            name=name,
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message="Duplicate topic name.",
+        )
+        for name in duplicates
+    ]
+    response = k19.CreateTopicsResponse(topics=results)
+    return Outcome(records=() if request.validate_only else tuple(records), response=response)
+
+
+def _check_total(cluster: Cluster, request: k19.CreateTopicsRequest) -> None:
+    total = 0
+    for topic in request.topics:
+        if topic.assignments:
+            total += len(topic.assignments)
+        elif topic.num_partitions == -1:
+            total += cluster.config.default_partitions
+        else:
+            total += max(0, topic.num_partitions)
+    if total > PARTITIONS_PER_REQUEST_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+        )
+
+
+def _repeated(items: Sequence[Any]) -> list[Any]:
+    counts: dict[Any, int] = {}
+    for item in items:
+        counts[item] = counts.get(item, 0) + 1
+    return [item for item, count in counts.items() if count > 1]
+
+
+def _collision_names(cluster: Cluster) -> dict[str, str]:
+    """Existing names that a new one may collide with, by what metrics make of them."""
+    return {
+        unify_collision_chars(name): name
+        for name in sorted(cluster.image.topics_by_name)
+        if "." in name or "_" in name
+    }
+
+
+def _create_topic(
+    cluster: Cluster, topic: k19.CreatableTopic, taken: dict[str, str]
+) -> tuple[list[VersionedRecord], k19.CreatableTopicResult]:
+    name = topic.name
+    if name == METADATA_TOPIC:
+        wrong = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
+    if name in cluster.image.topics_by_name:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    check_topic_name(name)
+    rival = taken.get(unify_collision_chars(name)) if "." in name or "_" in name else None
+    if rival is not None:
+        wrong = f"Topic '{name}' collides with existing topic: {rival}"
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
+    config_records = _topic_configs(cluster, topic)
+    partitions = (
+        _assigned_partitions(cluster, topic)
+        if topic.assignments
+        else _placed_partitions(cluster, topic)
+    )
+    topic_id = random_uuid(cluster.entropy)
+    records: list[VersionedRecord] = [(TopicRecord(name=name, topic_id=topic_id), 0)]
+    records += config_records
+    records += [
+        partition_record(topic_id, index, partition, cluster.metadata_level)
+        for index, partition in sorted(partitions.items())
+    ]
+    if "." in name or "_" in name:
+        taken[unify_collision_chars(name)] = name  # Its brothers in this very request count too.
+    return records, _created(cluster, topic, topic_id, partitions)
+
+
+def _topic_configs(cluster: Cluster, topic: k19.CreatableTopic) -> list[VersionedRecord]:
+    nulls = [config.name for config in topic.configs if config.value is None]
+    if nulls:
+        wrong = f"Null value not supported for topic configs: {','.join(nulls)}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, wrong)
+    changes = [Change(c.name, Operation.SET, c.value) for c in topic.configs]
+    return alter_resource(cluster, ResourceType.TOPIC, topic.name, changes, newly_created=True)
+
+
+def _assigned_partitions(cluster: Cluster, topic: k19.CreatableTopic) -> dict[int, Partition]:
+    if topic.replication_factor != -1:
+        wrong = "Replicas are assigned by hand, so the replication factor must be -1."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
+    if topic.num_partitions != -1:
+        wrong = "Replicas are assigned by hand, so the number of partitions must be -1."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
+    partitions: dict[int, Partition] = {}
+    replication_factor: int | None = None
+    for assignment in topic.assignments:
+        index = assignment.partition_index
+        if index in partitions:
+            wrong = f"Found multiple manual partition assignments for partition {index}"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
+        check_assignment(cluster, assignment.broker_ids, replication_factor)
+        replication_factor = len(assignment.broker_ids)
+        partitions[index] = _new_partition(
+            cluster, assignment.broker_ids, lambda index=index: _nobody_alive(index)
+        )
+    if sorted(partitions) != list(range(len(partitions))):
+        wrong = "partitions should be a consecutive 0-based integer sequence"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
+    return partitions
+
+
+def _placed_partitions(cluster: Cluster, topic: k19.CreatableTopic) -> dict[int, Partition]:
+    if topic.replication_factor < -1 or topic.replication_factor == 0:
+        wrong = "Replication factor must be larger than 0, or -1 to use the default value."
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, wrong)
+    if topic.num_partitions < -1 or topic.num_partitions == 0:
+        wrong = "Number of partitions was set to an invalid non-positive value."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, wrong)
+    count = topic.num_partitions
+    if count == -1:
+        count = cluster.config.default_partitions
+    factor = topic.replication_factor
+    if factor == -1:
+        factor = cluster.config.default_replication_factor
+    return _place(cluster, first=0, count=count, factor=factor)
+
+
+def _place(cluster: Cluster, *, first: int, count: int, factor: int) -> dict[int, Partition]:
+    def refuse(why: str) -> KafkaError:
+        wrong = f"Unable to replicate the partition {factor} time(s): {why}"
+        return KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, wrong)
+
+    try:
+        placed = place_replicas(
+            cluster.usable_brokers(),
+            partitions=count,
+            replication_factor=factor,
+            entropy=cluster.entropy,
+        )
+    except KafkaError as error:
+        raise refuse(error.detail) from error
+
+    def nobody() -> KafkaError:
+        return refuse("All brokers are currently fenced or in controlled shutdown.")
+
+    return {
+        first + number: _new_partition(cluster, replicas, nobody)
+        for number, replicas in enumerate(placed)
+    }
+
+
+def _nobody_alive(index: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        f"All brokers specified in the manual partition assignment for partition {index} "
+        "are fenced or in controlled shutdown.",
+    )
+
+
+def _new_partition(
+    cluster: Cluster, replicas: Sequence[int], nobody_alive: Callable[[], KafkaError]
+) -> Partition:
+    isr = tuple(replica for replica in replicas if cluster.is_active(replica))
+    if not isr:
+        raise nobody_alive()
+    return Partition(
+        replicas=tuple(replicas),
+        isr=isr,
+        elr=(),
+        last_known_elr=(),
+        leader=isr[0],
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=tuple(cluster.default_directory(replica) for replica in replicas),
+        adding_replicas=(),
+        removing_replicas=(),
+        leader_recovery_state=RECOVERED,
+    )
+
+
+def check_assignment(
+    cluster: Cluster, replicas: Sequence[int], replication_factor: int | None
+) -> None:
+    """Refuse a replica list by hand that names nobody, strangers, or somebody twice.
+
+    Args:
+        cluster: whose brokers count.
+        replicas: broker ids, preferred leader first.
+        replication_factor: how many there must be; None for any number.
+
+    Raises:
+        KafkaError: INVALID_REPLICA_ASSIGNMENT.
+    """
+    wrong = ""
+    if not replicas:
+        wrong = "The manual partition assignment includes an empty replica list."
+    previous: int | None = None
+    for broker_id in sorted(replicas):
+        if broker_id not in cluster.image.brokers:
+            wrong = (
+                f"The manual partition assignment includes broker {broker_id}, "
+                "but no such broker is registered."
+            )
+            break
+        if broker_id == previous:
+            wrong = f"The manual partition assignment includes broker {broker_id} more than once."
+            break
+        previous = broker_id
+    if not wrong and replication_factor is not None and len(replicas) != replication_factor:
+        wrong = (
+            f"The manual partition assignment includes a partition with {len(replicas)} "
+            f"replica(s), while the others have {replication_factor}."
+        )
+    if wrong:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
+
+
+def _created(
+    cluster: Cluster,
+    topic: k19.CreatableTopic,
+    topic_id: Uuid,
+    partitions: dict[int, Partition],
+) -> k19.CreatableTopicResult:
+    own = {config.name: config.value or "" for config in topic.configs}
+    configs = [
+        k19.CreatableTopicConfigs(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_sensitive=entry.sensitive,
+        )
+        for entry in describe_topic(own, broker_sources(cluster))
+    ]
+    return k19.CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic_id,
+        num_partitions=len(partitions),
+        replication_factor=len(partitions[0].replicas),
+        configs=configs,
+    )
+
+
+def broker_sources(cluster: Cluster) -> BrokerSources:
+    """What is set for this controller as a node."""
+    return BrokerSources(
+        dynamic=cluster.image.config(ResourceType.BROKER, str(cluster.config.node_id)),
+        cluster=cluster.image.config(ResourceType.BROKER, ""),
+        static=cluster.config.static_configs,
+    )
+
+
+def delete_topics(cluster: Cluster, request: k20.DeleteTopicsRequest, *, version: int) -> Outcome:
+    """Decide a DeleteTopics request, by name or by id."""
+    if not cluster.config.delete_topics:
+        # Versions before 3 have no word for it.
+        old = version < 3  # noqa: PLR2004
+        code = ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED
+        raise KafkaError(code, "Topic deletion is disabled.")
+    wanted = _Deletions(cluster)
+    wanted.read(request)
+    records: list[VersionedRecord] = [
+        (RemoveTopicRecord(topic_id=topic_id), 0) for topic_id in wanted.topics
+    ]
+    results = wanted.refused + [
+        k20.DeletableTopicResult(name=name, topic_id=topic_id)
+        for topic_id, name in wanted.topics.items()
+    ]
+    return Outcome(records=tuple(records), response=k20.DeleteTopicsResponse(responses=results))
+
+
+class _Deletions:
+    """The topics a request means, each once, and the answers for what it can't mean."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.topics: dict[Uuid, str] = {}
+        self.refused: list[k20.DeletableTopicResult] = []
+
+    def read(self, request: k20.DeleteTopicsRequest) -> None:
+        names = list(request.topic_names)
+        ids: list[Uuid] = []
+        for topic in request.topics:
+            topic_id = Uuid(topic.topic_id)
+            if topic.name is None and topic_id == Uuid.ZERO:
+                self._refuse(None, topic_id, "Neither topic name nor id were specified.")
+            elif topic.name is None:
+                ids.append(topic_id)
+            elif topic_id == Uuid.ZERO:
+                names.append(topic.name)
+            else:
+                self._refuse(topic.name, topic_id, "Name the topic or its id, not both.")
+        for name in _repeated(names):
+            self._refuse(name, Uuid.ZERO, "Duplicate topic name.")
+        twice = _repeated(ids)
+        for topic_id in twice:
+            self._refuse(None, topic_id, "Duplicate topic id.")
+        for topic_id in ids:
+            if topic_id not in twice:
+                self._by_id(topic_id)
+        for name in names:
+            if names.count(name) == 1:
+                self._by_name(name, twice)
+
+    def _refuse(
+        self,
+        name: str | None,
+        topic_id: Uuid,
+        wrong: str,
+        code: ErrorCode = ErrorCode.INVALID_REQUEST,
+    ) -> None:
+        self.refused.append(
+            k20.DeletableTopicResult(
+                name=name, topic_id=topic_id, error_code=code, error_message=wrong
+            )
+        )
+
+    def _by_id(self, topic_id: Uuid) -> None:
+        topic = self._cluster.image.topics_by_id.get(topic_id)
+        if topic is None:
+            wrong = "This server does not host this topic ID."
+            self._refuse(None, topic_id, wrong, ErrorCode.UNKNOWN_TOPIC_ID)
+        else:
+            self.topics[topic_id] = topic.name
+
+    def _by_name(self, name: str, ids_given_twice: Sequence[Uuid]) -> None:
+        topic_id = self._cluster.image.topics_by_name.get(name)
+        if topic_id is None:
+            wrong = "This server does not host this topic-partition."
+            self._refuse(name, Uuid.ZERO, wrong, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif topic_id in self.topics or topic_id in ids_given_twice:
+            self.topics.pop(topic_id, None)
+            wrong = "The provided topic name maps to an ID that was already supplied."
+            self._refuse(name, topic_id, wrong)
+        else:
+            self.topics[topic_id] = name
+
+
+def create_partitions(cluster: Cluster, request: k37.CreatePartitionsRequest) -> Outcome:
+    """Decide a CreatePartitions request."""
+    duplicates = _repeated([topic.name for topic in request.topics])
+    records: list[VersionedRecord] = []
+    results = [
+        k37.CreatePartitionsTopicResult(
+            name=name,
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message="Duplicate topic name.",
+        )
+        for name in duplicates
+    ]
+    for topic in request.topics:
+        if topic.name in duplicates:
+            continue
+        result = k37.CreatePartitionsTopicResult(name=topic.name)
+        try:
+            made = _add_partitions(cluster, topic)
+            if len(records) + len(made) > RECORDS_MAX:
+                raise KafkaError(
+                    ErrorCode.POLICY_VIOLATION, "Excessively large number of records per request."
+                )
+            records += made
+        except KafkaError as error:
+            result.error_code = error.code
+            result.error_message = error.detail or None
+        results.append(result)
+    return Outcome(
+        records=() if request.validate_only else tuple(records),
+        response=k37.CreatePartitionsResponse(results=results),
+    )
+
+
+def _add_partitions(cluster: Cluster, wanted: k37.CreatePartitionsTopic) -> list[VersionedRecord]:
+    topic = cluster.image.topic(wanted.name)
+    if topic is None:
+        wrong = "This server does not host this topic-partition."
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wrong)
+    have = len(topic.partitions)
+    if wanted.count == have:
+        wrong = f"Topic already has {have} partition(s)."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, wrong)
+    if wanted.count < have:
+        wrong = (
+            f"The topic {topic.name} currently has {have} partition(s); "
+            f"{wanted.count} would not be an increase."
+        )
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, wrong)
+    additional = wanted.count - have
+    if additional > PARTITIONS_PER_REQUEST_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+        )
+    factor = len(topic.partitions[0].replicas)
+    if wanted.assignments is None:
+        partitions = _place(cluster, first=have, count=additional, factor=factor)
+    else:
+        partitions = _added_by_hand(cluster, topic, wanted, factor)
+    return [
+        partition_record(topic.id, index, partition, cluster.metadata_level)
+        for index, partition in sorted(partitions.items())
+    ]
+
+
+def _added_by_hand(
+    cluster: Cluster, topic: Topic, wanted: k37.CreatePartitionsTopic, factor: int
+) -> dict[int, Partition]:
+    assignments = wanted.assignments or []
+    have = len(topic.partitions)
+    if len(assignments) != wanted.count - have:
+        wrong = (
+            f"Attempted to add {wanted.count - have} additional partition(s), "
+            f"but only {len(assignments)} assignment(s) were specified."
+        )
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
+    partitions = {}
+    for number, assignment in enumerate(assignments):
+        index = have + number
+        check_assignment(cluster, assignment.broker_ids, factor)
+        partitions[index] = _new_partition(
+            cluster, assignment.broker_ids, lambda index=index: _nobody_alive(index)
+        )
+    return partitions
