@@ -159,6 +159,25 @@ def load_api(key: ApiKey, *, controller_listener: bool) -> Api | None:
     return api if served_here else None
 
 
+def served_ranges(*, controller_listener: bool) -> list[tuple[int, int, int]]:
+    """Key, lowest and highest version of what ApiVersions advertises, by key."""
+    known = _RANGES.get(controller_listener)
+    if known is None:
+        known = [_advertised(api) for api in served_apis(controller_listener=controller_listener)]
+        _RANGES[controller_listener] = known
+    return known
+
+
+_RANGES: dict[bool, list[tuple[int, int, int]]] = {}
+
+
+def _advertised(api: Api) -> tuple[int, int, int]:
+    lowest, highest = api.version_range()
+    if api.key == ApiKey.PRODUCE:
+        lowest = 0  # KAFKA-18659: librdkafka turns compression off where it doesn't see v0
+    return int(api.key), lowest, highest
+
+
 def served_apis(*, controller_listener: bool) -> list[Api]:
     """Every `Api` of that kind of listener, by key; loads all their files."""
     keys = sorted({*SERVED, *SERVED_ON_CONTROLLER})

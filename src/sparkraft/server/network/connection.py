@@ -444,7 +444,7 @@ class Connection(asyncio.Protocol):
         if key == ApiKey.API_VERSIONS:
             from sparkraft.server.api.k18_api_versions import too_new_body
 
-            body = too_new_body(self._node, self.listener.controller_listener)
+            body = too_new_body()
             size = (4 + len(body)).to_bytes(4, "big")
             head = size + correlation_id.to_bytes(4, "big", signed=True)
             self._emit([head + body])

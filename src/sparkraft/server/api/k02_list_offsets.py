@@ -1,0 +1,125 @@
+"""ListOffsets: v1-11. Which offset is the first, the last, or of a time? (KIP-79, KIP-734, KIP-1005)
+
+Behaviour:
+    * Timestamps -1 latest, -2 earliest, -3 of the largest timestamp (v7), -4 earliest local (v8),
+      -5 latest tiered (v9) and -6 earliest pending upload (v11): the last two are -1, as nothing is
+      tiered. One asked in a version too old for it, or unknown: UNSUPPORTED_VERSION.
+    * A time later than every record: offset -1, timestamp -1, no error.
+    * A partition named twice: INVALID_REQUEST for it.
+Versions: v2 isolation level; v4 leader epochs; v6 flexible; v10 timeout.    Not done: -
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k02_list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.storage.disk import StorageFault
+
+if TYPE_CHECKING:
+    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker.partition import HostedPartition
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = (
+    -1,
+    -2,
+    -3,
+    -4,
+    -5,
+    -6,
+)
+
+_FIRST_VERSION = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING: 11,
+}
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse:
+    """Answer each partition on its own."""
+    named = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
+    response = ListOffsetsResponse()
+    for topic in request.topics:
+        answers = []
+        for part in topic.partitions:
+            answer = ListOffsetsPartitionResponse(partition_index=part.partition_index)
+            try:
+                if named[topic.name, part.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                _fill(broker, context, request, topic.name, part, answer)
+            except KafkaError as error:
+                answer.error_code = int(error.code)
+            answers.append(answer)
+        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return response
+
+
+def _fill(
+    broker: "Broker",
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    topic: str,
+    part: ListOffsetsPartition,
+    answer: ListOffsetsPartitionResponse,
+) -> None:
+    if part.timestamp < 0 and context.api_version < _FIRST_VERSION.get(part.timestamp, 1 << 15):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    partition = broker.replica_manager.leader(topic, part.partition_index)
+    partition.check_epoch(part.current_leader_epoch)
+    try:
+        found = _find(partition, request, part.timestamp)
+    except StorageFault as fault:
+        raise broker.replica_manager.on_disk_error(fault, partition) from fault
+    if found is not None:
+        answer.timestamp, answer.offset, answer.leader_epoch = found
+        if context.api_version < 4:  # noqa: PLR2004 (no leader epochs before)
+            answer.leader_epoch = -1
+
+
+def _find(
+    partition: "HostedPartition", request: ListOffsetsRequest, timestamp: int
+) -> tuple[int, int, int] | None:
+    """Timestamp, offset and leader epoch; None where there is no such record."""
+    log: Any = partition.log
+    end = partition.visible_end(isolation=request.isolation_level, replica=request.replica_id >= 0)
+    if timestamp == LATEST:
+        return -1, end, partition.leader_epoch
+    if timestamp in {EARLIEST, EARLIEST_LOCAL}:
+        return -1, log.log_start_offset, log.epoch_of(log.log_start_offset)
+    if timestamp in {LATEST_TIERED, EARLIEST_PENDING}:
+        return -1, -1, -1
+    found: tuple[int, int, int] | None
+    if timestamp == MAX_TIMESTAMP:
+        found = log.offset_of_max_timestamp()
+        return found if found is not None and found[1] < end else None
+    found = log.offset_for_timestamp(timestamp, up_to=end)
+    return found
+
+
+def refuse(_: type, request: Any, version: int, error: KafkaError) -> ListOffsetsResponse:
+    """Every partition with the request's error."""
+    response = ListOffsetsResponse()
+    for topic in request.topics:
+        answers = [
+            ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=error.code)
+            for p in topic.partitions
+        ]
+        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return response
+
+
+API = Api(key=ApiKey.LIST_OFFSETS, handle=handle, refuse=refuse)

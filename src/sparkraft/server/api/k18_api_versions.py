@@ -1,0 +1,86 @@
+"""ApiVersions: v0-4. What does this listener serve? (KIP-35, KIP-511, KIP-584)
+
+Behaviour:
+    * Lists only what is served, so that clients choose well; Produce from v0, as librdkafka decides
+      about whole features by it (KAFKA-18659).
+    * A version too new: a v0 body with UNSUPPORTED_VERSION and the range of ApiVersions itself.
+    * A client software name or version that isn't `[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?`:
+      INVALID_REQUEST.
+    * Features: what we support, and what the cluster finalized with the offset it was read at. v3
+      leaves out features whose range starts at 0, which old Java clients can't read (KIP-1022).
+Versions: v1 throttle; v3 flexible, features; v4 features from 0.    Not done: -
+"""
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.metadata.features import SUPPORTED_FEATURES
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode
+from sparkraft.protocol.messages.k18_api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from sparkraft.server.api.registry import Api, RequestContext, served_ranges
+
+if TYPE_CHECKING:
+    from sparkraft.server.broker import Broker
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]{0,200}[a-zA-Z0-9])?")
+_NAMED_VERSION = 3
+
+
+def handle(
+    node: "Broker", context: RequestContext, request: ApiVersionsRequest
+) -> ApiVersionsResponse:
+    """List the keys of the listener the request came by."""
+    if context.api_version >= _NAMED_VERSION:
+        for text in (request.client_software_name, request.client_software_version):
+            if _SOFTWARE.fullmatch(text) is None:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+        context.connection.client_name = (
+            request.client_software_name,
+            request.client_software_version,
+        )
+    controller_listener = context.connection.listener.controller_listener
+    response = ApiVersionsResponse(api_keys=_keys(controller_listener=controller_listener))
+    image = node.image
+    for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items()):
+        if lowest > 0 or context.api_version > _NAMED_VERSION:
+            response.supported_features.append(
+                SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            )
+    if image.metadata_version > 0:
+        response.finalized_features_epoch = image.offset
+        for name in sorted(image.features):
+            level = image.features[name]
+            response.finalized_features.append(
+                FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            )
+    return response
+
+
+def _keys(*, controller_listener: bool) -> list[ApiVersion]:
+    return [
+        ApiVersion(api_key=key, min_version=lowest, max_version=highest)
+        for key, lowest, highest in served_ranges(controller_listener=controller_listener)
+    ]
+
+
+def too_new_body() -> bytes:
+    """The v0 answer to a version nobody here knows."""
+    lowest, highest = API.version_range()
+    own = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=lowest, max_version=highest)
+    return encode(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own]), 0)
+
+
+def refuse(_: type, request: Any, version: int, error: KafkaError) -> ApiVersionsResponse:
+    """The error alone."""
+    return ApiVersionsResponse(error_code=error.code)
+
+
+API = Api(key=ApiKey.API_VERSIONS, handle=handle, controller=True, refuse=refuse)

@@ -1,0 +1,88 @@
+"""DeleteRecords: v0-2. Move a partition's log start offset up. (KIP-107)
+
+Behaviour:
+    * Offset -1 is the high watermark; above it or below 0: OFFSET_OUT_OF_RANGE; at or below the log
+      start: nothing happens. The answer carries the new low watermark, -1 beside an error.
+    * Internal topics: INVALID_TOPIC_EXCEPTION. A topic whose cleanup.policy lacks `delete` and has
+      `compact`: POLICY_VIOLATION.
+Versions: v2 flexible.    Not done: waiting for followers, as there are none yet.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k21_delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS
+from sparkraft.storage.disk import StorageFault
+
+if TYPE_CHECKING:
+    from sparkraft.server.broker import Broker
+
+_HIGH_WATERMARK = -1
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    """Delete from each partition; each has its own error."""
+    response = DeleteRecordsResponse()
+    for topic in request.topics:
+        answers = []
+        for part in topic.partitions:
+            answer = DeleteRecordsPartitionResult(
+                partition_index=part.partition_index, low_watermark=-1
+            )
+            try:
+                answer.low_watermark = _delete(
+                    broker, topic.name, part.partition_index, part.offset
+                )
+            except KafkaError as error:
+                answer.error_code = int(error.code)
+            answers.append(answer)
+        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+    return response
+
+
+def _delete(broker: "Broker", topic: str, index: int, offset: int) -> int:
+    if broker.image.topic(topic) is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    partition = broker.replica_manager.leader(topic, index)
+    policy = broker.replica_manager.topic_configs.of(broker.image, topic)["cleanup.policy"]
+    if isinstance(policy, tuple) and policy and "delete" not in policy:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION)
+    log = partition.log
+    if offset == _HIGH_WATERMARK:
+        offset = log.high_watermark
+    if offset < 0 or offset > log.high_watermark:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    try:
+        log.delete_records_before(offset)
+    except StorageFault as fault:
+        raise broker.replica_manager.on_disk_error(fault, partition) from fault
+    return log.log_start_offset
+
+
+def refuse(_: type, request: Any, version: int, error: KafkaError) -> DeleteRecordsResponse:
+    """Every partition with the request's error."""
+    response = DeleteRecordsResponse()
+    for topic in request.topics:
+        answers = [
+            DeleteRecordsPartitionResult(
+                partition_index=part.partition_index, low_watermark=-1, error_code=error.code
+            )
+            for part in topic.partitions
+        ]
+        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+    return response
+
+
+API = Api(key=ApiKey.DELETE_RECORDS, handle=handle, refuse=refuse)

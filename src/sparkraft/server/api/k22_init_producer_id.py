@@ -1,0 +1,53 @@
+"""InitProducerId: v0-5. An id for an idempotent producer. (KIP-98, KIP-360)
+
+Behaviour:
+    * Ids come from blocks of 1,000 that the controller hands out; epoch 0 each time.
+    * A producer id without an epoch or the other way round: INVALID_REQUEST.
+Versions: v2 flexible; v3 the producer's current id.
+Not done: transactions: a transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every
+    client takes as fatal, so that it stops at once instead of trying for ever.
+"""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k22_init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from sparkraft.server.api.registry import Api, RequestContext
+
+if TYPE_CHECKING:
+    from sparkraft.server.broker import Broker
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+    """Hand an id out, from the current block if it has one left."""
+    if request.transactional_id is not None:
+        if not request.transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    ready = broker.producer_ids.take()
+    if ready is not None:
+        return InitProducerIdResponse(producer_id=ready, producer_epoch=0)
+    return _fetch(broker)
+
+
+async def _fetch(broker: "Broker") -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        producer_id=await broker.producer_ids.take_from_next_block(), producer_epoch=0
+    )
+
+
+def refuse(_: type, request: Any, version: int, error: KafkaError) -> InitProducerIdResponse:
+    """The error, with no id."""
+    return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
+
+
+API = Api(key=ApiKey.INIT_PRODUCER_ID, handle=handle, refuse=refuse)

@@ -1,0 +1,60 @@
+"""OffsetForLeaderEpoch: v2-4. Where did an epoch's log end? (KIP-101, KIP-279, KIP-320)
+
+Behaviour:
+    * `current_leader_epoch` below ours: FENCED_LEADER_EPOCH; above: UNKNOWN_LEADER_EPOCH.
+    * The current epoch: the log's end for replicas, the high watermark for consumers is not asked.
+    * An epoch never seen: the end of the largest one below it, else -1/-1.
+Versions: v3 replica_id; v4 flexible (KIP-482).    Not done: -
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k23_offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from sparkraft.server.api.registry import Api, RequestContext
+
+if TYPE_CHECKING:
+    from sparkraft.server.broker import Broker
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """Look each epoch up in its partition's log."""
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        answers = []
+        for part in topic.partitions:
+            answer = EpochEndOffset(partition=part.partition)
+            try:
+                partition = broker.replica_manager.leader(topic.topic, part.partition)
+                partition.check_epoch(part.current_leader_epoch)
+                answer.leader_epoch, answer.end_offset = partition.log.end_offset_for_epoch(
+                    part.leader_epoch
+                )
+            except KafkaError as error:
+                answer.error_code = int(error.code)
+            answers.append(answer)
+        response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+    return response
+
+
+def refuse(_: type, request: Any, version: int, error: KafkaError) -> OffsetForLeaderEpochResponse:
+    """Every partition with the request's error."""
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        answers = [
+            EpochEndOffset(partition=part.partition, error_code=error.code)
+            for part in topic.partitions
+        ]
+        response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+    return response
+
+
+API = Api(key=ApiKey.OFFSET_FOR_LEADER_EPOCH, handle=handle, refuse=refuse)

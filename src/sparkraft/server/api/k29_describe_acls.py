@@ -1,0 +1,26 @@
+"""DescribeAcls: v1-3. Refused: SECURITY_DISABLED, as Kafka without an authorizer. (KIP-140)
+
+Versions: v2 flexible; v3 user principals.    Not done: access control lists.
+"""
+
+from typing import TYPE_CHECKING
+
+from sparkraft.base.errors import ErrorCode
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k29_describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from sparkraft.server.api.registry import Api, RequestContext
+
+if TYPE_CHECKING:
+    from sparkraft.server.broker import Broker
+
+NO_AUTHORIZER = "No Authorizer is configured."
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: DescribeAclsRequest
+) -> DescribeAclsResponse:
+    """Refuse."""
+    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+
+
+API = Api(key=ApiKey.DESCRIBE_ACLS, handle=handle, controller=True)

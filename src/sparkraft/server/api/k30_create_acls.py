@@ -1,0 +1,34 @@
+"""CreateAcls: v1-3. Refused: SECURITY_DISABLED for each, as Kafka without an authorizer. (KIP-140)
+
+Versions: v2 flexible; v3 user principals.    Not done: access control lists.
+"""
+
+from typing import TYPE_CHECKING
+
+from sparkraft.base.errors import ErrorCode
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k30_create_acls import (
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+from sparkraft.server.api.k29_describe_acls import NO_AUTHORIZER
+from sparkraft.server.api.registry import Api, RequestContext
+
+if TYPE_CHECKING:
+    from sparkraft.server.broker import Broker
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: CreateAclsRequest
+) -> CreateAclsResponse:
+    """Refuse each creation."""
+    return CreateAclsResponse(
+        results=[
+            AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+            for _ in request.creations
+        ]
+    )
+
+
+API = Api(key=ApiKey.CREATE_ACLS, handle=handle, controller=True)

@@ -1,0 +1,62 @@
+"""DescribeProducers: v0. Which producers wrote to a partition lately? (KIP-664)
+
+Behaviour: the producer ids whose sequences the leader remembers; errors stand per partition.
+Versions: v0.    Not done: transaction start offsets, as there are no transactions.
+"""
+
+from typing import TYPE_CHECKING
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k61_describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.broker.cluster_view import topic_name_problem
+
+if TYPE_CHECKING:
+    from sparkraft.server.broker import Broker
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    """List each partition's producers."""
+    response = DescribeProducersResponse()
+    for topic in request.topics:
+        answers = []
+        for index in topic.partition_indexes:
+            answer = PartitionResponse(partition_index=index)
+            try:
+                answer.active_producers = _producers(broker, topic.name, index)
+            except KafkaError as error:
+                answer.error_code = int(error.code)
+                answer.error_message = error.detail or None
+            answers.append(answer)
+        response.topics.append(TopicResponse(name=topic.name, partitions=answers))
+    return response
+
+
+def _producers(broker: "Broker", topic: str, index: int) -> list[ProducerState]:
+    problem = topic_name_problem(topic)
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+    log = broker.replica_manager.leader(topic, index).log
+    return [
+        ProducerState(
+            producer_id=state.producer_id,
+            producer_epoch=state.producer_epoch,
+            last_sequence=state.last_sequence,
+            last_timestamp=state.last_timestamp,
+            coordinator_epoch=-1,
+            current_txn_start_offset=-1,
+        )
+        for state in log.active_producers()
+    ]
+
+
+API = Api(key=ApiKey.DESCRIBE_PRODUCERS, handle=handle)

@@ -1,0 +1,41 @@
+"""ListTransactions: v0-2. Which transactions are there? None: there is no transaction coordinator.
+
+Behaviour: an empty list; state filters that name no state are given back. (KIP-664, KIP-1152)
+Versions: v1 duration filter; v2 id pattern.    Not done: transactions.
+"""
+
+from typing import TYPE_CHECKING
+
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k66_list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from sparkraft.server.api.registry import Api, RequestContext
+
+if TYPE_CHECKING:
+    from sparkraft.server.broker import Broker
+
+_STATES = frozenset(
+    {
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "Dead",
+        "PrepareEpochFence",
+    }
+)
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse:
+    """Answer that there are none."""
+    unknown = [state for state in request.state_filters if state not in _STATES]
+    return ListTransactionsResponse(unknown_state_filters=unknown)
+
+
+API = Api(key=ApiKey.LIST_TRANSACTIONS, handle=handle)

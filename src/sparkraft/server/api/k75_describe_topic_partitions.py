@@ -1,0 +1,148 @@
+"""DescribeTopicPartitions: v0. Topics with their ELR, page by page. (KIP-966)
+
+Behaviour:
+    * No topics: all of them. Topics come sorted by name, from the cursor's on; a listed request must
+      hold the cursor's topic, else INVALID_REQUEST.
+    * At most `response_partition_limit` partitions (at most max.request.partition.size.limit), then
+      a cursor to go on from.
+    * Unknown topics: UNKNOWN_TOPIC_OR_PARTITION, invalid names: INVALID_TOPIC_EXCEPTION.
+Versions: v0.    Not done: -
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k75_describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.broker.cluster_view import (
+    INTERNAL_TOPICS,
+    TOPIC_OPERATIONS,
+    leaderless_error,
+    live_endpoint,
+    offline_replicas,
+    topic_name_problem,
+)
+
+if TYPE_CHECKING:
+    from sparkraft.metadata.image import ClusterImage, Partition, Topic
+    from sparkraft.server.broker import Broker
+
+_NEWEST_METADATA = 13
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """Describe one page."""
+    image = broker.image
+    names = _names(image, request)
+    limit = min(
+        request.response_partition_limit,
+        broker.config.number("max.request.partition.size.limit"),
+    )
+    left = max(limit, 1)
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if left == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = image.topic(name)
+        if topic is None:
+            if request.topics:
+                response.topics.append(_unknown(name))
+            continue
+        start = 0
+        if request.cursor is not None and request.cursor.topic_name == name:
+            start = request.cursor.partition_index
+        answer = _topic(image, topic, context.listener_name, range(start, start + left))
+        response.topics.append(answer)
+        if start + left < len(topic.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=start + left)
+            break
+        left -= len(answer.partitions)
+    return response
+
+
+def _names(image: "ClusterImage", request: DescribeTopicPartitionsRequest) -> list[str]:
+    cursor = request.cursor
+    listed = {topic.name for topic in request.topics}
+    first = cursor.topic_name if cursor is not None else ""
+    if cursor is not None:
+        if listed and cursor.topic_name not in listed:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {first}",
+            )
+        if cursor.partition_index < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition is negative")
+    return sorted(name for name in (listed or image.topics_by_name) if name >= first)
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if topic_name_problem(name) is not None:
+        error = ErrorCode.INVALID_TOPIC_EXCEPTION
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=error,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _topic(
+    image: "ClusterImage", topic: "Topic", listener: str, indexes: range
+) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+        partitions=[
+            _partition(image, index, topic.partitions[index], listener)
+            for index in indexes
+            if index in topic.partitions
+        ],
+    )
+
+
+def _partition(
+    image: "ClusterImage", index: int, partition: "Partition", listener: str
+) -> DescribeTopicPartitionsResponsePartition:
+    leader, error = partition.leader, ErrorCode.NONE
+    if live_endpoint(image, leader, listener) is None:
+        error = leaderless_error(image, leader, version=_NEWEST_METADATA)
+        leader = -1
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=error,
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=list(partition.elr),
+        last_known_elr=list(partition.last_known_elr),
+        offline_replicas=offline_replicas(image, partition, listener),
+    )
+
+
+def refuse(
+    _: type, request: Any, version: int, error: KafkaError
+) -> DescribeTopicPartitionsResponse:
+    """Every listed topic with the request's error."""
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name)
+            for topic in request.topics
+        ]
+    )
+
+
+API = Api(key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, handle=handle, refuse=refuse)
