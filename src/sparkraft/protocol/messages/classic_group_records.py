@@ -5,7 +5,7 @@ from sparkraft.protocol.declare import Message, array, blob, int32, int64, strin
 
 
 class LegacyOffsetCommitKey(Message, key=0, versions="0"):
-    """The record LegacyOffsetCommitKey."""
+    """Whose offset for which partition, as written before 0.9 (type 0)."""
 
     group: str = string()
     topic: str = string()
@@ -13,7 +13,7 @@ class LegacyOffsetCommitKey(Message, key=0, versions="0"):
 
 
 class LegacyOffsetCommitValue(Message, key=0, versions="0"):
-    """The record LegacyOffsetCommitValue."""
+    """A committed offset under the legacy key type 0."""
 
     offset: int = int64()
     metadata: str = string()
@@ -21,7 +21,7 @@ class LegacyOffsetCommitValue(Message, key=0, versions="0"):
 
 
 class OffsetCommitKey(Message, key=1, versions="0"):
-    """The record OffsetCommitKey."""
+    """Whose offset for which partition."""
 
     group: str = string()
     topic: str = string()
@@ -29,7 +29,7 @@ class OffsetCommitKey(Message, key=1, versions="0"):
 
 
 class OffsetCommitValue(Message, key=1, versions="0-4", flexible="4+"):
-    """The record OffsetCommitValue."""
+    """The committed offset with leader epoch and metadata. v4 topic id."""
 
     offset: int = int64()
     leader_epoch: int = int32("3+", default=-1, ignorable=True)
@@ -40,13 +40,13 @@ class OffsetCommitValue(Message, key=1, versions="0-4", flexible="4+"):
 
 
 class GroupMetadataKey(Message, key=2, versions="0"):
-    """The record GroupMetadataKey."""
+    """A classic group."""
 
     group: str = string()
 
 
 class MemberMetadata(Message):
-    """In `GroupMetadataValue.members`."""
+    """One member: `GroupMetadataValue.members`."""
 
     member_id: str = string()
     group_instance_id: str | None = string("3+", nullable=True, default=None, ignorable=True)
@@ -59,7 +59,10 @@ class MemberMetadata(Message):
 
 
 class GroupMetadataValue(Message, key=2, versions="0-4", flexible="4+"):
-    """The record GroupMetadataValue."""
+    """A classic group after a completed rebalance.
+
+    Generation, leader, members with their assignments. v3 static members (KIP-345).
+    """
 
     protocol_type: str = string()
     generation: int = int32()

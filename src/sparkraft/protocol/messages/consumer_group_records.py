@@ -17,33 +17,33 @@ from sparkraft.protocol.declare import (
 
 
 class ConsumerGroupMetadataKey(Message, key=3, versions="0"):
-    """The record ConsumerGroupMetadataKey."""
+    """A consumer group."""
 
     group_id: str = string()
 
 
 class ConsumerGroupMetadataValue(Message, key=3, versions="0", flexible="0+"):
-    """The record ConsumerGroupMetadataValue."""
+    """The epoch of a consumer group."""
 
     epoch: int = int32()
     metadata_hash: int = int64(tag=0)
 
 
 class ConsumerGroupPartitionMetadataKey(Message, key=4, versions="0"):
-    """The record ConsumerGroupPartitionMetadataKey."""
+    """The topics a consumer group read; written before 4.1."""
 
     group_id: str = string()
 
 
 class PartitionMetadata(Message):
-    """In `ConsumerGroupPartitionMetadataValue.topics.partition_metadata`."""
+    """A partition and its racks."""
 
     partition: int = int32()
     racks: list[str] = strings()
 
 
 class TopicMetadata(Message):
-    """In `ConsumerGroupPartitionMetadataValue.topics`."""
+    """A topic: `ConsumerGroupPartitionMetadataValue.topics`."""
 
     topic_id: Uuid = uuid()
     topic_name: str = string()
@@ -52,34 +52,34 @@ class TopicMetadata(Message):
 
 
 class ConsumerGroupPartitionMetadataValue(Message, key=4, versions="0", flexible="0+"):
-    """The record ConsumerGroupPartitionMetadataValue."""
+    """Partitions and racks of the topics, for noticing changes."""
 
     topics: list[TopicMetadata] = array(TopicMetadata)
 
 
 class ConsumerGroupMemberMetadataKey(Message, key=5, versions="0"):
-    """The record ConsumerGroupMemberMetadataKey."""
+    """A member of a consumer group."""
 
     group_id: str = string()
     member_id: str = string()
 
 
 class ClassicProtocol(Message):
-    """In `ConsumerGroupMemberMetadataValue.classic_member_metadata.supported_protocols`."""
+    """A protocol and what the member says for it."""
 
     name: str = string()
     metadata: bytes = blob()
 
 
 class ClassicMemberMetadata(Message):
-    """In `ConsumerGroupMemberMetadataValue.classic_member_metadata`."""
+    """What a member of the classic protocol brings along."""
 
     session_timeout_ms: int = int32()
     supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
 
 
 class ConsumerGroupMemberMetadataValue(Message, key=5, versions="0", flexible="0+"):
-    """The record ConsumerGroupMemberMetadataValue."""
+    """What a member of a consumer group said about itself."""
 
     instance_id: str | None = string(nullable=True)
     rack_id: str | None = string(nullable=True)
@@ -95,47 +95,47 @@ class ConsumerGroupMemberMetadataValue(Message, key=5, versions="0", flexible="0
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Message, key=6, versions="0"):
-    """The record ConsumerGroupTargetAssignmentMetadataKey."""
+    """The target assignment of a consumer group."""
 
     group_id: str = string()
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message, key=6, versions="0", flexible="0+"):
-    """The record ConsumerGroupTargetAssignmentMetadataValue."""
+    """The group epoch for which the target was computed."""
 
     assignment_epoch: int = int32()
     assignment_timestamp: int = int64(tag=0, ignorable=True)
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Message, key=7, versions="0"):
-    """The record ConsumerGroupTargetAssignmentMemberKey."""
+    """The target assignment of one member of a consumer group."""
 
     group_id: str = string()
     member_id: str = string()
 
 
 class TopicPartition(Message):
-    """In `ConsumerGroupTargetAssignmentMemberValue.topic_partitions`."""
+    """Partitions of a topic: `ConsumerGroupTargetAssignmentMemberValue.topic_partitions`."""
 
     topic_id: Uuid = uuid()
     partitions: list[int] = int32s()
 
 
 class ConsumerGroupTargetAssignmentMemberValue(Message, key=7, versions="0", flexible="0+"):
-    """The record ConsumerGroupTargetAssignmentMemberValue."""
+    """What the member should have."""
 
     topic_partitions: list[TopicPartition] = array(TopicPartition)
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Message, key=8, versions="0"):
-    """The record ConsumerGroupCurrentMemberAssignmentKey."""
+    """The current assignment of one member of a consumer group."""
 
     group_id: str = string()
     member_id: str = string()
 
 
 class TopicPartitions(Message):
-    """In `ConsumerGroupCurrentMemberAssignmentValue.assigned_partitions`."""
+    """Partitions of a topic: `ConsumerGroupCurrentMemberAssignmentValue.assigned_partitions`."""
 
     topic_id: Uuid = uuid()
     partitions: list[int] = int32s()
@@ -143,7 +143,7 @@ class TopicPartitions(Message):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message, key=8, versions="0", flexible="0+"):
-    """The record ConsumerGroupCurrentMemberAssignmentValue."""
+    """What the member has, gives up, and its epoch."""
 
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
@@ -153,14 +153,14 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message, key=8, versions="0", fl
 
 
 class ConsumerGroupRegularExpressionKey(Message, key=16, versions="0"):
-    """The record ConsumerGroupRegularExpressionKey."""
+    """A pattern that members subscribe to."""
 
     group_id: str = string()
     regular_expression: str = string()
 
 
 class ConsumerGroupRegularExpressionValue(Message, key=16, versions="0", flexible="0+"):
-    """The record ConsumerGroupRegularExpressionValue."""
+    """The topics the pattern matched, and when."""
 
     topics: list[str] = strings()
     version: int = int64()

@@ -7,14 +7,17 @@ from sparkraft.protocol.declare import Message, array, blob, int32, int32s, stri
 
 
 class ConsumerProtocolSubscriptionTopicPartition(Message):
-    """In `ConsumerProtocolSubscription.owned_partitions`."""
+    """Partitions of a topic: `ConsumerProtocolSubscription.owned_partitions`."""
 
     topic: str = string("1+")
     partitions: list[int] = int32s("1+")
 
 
 class ConsumerProtocolSubscription(Message, versions="0-3"):
-    """The record ConsumerProtocolSubscription."""
+    """Metadata of a member in JoinGroup: topics it wants and partitions it has.
+
+    v1 owned partitions (KIP-429), v2 generation (KIP-792), v3 rack (KIP-881).
+    """
 
     topics: list[str] = strings()
     user_data: bytes | None = blob(nullable=True, default=None)
@@ -26,14 +29,14 @@ class ConsumerProtocolSubscription(Message, versions="0-3"):
 
 
 class ConsumerProtocolAssignmentTopicPartition(Message):
-    """In `ConsumerProtocolAssignment.assigned_partitions`."""
+    """Partitions of a topic: `ConsumerProtocolAssignment.assigned_partitions`."""
 
     topic: str = string()
     partitions: list[int] = int32s()
 
 
 class ConsumerProtocolAssignment(Message, versions="0-3"):
-    """The record ConsumerProtocolAssignment."""
+    """What the group leader gives to one member through SyncGroup."""
 
     assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = array(
         ConsumerProtocolAssignmentTopicPartition

@@ -1,4 +1,7 @@
-"""Produce (key 0): v3-13, flexible from v9."""
+"""Produce (key 0): v3-13, flexible from v9.
+
+Batches of magic 2 only since v3. `acks` 0 has no answer.
+"""
 
 from sparkraft.base.ids import Uuid
 from sparkraft.protocol.declare import (
@@ -16,14 +19,14 @@ from sparkraft.protocol.declare import (
 
 
 class PartitionProduceData(Message):
-    """In `ProduceRequest.topic_data.partition_data`."""
+    """Batches for one partition: `ProduceRequest.topic_data.partition_data`."""
 
     index: int = int32()
     records: Records | None = records(nullable=True)
 
 
 class TopicProduceData(Message):
-    """In `ProduceRequest.topic_data`."""
+    """Batches for a topic: `ProduceRequest.topic_data`."""
 
     name: str = string("0-12", ignorable=True)
     topic_id: Uuid = uuid("13+", ignorable=True)
@@ -31,7 +34,11 @@ class TopicProduceData(Message):
 
 
 class ProduceRequest(Message, key=0, versions="3-13", flexible="9+"):
-    """Asks for Produce."""
+    """Asks the partitions' leader to append record batches.
+
+    v9 flexible; v12 lets the leader add the partition to its transaction (KIP-890); v13 names
+    topics by id (KIP-516).
+    """
 
     transactional_id: str | None = string(nullable=True, default=None)
     acks: int = int16()
@@ -40,21 +47,21 @@ class ProduceRequest(Message, key=0, versions="3-13", flexible="9+"):
 
 
 class BatchIndexAndErrorMessage(Message):
-    """In `ProduceResponse.responses.partition_responses.record_errors`."""
+    """A record that was refused, by its place in the batch."""
 
     batch_index: int = int32("8+")
     batch_index_error_message: str | None = string("8+", nullable=True, default=None)
 
 
 class LeaderIdAndEpoch(Message):
-    """In `ProduceResponse.responses.partition_responses.current_leader`."""
+    """Who leads a partition: `ProduceResponse.responses.partition_responses.current_leader`."""
 
     leader_id: int = int32("10+", default=-1)
     leader_epoch: int = int32("10+", default=-1)
 
 
 class PartitionProduceResponse(Message):
-    """In `ProduceResponse.responses.partition_responses`."""
+    """Where the batches of one partition went: `ProduceResponse.responses.partition_responses`."""
 
     index: int = int32()
     error_code: int = int16()
@@ -69,7 +76,7 @@ class PartitionProduceResponse(Message):
 
 
 class TopicProduceResponse(Message):
-    """In `ProduceResponse.responses`."""
+    """Partitions of a topic: `ProduceResponse.responses`."""
 
     name: str = string("0-12", ignorable=True)
     topic_id: Uuid = uuid("13+", ignorable=True)
@@ -77,7 +84,7 @@ class TopicProduceResponse(Message):
 
 
 class NodeEndpoint(Message):
-    """In `ProduceResponse.node_endpoints`."""
+    """How to reach a leader: `ProduceResponse.node_endpoints`."""
 
     node_id: int = int32("10+")
     host: str = string("10+")
@@ -86,7 +93,10 @@ class NodeEndpoint(Message):
 
 
 class ProduceResponse(Message, key=0, versions="3-13", flexible="9+"):
-    """Answers ProduceRequest."""
+    """Says where each batch went, or why not.
+
+    v8 names the bad records (KIP-467); v10 the current leader (KIP-951).
+    """
 
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32(ignorable=True)

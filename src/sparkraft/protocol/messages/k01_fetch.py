@@ -18,14 +18,14 @@ from sparkraft.protocol.declare import (
 
 
 class ReplicaState(Message):
-    """In `FetchRequest.replica_state`."""
+    """Who replicates: the follower, or in DescribeQuorum a replica and how far it is."""
 
     replica_id: int = int32("15+", default=-1)
     replica_epoch: int = int64("15+", default=-1)
 
 
 class FetchPartition(Message):
-    """In `FetchRequest.topics.partitions`."""
+    """From where to read a partition, and how much: `FetchRequest.topics.partitions`."""
 
     partition: int = int32()
     current_leader_epoch: int = int32("9+", default=-1, ignorable=True)
@@ -38,7 +38,7 @@ class FetchPartition(Message):
 
 
 class FetchTopic(Message):
-    """In `FetchRequest.topics`."""
+    """Partitions to read: `FetchRequest.topics`."""
 
     topic: str = string("0-12", ignorable=True)
     topic_id: Uuid = uuid("13+", ignorable=True)
@@ -46,7 +46,7 @@ class FetchTopic(Message):
 
 
 class ForgottenTopic(Message):
-    """In `FetchRequest.forgotten_topics_data`."""
+    """Partitions to drop from the session: `FetchRequest.forgotten_topics_data`."""
 
     topic: str = string("7-12", ignorable=True)
     topic_id: Uuid = uuid("13+", ignorable=True)
@@ -54,7 +54,11 @@ class ForgottenTopic(Message):
 
 
 class FetchRequest(Message, key=1, versions="4-18", flexible="12+"):
-    """Asks for Fetch."""
+    """Asks for record batches from offsets on; also how followers and KRaft voters replicate.
+
+    v7 sessions (KIP-227), v12 epochs for truncation (KIP-595), v13 topic ids (KIP-516), v15 replica
+    epoch (KIP-903), v17 directory ids (KIP-853), v18 the follower's high watermark (KIP-1166).
+    """
 
     cluster_id: str | None = string("12+", nullable=True, default=None, tag=0, ignorable=True)
     replica_id: int = int32("0-14", default=-1)
@@ -71,35 +75,35 @@ class FetchRequest(Message, key=1, versions="4-18", flexible="12+"):
 
 
 class EpochEndOffset(Message):
-    """In `FetchResponse.responses.partitions.diverging_epoch`."""
+    """An epoch and where it ends: `FetchResponse.responses.partitions.diverging_epoch`."""
 
     epoch: int = int32("12+", default=-1)
     end_offset: int = int64("12+", default=-1)
 
 
 class LeaderIdAndEpoch(Message):
-    """In `FetchResponse.responses.partitions.current_leader`."""
+    """Who leads a partition: `FetchResponse.responses.partitions.current_leader`."""
 
     leader_id: int = int32("12+", default=-1)
     leader_epoch: int = int32("12+", default=-1)
 
 
 class SnapshotId(Message):
-    """In `FetchResponse.responses.partitions.snapshot_id`."""
+    """End offset and epoch that name a snapshot."""
 
     end_offset: int = int64(default=-1)
     epoch: int = int32(default=-1)
 
 
 class AbortedTransaction(Message):
-    """In `FetchResponse.responses.partitions.aborted_transactions`."""
+    """A producer whose records from an offset on were aborted."""
 
     producer_id: int = int64()
     first_offset: int = int64()
 
 
 class PartitionData(Message):
-    """In `FetchResponse.responses.partitions`."""
+    """One partition: `FetchResponse.responses.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -117,7 +121,7 @@ class PartitionData(Message):
 
 
 class FetchableTopicResponse(Message):
-    """In `FetchResponse.responses`."""
+    """Partitions read: `FetchResponse.responses`."""
 
     topic: str = string("0-12", ignorable=True)
     topic_id: Uuid = uuid("13+", ignorable=True)
@@ -125,7 +129,7 @@ class FetchableTopicResponse(Message):
 
 
 class NodeEndpoint(Message):
-    """In `FetchResponse.node_endpoints`."""
+    """How to reach a leader: `FetchResponse.node_endpoints`."""
 
     node_id: int = int32("16+")
     host: str = string("16+")
@@ -134,7 +138,11 @@ class NodeEndpoint(Message):
 
 
 class FetchResponse(Message, key=1, versions="4-18", flexible="12+"):
-    """Answers FetchRequest."""
+    """Batches as they lie in the log, with the offsets that bound what may be read.
+
+    v12 tells a replica where its log diverges or which snapshot to fetch (KIP-595, KIP-630); v16
+    the leaders' endpoints (KIP-951).
+    """
 
     throttle_time_ms: int = int32(ignorable=True)
     error_code: int = int16("7+", ignorable=True)

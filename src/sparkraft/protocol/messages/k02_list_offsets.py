@@ -1,10 +1,13 @@
-"""ListOffsets (key 2): v1-11, flexible from v6."""
+"""ListOffsets (key 2): v1-11, flexible from v6.
+
+KIP-79; v6 flexible; v10 a timeout for the lookup in a tiered store (KIP-1075).
+"""
 
 from sparkraft.protocol.declare import Message, array, int8, int16, int32, int64, string
 
 
 class ListOffsetsPartition(Message):
-    """In `ListOffsetsRequest.topics.partitions`."""
+    """Which offset of a partition: `ListOffsetsRequest.topics.partitions`."""
 
     partition_index: int = int32()
     current_leader_epoch: int = int32("4+", default=-1, ignorable=True)
@@ -12,14 +15,18 @@ class ListOffsetsPartition(Message):
 
 
 class ListOffsetsTopic(Message):
-    """In `ListOffsetsRequest.topics`."""
+    """Partitions asked for: `ListOffsetsRequest.topics`."""
 
     name: str = string()
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
 
 
 class ListOffsetsRequest(Message, key=2, versions="1-11", flexible="6+"):
-    """Asks for ListOffsets."""
+    """Asks for the offset of a timestamp, or of the log's ends.
+
+    Special timestamps: -1 latest, -2 earliest, -3 largest timestamp (v7), -4 earliest local (v8),
+    -5 latest tiered (v9), -6 earliest pending upload (v11).
+    """
 
     replica_id: int = int32()
     isolation_level: int = int8("2+")
@@ -28,7 +35,7 @@ class ListOffsetsRequest(Message, key=2, versions="1-11", flexible="6+"):
 
 
 class ListOffsetsPartitionResponse(Message):
-    """In `ListOffsetsResponse.topics.partitions`."""
+    """An offset of a partition: `ListOffsetsResponse.topics.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -38,14 +45,14 @@ class ListOffsetsPartitionResponse(Message):
 
 
 class ListOffsetsTopicResponse(Message):
-    """In `ListOffsetsResponse.topics`."""
+    """Partitions: `ListOffsetsResponse.topics`."""
 
     name: str = string()
     partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
 
 
 class ListOffsetsResponse(Message, key=2, versions="1-11", flexible="6+"):
-    """Answers ListOffsetsRequest."""
+    """One offset for each partition, -1 where there is none."""
 
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)

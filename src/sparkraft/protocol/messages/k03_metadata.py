@@ -5,14 +5,17 @@ from sparkraft.protocol.declare import Message, array, boolean, int16, int32, in
 
 
 class MetadataRequestTopic(Message):
-    """In `MetadataRequest.topics`."""
+    """A topic by name or id: `MetadataRequest.topics`."""
 
     topic_id: Uuid = uuid("10+", ignorable=True)
     name: str | None = string(nullable="10+")
 
 
 class MetadataRequest(Message, key=3, versions="0-13", flexible="9+"):
-    """Asks for Metadata."""
+    """Asks for topics' partitions, leaders and replicas, and for the brokers.
+
+    No topics mean none of them, null all; v0 has no null and means all by none.
+    """
 
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable="1+")
     allow_auto_topic_creation: bool = boolean("4+", default=True)
@@ -21,7 +24,7 @@ class MetadataRequest(Message, key=3, versions="0-13", flexible="9+"):
 
 
 class MetadataResponseBroker(Message):
-    """In `MetadataResponse.brokers`."""
+    """A broker: `MetadataResponse.brokers`."""
 
     node_id: int = int32()
     host: str = string()
@@ -30,7 +33,7 @@ class MetadataResponseBroker(Message):
 
 
 class MetadataResponsePartition(Message):
-    """In `MetadataResponse.topics.partitions`."""
+    """A partition: leader, replicas, ISR: `MetadataResponse.topics.partitions`."""
 
     error_code: int = int16()
     partition_index: int = int32()
@@ -42,7 +45,7 @@ class MetadataResponsePartition(Message):
 
 
 class MetadataResponseTopic(Message):
-    """In `MetadataResponse.topics`."""
+    """A topic: `MetadataResponse.topics`."""
 
     error_code: int = int16()
     name: str | None = string(nullable="12+")
@@ -53,7 +56,11 @@ class MetadataResponseTopic(Message):
 
 
 class MetadataResponse(Message, key=3, versions="0-13", flexible="9+"):
-    """Answers MetadataRequest."""
+    """The cluster as this broker sees it.
+
+    v10 topic ids (KIP-516); v13 may fail as a whole and send the client back to its bootstrap
+    servers (KIP-1102).
+    """
 
     throttle_time_ms: int = int32("3+", ignorable=True)
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)

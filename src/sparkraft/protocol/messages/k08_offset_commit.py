@@ -5,7 +5,7 @@ from sparkraft.protocol.declare import Message, array, int16, int32, int64, stri
 
 
 class OffsetCommitRequestPartition(Message):
-    """In `OffsetCommitRequest.topics.partitions`."""
+    """The offset of a partition: `OffsetCommitRequest.topics.partitions`."""
 
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -14,7 +14,7 @@ class OffsetCommitRequestPartition(Message):
 
 
 class OffsetCommitRequestTopic(Message):
-    """In `OffsetCommitRequest.topics`."""
+    """Partitions: `OffsetCommitRequest.topics`."""
 
     name: str = string("0-9", ignorable=True)
     topic_id: Uuid = uuid("10+", ignorable=True)
@@ -22,7 +22,10 @@ class OffsetCommitRequestTopic(Message):
 
 
 class OffsetCommitRequest(Message, key=8, versions="2-10", flexible="8+"):
-    """Asks for OffsetCommit."""
+    """Stores how far a group has read.
+
+    v7 static members (KIP-345); v9 member epochs (KIP-848); v10 topics by id.
+    """
 
     group_id: str = string()
     generation_id_or_member_epoch: int = int32(default=-1, ignorable=True)
@@ -33,14 +36,14 @@ class OffsetCommitRequest(Message, key=8, versions="2-10", flexible="8+"):
 
 
 class OffsetCommitResponsePartition(Message):
-    """In `OffsetCommitResponse.topics.partitions`."""
+    """What became of a partition: `OffsetCommitResponse.topics.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
 
 
 class OffsetCommitResponseTopic(Message):
-    """In `OffsetCommitResponse.topics`."""
+    """Partitions: `OffsetCommitResponse.topics`."""
 
     name: str = string("0-9", ignorable=True)
     topic_id: Uuid = uuid("10+", ignorable=True)
@@ -48,7 +51,7 @@ class OffsetCommitResponseTopic(Message):
 
 
 class OffsetCommitResponse(Message, key=8, versions="2-10", flexible="8+"):
-    """Answers OffsetCommitRequest."""
+    """An error code for each partition."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)

@@ -15,14 +15,14 @@ from sparkraft.protocol.declare import (
 
 
 class OffsetFetchRequestTopic(Message):
-    """In `OffsetFetchRequest.topics`."""
+    """Partitions of the one group up to v7: `OffsetFetchRequest.topics`."""
 
     name: str = string("0-7")
     partition_indexes: list[int] = int32s("0-7")
 
 
 class OffsetFetchRequestTopics(Message):
-    """In `OffsetFetchRequest.groups.topics`."""
+    """Partitions asked for: `OffsetFetchRequest.groups.topics`."""
 
     name: str = string("8-9", ignorable=True)
     topic_id: Uuid = uuid("10+", ignorable=True)
@@ -30,7 +30,7 @@ class OffsetFetchRequestTopics(Message):
 
 
 class OffsetFetchRequestGroup(Message):
-    """In `OffsetFetchRequest.groups`."""
+    """A group and what to tell of it: `OffsetFetchRequest.groups`."""
 
     group_id: str = string("8+")
     member_id: str | None = string("9+", nullable=True, default=None, ignorable=True)
@@ -41,7 +41,10 @@ class OffsetFetchRequestGroup(Message):
 
 
 class OffsetFetchRequest(Message, key=9, versions="1-10", flexible="6+"):
-    """Asks for OffsetFetch."""
+    """Asks how far groups have read.
+
+    v8 several groups at once (KIP-709); v9 member epochs (KIP-848); v10 topics by id.
+    """
 
     group_id: str = string("0-7")
     topics: list[OffsetFetchRequestTopic] | None = array(
@@ -52,7 +55,7 @@ class OffsetFetchRequest(Message, key=9, versions="1-10", flexible="6+"):
 
 
 class OffsetFetchResponsePartition(Message):
-    """In `OffsetFetchResponse.topics.partitions`."""
+    """A committed offset: `OffsetFetchResponse.topics.partitions`."""
 
     partition_index: int = int32("0-7")
     committed_offset: int = int64("0-7")
@@ -62,14 +65,14 @@ class OffsetFetchResponsePartition(Message):
 
 
 class OffsetFetchResponseTopic(Message):
-    """In `OffsetFetchResponse.topics`."""
+    """Partitions of the one group up to v7: `OffsetFetchResponse.topics`."""
 
     name: str = string("0-7")
     partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition, "0-7")
 
 
 class OffsetFetchResponsePartitions(Message):
-    """In `OffsetFetchResponse.groups.topics.partitions`."""
+    """A committed offset: `OffsetFetchResponse.groups.topics.partitions`."""
 
     partition_index: int = int32("8+")
     committed_offset: int = int64("8+")
@@ -79,7 +82,7 @@ class OffsetFetchResponsePartitions(Message):
 
 
 class OffsetFetchResponseTopics(Message):
-    """In `OffsetFetchResponse.groups.topics`."""
+    """Partitions: `OffsetFetchResponse.groups.topics`."""
 
     name: str = string("8-9", ignorable=True)
     topic_id: Uuid = uuid("10+", ignorable=True)
@@ -87,7 +90,7 @@ class OffsetFetchResponseTopics(Message):
 
 
 class OffsetFetchResponseGroup(Message):
-    """In `OffsetFetchResponse.groups`."""
+    """A group and its offsets: `OffsetFetchResponse.groups`."""
 
     group_id: str = string("8+")
     topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics, "8+")
@@ -95,7 +98,7 @@ class OffsetFetchResponseGroup(Message):
 
 
 class OffsetFetchResponse(Message, key=9, versions="1-10", flexible="6+"):
-    """Answers OffsetFetchRequest."""
+    """Committed offsets with leader epoch and metadata; -1 where nothing is committed."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, "0-7")

@@ -4,7 +4,10 @@ from sparkraft.protocol.declare import Message, array, int8, int16, int32, strin
 
 
 class FindCoordinatorRequest(Message, key=10, versions="0-6", flexible="3+"):
-    """Asks for FindCoordinator."""
+    """Asks which broker coordinates a group, transactional id (1) or share partition (2).
+
+    v4 several keys at once (KIP-699).
+    """
 
     key: str = string("0-3")
     key_type: int = int8("1+")
@@ -12,7 +15,7 @@ class FindCoordinatorRequest(Message, key=10, versions="0-6", flexible="3+"):
 
 
 class Coordinator(Message):
-    """In `FindCoordinatorResponse.coordinators`."""
+    """Who coordinates a key: `FindCoordinatorResponse.coordinators`."""
 
     key: str = string("4+")
     node_id: int = int32("4+")
@@ -23,7 +26,7 @@ class Coordinator(Message):
 
 
 class FindCoordinatorResponse(Message, key=10, versions="0-6", flexible="3+"):
-    """Answers FindCoordinatorRequest."""
+    """The coordinator's address for each key."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16("0-3")

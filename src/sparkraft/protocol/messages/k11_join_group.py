@@ -4,14 +4,17 @@ from sparkraft.protocol.declare import Message, array, blob, boolean, int16, int
 
 
 class JoinGroupRequestProtocol(Message):
-    """In `JoinGroupRequest.protocols`."""
+    """A protocol and what the member says for it: `JoinGroupRequest.protocols`."""
 
     name: str = string()
     metadata: bytes = blob()
 
 
 class JoinGroupRequest(Message, key=11, versions="0-9", flexible="6+"):
-    """Asks for JoinGroup."""
+    """Enters or re-enters a classic group.
+
+    v4 asks for a member id first (KIP-394); v5 static members (KIP-345); v8 says why (KIP-800).
+    """
 
     group_id: str = string()
     session_timeout_ms: int = int32()
@@ -24,7 +27,7 @@ class JoinGroupRequest(Message, key=11, versions="0-9", flexible="6+"):
 
 
 class JoinGroupResponseMember(Message):
-    """In `JoinGroupResponse.members`."""
+    """A member and what it said: `JoinGroupResponse.members`."""
 
     member_id: str = string()
     group_instance_id: str | None = string("5+", nullable=True, default=None, ignorable=True)
@@ -32,7 +35,10 @@ class JoinGroupResponseMember(Message):
 
 
 class JoinGroupResponse(Message, key=11, versions="0-9", flexible="6+"):
-    """Answers JoinGroupRequest."""
+    """The generation, the leader, the protocol chosen by vote, and for the leader all members.
+
+    v9 tells a static leader that comes back to leave the assignment alone (KIP-814).
+    """
 
     throttle_time_ms: int = int32("2+", ignorable=True)
     error_code: int = int16()

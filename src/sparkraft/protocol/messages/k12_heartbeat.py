@@ -4,7 +4,7 @@ from sparkraft.protocol.declare import Message, int16, int32, string
 
 
 class HeartbeatRequest(Message, key=12, versions="0-4", flexible="4+"):
-    """Asks for Heartbeat."""
+    """Tells a classic group's coordinator that the member lives."""
 
     group_id: str = string()
     generation_id: int = int32()
@@ -13,7 +13,7 @@ class HeartbeatRequest(Message, key=12, versions="0-4", flexible="4+"):
 
 
 class HeartbeatResponse(Message, key=12, versions="0-4", flexible="4+"):
-    """Answers HeartbeatRequest."""
+    """Success, or that the member must rejoin."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16()

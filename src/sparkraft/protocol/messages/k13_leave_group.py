@@ -4,7 +4,7 @@ from sparkraft.protocol.declare import Message, array, int16, int32, string
 
 
 class MemberIdentity(Message):
-    """In `LeaveGroupRequest.members`."""
+    """A member by id or instance id: `LeaveGroupRequest.members`."""
 
     member_id: str = string("3+")
     group_instance_id: str | None = string("3+", nullable=True, default=None)
@@ -12,7 +12,10 @@ class MemberIdentity(Message):
 
 
 class LeaveGroupRequest(Message, key=13, versions="0-5", flexible="4+"):
-    """Asks for LeaveGroup."""
+    """Takes members out of a classic group: one, or several from v3 (KIP-345).
+
+    V5 says why (KIP-800).
+    """
 
     group_id: str = string()
     member_id: str = string("0-2")
@@ -20,7 +23,7 @@ class LeaveGroupRequest(Message, key=13, versions="0-5", flexible="4+"):
 
 
 class MemberResponse(Message):
-    """In `LeaveGroupResponse.members`."""
+    """What became of a member: `LeaveGroupResponse.members`."""
 
     member_id: str = string("3+")
     group_instance_id: str | None = string("3+", nullable=True)
@@ -28,7 +31,7 @@ class MemberResponse(Message):
 
 
 class LeaveGroupResponse(Message, key=13, versions="0-5", flexible="4+"):
-    """Answers LeaveGroupRequest."""
+    """An error code for the request and, from v3, for each member."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16()

@@ -4,14 +4,17 @@ from sparkraft.protocol.declare import Message, array, blob, int16, int32, strin
 
 
 class SyncGroupRequestAssignment(Message):
-    """In `SyncGroupRequest.assignments`."""
+    """What a member shall get: `SyncGroupRequest.assignments`."""
 
     member_id: str = string()
     assignment: bytes = blob()
 
 
 class SyncGroupRequest(Message, key=14, versions="0-5", flexible="4+"):
-    """Asks for SyncGroup."""
+    """Asks for the member's assignment in a classic group; the leader sends everybody's.
+
+    v5 repeats the protocol for a check (KIP-559).
+    """
 
     group_id: str = string()
     generation_id: int = int32()
@@ -23,7 +26,7 @@ class SyncGroupRequest(Message, key=14, versions="0-5", flexible="4+"):
 
 
 class SyncGroupResponse(Message, key=14, versions="0-5", flexible="4+"):
-    """Answers SyncGroupRequest."""
+    """The bytes that the group's leader assigned to the member."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16()

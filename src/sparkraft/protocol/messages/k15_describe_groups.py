@@ -4,14 +4,17 @@ from sparkraft.protocol.declare import Message, array, blob, boolean, int16, int
 
 
 class DescribeGroupsRequest(Message, key=15, versions="0-6", flexible="5+"):
-    """Asks for DescribeGroups."""
+    """Asks for state and members of classic groups.
+
+    v6 reports an unknown group as an error (KIP-1043).
+    """
 
     groups: list[str] = strings()
     include_authorized_operations: bool = boolean("3+")
 
 
 class DescribedGroupMember(Message):
-    """In `DescribeGroupsResponse.groups.members`."""
+    """One member: `DescribeGroupsResponse.groups.members`."""
 
     member_id: str = string()
     group_instance_id: str | None = string("4+", nullable=True, default=None, ignorable=True)
@@ -22,7 +25,7 @@ class DescribedGroupMember(Message):
 
 
 class DescribedGroup(Message):
-    """In `DescribeGroupsResponse.groups`."""
+    """One group: `DescribeGroupsResponse.groups`."""
 
     error_code: int = int16()
     error_message: str | None = string("6+", nullable=True, default=None)
@@ -35,7 +38,7 @@ class DescribedGroup(Message):
 
 
 class DescribeGroupsResponse(Message, key=15, versions="0-6", flexible="5+"):
-    """Answers DescribeGroupsRequest."""
+    """State, protocol and members with their metadata and assignment."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     groups: list[DescribedGroup] = array(DescribedGroup)

@@ -4,14 +4,17 @@ from sparkraft.protocol.declare import Message, array, int16, int32, string, str
 
 
 class ListGroupsRequest(Message, key=16, versions="0-5", flexible="3+"):
-    """Asks for ListGroups."""
+    """Asks which groups this broker coordinates.
+
+    v4 filters by state (KIP-518), v5 by type (KIP-848).
+    """
 
     states_filter: list[str] = strings("4+")
     types_filter: list[str] = strings("5+")
 
 
 class ListedGroup(Message):
-    """In `ListGroupsResponse.groups`."""
+    """One group: `ListGroupsResponse.groups`."""
 
     group_id: str = string()
     protocol_type: str = string()
@@ -20,7 +23,7 @@ class ListedGroup(Message):
 
 
 class ListGroupsResponse(Message, key=16, versions="0-5", flexible="3+"):
-    """Answers ListGroupsRequest."""
+    """Id, protocol type, state and type of each group."""
 
     throttle_time_ms: int = int32("1+", ignorable=True)
     error_code: int = int16()

@@ -1,17 +1,23 @@
-"""ApiVersions (key 18): v0-4, flexible from v3."""
+"""ApiVersions (key 18): v0-4, flexible from v3.
+
+v4 carries features whose range begins at 0 (KIP-1022).
+"""
 
 from sparkraft.protocol.declare import Message, array, boolean, int16, int32, int64, string
 
 
 class ApiVersionsRequest(Message, key=18, versions="0-4", flexible="3+"):
-    """Asks for ApiVersions."""
+    """Asks which requests a broker serves, and in which versions.
+
+    The first request of a connection. v3 tells the client's software (KIP-511).
+    """
 
     client_software_name: str = string("3+", ignorable=True)
     client_software_version: str = string("3+", ignorable=True)
 
 
 class ApiVersion(Message):
-    """In `ApiVersionsResponse.api_keys`."""
+    """The versions served of one key: `ApiVersionsResponse.api_keys`."""
 
     api_key: int = int16()
     min_version: int = int16()
@@ -19,7 +25,7 @@ class ApiVersion(Message):
 
 
 class SupportedFeatureKey(Message):
-    """In `ApiVersionsResponse.supported_features`."""
+    """The levels of a feature this broker knows: `ApiVersionsResponse.supported_features`."""
 
     name: str = string("3+")
     min_version: int = int16("3+")
@@ -27,7 +33,7 @@ class SupportedFeatureKey(Message):
 
 
 class FinalizedFeatureKey(Message):
-    """In `ApiVersionsResponse.finalized_features`."""
+    """The level of a feature in the cluster: `ApiVersionsResponse.finalized_features`."""
 
     name: str = string("3+")
     max_version_level: int = int16("3+")
@@ -35,7 +41,10 @@ class FinalizedFeatureKey(Message):
 
 
 class ApiVersionsResponse(Message, key=18, versions="0-4", flexible="3+"):
-    """Answers ApiVersionsRequest."""
+    """Version ranges, and the feature levels of the cluster (KIP-584).
+
+    Always sent with response header 0.
+    """
 
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion)

@@ -15,21 +15,21 @@ from sparkraft.protocol.declare import (
 
 
 class CreatableReplicaAssignment(Message):
-    """In `CreateTopicsRequest.topics.assignments`."""
+    """Replicas of one partition, chosen by hand: `CreateTopicsRequest.topics.assignments`."""
 
     partition_index: int = int32()
     broker_ids: list[int] = int32s()
 
 
 class CreatableTopicConfig(Message):
-    """In `CreateTopicsRequest.topics.configs`."""
+    """A configuration value: `CreateTopicsRequest.topics.configs`."""
 
     name: str = string()
     value: str | None = string(nullable=True)
 
 
 class CreatableTopic(Message):
-    """In `CreateTopicsRequest.topics`."""
+    """A topic to create: `CreateTopicsRequest.topics`."""
 
     name: str = string()
     num_partitions: int = int32()
@@ -39,7 +39,10 @@ class CreatableTopic(Message):
 
 
 class CreateTopicsRequest(Message, key=19, versions="2-7", flexible="5+"):
-    """Asks for CreateTopics."""
+    """Creates topics, with a number of replicas or an assignment by hand.
+
+    v4 broker defaults by -1 (KIP-464).
+    """
 
     topics: list[CreatableTopic] = array(CreatableTopic)
     timeout_ms: int = int32(default=60000)
@@ -47,7 +50,7 @@ class CreateTopicsRequest(Message, key=19, versions="2-7", flexible="5+"):
 
 
 class CreatableTopicConfigs(Message):
-    """In `CreateTopicsResponse.topics.configs`."""
+    """A configuration value that was set: `CreateTopicsResponse.topics.configs`."""
 
     name: str = string("5+")
     value: str | None = string("5+", nullable=True)
@@ -57,7 +60,7 @@ class CreatableTopicConfigs(Message):
 
 
 class CreatableTopicResult(Message):
-    """In `CreateTopicsResponse.topics`."""
+    """What became of a topic: `CreateTopicsResponse.topics`."""
 
     name: str = string()
     topic_id: Uuid = uuid("7+", ignorable=True)
@@ -72,7 +75,7 @@ class CreatableTopicResult(Message):
 
 
 class CreateTopicsResponse(Message, key=19, versions="2-7", flexible="5+"):
-    """Answers CreateTopicsRequest."""
+    """Error, and from v5 the configuration made (KIP-525); v7 the topic's id (KIP-516)."""
 
     throttle_time_ms: int = int32(ignorable=True)
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)

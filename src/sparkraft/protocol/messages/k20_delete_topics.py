@@ -5,14 +5,14 @@ from sparkraft.protocol.declare import Message, array, int16, int32, string, str
 
 
 class DeleteTopicState(Message):
-    """In `DeleteTopicsRequest.topics`."""
+    """A topic by name or id: `DeleteTopicsRequest.topics`."""
 
     name: str | None = string("6+", nullable=True, default=None)
     topic_id: Uuid = uuid("6+")
 
 
 class DeleteTopicsRequest(Message, key=20, versions="1-6", flexible="4+"):
-    """Asks for DeleteTopics."""
+    """Deletes topics by name, or from v6 by id (KIP-516)."""
 
     topics: list[DeleteTopicState] = array(DeleteTopicState, "6+")
     topic_names: list[str] = strings("0-5", ignorable=True)
@@ -20,7 +20,7 @@ class DeleteTopicsRequest(Message, key=20, versions="1-6", flexible="4+"):
 
 
 class DeletableTopicResult(Message):
-    """In `DeleteTopicsResponse.responses`."""
+    """What became of a topic: `DeleteTopicsResponse.responses`."""
 
     name: str | None = string(nullable="6+")
     topic_id: Uuid = uuid("6+", ignorable=True)
@@ -29,7 +29,7 @@ class DeletableTopicResult(Message):
 
 
 class DeleteTopicsResponse(Message, key=20, versions="1-6", flexible="4+"):
-    """Answers DeleteTopicsRequest."""
+    """An error code for each topic."""
 
     throttle_time_ms: int = int32(ignorable=True)
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)

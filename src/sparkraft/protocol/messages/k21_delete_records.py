@@ -4,28 +4,28 @@ from sparkraft.protocol.declare import Message, array, int16, int32, int64, stri
 
 
 class DeleteRecordsPartition(Message):
-    """In `DeleteRecordsRequest.topics.partitions`."""
+    """Where a log shall begin: `DeleteRecordsRequest.topics.partitions`."""
 
     partition_index: int = int32()
     offset: int = int64()
 
 
 class DeleteRecordsTopic(Message):
-    """In `DeleteRecordsRequest.topics`."""
+    """Partitions to shorten: `DeleteRecordsRequest.topics`."""
 
     name: str = string()
     partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
 
 
 class DeleteRecordsRequest(Message, key=21, versions="0-2", flexible="2+"):
-    """Asks for DeleteRecords."""
+    """Moves the start of logs forward, up to -1 for the high watermark (KIP-107)."""
 
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
     timeout_ms: int = int32()
 
 
 class DeleteRecordsPartitionResult(Message):
-    """In `DeleteRecordsResponse.topics.partitions`."""
+    """Where a log begins: `DeleteRecordsResponse.topics.partitions`."""
 
     partition_index: int = int32()
     low_watermark: int = int64()
@@ -33,14 +33,14 @@ class DeleteRecordsPartitionResult(Message):
 
 
 class DeleteRecordsTopicResult(Message):
-    """In `DeleteRecordsResponse.topics`."""
+    """Partitions shortened: `DeleteRecordsResponse.topics`."""
 
     name: str = string()
     partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
 
 
 class DeleteRecordsResponse(Message, key=21, versions="0-2", flexible="2+"):
-    """Answers DeleteRecordsRequest."""
+    """The new start of each log."""
 
     throttle_time_ms: int = int32()
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)

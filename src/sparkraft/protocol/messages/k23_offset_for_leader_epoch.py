@@ -4,7 +4,7 @@ from sparkraft.protocol.declare import Message, array, int16, int32, int64, stri
 
 
 class OffsetForLeaderPartition(Message):
-    """In `OffsetForLeaderEpochRequest.topics.partitions`."""
+    """An epoch of a partition: `OffsetForLeaderEpochRequest.topics.partitions`."""
 
     partition: int = int32()
     current_leader_epoch: int = int32(default=-1, ignorable=True)
@@ -12,21 +12,24 @@ class OffsetForLeaderPartition(Message):
 
 
 class OffsetForLeaderTopic(Message):
-    """In `OffsetForLeaderEpochRequest.topics`."""
+    """Partitions asked for: `OffsetForLeaderEpochRequest.topics`."""
 
     topic: str = string()
     partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
 
 
 class OffsetForLeaderEpochRequest(Message, key=23, versions="2-4", flexible="4+"):
-    """Asks for OffsetForLeaderEpoch."""
+    """Asks where the log of a leader epoch ends.
+
+    How replicas and consumers find a divergence (KIP-101, KIP-320). v3 replica id; v4 flexible.
+    """
 
     replica_id: int = int32("3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
 
 
 class EpochEndOffset(Message):
-    """In `OffsetForLeaderEpochResponse.topics.partitions`."""
+    """An epoch and where it ends: `OffsetForLeaderEpochResponse.topics.partitions`."""
 
     error_code: int = int16()
     partition: int = int32()
@@ -35,14 +38,14 @@ class EpochEndOffset(Message):
 
 
 class OffsetForLeaderTopicResult(Message):
-    """In `OffsetForLeaderEpochResponse.topics`."""
+    """Partitions: `OffsetForLeaderEpochResponse.topics`."""
 
     topic: str = string()
     partitions: list[EpochEndOffset] = array(EpochEndOffset)
 
 
 class OffsetForLeaderEpochResponse(Message, key=23, versions="2-4", flexible="4+"):
-    """Answers OffsetForLeaderEpochRequest."""
+    """The end of the largest epoch not above the asked one."""
 
     throttle_time_ms: int = int32(ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)

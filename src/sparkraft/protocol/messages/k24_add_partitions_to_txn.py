@@ -1,17 +1,20 @@
-"""AddPartitionsToTxn (key 24): v0-5, flexible from v3."""
+"""AddPartitionsToTxn (key 24): v0-5, flexible from v3.
+
+KIP-98.
+"""
 
 from sparkraft.protocol.declare import Message, array, boolean, int16, int32, int32s, int64, string
 
 
 class AddPartitionsToTxnTopic(Message):
-    """In `AddPartitionsToTxnRequest.transactions.topics`."""
+    """Partitions to add: `AddPartitionsToTxnRequest.transactions.topics`."""
 
     name: str = string()
     partitions: list[int] = int32s()
 
 
 class AddPartitionsToTxnTransaction(Message):
-    """In `AddPartitionsToTxnRequest.transactions`."""
+    """One transaction and what to add to it: `AddPartitionsToTxnRequest.transactions`."""
 
     transactional_id: str = string("4+")
     producer_id: int = int64("4+")
@@ -21,7 +24,11 @@ class AddPartitionsToTxnTransaction(Message):
 
 
 class AddPartitionsToTxnRequest(Message, key=24, versions="0-5", flexible="3+"):
-    """Asks for AddPartitionsToTxn."""
+    """Adds partitions to a transaction.
+
+    Before producing to them, or as brokers verify that they are in it. v4 several transactions from
+    brokers (KIP-890).
+    """
 
     transactions: list[AddPartitionsToTxnTransaction] = array(AddPartitionsToTxnTransaction, "4+")
     v3_and_below_transactional_id: str = string("0-3")
@@ -31,14 +38,14 @@ class AddPartitionsToTxnRequest(Message, key=24, versions="0-5", flexible="3+"):
 
 
 class AddPartitionsToTxnPartitionResult(Message):
-    """In `AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult.results_by_partition`."""
+    """What became of a partition."""
 
     partition_index: int = int32()
     partition_error_code: int = int16()
 
 
 class AddPartitionsToTxnTopicResult(Message):
-    """In `AddPartitionsToTxnResponse.results_by_transaction.topic_results`."""
+    """Partitions: `AddPartitionsToTxnResponse.results_by_transaction.topic_results`."""
 
     name: str = string()
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(
@@ -47,14 +54,14 @@ class AddPartitionsToTxnTopicResult(Message):
 
 
 class AddPartitionsToTxnResult(Message):
-    """In `AddPartitionsToTxnResponse.results_by_transaction`."""
+    """What became of a transaction: `AddPartitionsToTxnResponse.results_by_transaction`."""
 
     transactional_id: str = string("4+")
     topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult, "4+")
 
 
 class AddPartitionsToTxnResponse(Message, key=24, versions="0-5", flexible="3+"):
-    """Answers AddPartitionsToTxnRequest."""
+    """An error code for each partition."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16("4+", ignorable=True)

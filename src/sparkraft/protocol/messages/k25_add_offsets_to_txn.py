@@ -4,7 +4,7 @@ from sparkraft.protocol.declare import Message, int16, int32, int64, string
 
 
 class AddOffsetsToTxnRequest(Message, key=25, versions="0-4", flexible="3+"):
-    """Asks for AddOffsetsToTxn."""
+    """Adds a group's offsets to a transaction (KIP-98)."""
 
     transactional_id: str = string()
     producer_id: int = int64()
@@ -13,7 +13,7 @@ class AddOffsetsToTxnRequest(Message, key=25, versions="0-4", flexible="3+"):
 
 
 class AddOffsetsToTxnResponse(Message, key=25, versions="0-4", flexible="3+"):
-    """Answers AddOffsetsToTxnRequest."""
+    """An error code."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -1,10 +1,13 @@
-"""EndTxn (key 26): v0-5, flexible from v3."""
+"""EndTxn (key 26): v0-5, flexible from v3.
+
+KIP-98.
+"""
 
 from sparkraft.protocol.declare import Message, boolean, int16, int32, int64, string
 
 
 class EndTxnRequest(Message, key=26, versions="0-5", flexible="3+"):
-    """Asks for EndTxn."""
+    """Commits or aborts a transaction. v5 raises the producer's epoch each time (KIP-890)."""
 
     transactional_id: str = string()
     producer_id: int = int64()
@@ -13,7 +16,7 @@ class EndTxnRequest(Message, key=26, versions="0-5", flexible="3+"):
 
 
 class EndTxnResponse(Message, key=26, versions="0-5", flexible="3+"):
-    """Answers EndTxnRequest."""
+    """An error code; from v5 the producer's id and epoch for the next transaction."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -1,4 +1,7 @@
-"""WriteTxnMarkers (key 27): v1-2, flexible from v1."""
+"""WriteTxnMarkers (key 27): v1-2, flexible from v1.
+
+KIP-98.
+"""
 
 from sparkraft.protocol.declare import (
     Message,
@@ -14,14 +17,14 @@ from sparkraft.protocol.declare import (
 
 
 class WritableTxnMarkerTopic(Message):
-    """In `WriteTxnMarkersRequest.markers.topics`."""
+    """Partitions that get it: `WriteTxnMarkersRequest.markers.topics`."""
 
     name: str = string()
     partition_indexes: list[int] = int32s()
 
 
 class WritableTxnMarker(Message):
-    """In `WriteTxnMarkersRequest.markers`."""
+    """A marker to write: `WriteTxnMarkersRequest.markers`."""
 
     producer_id: int = int64()
     producer_epoch: int = int16()
@@ -32,33 +35,36 @@ class WritableTxnMarker(Message):
 
 
 class WriteTxnMarkersRequest(Message, key=27, versions="1-2", flexible="1+"):
-    """Asks for WriteTxnMarkers."""
+    """Has a broker write commit or abort markers; sent by the transaction coordinator.
+
+    v2 tells the transaction version (KIP-1228).
+    """
 
     markers: list[WritableTxnMarker] = array(WritableTxnMarker)
 
 
 class WritableTxnMarkerPartitionResult(Message):
-    """In `WriteTxnMarkersResponse.markers.topics.partitions`."""
+    """What became of a partition: `WriteTxnMarkersResponse.markers.topics.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
 
 
 class WritableTxnMarkerTopicResult(Message):
-    """In `WriteTxnMarkersResponse.markers.topics`."""
+    """Partitions: `WriteTxnMarkersResponse.markers.topics`."""
 
     name: str = string()
     partitions: list[WritableTxnMarkerPartitionResult] = array(WritableTxnMarkerPartitionResult)
 
 
 class WritableTxnMarkerResult(Message):
-    """In `WriteTxnMarkersResponse.markers`."""
+    """What became of a marker: `WriteTxnMarkersResponse.markers`."""
 
     producer_id: int = int64()
     topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
 
 
 class WriteTxnMarkersResponse(Message, key=27, versions="1-2", flexible="1+"):
-    """Answers WriteTxnMarkersRequest."""
+    """An error code for each partition of each marker."""
 
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)

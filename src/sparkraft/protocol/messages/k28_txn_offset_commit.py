@@ -4,7 +4,7 @@ from sparkraft.protocol.declare import Message, array, int16, int32, int64, stri
 
 
 class TxnOffsetCommitRequestPartition(Message):
-    """In `TxnOffsetCommitRequest.topics.partitions`."""
+    """The offset of a partition: `TxnOffsetCommitRequest.topics.partitions`."""
 
     partition_index: int = int32()
     committed_offset: int = int64()
@@ -13,14 +13,17 @@ class TxnOffsetCommitRequestPartition(Message):
 
 
 class TxnOffsetCommitRequestTopic(Message):
-    """In `TxnOffsetCommitRequest.topics`."""
+    """Partitions: `TxnOffsetCommitRequest.topics`."""
 
     name: str = string()
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
 
 
 class TxnOffsetCommitRequest(Message, key=28, versions="0-5", flexible="3+"):
-    """Asks for TxnOffsetCommit."""
+    """Stores a group's offsets as part of a transaction, visible when it commits (KIP-98).
+
+    v3 checks the member (KIP-447).
+    """
 
     transactional_id: str = string()
     group_id: str = string()
@@ -33,21 +36,21 @@ class TxnOffsetCommitRequest(Message, key=28, versions="0-5", flexible="3+"):
 
 
 class TxnOffsetCommitResponsePartition(Message):
-    """In `TxnOffsetCommitResponse.topics.partitions`."""
+    """What became of a partition: `TxnOffsetCommitResponse.topics.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
 
 
 class TxnOffsetCommitResponseTopic(Message):
-    """In `TxnOffsetCommitResponse.topics`."""
+    """Partitions: `TxnOffsetCommitResponse.topics`."""
 
     name: str = string()
     partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
 
 
 class TxnOffsetCommitResponse(Message, key=28, versions="0-5", flexible="3+"):
-    """Answers TxnOffsetCommitRequest."""
+    """An error code for each partition."""
 
     throttle_time_ms: int = int32()
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)

@@ -1,10 +1,13 @@
-"""DescribeAcls (key 29): v1-3, flexible from v2."""
+"""DescribeAcls (key 29): v1-3, flexible from v2.
+
+KIP-140; v1 prefixed patterns (KIP-290).
+"""
 
 from sparkraft.protocol.declare import Message, array, int8, int16, int32, string
 
 
 class DescribeAclsRequest(Message, key=29, versions="1-3", flexible="2+"):
-    """Asks for DescribeAcls."""
+    """Asks for the access rules that match a filter."""
 
     resource_type_filter: int = int8()
     resource_name_filter: str | None = string(nullable=True)
@@ -16,7 +19,7 @@ class DescribeAclsRequest(Message, key=29, versions="1-3", flexible="2+"):
 
 
 class AclDescription(Message):
-    """In `DescribeAclsResponse.resources.acls`."""
+    """One rule: `DescribeAclsResponse.resources.acls`."""
 
     principal: str = string()
     host: str = string()
@@ -25,7 +28,7 @@ class AclDescription(Message):
 
 
 class DescribeAclsResource(Message):
-    """In `DescribeAclsResponse.resources`."""
+    """Rules of one resource: `DescribeAclsResponse.resources`."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -34,7 +37,7 @@ class DescribeAclsResource(Message):
 
 
 class DescribeAclsResponse(Message, key=29, versions="1-3", flexible="2+"):
-    """Answers DescribeAclsRequest."""
+    """The rules, by resource."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -1,10 +1,13 @@
-"""DeleteAcls (key 31): v1-3, flexible from v2."""
+"""DeleteAcls (key 31): v1-3, flexible from v2.
+
+KIP-140; v1 prefixed patterns (KIP-290).
+"""
 
 from sparkraft.protocol.declare import Message, array, int8, int16, int32, string
 
 
 class DeleteAclsFilter(Message):
-    """In `DeleteAclsRequest.filters`."""
+    """What to delete: `DeleteAclsRequest.filters`."""
 
     resource_type_filter: int = int8()
     resource_name_filter: str | None = string(nullable=True)
@@ -16,13 +19,13 @@ class DeleteAclsFilter(Message):
 
 
 class DeleteAclsRequest(Message, key=31, versions="1-3", flexible="2+"):
-    """Asks for DeleteAcls."""
+    """Deletes the access rules that match any of the filters."""
 
     filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
 
 
 class DeleteAclsMatchingAcl(Message):
-    """In `DeleteAclsResponse.filter_results.matching_acls`."""
+    """A rule that matched: `DeleteAclsResponse.filter_results.matching_acls`."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)
@@ -36,7 +39,7 @@ class DeleteAclsMatchingAcl(Message):
 
 
 class DeleteAclsFilterResult(Message):
-    """In `DeleteAclsResponse.filter_results`."""
+    """What became of a filter: `DeleteAclsResponse.filter_results`."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)
@@ -44,7 +47,7 @@ class DeleteAclsFilterResult(Message):
 
 
 class DeleteAclsResponse(Message, key=31, versions="1-3", flexible="2+"):
-    """Answers DeleteAclsRequest."""
+    """The rules deleted, by filter."""
 
     throttle_time_ms: int = int32()
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)

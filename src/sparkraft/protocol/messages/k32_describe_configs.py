@@ -1,10 +1,13 @@
-"""DescribeConfigs (key 32): v1-4, flexible from v4."""
+"""DescribeConfigs (key 32): v1-4, flexible from v4.
+
+KIP-133.
+"""
 
 from sparkraft.protocol.declare import Message, array, boolean, int8, int16, int32, string, strings
 
 
 class DescribeConfigsResource(Message):
-    """In `DescribeConfigsRequest.resources`."""
+    """A resource, and which of its keys: `DescribeConfigsRequest.resources`."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -12,7 +15,10 @@ class DescribeConfigsResource(Message):
 
 
 class DescribeConfigsRequest(Message, key=32, versions="1-4", flexible="4+"):
-    """Asks for DescribeConfigs."""
+    """Asks for the configuration of topics, brokers, groups or metrics subscriptions.
+
+    v1 synonyms (KIP-226), v3 documentation (KIP-569).
+    """
 
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
     include_synonyms: bool = boolean()
@@ -20,7 +26,7 @@ class DescribeConfigsRequest(Message, key=32, versions="1-4", flexible="4+"):
 
 
 class DescribeConfigsSynonym(Message):
-    """In `DescribeConfigsResponse.results.configs.synonyms`."""
+    """A place where the value may be set: `DescribeConfigsResponse.results.configs.synonyms`."""
 
     name: str = string()
     value: str | None = string(nullable=True)
@@ -28,7 +34,7 @@ class DescribeConfigsSynonym(Message):
 
 
 class DescribeConfigsResourceResult(Message):
-    """In `DescribeConfigsResponse.results.configs`."""
+    """One configuration value: `DescribeConfigsResponse.results.configs`."""
 
     name: str = string()
     value: str | None = string(nullable=True)
@@ -41,7 +47,7 @@ class DescribeConfigsResourceResult(Message):
 
 
 class DescribeConfigsResult(Message):
-    """In `DescribeConfigsResponse.results`."""
+    """A resource and its values: `DescribeConfigsResponse.results`."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)
@@ -51,7 +57,7 @@ class DescribeConfigsResult(Message):
 
 
 class DescribeConfigsResponse(Message, key=32, versions="1-4", flexible="4+"):
-    """Answers DescribeConfigsRequest."""
+    """Values with where they come from; sensitive ones are null."""
 
     throttle_time_ms: int = int32()
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)

@@ -4,14 +4,14 @@ from sparkraft.protocol.declare import Message, array, boolean, int8, int16, int
 
 
 class AlterableConfig(Message):
-    """In `AlterConfigsRequest.resources.configs`."""
+    """A name and a value: `AlterConfigsRequest.resources.configs`."""
 
     name: str = string()
     value: str | None = string(nullable=True)
 
 
 class AlterConfigsResource(Message):
-    """In `AlterConfigsRequest.resources`."""
+    """A resource and its values: `AlterConfigsRequest.resources`."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -19,14 +19,17 @@ class AlterConfigsResource(Message):
 
 
 class AlterConfigsRequest(Message, key=33, versions="0-2", flexible="2+"):
-    """Asks for AlterConfigs."""
+    """Replaces the whole configuration of resources.
+
+    What is not named returns to its default (KIP-133).
+    """
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
     validate_only: bool = boolean()
 
 
 class AlterConfigsResourceResponse(Message):
-    """In `AlterConfigsResponse.responses`."""
+    """What became of a resource: `AlterConfigsResponse.responses`."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)
@@ -35,7 +38,7 @@ class AlterConfigsResourceResponse(Message):
 
 
 class AlterConfigsResponse(Message, key=33, versions="0-2", flexible="2+"):
-    """Answers AlterConfigsRequest."""
+    """An error for each resource."""
 
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)

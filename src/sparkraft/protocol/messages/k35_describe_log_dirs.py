@@ -1,23 +1,26 @@
-"""DescribeLogDirs (key 35): v1-5, flexible from v2."""
+"""DescribeLogDirs (key 35): v1-5, flexible from v2.
+
+v5 tells which directories take no new replicas (KIP-1066).
+"""
 
 from sparkraft.protocol.declare import Message, array, boolean, int16, int32, int32s, int64, string
 
 
 class DescribableLogDirTopic(Message):
-    """In `DescribeLogDirsRequest.topics`."""
+    """Partitions asked for: `DescribeLogDirsRequest.topics`."""
 
     topic: str = string()
     partitions: list[int] = int32s()
 
 
 class DescribeLogDirsRequest(Message, key=35, versions="1-5", flexible="2+"):
-    """Asks for DescribeLogDirs."""
+    """Asks what lies in a broker's log directories (KIP-113)."""
 
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable=True)
 
 
 class DescribeLogDirsPartition(Message):
-    """In `DescribeLogDirsResponse.results.topics.partitions`."""
+    """One replica: `DescribeLogDirsResponse.results.topics.partitions`."""
 
     partition_index: int = int32()
     partition_size: int = int64()
@@ -26,14 +29,14 @@ class DescribeLogDirsPartition(Message):
 
 
 class DescribeLogDirsTopic(Message):
-    """In `DescribeLogDirsResponse.results.topics`."""
+    """Partitions in the directory: `DescribeLogDirsResponse.results.topics`."""
 
     name: str = string()
     partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
 
 
 class DescribeLogDirsResult(Message):
-    """In `DescribeLogDirsResponse.results`."""
+    """One directory: `DescribeLogDirsResponse.results`."""
 
     error_code: int = int16()
     log_dir: str = string()
@@ -44,7 +47,7 @@ class DescribeLogDirsResult(Message):
 
 
 class DescribeLogDirsResponse(Message, key=35, versions="1-5", flexible="2+"):
-    """Answers DescribeLogDirsRequest."""
+    """Sizes and lags by directory and partition. v4 size of the volume (KIP-827)."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16("3+", ignorable=True)

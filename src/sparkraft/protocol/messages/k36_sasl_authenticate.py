@@ -4,13 +4,13 @@ from sparkraft.protocol.declare import Message, blob, int16, int64, string
 
 
 class SaslAuthenticateRequest(Message, key=36, versions="0-2", flexible="2+"):
-    """Asks for SaslAuthenticate."""
+    """Carries the next SASL token of the mechanism agreed on (KIP-152)."""
 
     auth_bytes: bytes = blob()
 
 
 class SaslAuthenticateResponse(Message, key=36, versions="0-2", flexible="2+"):
-    """Answers SaslAuthenticateRequest."""
+    """The server's token; v1 how long the session may last (KIP-368)."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)

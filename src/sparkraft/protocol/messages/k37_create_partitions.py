@@ -4,13 +4,13 @@ from sparkraft.protocol.declare import Message, array, boolean, int16, int32, in
 
 
 class CreatePartitionsAssignment(Message):
-    """In `CreatePartitionsRequest.topics.assignments`."""
+    """Replicas of one new partition: `CreatePartitionsRequest.topics.assignments`."""
 
     broker_ids: list[int] = int32s()
 
 
 class CreatePartitionsTopic(Message):
-    """In `CreatePartitionsRequest.topics`."""
+    """A topic and its new number of partitions: `CreatePartitionsRequest.topics`."""
 
     name: str = string()
     count: int = int32()
@@ -20,7 +20,7 @@ class CreatePartitionsTopic(Message):
 
 
 class CreatePartitionsRequest(Message, key=37, versions="0-3", flexible="2+"):
-    """Asks for CreatePartitions."""
+    """Raises topics' number of partitions (KIP-195)."""
 
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic)
     timeout_ms: int = int32()
@@ -28,7 +28,7 @@ class CreatePartitionsRequest(Message, key=37, versions="0-3", flexible="2+"):
 
 
 class CreatePartitionsTopicResult(Message):
-    """In `CreatePartitionsResponse.results`."""
+    """What became of a topic: `CreatePartitionsResponse.results`."""
 
     name: str = string()
     error_code: int = int16()
@@ -36,7 +36,7 @@ class CreatePartitionsTopicResult(Message):
 
 
 class CreatePartitionsResponse(Message, key=37, versions="0-3", flexible="2+"):
-    """Answers CreatePartitionsRequest."""
+    """An error for each topic."""
 
     throttle_time_ms: int = int32()
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)

@@ -4,14 +4,14 @@ from sparkraft.protocol.declare import Message, blob, int16, int32, int64
 
 
 class RenewDelegationTokenRequest(Message, key=39, versions="1-2", flexible="2+"):
-    """Asks for RenewDelegationToken."""
+    """Puts off the end of a delegation token (KIP-48)."""
 
     hmac: bytes = blob()
     renew_period_ms: int = int64()
 
 
 class RenewDelegationTokenResponse(Message, key=39, versions="1-2", flexible="2+"):
-    """Answers RenewDelegationTokenRequest."""
+    """The new end."""
 
     error_code: int = int16()
     expiry_timestamp_ms: int = int64()

@@ -4,14 +4,14 @@ from sparkraft.protocol.declare import Message, blob, int16, int32, int64
 
 
 class ExpireDelegationTokenRequest(Message, key=40, versions="1-2", flexible="2+"):
-    """Asks for ExpireDelegationToken."""
+    """Ends a delegation token, now or later (KIP-48)."""
 
     hmac: bytes = blob()
     expiry_time_period_ms: int = int64()
 
 
 class ExpireDelegationTokenResponse(Message, key=40, versions="1-2", flexible="2+"):
-    """Answers ExpireDelegationTokenRequest."""
+    """The new end."""
 
     error_code: int = int16()
     expiry_timestamp_ms: int = int64()

@@ -4,14 +4,14 @@ from sparkraft.protocol.declare import Message, array, blob, int16, int32, int64
 
 
 class DescribeDelegationTokenOwner(Message):
-    """In `DescribeDelegationTokenRequest.owners`."""
+    """An owner: `DescribeDelegationTokenRequest.owners`."""
 
     principal_type: str = string()
     principal_name: str = string()
 
 
 class DescribeDelegationTokenRequest(Message, key=41, versions="1-3", flexible="2+"):
-    """Asks for DescribeDelegationToken."""
+    """Asks for delegation tokens by owner (KIP-48)."""
 
     owners: list[DescribeDelegationTokenOwner] | None = array(
         DescribeDelegationTokenOwner, nullable=True
@@ -19,14 +19,14 @@ class DescribeDelegationTokenRequest(Message, key=41, versions="1-3", flexible="
 
 
 class DescribedDelegationTokenRenewer(Message):
-    """In `DescribeDelegationTokenResponse.tokens.renewers`."""
+    """Somebody who may renew it: `DescribeDelegationTokenResponse.tokens.renewers`."""
 
     principal_type: str = string()
     principal_name: str = string()
 
 
 class DescribedDelegationToken(Message):
-    """In `DescribeDelegationTokenResponse.tokens`."""
+    """One token: `DescribeDelegationTokenResponse.tokens`."""
 
     principal_type: str = string()
     principal_name: str = string()
@@ -41,7 +41,7 @@ class DescribedDelegationToken(Message):
 
 
 class DescribeDelegationTokenResponse(Message, key=41, versions="1-3", flexible="2+"):
-    """Answers DescribeDelegationTokenRequest."""
+    """The tokens, with their keys."""
 
     error_code: int = int16()
     tokens: list[DescribedDelegationToken] = array(DescribedDelegationToken)

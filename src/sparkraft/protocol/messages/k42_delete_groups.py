@@ -4,20 +4,20 @@ from sparkraft.protocol.declare import Message, array, int16, int32, string, str
 
 
 class DeleteGroupsRequest(Message, key=42, versions="0-2", flexible="2+"):
-    """Asks for DeleteGroups."""
+    """Deletes groups that have no members (KIP-229)."""
 
     groups_names: list[str] = strings()
 
 
 class DeletableGroupResult(Message):
-    """In `DeleteGroupsResponse.results`."""
+    """What became of a group: `DeleteGroupsResponse.results`."""
 
     group_id: str = string()
     error_code: int = int16()
 
 
 class DeleteGroupsResponse(Message, key=42, versions="0-2", flexible="2+"):
-    """Answers DeleteGroupsRequest."""
+    """An error code for each group."""
 
     throttle_time_ms: int = int32()
     results: list[DeletableGroupResult] = array(DeletableGroupResult)

@@ -4,14 +4,14 @@ from sparkraft.protocol.declare import Message, array, int8, int16, int32, int32
 
 
 class TopicPartitions(Message):
-    """In `ElectLeadersRequest.topic_partitions`."""
+    """Partitions of a topic: `ElectLeadersRequest.topic_partitions`."""
 
     topic: str = string()
     partitions: list[int] = int32s()
 
 
 class ElectLeadersRequest(Message, key=43, versions="0-2", flexible="2+"):
-    """Asks for ElectLeaders."""
+    """Has leaders elected: the preferred ones (KIP-183), or from v1 any live replica (KIP-460)."""
 
     election_type: int = int8("1+")
     topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, nullable=True)
@@ -19,7 +19,7 @@ class ElectLeadersRequest(Message, key=43, versions="0-2", flexible="2+"):
 
 
 class PartitionResult(Message):
-    """In `ElectLeadersResponse.replica_election_results.partition_result`."""
+    """What became of a partition."""
 
     partition_id: int = int32()
     error_code: int = int16()
@@ -27,14 +27,14 @@ class PartitionResult(Message):
 
 
 class ReplicaElectionResult(Message):
-    """In `ElectLeadersResponse.replica_election_results`."""
+    """Partitions of a topic: `ElectLeadersResponse.replica_election_results`."""
 
     topic: str = string()
     partition_result: list[PartitionResult] = array(PartitionResult)
 
 
 class ElectLeadersResponse(Message, key=43, versions="0-2", flexible="2+"):
-    """Answers ElectLeadersRequest."""
+    """An error for each partition."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16("1+")

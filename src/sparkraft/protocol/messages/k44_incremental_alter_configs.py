@@ -4,7 +4,7 @@ from sparkraft.protocol.declare import Message, array, boolean, int8, int16, int
 
 
 class AlterableConfig(Message):
-    """In `IncrementalAlterConfigsRequest.resources.configs`."""
+    """A name and a value: `IncrementalAlterConfigsRequest.resources.configs`."""
 
     name: str = string()
     config_operation: int = int8()
@@ -12,7 +12,7 @@ class AlterableConfig(Message):
 
 
 class AlterConfigsResource(Message):
-    """In `IncrementalAlterConfigsRequest.resources`."""
+    """A resource and its values: `IncrementalAlterConfigsRequest.resources`."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -20,14 +20,14 @@ class AlterConfigsResource(Message):
 
 
 class IncrementalAlterConfigsRequest(Message, key=44, versions="0-1", flexible="1+"):
-    """Asks for IncrementalAlterConfigs."""
+    """Sets, deletes, appends to and subtracts from single configuration values (KIP-339)."""
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
     validate_only: bool = boolean()
 
 
 class AlterConfigsResourceResponse(Message):
-    """In `IncrementalAlterConfigsResponse.responses`."""
+    """What became of a resource: `IncrementalAlterConfigsResponse.responses`."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)
@@ -36,7 +36,7 @@ class AlterConfigsResourceResponse(Message):
 
 
 class IncrementalAlterConfigsResponse(Message, key=44, versions="0-1", flexible="1+"):
-    """Answers IncrementalAlterConfigsRequest."""
+    """An error for each resource."""
 
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)

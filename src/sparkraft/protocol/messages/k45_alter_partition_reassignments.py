@@ -4,21 +4,24 @@ from sparkraft.protocol.declare import Message, array, boolean, int16, int32, in
 
 
 class ReassignablePartition(Message):
-    """In `AlterPartitionReassignmentsRequest.topics.partitions`."""
+    """The replicas a partition shall have."""
 
     partition_index: int = int32()
     replicas: list[int] | None = int32s(nullable=True, default=None)
 
 
 class ReassignableTopic(Message):
-    """In `AlterPartitionReassignmentsRequest.topics`."""
+    """Partitions to move: `AlterPartitionReassignmentsRequest.topics`."""
 
     name: str = string()
     partitions: list[ReassignablePartition] = array(ReassignablePartition)
 
 
 class AlterPartitionReassignmentsRequest(Message, key=45, versions="0-1", flexible="0+"):
-    """Asks for AlterPartitionReassignments."""
+    """Moves partitions to other replicas, or with null stops that (KIP-455).
+
+    v1 may forbid another number of replicas (KIP-860).
+    """
 
     timeout_ms: int = int32(default=60000)
     allow_replication_factor_change: bool = boolean("1+", default=True)
@@ -26,7 +29,7 @@ class AlterPartitionReassignmentsRequest(Message, key=45, versions="0-1", flexib
 
 
 class ReassignablePartitionResponse(Message):
-    """In `AlterPartitionReassignmentsResponse.responses.partitions`."""
+    """What became of a partition: `AlterPartitionReassignmentsResponse.responses.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -34,14 +37,14 @@ class ReassignablePartitionResponse(Message):
 
 
 class ReassignableTopicResponse(Message):
-    """In `AlterPartitionReassignmentsResponse.responses`."""
+    """Partitions: `AlterPartitionReassignmentsResponse.responses`."""
 
     name: str = string()
     partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)
 
 
 class AlterPartitionReassignmentsResponse(Message, key=45, versions="0-1", flexible="0+"):
-    """Answers AlterPartitionReassignmentsRequest."""
+    """An error for each partition."""
 
     throttle_time_ms: int = int32()
     allow_replication_factor_change: bool = boolean("1+", default=True, ignorable=True)

@@ -4,14 +4,14 @@ from sparkraft.protocol.declare import Message, array, int16, int32, int32s, str
 
 
 class ListPartitionReassignmentsTopics(Message):
-    """In `ListPartitionReassignmentsRequest.topics`."""
+    """Partitions asked for: `ListPartitionReassignmentsRequest.topics`."""
 
     name: str = string()
     partition_indexes: list[int] = int32s()
 
 
 class ListPartitionReassignmentsRequest(Message, key=46, versions="0", flexible="0+"):
-    """Asks for ListPartitionReassignments."""
+    """Asks which partitions are moving (KIP-455)."""
 
     timeout_ms: int = int32(default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = array(
@@ -20,7 +20,7 @@ class ListPartitionReassignmentsRequest(Message, key=46, versions="0", flexible=
 
 
 class OngoingPartitionReassignment(Message):
-    """In `ListPartitionReassignmentsResponse.topics.partitions`."""
+    """A partition that moves: `ListPartitionReassignmentsResponse.topics.partitions`."""
 
     partition_index: int = int32()
     replicas: list[int] = int32s()
@@ -29,14 +29,14 @@ class OngoingPartitionReassignment(Message):
 
 
 class OngoingTopicReassignment(Message):
-    """In `ListPartitionReassignmentsResponse.topics`."""
+    """Partitions that move: `ListPartitionReassignmentsResponse.topics`."""
 
     name: str = string()
     partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
 
 
 class ListPartitionReassignmentsResponse(Message, key=46, versions="0", flexible="0+"):
-    """Answers ListPartitionReassignmentsRequest."""
+    """Replicas there, coming and going."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

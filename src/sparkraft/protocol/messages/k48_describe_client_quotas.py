@@ -4,7 +4,7 @@ from sparkraft.protocol.declare import Message, array, boolean, float64, int8, i
 
 
 class ComponentData(Message):
-    """In `DescribeClientQuotasRequest.components`."""
+    """One part of the filter: `DescribeClientQuotasRequest.components`."""
 
     entity_type: str = string()
     match_type: int = int8()
@@ -12,35 +12,35 @@ class ComponentData(Message):
 
 
 class DescribeClientQuotasRequest(Message, key=48, versions="0-1", flexible="1+"):
-    """Asks for DescribeClientQuotas."""
+    """Asks for quotas whose entities match (KIP-546)."""
 
     components: list[ComponentData] = array(ComponentData)
     strict: bool = boolean()
 
 
 class EntityData(Message):
-    """In `DescribeClientQuotasResponse.entries.entity`."""
+    """Part of an entity: `DescribeClientQuotasResponse.entries.entity`."""
 
     entity_type: str = string()
     entity_name: str | None = string(nullable=True)
 
 
 class ValueData(Message):
-    """In `DescribeClientQuotasResponse.entries.values`."""
+    """A quota: `DescribeClientQuotasResponse.entries.values`."""
 
     key: str = string()
     value: float = float64()
 
 
 class EntryData(Message):
-    """In `DescribeClientQuotasResponse.entries`."""
+    """An entity and its quotas: `DescribeClientQuotasResponse.entries`."""
 
     entity: list[EntityData] = array(EntityData)
     values: list[ValueData] = array(ValueData)
 
 
 class DescribeClientQuotasResponse(Message, key=48, versions="0-1", flexible="1+"):
-    """Answers DescribeClientQuotasRequest."""
+    """Entities with their quotas."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

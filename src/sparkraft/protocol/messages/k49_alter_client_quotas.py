@@ -7,14 +7,14 @@ from sparkraft.protocol.declare import Message, array, boolean, float64, int16, 
 
 
 class EntityData(Message):
-    """In `AlterClientQuotasRequest.entries.entity`."""
+    """Part of an entity: `AlterClientQuotasRequest.entries.entity`."""
 
     entity_type: str = string()
     entity_name: str | None = string(nullable=True)
 
 
 class OpData(Message):
-    """In `AlterClientQuotasRequest.entries.ops`."""
+    """A quota to set or remove: `AlterClientQuotasRequest.entries.ops`."""
 
     key: str = string()
     value: float = float64()
@@ -22,21 +22,21 @@ class OpData(Message):
 
 
 class AlterClientQuotasRequestEntryData(Message):
-    """In `AlterClientQuotasRequest.entries`."""
+    """An entity and its quotas: `AlterClientQuotasRequest.entries`."""
 
     entity: list[EntityData] = array(EntityData)
     ops: list[OpData] = array(OpData)
 
 
 class AlterClientQuotasRequest(Message, key=49, versions="0-1", flexible="1+"):
-    """Asks for AlterClientQuotas."""
+    """Sets and removes quotas of users, client ids and addresses (KIP-546)."""
 
     entries: list[AlterClientQuotasRequestEntryData] = array(AlterClientQuotasRequestEntryData)
     validate_only: bool = boolean()
 
 
 class AlterClientQuotasResponseEntryData(Message):
-    """In `AlterClientQuotasResponse.entries`."""
+    """An entity and its quotas: `AlterClientQuotasResponse.entries`."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)
@@ -44,7 +44,7 @@ class AlterClientQuotasResponseEntryData(Message):
 
 
 class AlterClientQuotasResponse(Message, key=49, versions="0-1", flexible="1+"):
-    """Answers AlterClientQuotasRequest."""
+    """An error for each entity."""
 
     throttle_time_ms: int = int32()
     entries: list[AlterClientQuotasResponseEntryData] = array(AlterClientQuotasResponseEntryData)

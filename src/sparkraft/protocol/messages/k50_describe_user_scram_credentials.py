@@ -4,26 +4,26 @@ from sparkraft.protocol.declare import Message, array, int8, int16, int32, strin
 
 
 class UserName(Message):
-    """In `DescribeUserScramCredentialsRequest.users`."""
+    """A user: `DescribeUserScramCredentialsRequest.users`."""
 
     name: str = string()
 
 
 class DescribeUserScramCredentialsRequest(Message, key=50, versions="0", flexible="0+"):
-    """Asks for DescribeUserScramCredentials."""
+    """Asks which SCRAM credentials users have (KIP-554)."""
 
     users: list[UserName] | None = array(UserName, nullable=True)
 
 
 class CredentialInfo(Message):
-    """In `DescribeUserScramCredentialsResponse.results.credential_infos`."""
+    """Mechanism and iterations: `DescribeUserScramCredentialsResponse.results.credential_infos`."""
 
     mechanism: int = int8()
     iterations: int = int32()
 
 
 class DescribeUserScramCredentialsResult(Message):
-    """In `DescribeUserScramCredentialsResponse.results`."""
+    """One user: `DescribeUserScramCredentialsResponse.results`."""
 
     user: str = string()
     error_code: int = int16()
@@ -32,7 +32,7 @@ class DescribeUserScramCredentialsResult(Message):
 
 
 class DescribeUserScramCredentialsResponse(Message, key=50, versions="0", flexible="0+"):
-    """Answers DescribeUserScramCredentialsRequest."""
+    """Mechanisms and iterations, never a secret."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -4,14 +4,14 @@ from sparkraft.protocol.declare import Message, array, blob, int8, int16, int32,
 
 
 class ScramCredentialDeletion(Message):
-    """In `AlterUserScramCredentialsRequest.deletions`."""
+    """A credential to delete: `AlterUserScramCredentialsRequest.deletions`."""
 
     name: str = string()
     mechanism: int = int8()
 
 
 class ScramCredentialUpsertion(Message):
-    """In `AlterUserScramCredentialsRequest.upsertions`."""
+    """A credential to set: `AlterUserScramCredentialsRequest.upsertions`."""
 
     name: str = string()
     mechanism: int = int8()
@@ -21,14 +21,14 @@ class ScramCredentialUpsertion(Message):
 
 
 class AlterUserScramCredentialsRequest(Message, key=51, versions="0", flexible="0+"):
-    """Asks for AlterUserScramCredentials."""
+    """Sets and deletes SCRAM credentials (KIP-554)."""
 
     deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion)
     upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion)
 
 
 class AlterUserScramCredentialsResult(Message):
-    """In `AlterUserScramCredentialsResponse.results`."""
+    """What became of a user: `AlterUserScramCredentialsResponse.results`."""
 
     user: str = string()
     error_code: int = int16()
@@ -36,7 +36,7 @@ class AlterUserScramCredentialsResult(Message):
 
 
 class AlterUserScramCredentialsResponse(Message, key=51, versions="0", flexible="0+"):
-    """Answers AlterUserScramCredentialsRequest."""
+    """An error for each user."""
 
     throttle_time_ms: int = int32()
     results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult)

@@ -1,5 +1,7 @@
 """Vote (key 52): v0-2, flexible from v0.
 
+KIP-595.
+
 Structs that Kafka names alike in request and response bear the name of their message in front.
 """
 
@@ -18,7 +20,7 @@ from sparkraft.protocol.declare import (
 
 
 class VoteRequestPartitionData(Message):
-    """In `VoteRequest.topics.partitions`."""
+    """One partition: `VoteRequest.topics.partitions`."""
 
     partition_index: int = int32()
     replica_epoch: int = int32()
@@ -31,14 +33,17 @@ class VoteRequestPartitionData(Message):
 
 
 class VoteRequestTopicData(Message):
-    """In `VoteRequest.topics`."""
+    """Partitions of a topic: `VoteRequest.topics`."""
 
     topic_name: str = string()
     partitions: list[VoteRequestPartitionData] = array(VoteRequestPartitionData)
 
 
 class VoteRequest(Message, key=52, versions="0-2", flexible="0+"):
-    """Asks for Vote."""
+    """A voter asks for votes, or in v2 first whether it would get them (pre-vote, KIP-996).
+
+    v1 directory ids (KIP-853).
+    """
 
     cluster_id: str | None = string(nullable=True, default=None)
     voter_id: int = int32("1+", default=-1, ignorable=True)
@@ -46,7 +51,7 @@ class VoteRequest(Message, key=52, versions="0-2", flexible="0+"):
 
 
 class VoteResponsePartitionData(Message):
-    """In `VoteResponse.topics.partitions`."""
+    """One partition: `VoteResponse.topics.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -56,14 +61,14 @@ class VoteResponsePartitionData(Message):
 
 
 class VoteResponseTopicData(Message):
-    """In `VoteResponse.topics`."""
+    """Partitions of a topic: `VoteResponse.topics`."""
 
     topic_name: str = string()
     partitions: list[VoteResponsePartitionData] = array(VoteResponsePartitionData)
 
 
 class NodeEndpoint(Message):
-    """In `VoteResponse.node_endpoints`."""
+    """How to reach a leader: `VoteResponse.node_endpoints`."""
 
     node_id: int = int32("1+")
     host: str = string("1+")
@@ -71,7 +76,7 @@ class NodeEndpoint(Message):
 
 
 class VoteResponse(Message, key=52, versions="0-2", flexible="0+"):
-    """Answers VoteRequest."""
+    """Whether the vote is given, and which leader and epoch the other one knows."""
 
     error_code: int = int16()
     topics: list[VoteResponseTopicData] = array(VoteResponseTopicData)

@@ -1,5 +1,7 @@
 """BeginQuorumEpoch (key 53): v0-1, flexible from v1.
 
+KIP-595.
+
 Structs that Kafka names alike in request and response bear the name of their message in front.
 """
 
@@ -8,7 +10,7 @@ from sparkraft.protocol.declare import Message, array, int16, int32, string, uin
 
 
 class BeginQuorumEpochRequestPartitionData(Message):
-    """In `BeginQuorumEpochRequest.topics.partitions`."""
+    """One partition: `BeginQuorumEpochRequest.topics.partitions`."""
 
     partition_index: int = int32()
     voter_directory_id: Uuid = uuid("1+", ignorable=True)
@@ -17,7 +19,7 @@ class BeginQuorumEpochRequestPartitionData(Message):
 
 
 class BeginQuorumEpochRequestTopicData(Message):
-    """In `BeginQuorumEpochRequest.topics`."""
+    """Partitions of a topic: `BeginQuorumEpochRequest.topics`."""
 
     topic_name: str = string()
     partitions: list[BeginQuorumEpochRequestPartitionData] = array(
@@ -26,7 +28,7 @@ class BeginQuorumEpochRequestTopicData(Message):
 
 
 class LeaderEndpoint(Message):
-    """In `BeginQuorumEpochRequest.leader_endpoints`."""
+    """How to reach the leader: `BeginQuorumEpochRequest.leader_endpoints`."""
 
     name: str = string("1+")
     host: str = string("1+")
@@ -34,7 +36,10 @@ class LeaderEndpoint(Message):
 
 
 class BeginQuorumEpochRequest(Message, key=53, versions="0-1", flexible="1+"):
-    """Asks for BeginQuorumEpoch."""
+    """A new KRaft leader makes itself known to the voters.
+
+    v1 directory ids and endpoints (KIP-853).
+    """
 
     cluster_id: str | None = string(nullable=True, default=None)
     voter_id: int = int32("1+", default=-1, ignorable=True)
@@ -43,7 +48,7 @@ class BeginQuorumEpochRequest(Message, key=53, versions="0-1", flexible="1+"):
 
 
 class BeginQuorumEpochResponsePartitionData(Message):
-    """In `BeginQuorumEpochResponse.topics.partitions`."""
+    """One partition: `BeginQuorumEpochResponse.topics.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -52,7 +57,7 @@ class BeginQuorumEpochResponsePartitionData(Message):
 
 
 class BeginQuorumEpochResponseTopicData(Message):
-    """In `BeginQuorumEpochResponse.topics`."""
+    """Partitions of a topic: `BeginQuorumEpochResponse.topics`."""
 
     topic_name: str = string()
     partitions: list[BeginQuorumEpochResponsePartitionData] = array(
@@ -61,7 +66,7 @@ class BeginQuorumEpochResponseTopicData(Message):
 
 
 class NodeEndpoint(Message):
-    """In `BeginQuorumEpochResponse.node_endpoints`."""
+    """How to reach a leader: `BeginQuorumEpochResponse.node_endpoints`."""
 
     node_id: int = int32("1+")
     host: str = string("1+")
@@ -69,7 +74,7 @@ class NodeEndpoint(Message):
 
 
 class BeginQuorumEpochResponse(Message, key=53, versions="0-1", flexible="1+"):
-    """Answers BeginQuorumEpochRequest."""
+    """The epoch the voter has, or why it disagrees."""
 
     error_code: int = int16()
     topics: list[BeginQuorumEpochResponseTopicData] = array(BeginQuorumEpochResponseTopicData)

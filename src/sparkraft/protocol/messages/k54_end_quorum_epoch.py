@@ -1,5 +1,7 @@
 """EndQuorumEpoch (key 54): v0-1, flexible from v1.
 
+KIP-595.
+
 Structs that Kafka names alike in request and response bear the name of their message in front.
 """
 
@@ -8,14 +10,14 @@ from sparkraft.protocol.declare import Message, array, int16, int32, int32s, str
 
 
 class ReplicaInfo(Message):
-    """In `EndQuorumEpochRequest.topics.partitions.preferred_candidates`."""
+    """A replica and how far it is."""
 
     candidate_id: int = int32("1+")
     candidate_directory_id: Uuid = uuid("1+")
 
 
 class EndQuorumEpochRequestPartitionData(Message):
-    """In `EndQuorumEpochRequest.topics.partitions`."""
+    """One partition: `EndQuorumEpochRequest.topics.partitions`."""
 
     partition_index: int = int32()
     leader_id: int = int32()
@@ -25,14 +27,14 @@ class EndQuorumEpochRequestPartitionData(Message):
 
 
 class EndQuorumEpochRequestTopicData(Message):
-    """In `EndQuorumEpochRequest.topics`."""
+    """Partitions of a topic: `EndQuorumEpochRequest.topics`."""
 
     topic_name: str = string()
     partitions: list[EndQuorumEpochRequestPartitionData] = array(EndQuorumEpochRequestPartitionData)
 
 
 class LeaderEndpoint(Message):
-    """In `EndQuorumEpochRequest.leader_endpoints`."""
+    """How to reach the leader: `EndQuorumEpochRequest.leader_endpoints`."""
 
     name: str = string("1+")
     host: str = string("1+")
@@ -40,7 +42,7 @@ class LeaderEndpoint(Message):
 
 
 class EndQuorumEpochRequest(Message, key=54, versions="0-1", flexible="1+"):
-    """Asks for EndQuorumEpoch."""
+    """A KRaft leader resigns and names its successors in order. v1 directory ids (KIP-853)."""
 
     cluster_id: str | None = string(nullable=True, default=None)
     topics: list[EndQuorumEpochRequestTopicData] = array(EndQuorumEpochRequestTopicData)
@@ -48,7 +50,7 @@ class EndQuorumEpochRequest(Message, key=54, versions="0-1", flexible="1+"):
 
 
 class EndQuorumEpochResponsePartitionData(Message):
-    """In `EndQuorumEpochResponse.topics.partitions`."""
+    """One partition: `EndQuorumEpochResponse.topics.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -57,7 +59,7 @@ class EndQuorumEpochResponsePartitionData(Message):
 
 
 class EndQuorumEpochResponseTopicData(Message):
-    """In `EndQuorumEpochResponse.topics`."""
+    """Partitions of a topic: `EndQuorumEpochResponse.topics`."""
 
     topic_name: str = string()
     partitions: list[EndQuorumEpochResponsePartitionData] = array(
@@ -66,7 +68,7 @@ class EndQuorumEpochResponseTopicData(Message):
 
 
 class NodeEndpoint(Message):
-    """In `EndQuorumEpochResponse.node_endpoints`."""
+    """How to reach a leader: `EndQuorumEpochResponse.node_endpoints`."""
 
     node_id: int = int32("1+")
     host: str = string("1+")
@@ -74,7 +76,7 @@ class NodeEndpoint(Message):
 
 
 class EndQuorumEpochResponse(Message, key=54, versions="0-1", flexible="1+"):
-    """Answers EndQuorumEpochRequest."""
+    """The epoch the voter has, or why it disagrees."""
 
     error_code: int = int16()
     topics: list[EndQuorumEpochResponseTopicData] = array(EndQuorumEpochResponseTopicData)

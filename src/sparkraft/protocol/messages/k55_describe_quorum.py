@@ -8,26 +8,26 @@ from sparkraft.protocol.declare import Message, array, int16, int32, int64, stri
 
 
 class DescribeQuorumRequestPartitionData(Message):
-    """In `DescribeQuorumRequest.topics.partitions`."""
+    """One partition: `DescribeQuorumRequest.topics.partitions`."""
 
     partition_index: int = int32()
 
 
 class DescribeQuorumRequestTopicData(Message):
-    """In `DescribeQuorumRequest.topics`."""
+    """Partitions of a topic: `DescribeQuorumRequest.topics`."""
 
     topic_name: str = string()
     partitions: list[DescribeQuorumRequestPartitionData] = array(DescribeQuorumRequestPartitionData)
 
 
 class DescribeQuorumRequest(Message, key=55, versions="0-2", flexible="0+"):
-    """Asks for DescribeQuorum."""
+    """Asks the KRaft leader how the quorum stands (KIP-595)."""
 
     topics: list[DescribeQuorumRequestTopicData] = array(DescribeQuorumRequestTopicData)
 
 
 class ReplicaState(Message):
-    """In `DescribeQuorumResponse.topics.partitions.current_voters`."""
+    """Who replicates: the follower, or in DescribeQuorum a replica and how far it is."""
 
     replica_id: int = int32()
     replica_directory_id: Uuid = uuid("2+")
@@ -37,7 +37,7 @@ class ReplicaState(Message):
 
 
 class DescribeQuorumResponsePartitionData(Message):
-    """In `DescribeQuorumResponse.topics.partitions`."""
+    """One partition: `DescribeQuorumResponse.topics.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -50,7 +50,7 @@ class DescribeQuorumResponsePartitionData(Message):
 
 
 class DescribeQuorumResponseTopicData(Message):
-    """In `DescribeQuorumResponse.topics`."""
+    """Partitions of a topic: `DescribeQuorumResponse.topics`."""
 
     topic_name: str = string()
     partitions: list[DescribeQuorumResponsePartitionData] = array(
@@ -59,7 +59,7 @@ class DescribeQuorumResponseTopicData(Message):
 
 
 class Listener(Message):
-    """In `DescribeQuorumResponse.nodes.listeners`."""
+    """How to reach the node: `DescribeQuorumResponse.nodes.listeners`."""
 
     name: str = string("2+")
     host: str = string("2+")
@@ -67,14 +67,17 @@ class Listener(Message):
 
 
 class Node(Message):
-    """In `DescribeQuorumResponse.nodes`."""
+    """How to reach a voter: `DescribeQuorumResponse.nodes`."""
 
     node_id: int = int32("2+")
     listeners: list[Listener] = array(Listener, "2+")
 
 
 class DescribeQuorumResponse(Message, key=55, versions="0-2", flexible="0+"):
-    """Answers DescribeQuorumRequest."""
+    """Leader, epoch, high watermark, and how far each voter and observer is.
+
+    v1 times (KIP-836), v2 directory ids and addresses (KIP-853).
+    """
 
     error_code: int = int16()
     error_message: str | None = string("2+", nullable=True, ignorable=True)

@@ -8,14 +8,14 @@ from sparkraft.protocol.declare import Message, array, int8, int16, int32, int32
 
 
 class BrokerState(Message):
-    """In `AlterPartitionRequest.topics.partitions.new_isr_with_epochs`."""
+    """A broker of the ISR with its epoch."""
 
     broker_id: int = int32("3+")
     broker_epoch: int = int64("3+", default=-1)
 
 
 class AlterPartitionRequestPartitionData(Message):
-    """In `AlterPartitionRequest.topics.partitions`."""
+    """One partition: `AlterPartitionRequest.topics.partitions`."""
 
     partition_index: int = int32()
     leader_epoch: int = int32()
@@ -26,14 +26,17 @@ class AlterPartitionRequestPartitionData(Message):
 
 
 class AlterPartitionRequestTopicData(Message):
-    """In `AlterPartitionRequest.topics`."""
+    """Partitions of a topic: `AlterPartitionRequest.topics`."""
 
     topic_id: Uuid = uuid(ignorable=True)
     partitions: list[AlterPartitionRequestPartitionData] = array(AlterPartitionRequestPartitionData)
 
 
 class AlterPartitionRequest(Message, key=56, versions="2-3", flexible="0+"):
-    """Asks for AlterPartition."""
+    """A partition leader asks the controller to change the ISR (KIP-497).
+
+    v2 topic ids, v3 broker epochs of the members (KIP-903).
+    """
 
     broker_id: int = int32()
     broker_epoch: int = int64(default=-1)
@@ -41,7 +44,7 @@ class AlterPartitionRequest(Message, key=56, versions="2-3", flexible="0+"):
 
 
 class AlterPartitionResponsePartitionData(Message):
-    """In `AlterPartitionResponse.topics.partitions`."""
+    """One partition: `AlterPartitionResponse.topics.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -53,7 +56,7 @@ class AlterPartitionResponsePartitionData(Message):
 
 
 class AlterPartitionResponseTopicData(Message):
-    """In `AlterPartitionResponse.topics`."""
+    """Partitions of a topic: `AlterPartitionResponse.topics`."""
 
     topic_id: Uuid = uuid(ignorable=True)
     partitions: list[AlterPartitionResponsePartitionData] = array(
@@ -62,7 +65,7 @@ class AlterPartitionResponseTopicData(Message):
 
 
 class AlterPartitionResponse(Message, key=56, versions="2-3", flexible="0+"):
-    """Answers AlterPartitionRequest."""
+    """The partition's state after the change."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

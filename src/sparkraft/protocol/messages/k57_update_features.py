@@ -1,10 +1,13 @@
-"""UpdateFeatures (key 57): v0-2, flexible from v0."""
+"""UpdateFeatures (key 57): v0-2, flexible from v0.
+
+v1 may only validate; v2 is all or nothing (KIP-1022).
+"""
 
 from sparkraft.protocol.declare import Message, array, boolean, int8, int16, int32, string
 
 
 class FeatureUpdateKey(Message):
-    """In `UpdateFeaturesRequest.feature_updates`."""
+    """A feature and its new level: `UpdateFeaturesRequest.feature_updates`."""
 
     feature: str = string()
     max_version_level: int = int16()
@@ -13,7 +16,7 @@ class FeatureUpdateKey(Message):
 
 
 class UpdateFeaturesRequest(Message, key=57, versions="0-2", flexible="0+"):
-    """Asks for UpdateFeatures."""
+    """Raises or lowers feature levels (KIP-584)."""
 
     timeout_ms: int = int32(default=60000)
     feature_updates: list[FeatureUpdateKey] = array(FeatureUpdateKey)
@@ -21,7 +24,7 @@ class UpdateFeaturesRequest(Message, key=57, versions="0-2", flexible="0+"):
 
 
 class UpdatableFeatureResult(Message):
-    """In `UpdateFeaturesResponse.results`."""
+    """What became of a feature: `UpdateFeaturesResponse.results`."""
 
     feature: str = string()
     error_code: int = int16()
@@ -29,7 +32,7 @@ class UpdatableFeatureResult(Message):
 
 
 class UpdateFeaturesResponse(Message, key=57, versions="0-2", flexible="0+"):
-    """Answers UpdateFeaturesRequest."""
+    """An error for the whole; for each feature up to v1."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

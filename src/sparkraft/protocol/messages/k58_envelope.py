@@ -4,7 +4,7 @@ from sparkraft.protocol.declare import Message, blob, int16
 
 
 class EnvelopeRequest(Message, key=58, versions="0", flexible="0+"):
-    """Asks for Envelope."""
+    """A broker forwards somebody's request to the controller, with the principal (KIP-590)."""
 
     request_data: bytes = blob()
     request_principal: bytes | None = blob(nullable=True)
@@ -12,7 +12,7 @@ class EnvelopeRequest(Message, key=58, versions="0", flexible="0+"):
 
 
 class EnvelopeResponse(Message, key=58, versions="0", flexible="0+"):
-    """Answers EnvelopeRequest."""
+    """The controller's answer, to be passed on as it is."""
 
     response_data: bytes | None = blob(nullable=True, default=None)
     error_code: int = int16()

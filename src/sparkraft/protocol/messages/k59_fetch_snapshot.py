@@ -20,14 +20,14 @@ from sparkraft.protocol.declare import (
 
 
 class SnapshotId(Message):
-    """In `FetchSnapshotRequest.topics.partitions.snapshot_id`."""
+    """End offset and epoch that name a snapshot."""
 
     end_offset: int = int64()
     epoch: int = int32()
 
 
 class FetchSnapshotRequestPartitionSnapshot(Message):
-    """In `FetchSnapshotRequest.topics.partitions`."""
+    """A snapshot of a partition: `FetchSnapshotRequest.topics.partitions`."""
 
     partition: int = int32()
     current_leader_epoch: int = int32()
@@ -37,7 +37,7 @@ class FetchSnapshotRequestPartitionSnapshot(Message):
 
 
 class FetchSnapshotRequestTopicSnapshot(Message):
-    """In `FetchSnapshotRequest.topics`."""
+    """Partitions of a topic: `FetchSnapshotRequest.topics`."""
 
     name: str = string()
     partitions: list[FetchSnapshotRequestPartitionSnapshot] = array(
@@ -46,7 +46,7 @@ class FetchSnapshotRequestTopicSnapshot(Message):
 
 
 class FetchSnapshotRequest(Message, key=59, versions="0-1", flexible="0+"):
-    """Asks for FetchSnapshot."""
+    """Asks for a part of a metadata snapshot (KIP-630). v1 directory ids (KIP-853)."""
 
     cluster_id: str | None = string(nullable=True, default=None, tag=0)
     replica_id: int = int32(default=-1)
@@ -55,14 +55,14 @@ class FetchSnapshotRequest(Message, key=59, versions="0-1", flexible="0+"):
 
 
 class LeaderIdAndEpoch(Message):
-    """In `FetchSnapshotResponse.topics.partitions.current_leader`."""
+    """Who leads a partition: `FetchSnapshotResponse.topics.partitions.current_leader`."""
 
     leader_id: int = int32()
     leader_epoch: int = int32()
 
 
 class FetchSnapshotResponsePartitionSnapshot(Message):
-    """In `FetchSnapshotResponse.topics.partitions`."""
+    """A snapshot of a partition: `FetchSnapshotResponse.topics.partitions`."""
 
     index: int = int32()
     error_code: int = int16()
@@ -74,7 +74,7 @@ class FetchSnapshotResponsePartitionSnapshot(Message):
 
 
 class FetchSnapshotResponseTopicSnapshot(Message):
-    """In `FetchSnapshotResponse.topics`."""
+    """Partitions of a topic: `FetchSnapshotResponse.topics`."""
 
     name: str = string()
     partitions: list[FetchSnapshotResponsePartitionSnapshot] = array(
@@ -83,7 +83,7 @@ class FetchSnapshotResponseTopicSnapshot(Message):
 
 
 class NodeEndpoint(Message):
-    """In `FetchSnapshotResponse.node_endpoints`."""
+    """How to reach a leader: `FetchSnapshotResponse.node_endpoints`."""
 
     node_id: int = int32("1+")
     host: str = string("1+")
@@ -91,7 +91,7 @@ class NodeEndpoint(Message):
 
 
 class FetchSnapshotResponse(Message, key=59, versions="0-1", flexible="0+"):
-    """Answers FetchSnapshotRequest."""
+    """Bytes of the snapshot from a position, not aligned to batches."""
 
     throttle_time_ms: int = int32(ignorable=True)
     error_code: int = int16()

@@ -1,10 +1,16 @@
-"""DescribeCluster (key 60): v0-2, flexible from v0."""
+"""DescribeCluster (key 60): v0-2, flexible from v0.
+
+KIP-700.
+"""
 
 from sparkraft.protocol.declare import Message, array, boolean, int8, int16, int32, string
 
 
 class DescribeClusterRequest(Message, key=60, versions="0-2", flexible="0+"):
-    """Asks for DescribeCluster."""
+    """Asks for brokers, or from v1 controllers (KIP-919), and the cluster's id.
+
+    v2 fenced brokers too (KIP-1073).
+    """
 
     include_cluster_authorized_operations: bool = boolean()
     endpoint_type: int = int8("1+", default=1)
@@ -12,7 +18,7 @@ class DescribeClusterRequest(Message, key=60, versions="0-2", flexible="0+"):
 
 
 class DescribeClusterBroker(Message):
-    """In `DescribeClusterResponse.brokers`."""
+    """A node: `DescribeClusterResponse.brokers`."""
 
     broker_id: int = int32()
     host: str = string()
@@ -22,7 +28,7 @@ class DescribeClusterBroker(Message):
 
 
 class DescribeClusterResponse(Message, key=60, versions="0-2", flexible="0+"):
-    """Answers DescribeClusterRequest."""
+    """The nodes with their addresses."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -4,20 +4,20 @@ from sparkraft.protocol.declare import Message, array, int16, int32, int32s, int
 
 
 class TopicRequest(Message):
-    """In `DescribeProducersRequest.topics`."""
+    """A topic by name: `DescribeProducersRequest.topics`."""
 
     name: str = string()
     partition_indexes: list[int] = int32s()
 
 
 class DescribeProducersRequest(Message, key=61, versions="0", flexible="0+"):
-    """Asks for DescribeProducers."""
+    """Asks which producers a partition's leader knows (KIP-664)."""
 
     topics: list[TopicRequest] = array(TopicRequest)
 
 
 class ProducerState(Message):
-    """In `DescribeProducersResponse.topics.partitions.active_producers`."""
+    """One producer: `DescribeProducersResponse.topics.partitions.active_producers`."""
 
     producer_id: int = int64()
     producer_epoch: int = int32()
@@ -28,7 +28,7 @@ class ProducerState(Message):
 
 
 class PartitionResponse(Message):
-    """In `DescribeProducersResponse.topics.partitions`."""
+    """What became of a partition: `DescribeProducersResponse.topics.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -37,14 +37,14 @@ class PartitionResponse(Message):
 
 
 class TopicResponse(Message):
-    """In `DescribeProducersResponse.topics`."""
+    """Partitions: `DescribeProducersResponse.topics`."""
 
     name: str = string()
     partitions: list[PartitionResponse] = array(PartitionResponse)
 
 
 class DescribeProducersResponse(Message, key=61, versions="0", flexible="0+"):
-    """Answers DescribeProducersRequest."""
+    """Sequence, epoch and open transaction of each producer."""
 
     throttle_time_ms: int = int32()
     topics: list[TopicResponse] = array(TopicResponse)

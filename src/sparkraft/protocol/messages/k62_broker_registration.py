@@ -1,4 +1,7 @@
-"""BrokerRegistration (key 62): v0-4, flexible from v0."""
+"""BrokerRegistration (key 62): v0-4, flexible from v0.
+
+v2 log directories (KIP-858); v3 the previous epoch (KIP-966).
+"""
 
 from sparkraft.base.ids import Uuid
 from sparkraft.protocol.declare import (
@@ -16,7 +19,7 @@ from sparkraft.protocol.declare import (
 
 
 class Listener(Message):
-    """In `BrokerRegistrationRequest.listeners`."""
+    """How to reach the node: `BrokerRegistrationRequest.listeners`."""
 
     name: str = string()
     host: str = string()
@@ -25,7 +28,7 @@ class Listener(Message):
 
 
 class Feature(Message):
-    """In `BrokerRegistrationRequest.features`."""
+    """A range of feature levels: `BrokerRegistrationRequest.features`."""
 
     name: str = string()
     min_supported_version: int = int16()
@@ -33,7 +36,10 @@ class Feature(Message):
 
 
 class BrokerRegistrationRequest(Message, key=62, versions="0-4", flexible="0+"):
-    """Asks for BrokerRegistration."""
+    """A broker enters the cluster: listeners, features, log directories (KIP-631).
+
+    v4 features that begin at 0 (KIP-1022).
+    """
 
     broker_id: int = int32()
     cluster_id: str = string()
@@ -47,7 +53,7 @@ class BrokerRegistrationRequest(Message, key=62, versions="0-4", flexible="0+"):
 
 
 class BrokerRegistrationResponse(Message, key=62, versions="0-4", flexible="0+"):
-    """Answers BrokerRegistrationRequest."""
+    """The broker epoch that proves the registration from now on."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -5,7 +5,10 @@ from sparkraft.protocol.declare import Message, boolean, int16, int32, int64, uu
 
 
 class BrokerHeartbeatRequest(Message, key=63, versions="0-2", flexible="0+"):
-    """Asks for BrokerHeartbeat."""
+    """A broker tells the controller that it lives and how far it has read the metadata (KIP-631).
+
+    v1 failed log directories (KIP-858); v2 cordoned ones (KIP-1066).
+    """
 
     broker_id: int = int32()
     broker_epoch: int = int64(default=-1)
@@ -17,7 +20,7 @@ class BrokerHeartbeatRequest(Message, key=63, versions="0-2", flexible="0+"):
 
 
 class BrokerHeartbeatResponse(Message, key=63, versions="0-2", flexible="0+"):
-    """Answers BrokerHeartbeatRequest."""
+    """Whether the broker is fenced, caught up, or may shut down."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -4,20 +4,20 @@ from sparkraft.protocol.declare import Message, array, int16, int32, int32s, int
 
 
 class DescribeTransactionsRequest(Message, key=65, versions="0", flexible="0+"):
-    """Asks for DescribeTransactions."""
+    """Asks for state and partitions of transactions (KIP-664)."""
 
     transactional_ids: list[str] = strings()
 
 
 class TopicData(Message):
-    """In `DescribeTransactionsResponse.transaction_states.topics`."""
+    """Partitions of a topic: `DescribeTransactionsResponse.transaction_states.topics`."""
 
     topic: str = string()
     partitions: list[int] = int32s()
 
 
 class TransactionState(Message):
-    """In `DescribeTransactionsResponse.transaction_states`."""
+    """One transaction: `DescribeTransactionsResponse.transaction_states`."""
 
     error_code: int = int16()
     transactional_id: str = string()
@@ -30,7 +30,7 @@ class TransactionState(Message):
 
 
 class DescribeTransactionsResponse(Message, key=65, versions="0", flexible="0+"):
-    """Answers DescribeTransactionsRequest."""
+    """State, producer and partitions of each transaction."""
 
     throttle_time_ms: int = int32()
     transaction_states: list[TransactionState] = array(TransactionState)

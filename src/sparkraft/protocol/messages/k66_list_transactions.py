@@ -4,7 +4,10 @@ from sparkraft.protocol.declare import Message, array, int16, int32, int64, int6
 
 
 class ListTransactionsRequest(Message, key=66, versions="0-2", flexible="0+"):
-    """Asks for ListTransactions."""
+    """Asks which transactions a coordinator has (KIP-664).
+
+    v1 by age (KIP-994), v2 by pattern of the id (KIP-1152).
+    """
 
     state_filters: list[str] = strings()
     producer_id_filters: list[int] = int64s()
@@ -13,7 +16,7 @@ class ListTransactionsRequest(Message, key=66, versions="0-2", flexible="0+"):
 
 
 class TransactionState(Message):
-    """In `ListTransactionsResponse.transaction_states`."""
+    """One transaction: `ListTransactionsResponse.transaction_states`."""
 
     transactional_id: str = string()
     producer_id: int = int64()
@@ -21,7 +24,7 @@ class TransactionState(Message):
 
 
 class ListTransactionsResponse(Message, key=66, versions="0-2", flexible="0+"):
-    """Answers ListTransactionsRequest."""
+    """Id, producer and state of each transaction."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -15,14 +15,17 @@ from sparkraft.protocol.declare import (
 
 
 class TopicPartitions(Message):
-    """In `ConsumerGroupHeartbeatRequest.topic_partitions`."""
+    """Partitions of a topic: `ConsumerGroupHeartbeatRequest.topic_partitions`."""
 
     topic_id: Uuid = uuid()
     partitions: list[int] = int32s()
 
 
 class ConsumerGroupHeartbeatRequest(Message, key=68, versions="0-1", flexible="0+"):
-    """Asks for ConsumerGroupHeartbeat."""
+    """Joins, keeps alive and leaves a consumer group of the new protocol (KIP-848).
+
+    v1 subscriptions by pattern and ids made by the client.
+    """
 
     group_id: str = string()
     member_id: str = string()
@@ -39,13 +42,13 @@ class ConsumerGroupHeartbeatRequest(Message, key=68, versions="0-1", flexible="0
 
 
 class Assignment(Message):
-    """In `ConsumerGroupHeartbeatResponse.assignment`."""
+    """What a member reads: `ConsumerGroupHeartbeatResponse.assignment`."""
 
     topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
 class ConsumerGroupHeartbeatResponse(Message, key=68, versions="0-1", flexible="0+"):
-    """Answers ConsumerGroupHeartbeatRequest."""
+    """The member's epoch, when to beat again, and what to read if that changed."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

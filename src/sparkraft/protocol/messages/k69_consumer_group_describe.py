@@ -17,14 +17,14 @@ from sparkraft.protocol.declare import (
 
 
 class ConsumerGroupDescribeRequest(Message, key=69, versions="0-1", flexible="0+"):
-    """Asks for ConsumerGroupDescribe."""
+    """Asks for consumer groups of the new protocol (KIP-848)."""
 
     group_ids: list[str] = strings()
     include_authorized_operations: bool = boolean()
 
 
 class TopicPartitions(Message):
-    """In `ConsumerGroupDescribeResponse.Assignment.topic_partitions`."""
+    """Partitions of a topic: `ConsumerGroupDescribeResponse.Assignment.topic_partitions`."""
 
     topic_id: Uuid = uuid()
     topic_name: str = string()
@@ -32,13 +32,13 @@ class TopicPartitions(Message):
 
 
 class Assignment(Message):
-    """In `ConsumerGroupDescribeResponse.groups.members.assignment`."""
+    """What a member reads: `ConsumerGroupDescribeResponse.groups.members.assignment`."""
 
     topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
 class Member(Message):
-    """In `ConsumerGroupDescribeResponse.groups.members`."""
+    """One member: `ConsumerGroupDescribeResponse.groups.members`."""
 
     member_id: str = string()
     instance_id: str | None = string(nullable=True, default=None)
@@ -54,7 +54,7 @@ class Member(Message):
 
 
 class DescribedGroup(Message):
-    """In `ConsumerGroupDescribeResponse.groups`."""
+    """One group: `ConsumerGroupDescribeResponse.groups`."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True, default=None)
@@ -68,7 +68,7 @@ class DescribedGroup(Message):
 
 
 class ConsumerGroupDescribeResponse(Message, key=69, versions="0-1", flexible="0+"):
-    """Answers ConsumerGroupDescribeRequest."""
+    """Epochs, assignor, members with current and target assignment. v1 the members' type."""
 
     throttle_time_ms: int = int32()
     groups: list[DescribedGroup] = array(DescribedGroup)

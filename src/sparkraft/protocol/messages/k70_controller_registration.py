@@ -5,7 +5,7 @@ from sparkraft.protocol.declare import Message, array, boolean, int16, int32, st
 
 
 class Listener(Message):
-    """In `ControllerRegistrationRequest.listeners`."""
+    """How to reach the node: `ControllerRegistrationRequest.listeners`."""
 
     name: str = string()
     host: str = string()
@@ -14,7 +14,7 @@ class Listener(Message):
 
 
 class Feature(Message):
-    """In `ControllerRegistrationRequest.features`."""
+    """A range of feature levels: `ControllerRegistrationRequest.features`."""
 
     name: str = string()
     min_supported_version: int = int16()
@@ -22,7 +22,7 @@ class Feature(Message):
 
 
 class ControllerRegistrationRequest(Message, key=70, versions="0", flexible="0+"):
-    """Asks for ControllerRegistration."""
+    """A controller registers with the active one: listeners and features (KIP-919)."""
 
     controller_id: int = int32()
     incarnation_id: Uuid = uuid()
@@ -32,7 +32,7 @@ class ControllerRegistrationRequest(Message, key=70, versions="0", flexible="0+"
 
 
 class ControllerRegistrationResponse(Message, key=70, versions="0", flexible="0+"):
-    """Answers ControllerRegistrationRequest."""
+    """An error."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -5,13 +5,13 @@ from sparkraft.protocol.declare import Message, boolean, int8s, int16, int32, st
 
 
 class GetTelemetrySubscriptionsRequest(Message, key=71, versions="0", flexible="0+"):
-    """Asks for GetTelemetrySubscriptions."""
+    """Asks which metrics the cluster wants from this client (KIP-714)."""
 
     client_instance_id: Uuid = uuid()
 
 
 class GetTelemetrySubscriptionsResponse(Message, key=71, versions="0", flexible="0+"):
-    """Answers GetTelemetrySubscriptionsRequest."""
+    """The metrics, how often, and how to compress them."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -5,7 +5,7 @@ from sparkraft.protocol.declare import Message, blob, boolean, int8, int16, int3
 
 
 class PushTelemetryRequest(Message, key=72, versions="0", flexible="0+"):
-    """Asks for PushTelemetry."""
+    """Sends metrics in OpenTelemetry's form (KIP-714)."""
 
     client_instance_id: Uuid = uuid()
     subscription_id: int = int32()
@@ -15,7 +15,7 @@ class PushTelemetryRequest(Message, key=72, versions="0", flexible="0+"):
 
 
 class PushTelemetryResponse(Message, key=72, versions="0", flexible="0+"):
-    """Answers PushTelemetryRequest."""
+    """An error code."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

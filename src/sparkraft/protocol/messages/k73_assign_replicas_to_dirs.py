@@ -8,13 +8,13 @@ from sparkraft.protocol.declare import Message, array, int16, int32, int64, uuid
 
 
 class AssignReplicasToDirsRequestPartitionData(Message):
-    """In `AssignReplicasToDirsRequest.directories.topics.partitions`."""
+    """One partition: `AssignReplicasToDirsRequest.directories.topics.partitions`."""
 
     partition_index: int = int32()
 
 
 class AssignReplicasToDirsRequestTopicData(Message):
-    """In `AssignReplicasToDirsRequest.directories.topics`."""
+    """Partitions of a topic: `AssignReplicasToDirsRequest.directories.topics`."""
 
     topic_id: Uuid = uuid()
     partitions: list[AssignReplicasToDirsRequestPartitionData] = array(
@@ -23,14 +23,14 @@ class AssignReplicasToDirsRequestTopicData(Message):
 
 
 class AssignReplicasToDirsRequestDirectoryData(Message):
-    """In `AssignReplicasToDirsRequest.directories`."""
+    """A directory and what lies in it: `AssignReplicasToDirsRequest.directories`."""
 
     id: Uuid = uuid()
     topics: list[AssignReplicasToDirsRequestTopicData] = array(AssignReplicasToDirsRequestTopicData)
 
 
 class AssignReplicasToDirsRequest(Message, key=73, versions="0", flexible="0+"):
-    """Asks for AssignReplicasToDirs."""
+    """A broker tells in which directories its replicas lie (KIP-858)."""
 
     broker_id: int = int32()
     broker_epoch: int = int64(default=-1)
@@ -40,14 +40,14 @@ class AssignReplicasToDirsRequest(Message, key=73, versions="0", flexible="0+"):
 
 
 class AssignReplicasToDirsResponsePartitionData(Message):
-    """In `AssignReplicasToDirsResponse.directories.topics.partitions`."""
+    """One partition: `AssignReplicasToDirsResponse.directories.topics.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
 
 
 class AssignReplicasToDirsResponseTopicData(Message):
-    """In `AssignReplicasToDirsResponse.directories.topics`."""
+    """Partitions of a topic: `AssignReplicasToDirsResponse.directories.topics`."""
 
     topic_id: Uuid = uuid()
     partitions: list[AssignReplicasToDirsResponsePartitionData] = array(
@@ -56,7 +56,7 @@ class AssignReplicasToDirsResponseTopicData(Message):
 
 
 class AssignReplicasToDirsResponseDirectoryData(Message):
-    """In `AssignReplicasToDirsResponse.directories`."""
+    """A directory and what lies in it: `AssignReplicasToDirsResponse.directories`."""
 
     id: Uuid = uuid()
     topics: list[AssignReplicasToDirsResponseTopicData] = array(
@@ -65,7 +65,7 @@ class AssignReplicasToDirsResponseDirectoryData(Message):
 
 
 class AssignReplicasToDirsResponse(Message, key=73, versions="0", flexible="0+"):
-    """Answers AssignReplicasToDirsRequest."""
+    """An error code for each partition."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -15,20 +15,20 @@ from sparkraft.protocol.declare import (
 
 
 class TopicRequest(Message):
-    """In `DescribeTopicPartitionsRequest.topics`."""
+    """A topic by name: `DescribeTopicPartitionsRequest.topics`."""
 
     name: str = string()
 
 
 class Cursor(Message):
-    """In `DescribeTopicPartitionsRequest.cursor`."""
+    """Where a page begins: `DescribeTopicPartitionsRequest.cursor`."""
 
     topic_name: str = string()
     partition_index: int = int32()
 
 
 class DescribeTopicPartitionsRequest(Message, key=75, versions="0", flexible="0+"):
-    """Asks for DescribeTopicPartitions."""
+    """Asks for partitions of topics page by page (KIP-966)."""
 
     topics: list[TopicRequest] = array(TopicRequest)
     response_partition_limit: int = int32(default=2000)
@@ -36,7 +36,7 @@ class DescribeTopicPartitionsRequest(Message, key=75, versions="0", flexible="0+
 
 
 class DescribeTopicPartitionsResponsePartition(Message):
-    """In `DescribeTopicPartitionsResponse.topics.partitions`."""
+    """A partition: leader, replicas, ISR, ELR."""
 
     error_code: int = int16()
     partition_index: int = int32()
@@ -50,7 +50,7 @@ class DescribeTopicPartitionsResponsePartition(Message):
 
 
 class DescribeTopicPartitionsResponseTopic(Message):
-    """In `DescribeTopicPartitionsResponse.topics`."""
+    """A topic: `DescribeTopicPartitionsResponse.topics`."""
 
     error_code: int = int16()
     name: str | None = string(nullable=True)
@@ -63,7 +63,7 @@ class DescribeTopicPartitionsResponseTopic(Message):
 
 
 class DescribeTopicPartitionsResponse(Message, key=75, versions="0", flexible="0+"):
-    """Answers DescribeTopicPartitionsRequest."""
+    """Partitions with ELR, and where the next page begins."""
 
     throttle_time_ms: int = int32(ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)

@@ -15,7 +15,7 @@ from sparkraft.protocol.declare import (
 
 
 class ShareGroupHeartbeatRequest(Message, key=76, versions="1", flexible="0+"):
-    """Asks for ShareGroupHeartbeat."""
+    """Joins, keeps alive and leaves a share group (KIP-932)."""
 
     group_id: str = string()
     member_id: str = string()
@@ -25,20 +25,20 @@ class ShareGroupHeartbeatRequest(Message, key=76, versions="1", flexible="0+"):
 
 
 class TopicPartitions(Message):
-    """In `ShareGroupHeartbeatResponse.assignment.topic_partitions`."""
+    """Partitions of a topic: `ShareGroupHeartbeatResponse.assignment.topic_partitions`."""
 
     topic_id: Uuid = uuid()
     partitions: list[int] = int32s()
 
 
 class Assignment(Message):
-    """In `ShareGroupHeartbeatResponse.assignment`."""
+    """What a member reads: `ShareGroupHeartbeatResponse.assignment`."""
 
     topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
 class ShareGroupHeartbeatResponse(Message, key=76, versions="1", flexible="0+"):
-    """Answers ShareGroupHeartbeatRequest."""
+    """The member's epoch and what to read."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -16,14 +16,14 @@ from sparkraft.protocol.declare import (
 
 
 class ShareGroupDescribeRequest(Message, key=77, versions="1", flexible="0+"):
-    """Asks for ShareGroupDescribe."""
+    """Asks for share groups (KIP-932)."""
 
     group_ids: list[str] = strings()
     include_authorized_operations: bool = boolean()
 
 
 class TopicPartitions(Message):
-    """In `ShareGroupDescribeResponse.Assignment.topic_partitions`."""
+    """Partitions of a topic: `ShareGroupDescribeResponse.Assignment.topic_partitions`."""
 
     topic_id: Uuid = uuid()
     topic_name: str = string()
@@ -31,13 +31,13 @@ class TopicPartitions(Message):
 
 
 class Assignment(Message):
-    """In `ShareGroupDescribeResponse.groups.members.assignment`."""
+    """What a member reads: `ShareGroupDescribeResponse.groups.members.assignment`."""
 
     topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
 class Member(Message):
-    """In `ShareGroupDescribeResponse.groups.members`."""
+    """One member: `ShareGroupDescribeResponse.groups.members`."""
 
     member_id: str = string()
     rack_id: str | None = string(nullable=True, default=None)
@@ -49,7 +49,7 @@ class Member(Message):
 
 
 class DescribedGroup(Message):
-    """In `ShareGroupDescribeResponse.groups`."""
+    """One group: `ShareGroupDescribeResponse.groups`."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True, default=None)
@@ -63,7 +63,7 @@ class DescribedGroup(Message):
 
 
 class ShareGroupDescribeResponse(Message, key=77, versions="1", flexible="0+"):
-    """Answers ShareGroupDescribeRequest."""
+    """Epochs, assignor and members."""
 
     throttle_time_ms: int = int32()
     groups: list[DescribedGroup] = array(DescribedGroup)

@@ -20,7 +20,7 @@ from sparkraft.protocol.declare import (
 
 
 class AcknowledgementBatch(Message):
-    """In `ShareFetchRequest.topics.partitions.acknowledgement_batches`."""
+    """Consecutive offsets and how they were dealt with."""
 
     first_offset: int = int64()
     last_offset: int = int64()
@@ -28,7 +28,7 @@ class AcknowledgementBatch(Message):
 
 
 class FetchPartition(Message):
-    """In `ShareFetchRequest.topics.partitions`."""
+    """From where to read a partition, and how much: `ShareFetchRequest.topics.partitions`."""
 
     partition_index: int = int32()
     partition_max_bytes: int = int32("0")
@@ -36,21 +36,24 @@ class FetchPartition(Message):
 
 
 class FetchTopic(Message):
-    """In `ShareFetchRequest.topics`."""
+    """Partitions to read: `ShareFetchRequest.topics`."""
 
     topic_id: Uuid = uuid()
     partitions: list[FetchPartition] = array(FetchPartition)
 
 
 class ForgottenTopic(Message):
-    """In `ShareFetchRequest.forgotten_topics_data`."""
+    """Partitions to drop from the session: `ShareFetchRequest.forgotten_topics_data`."""
 
     topic_id: Uuid = uuid()
     partitions: list[int] = int32s()
 
 
 class ShareFetchRequest(Message, key=78, versions="1-2", flexible="0+"):
-    """Asks for ShareFetch."""
+    """Asks for records of share partitions and acknowledges earlier ones (KIP-932).
+
+    v2 renews acknowledgement locks (KIP-1222).
+    """
 
     group_id: str | None = string(nullable=True, default=None)
     member_id: str | None = string(nullable=True)
@@ -67,14 +70,14 @@ class ShareFetchRequest(Message, key=78, versions="1-2", flexible="0+"):
 
 
 class LeaderIdAndEpoch(Message):
-    """In `ShareFetchResponse.responses.partitions.current_leader`."""
+    """Who leads a partition: `ShareFetchResponse.responses.partitions.current_leader`."""
 
     leader_id: int = int32()
     leader_epoch: int = int32()
 
 
 class AcquiredRecords(Message):
-    """In `ShareFetchResponse.responses.partitions.acquired_records`."""
+    """Consecutive offsets now locked for the member."""
 
     first_offset: int = int64()
     last_offset: int = int64()
@@ -82,7 +85,7 @@ class AcquiredRecords(Message):
 
 
 class PartitionData(Message):
-    """In `ShareFetchResponse.responses.partitions`."""
+    """One partition: `ShareFetchResponse.responses.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -95,14 +98,14 @@ class PartitionData(Message):
 
 
 class ShareFetchableTopicResponse(Message):
-    """In `ShareFetchResponse.responses`."""
+    """Partitions read: `ShareFetchResponse.responses`."""
 
     topic_id: Uuid = uuid()
     partitions: list[PartitionData] = array(PartitionData)
 
 
 class NodeEndpoint(Message):
-    """In `ShareFetchResponse.node_endpoints`."""
+    """How to reach a leader: `ShareFetchResponse.node_endpoints`."""
 
     node_id: int = int32()
     host: str = string()
@@ -111,7 +114,7 @@ class NodeEndpoint(Message):
 
 
 class ShareFetchResponse(Message, key=78, versions="1-2", flexible="0+"):
-    """Answers ShareFetchRequest."""
+    """Records with the offsets acquired for this member."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -16,7 +16,7 @@ from sparkraft.protocol.declare import (
 
 
 class AcknowledgementBatch(Message):
-    """In `ShareAcknowledgeRequest.topics.partitions.acknowledgement_batches`."""
+    """Consecutive offsets and how they were dealt with."""
 
     first_offset: int = int64()
     last_offset: int = int64()
@@ -24,21 +24,24 @@ class AcknowledgementBatch(Message):
 
 
 class AcknowledgePartition(Message):
-    """In `ShareAcknowledgeRequest.topics.partitions`."""
+    """What became of the records of a partition: `ShareAcknowledgeRequest.topics.partitions`."""
 
     partition_index: int = int32()
     acknowledgement_batches: list[AcknowledgementBatch] = array(AcknowledgementBatch)
 
 
 class AcknowledgeTopic(Message):
-    """In `ShareAcknowledgeRequest.topics`."""
+    """Partitions: `ShareAcknowledgeRequest.topics`."""
 
     topic_id: Uuid = uuid()
     partitions: list[AcknowledgePartition] = array(AcknowledgePartition)
 
 
 class ShareAcknowledgeRequest(Message, key=79, versions="1-2", flexible="0+"):
-    """Asks for ShareAcknowledge."""
+    """Acknowledges records of a share session without fetching (KIP-932).
+
+    v2 renews locks (KIP-1222).
+    """
 
     group_id: str | None = string(nullable=True, default=None)
     member_id: str | None = string(nullable=True)
@@ -48,14 +51,14 @@ class ShareAcknowledgeRequest(Message, key=79, versions="1-2", flexible="0+"):
 
 
 class LeaderIdAndEpoch(Message):
-    """In `ShareAcknowledgeResponse.responses.partitions.current_leader`."""
+    """Who leads a partition: `ShareAcknowledgeResponse.responses.partitions.current_leader`."""
 
     leader_id: int = int32()
     leader_epoch: int = int32()
 
 
 class PartitionData(Message):
-    """In `ShareAcknowledgeResponse.responses.partitions`."""
+    """One partition: `ShareAcknowledgeResponse.responses.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -64,14 +67,14 @@ class PartitionData(Message):
 
 
 class ShareAcknowledgeTopicResponse(Message):
-    """In `ShareAcknowledgeResponse.responses`."""
+    """Partitions: `ShareAcknowledgeResponse.responses`."""
 
     topic_id: Uuid = uuid()
     partitions: list[PartitionData] = array(PartitionData)
 
 
 class NodeEndpoint(Message):
-    """In `ShareAcknowledgeResponse.node_endpoints`."""
+    """How to reach a leader: `ShareAcknowledgeResponse.node_endpoints`."""
 
     node_id: int = int32()
     host: str = string()
@@ -80,7 +83,7 @@ class NodeEndpoint(Message):
 
 
 class ShareAcknowledgeResponse(Message, key=79, versions="1-2", flexible="0+"):
-    """Answers ShareAcknowledgeRequest."""
+    """An error code for each partition."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

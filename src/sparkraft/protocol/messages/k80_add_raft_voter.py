@@ -5,7 +5,7 @@ from sparkraft.protocol.declare import Message, array, boolean, int16, int32, st
 
 
 class Listener(Message):
-    """In `AddRaftVoterRequest.listeners`."""
+    """How to reach the node: `AddRaftVoterRequest.listeners`."""
 
     name: str = string()
     host: str = string()
@@ -13,7 +13,10 @@ class Listener(Message):
 
 
 class AddRaftVoterRequest(Message, key=80, versions="0-1", flexible="0+"):
-    """Asks for AddRaftVoter."""
+    """Adds a voter to a dynamic quorum (KIP-853).
+
+    v1 may answer before the change is committed (KIP-1186).
+    """
 
     cluster_id: str | None = string(nullable=True)
     timeout_ms: int = int32()
@@ -24,7 +27,7 @@ class AddRaftVoterRequest(Message, key=80, versions="0-1", flexible="0+"):
 
 
 class AddRaftVoterResponse(Message, key=80, versions="0-1", flexible="0+"):
-    """Answers AddRaftVoterRequest."""
+    """An error."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

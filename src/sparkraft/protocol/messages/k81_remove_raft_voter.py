@@ -5,7 +5,7 @@ from sparkraft.protocol.declare import Message, int16, int32, string, uuid
 
 
 class RemoveRaftVoterRequest(Message, key=81, versions="0", flexible="0+"):
-    """Asks for RemoveRaftVoter."""
+    """Removes a voter from a dynamic quorum (KIP-853)."""
 
     cluster_id: str | None = string(nullable=True)
     voter_id: int = int32()
@@ -13,7 +13,7 @@ class RemoveRaftVoterRequest(Message, key=81, versions="0", flexible="0+"):
 
 
 class RemoveRaftVoterResponse(Message, key=81, versions="0", flexible="0+"):
-    """Answers RemoveRaftVoterRequest."""
+    """An error."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

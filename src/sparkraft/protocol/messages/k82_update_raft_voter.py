@@ -5,7 +5,7 @@ from sparkraft.protocol.declare import Message, array, int16, int32, string, str
 
 
 class Listener(Message):
-    """In `UpdateRaftVoterRequest.listeners`."""
+    """How to reach the node: `UpdateRaftVoterRequest.listeners`."""
 
     name: str = string()
     host: str = string()
@@ -13,14 +13,14 @@ class Listener(Message):
 
 
 class KRaftVersionFeature(Message):
-    """In `UpdateRaftVoterRequest.k_raft_version_feature`."""
+    """The range of `kraft.version` the voter knows."""
 
     min_supported_version: int = int16()
     max_supported_version: int = int16()
 
 
 class UpdateRaftVoterRequest(Message, key=82, versions="0", flexible="0+"):
-    """Asks for UpdateRaftVoter."""
+    """A voter tells the leader its endpoints and versions after a start (KIP-853)."""
 
     cluster_id: str | None = string(nullable=True)
     current_leader_epoch: int = int32()
@@ -31,7 +31,7 @@ class UpdateRaftVoterRequest(Message, key=82, versions="0", flexible="0+"):
 
 
 class CurrentLeader(Message):
-    """In `UpdateRaftVoterResponse.current_leader`."""
+    """Who leads the quorum: `UpdateRaftVoterResponse.current_leader`."""
 
     leader_id: int = int32(default=-1)
     leader_epoch: int = int32(default=-1)
@@ -40,7 +40,7 @@ class CurrentLeader(Message):
 
 
 class UpdateRaftVoterResponse(Message, key=82, versions="0", flexible="0+"):
-    """Answers UpdateRaftVoterRequest."""
+    """An error, and the current leader."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

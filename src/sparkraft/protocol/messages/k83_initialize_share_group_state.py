@@ -5,7 +5,7 @@ from sparkraft.protocol.declare import Message, array, int16, int32, int64, stri
 
 
 class PartitionData(Message):
-    """In `InitializeShareGroupStateRequest.topics.partitions`."""
+    """One partition: `InitializeShareGroupStateRequest.topics.partitions`."""
 
     partition: int = int32()
     state_epoch: int = int32()
@@ -13,21 +13,21 @@ class PartitionData(Message):
 
 
 class InitializeStateData(Message):
-    """In `InitializeShareGroupStateRequest.topics`."""
+    """Partitions to start: `InitializeShareGroupStateRequest.topics`."""
 
     topic_id: Uuid = uuid()
     partitions: list[PartitionData] = array(PartitionData)
 
 
 class InitializeShareGroupStateRequest(Message, key=83, versions="0", flexible="0+"):
-    """Asks for InitializeShareGroupState."""
+    """Starts the state of share partitions; sent to the share coordinator (KIP-932)."""
 
     group_id: str = string()
     topics: list[InitializeStateData] = array(InitializeStateData)
 
 
 class PartitionResult(Message):
-    """In `InitializeShareGroupStateResponse.results.partitions`."""
+    """What became of a partition: `InitializeShareGroupStateResponse.results.partitions`."""
 
     partition: int = int32()
     error_code: int = int16()
@@ -35,13 +35,13 @@ class PartitionResult(Message):
 
 
 class InitializeStateResult(Message):
-    """In `InitializeShareGroupStateResponse.results`."""
+    """What became of a topic: `InitializeShareGroupStateResponse.results`."""
 
     topic_id: Uuid = uuid()
     partitions: list[PartitionResult] = array(PartitionResult)
 
 
 class InitializeShareGroupStateResponse(Message, key=83, versions="0", flexible="0+"):
-    """Answers InitializeShareGroupStateRequest."""
+    """An error for each partition."""
 
     results: list[InitializeStateResult] = array(InitializeStateResult)

@@ -5,28 +5,28 @@ from sparkraft.protocol.declare import Message, array, int8, int16, int32, int64
 
 
 class PartitionData(Message):
-    """In `ReadShareGroupStateRequest.topics.partitions`."""
+    """One partition: `ReadShareGroupStateRequest.topics.partitions`."""
 
     partition: int = int32()
     leader_epoch: int = int32()
 
 
 class ReadStateData(Message):
-    """In `ReadShareGroupStateRequest.topics`."""
+    """Partitions asked for: `ReadShareGroupStateRequest.topics`."""
 
     topic_id: Uuid = uuid()
     partitions: list[PartitionData] = array(PartitionData)
 
 
 class ReadShareGroupStateRequest(Message, key=84, versions="0", flexible="0+"):
-    """Asks for ReadShareGroupState."""
+    """Reads the state of share partitions (KIP-932)."""
 
     group_id: str = string()
     topics: list[ReadStateData] = array(ReadStateData)
 
 
 class StateBatch(Message):
-    """In `ReadShareGroupStateResponse.results.partitions.state_batches`."""
+    """Consecutive offsets in one delivery state."""
 
     first_offset: int = int64()
     last_offset: int = int64()
@@ -35,7 +35,7 @@ class StateBatch(Message):
 
 
 class PartitionResult(Message):
-    """In `ReadShareGroupStateResponse.results.partitions`."""
+    """What became of a partition: `ReadShareGroupStateResponse.results.partitions`."""
 
     partition: int = int32()
     error_code: int = int16()
@@ -46,13 +46,13 @@ class PartitionResult(Message):
 
 
 class ReadStateResult(Message):
-    """In `ReadShareGroupStateResponse.results`."""
+    """Partitions: `ReadShareGroupStateResponse.results`."""
 
     topic_id: Uuid = uuid()
     partitions: list[PartitionResult] = array(PartitionResult)
 
 
 class ReadShareGroupStateResponse(Message, key=84, versions="0", flexible="0+"):
-    """Answers ReadShareGroupStateRequest."""
+    """Start offset, epochs and delivery state of batches."""
 
     results: list[ReadStateResult] = array(ReadStateResult)

@@ -5,7 +5,7 @@ from sparkraft.protocol.declare import Message, array, int8, int16, int32, int64
 
 
 class StateBatch(Message):
-    """In `WriteShareGroupStateRequest.topics.partitions.state_batches`."""
+    """Consecutive offsets in one delivery state."""
 
     first_offset: int = int64()
     last_offset: int = int64()
@@ -14,7 +14,7 @@ class StateBatch(Message):
 
 
 class PartitionData(Message):
-    """In `WriteShareGroupStateRequest.topics.partitions`."""
+    """One partition: `WriteShareGroupStateRequest.topics.partitions`."""
 
     partition: int = int32()
     state_epoch: int = int32()
@@ -25,21 +25,24 @@ class PartitionData(Message):
 
 
 class WriteStateData(Message):
-    """In `WriteShareGroupStateRequest.topics`."""
+    """Partitions to write: `WriteShareGroupStateRequest.topics`."""
 
     topic_id: Uuid = uuid()
     partitions: list[PartitionData] = array(PartitionData)
 
 
 class WriteShareGroupStateRequest(Message, key=85, versions="0-1", flexible="0+"):
-    """Asks for WriteShareGroupState."""
+    """Writes changes to the state of share partitions (KIP-932).
+
+    v1 counts what was delivered (KIP-1226).
+    """
 
     group_id: str = string()
     topics: list[WriteStateData] = array(WriteStateData)
 
 
 class PartitionResult(Message):
-    """In `WriteShareGroupStateResponse.results.partitions`."""
+    """What became of a partition: `WriteShareGroupStateResponse.results.partitions`."""
 
     partition: int = int32()
     error_code: int = int16()
@@ -47,13 +50,13 @@ class PartitionResult(Message):
 
 
 class WriteStateResult(Message):
-    """In `WriteShareGroupStateResponse.results`."""
+    """What became of a topic: `WriteShareGroupStateResponse.results`."""
 
     topic_id: Uuid = uuid()
     partitions: list[PartitionResult] = array(PartitionResult)
 
 
 class WriteShareGroupStateResponse(Message, key=85, versions="0-1", flexible="0+"):
-    """Answers WriteShareGroupStateRequest."""
+    """An error for each partition."""
 
     results: list[WriteStateResult] = array(WriteStateResult)

@@ -5,27 +5,27 @@ from sparkraft.protocol.declare import Message, array, int16, int32, string, uui
 
 
 class PartitionData(Message):
-    """In `DeleteShareGroupStateRequest.topics.partitions`."""
+    """One partition: `DeleteShareGroupStateRequest.topics.partitions`."""
 
     partition: int = int32()
 
 
 class DeleteStateData(Message):
-    """In `DeleteShareGroupStateRequest.topics`."""
+    """Partitions to delete: `DeleteShareGroupStateRequest.topics`."""
 
     topic_id: Uuid = uuid()
     partitions: list[PartitionData] = array(PartitionData)
 
 
 class DeleteShareGroupStateRequest(Message, key=86, versions="0", flexible="0+"):
-    """Asks for DeleteShareGroupState."""
+    """Deletes the state of share partitions (KIP-932)."""
 
     group_id: str = string()
     topics: list[DeleteStateData] = array(DeleteStateData)
 
 
 class PartitionResult(Message):
-    """In `DeleteShareGroupStateResponse.results.partitions`."""
+    """What became of a partition: `DeleteShareGroupStateResponse.results.partitions`."""
 
     partition: int = int32()
     error_code: int = int16()
@@ -33,13 +33,13 @@ class PartitionResult(Message):
 
 
 class DeleteStateResult(Message):
-    """In `DeleteShareGroupStateResponse.results`."""
+    """What became of a topic: `DeleteShareGroupStateResponse.results`."""
 
     topic_id: Uuid = uuid()
     partitions: list[PartitionResult] = array(PartitionResult)
 
 
 class DeleteShareGroupStateResponse(Message, key=86, versions="0", flexible="0+"):
-    """Answers DeleteShareGroupStateRequest."""
+    """An error for each partition."""
 
     results: list[DeleteStateResult] = array(DeleteStateResult)

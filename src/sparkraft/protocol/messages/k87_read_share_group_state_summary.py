@@ -5,28 +5,28 @@ from sparkraft.protocol.declare import Message, array, int16, int32, int64, stri
 
 
 class PartitionData(Message):
-    """In `ReadShareGroupStateSummaryRequest.topics.partitions`."""
+    """One partition: `ReadShareGroupStateSummaryRequest.topics.partitions`."""
 
     partition: int = int32()
     leader_epoch: int = int32()
 
 
 class ReadStateSummaryData(Message):
-    """In `ReadShareGroupStateSummaryRequest.topics`."""
+    """Partitions asked for: `ReadShareGroupStateSummaryRequest.topics`."""
 
     topic_id: Uuid = uuid()
     partitions: list[PartitionData] = array(PartitionData)
 
 
 class ReadShareGroupStateSummaryRequest(Message, key=87, versions="0-1", flexible="0+"):
-    """Asks for ReadShareGroupStateSummary."""
+    """Reads start offset and epochs of share partitions, without their batches (KIP-932)."""
 
     group_id: str = string()
     topics: list[ReadStateSummaryData] = array(ReadStateSummaryData)
 
 
 class PartitionResult(Message):
-    """In `ReadShareGroupStateSummaryResponse.results.partitions`."""
+    """What became of a partition: `ReadShareGroupStateSummaryResponse.results.partitions`."""
 
     partition: int = int32()
     error_code: int = int16()
@@ -38,13 +38,13 @@ class PartitionResult(Message):
 
 
 class ReadStateSummaryResult(Message):
-    """In `ReadShareGroupStateSummaryResponse.results`."""
+    """Partitions: `ReadShareGroupStateSummaryResponse.results`."""
 
     topic_id: Uuid = uuid()
     partitions: list[PartitionResult] = array(PartitionResult)
 
 
 class ReadShareGroupStateSummaryResponse(Message, key=87, versions="0-1", flexible="0+"):
-    """Answers ReadShareGroupStateSummaryRequest."""
+    """The summary of each partition."""
 
     results: list[ReadStateSummaryResult] = array(ReadStateSummaryResult)

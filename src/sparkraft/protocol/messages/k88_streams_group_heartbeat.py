@@ -18,14 +18,14 @@ from sparkraft.protocol.declare import (
 
 
 class KeyValue(Message):
-    """In `StreamsGroupHeartbeatRequest.client_tags`."""
+    """A name and a value: `StreamsGroupHeartbeatRequest.client_tags`."""
 
     key: str = string()
     value: str = string()
 
 
 class TopicInfo(Message):
-    """In `StreamsGroupHeartbeatRequest.topology.subtopologies.state_changelog_topics`."""
+    """A topic: `StreamsGroupHeartbeatRequest.topology.subtopologies.state_changelog_topics`."""
 
     name: str = string()
     partitions: int = int32()
@@ -34,14 +34,14 @@ class TopicInfo(Message):
 
 
 class Endpoint(Message):
-    """In `StreamsGroupHeartbeatRequest.user_endpoint`."""
+    """A host and a port: `StreamsGroupHeartbeatRequest.user_endpoint`."""
 
     host: str = string()
     port: int = uint16()
 
 
 class TaskOffset(Message):
-    """In `StreamsGroupHeartbeatRequest.task_offsets`."""
+    """How far a task is: `StreamsGroupHeartbeatRequest.task_offsets`."""
 
     subtopology_id: str = string()
     partition: int = int32()
@@ -49,14 +49,14 @@ class TaskOffset(Message):
 
 
 class TaskIds(Message):
-    """In `StreamsGroupHeartbeatRequest.active_tasks`."""
+    """Tasks of one subtopology: `StreamsGroupHeartbeatRequest.active_tasks`."""
 
     subtopology_id: str = string()
     partitions: list[int] = int32s()
 
 
 class CopartitionGroup(Message):
-    """In `StreamsGroupHeartbeatRequest.topology.subtopologies.copartition_groups`."""
+    """Topics that must have as many partitions as each other."""
 
     source_topics: list[int] = int16s()
     source_topic_regex: list[int] = int16s()
@@ -64,7 +64,7 @@ class CopartitionGroup(Message):
 
 
 class Subtopology(Message):
-    """In `StreamsGroupHeartbeatRequest.topology.subtopologies`."""
+    """A part of the topology that runs on its own."""
 
     subtopology_id: str = string()
     source_topics: list[str] = strings()
@@ -76,14 +76,14 @@ class Subtopology(Message):
 
 
 class Topology(Message):
-    """In `StreamsGroupHeartbeatRequest.topology`."""
+    """What the application computes: `StreamsGroupHeartbeatRequest.topology`."""
 
     epoch: int = int32()
     subtopologies: list[Subtopology] = array(Subtopology)
 
 
 class StreamsGroupHeartbeatRequest(Message, key=88, versions="0", flexible="0+"):
-    """Asks for StreamsGroupHeartbeat."""
+    """Joins, keeps alive and leaves a streams group, and tells its topology (KIP-1071)."""
 
     group_id: str = string()
     member_id: str = string()
@@ -105,21 +105,21 @@ class StreamsGroupHeartbeatRequest(Message, key=88, versions="0", flexible="0+")
 
 
 class Status(Message):
-    """In `StreamsGroupHeartbeatResponse.status`."""
+    """Something the member should know: `StreamsGroupHeartbeatResponse.status`."""
 
     status_code: int = int8()
     status_detail: str = string()
 
 
 class TopicPartition(Message):
-    """In `StreamsGroupHeartbeatResponse.partitions_by_user_endpoint.active_partitions`."""
+    """Partitions of a topic."""
 
     topic: str = string()
     partitions: list[int] = int32s()
 
 
 class EndpointToPartitions(Message):
-    """In `StreamsGroupHeartbeatResponse.partitions_by_user_endpoint`."""
+    """Which partitions live behind an endpoint."""
 
     user_endpoint: Endpoint = struct(Endpoint)
     active_partitions: list[TopicPartition] = array(TopicPartition)
@@ -127,7 +127,7 @@ class EndpointToPartitions(Message):
 
 
 class StreamsGroupHeartbeatResponse(Message, key=88, versions="0", flexible="0+"):
-    """Answers StreamsGroupHeartbeatRequest."""
+    """The member's epoch, its tasks, and what is wrong with the topology."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

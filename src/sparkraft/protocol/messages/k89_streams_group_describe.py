@@ -16,21 +16,21 @@ from sparkraft.protocol.declare import (
 
 
 class StreamsGroupDescribeRequest(Message, key=89, versions="0", flexible="0+"):
-    """Asks for StreamsGroupDescribe."""
+    """Asks for streams groups (KIP-1071)."""
 
     group_ids: list[str] = strings()
     include_authorized_operations: bool = boolean()
 
 
 class Endpoint(Message):
-    """In `StreamsGroupDescribeResponse.groups.members.user_endpoint`."""
+    """A host and a port: `StreamsGroupDescribeResponse.groups.members.user_endpoint`."""
 
     host: str = string()
     port: int = uint16()
 
 
 class TaskOffset(Message):
-    """In `StreamsGroupDescribeResponse.groups.members.task_offsets`."""
+    """How far a task is: `StreamsGroupDescribeResponse.groups.members.task_offsets`."""
 
     subtopology_id: str = string()
     partition: int = int32()
@@ -38,14 +38,14 @@ class TaskOffset(Message):
 
 
 class TaskIds(Message):
-    """In `StreamsGroupDescribeResponse.Assignment.active_tasks`."""
+    """Tasks of one subtopology: `StreamsGroupDescribeResponse.Assignment.active_tasks`."""
 
     subtopology_id: str = string()
     partitions: list[int] = int32s()
 
 
 class Assignment(Message):
-    """In `StreamsGroupDescribeResponse.groups.members.assignment`."""
+    """What a member reads: `StreamsGroupDescribeResponse.groups.members.assignment`."""
 
     active_tasks: list[TaskIds] = array(TaskIds)
     standby_tasks: list[TaskIds] = array(TaskIds)
@@ -53,14 +53,14 @@ class Assignment(Message):
 
 
 class KeyValue(Message):
-    """In `StreamsGroupDescribeResponse.groups.members.client_tags`."""
+    """A name and a value: `StreamsGroupDescribeResponse.groups.members.client_tags`."""
 
     key: str = string()
     value: str = string()
 
 
 class TopicInfo(Message):
-    """In `StreamsGroupDescribeResponse.groups.topology.subtopologies.state_changelog_topics`."""
+    """A topic."""
 
     name: str = string()
     partitions: int = int32()
@@ -69,7 +69,7 @@ class TopicInfo(Message):
 
 
 class Subtopology(Message):
-    """In `StreamsGroupDescribeResponse.groups.topology.subtopologies`."""
+    """A part of the topology that runs on its own."""
 
     subtopology_id: str = string()
     source_topics: list[str] = strings()
@@ -79,14 +79,14 @@ class Subtopology(Message):
 
 
 class Topology(Message):
-    """In `StreamsGroupDescribeResponse.groups.topology`."""
+    """What the application computes: `StreamsGroupDescribeResponse.groups.topology`."""
 
     epoch: int = int32()
     subtopologies: list[Subtopology] | None = array(Subtopology, nullable=True, default=None)
 
 
 class Member(Message):
-    """In `StreamsGroupDescribeResponse.groups.members`."""
+    """One member: `StreamsGroupDescribeResponse.groups.members`."""
 
     member_id: str = string()
     member_epoch: int = int32()
@@ -106,7 +106,7 @@ class Member(Message):
 
 
 class DescribedGroup(Message):
-    """In `StreamsGroupDescribeResponse.groups`."""
+    """One group: `StreamsGroupDescribeResponse.groups`."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True, default=None)
@@ -120,7 +120,7 @@ class DescribedGroup(Message):
 
 
 class StreamsGroupDescribeResponse(Message, key=89, versions="0", flexible="0+"):
-    """Answers StreamsGroupDescribeRequest."""
+    """Epochs, topology, members with their tasks."""
 
     throttle_time_ms: int = int32()
     groups: list[DescribedGroup] = array(DescribedGroup)

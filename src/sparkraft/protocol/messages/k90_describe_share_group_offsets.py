@@ -5,14 +5,14 @@ from sparkraft.protocol.declare import Message, array, int16, int32, int32s, int
 
 
 class DescribeShareGroupOffsetsRequestTopic(Message):
-    """In `DescribeShareGroupOffsetsRequest.groups.topics`."""
+    """Partitions asked for: `DescribeShareGroupOffsetsRequest.groups.topics`."""
 
     topic_name: str = string()
     partitions: list[int] = int32s()
 
 
 class DescribeShareGroupOffsetsRequestGroup(Message):
-    """In `DescribeShareGroupOffsetsRequest.groups`."""
+    """A group and what to tell of it: `DescribeShareGroupOffsetsRequest.groups`."""
 
     group_id: str = string()
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None = array(
@@ -21,7 +21,7 @@ class DescribeShareGroupOffsetsRequestGroup(Message):
 
 
 class DescribeShareGroupOffsetsRequest(Message, key=90, versions="0-1", flexible="0+"):
-    """Asks for DescribeShareGroupOffsets."""
+    """Asks where share groups begin to deliver (KIP-932). v1 tells their lag (KIP-1226)."""
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = array(
         DescribeShareGroupOffsetsRequestGroup
@@ -29,7 +29,7 @@ class DescribeShareGroupOffsetsRequest(Message, key=90, versions="0-1", flexible
 
 
 class DescribeShareGroupOffsetsResponsePartition(Message):
-    """In `DescribeShareGroupOffsetsResponse.groups.topics.partitions`."""
+    """Where delivery begins: `DescribeShareGroupOffsetsResponse.groups.topics.partitions`."""
 
     partition_index: int = int32()
     start_offset: int = int64()
@@ -40,7 +40,7 @@ class DescribeShareGroupOffsetsResponsePartition(Message):
 
 
 class DescribeShareGroupOffsetsResponseTopic(Message):
-    """In `DescribeShareGroupOffsetsResponse.groups.topics`."""
+    """Partitions: `DescribeShareGroupOffsetsResponse.groups.topics`."""
 
     topic_name: str = string()
     topic_id: Uuid = uuid()
@@ -50,7 +50,7 @@ class DescribeShareGroupOffsetsResponseTopic(Message):
 
 
 class DescribeShareGroupOffsetsResponseGroup(Message):
-    """In `DescribeShareGroupOffsetsResponse.groups`."""
+    """A group: `DescribeShareGroupOffsetsResponse.groups`."""
 
     group_id: str = string()
     topics: list[DescribeShareGroupOffsetsResponseTopic] = array(
@@ -61,7 +61,7 @@ class DescribeShareGroupOffsetsResponseGroup(Message):
 
 
 class DescribeShareGroupOffsetsResponse(Message, key=90, versions="0-1", flexible="0+"):
-    """Answers DescribeShareGroupOffsetsRequest."""
+    """Start offsets by topic and partition."""
 
     throttle_time_ms: int = int32()
     groups: list[DescribeShareGroupOffsetsResponseGroup] = array(

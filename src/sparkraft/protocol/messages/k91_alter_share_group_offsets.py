@@ -5,14 +5,14 @@ from sparkraft.protocol.declare import Message, array, int16, int32, int64, stri
 
 
 class AlterShareGroupOffsetsRequestPartition(Message):
-    """In `AlterShareGroupOffsetsRequest.topics.partitions`."""
+    """Where to begin in a partition: `AlterShareGroupOffsetsRequest.topics.partitions`."""
 
     partition_index: int = int32()
     start_offset: int = int64()
 
 
 class AlterShareGroupOffsetsRequestTopic(Message):
-    """In `AlterShareGroupOffsetsRequest.topics`."""
+    """Partitions: `AlterShareGroupOffsetsRequest.topics`."""
 
     topic_name: str = string()
     partitions: list[AlterShareGroupOffsetsRequestPartition] = array(
@@ -21,14 +21,14 @@ class AlterShareGroupOffsetsRequestTopic(Message):
 
 
 class AlterShareGroupOffsetsRequest(Message, key=91, versions="0", flexible="0+"):
-    """Asks for AlterShareGroupOffsets."""
+    """Sets where a share group without members begins to deliver (KIP-932)."""
 
     group_id: str = string()
     topics: list[AlterShareGroupOffsetsRequestTopic] = array(AlterShareGroupOffsetsRequestTopic)
 
 
 class AlterShareGroupOffsetsResponsePartition(Message):
-    """In `AlterShareGroupOffsetsResponse.responses.partitions`."""
+    """What became of a partition: `AlterShareGroupOffsetsResponse.responses.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -36,7 +36,7 @@ class AlterShareGroupOffsetsResponsePartition(Message):
 
 
 class AlterShareGroupOffsetsResponseTopic(Message):
-    """In `AlterShareGroupOffsetsResponse.responses`."""
+    """Partitions: `AlterShareGroupOffsetsResponse.responses`."""
 
     topic_name: str = string()
     topic_id: Uuid = uuid()
@@ -46,7 +46,7 @@ class AlterShareGroupOffsetsResponseTopic(Message):
 
 
 class AlterShareGroupOffsetsResponse(Message, key=91, versions="0", flexible="0+"):
-    """Answers AlterShareGroupOffsetsRequest."""
+    """An error for each partition."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -5,20 +5,20 @@ from sparkraft.protocol.declare import Message, array, int16, int32, string, uui
 
 
 class DeleteShareGroupOffsetsRequestTopic(Message):
-    """In `DeleteShareGroupOffsetsRequest.topics`."""
+    """A topic to forget: `DeleteShareGroupOffsetsRequest.topics`."""
 
     topic_name: str = string()
 
 
 class DeleteShareGroupOffsetsRequest(Message, key=92, versions="0", flexible="0+"):
-    """Asks for DeleteShareGroupOffsets."""
+    """Forgets a share group's topics (KIP-932)."""
 
     group_id: str = string()
     topics: list[DeleteShareGroupOffsetsRequestTopic] = array(DeleteShareGroupOffsetsRequestTopic)
 
 
 class DeleteShareGroupOffsetsResponseTopic(Message):
-    """In `DeleteShareGroupOffsetsResponse.responses`."""
+    """What became of a topic: `DeleteShareGroupOffsetsResponse.responses`."""
 
     topic_name: str = string()
     topic_id: Uuid = uuid()
@@ -27,7 +27,7 @@ class DeleteShareGroupOffsetsResponseTopic(Message):
 
 
 class DeleteShareGroupOffsetsResponse(Message, key=92, versions="0", flexible="0+"):
-    """Answers DeleteShareGroupOffsetsRequest."""
+    """An error for each topic."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

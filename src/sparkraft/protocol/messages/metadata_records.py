@@ -26,7 +26,7 @@ from sparkraft.protocol.declare import (
 
 
 class BrokerEndpoint(Message):
-    """In `RegisterBrokerRecord.end_points`."""
+    """How to reach a broker: `RegisterBrokerRecord.end_points`."""
 
     name: str = string()
     host: str = string()
@@ -35,7 +35,7 @@ class BrokerEndpoint(Message):
 
 
 class BrokerFeature(Message):
-    """In `RegisterBrokerRecord.features`."""
+    """A range of feature levels: `RegisterBrokerRecord.features`."""
 
     name: str = string()
     min_supported_version: int = int16()
@@ -43,7 +43,10 @@ class BrokerFeature(Message):
 
 
 class RegisterBrokerRecord(Message, key=0, versions="0-4", flexible="0+"):
-    """The record RegisterBrokerRecord."""
+    """A broker registered: incarnation, epoch, listeners, features, log directories.
+
+    v4 cordoned directories (KIP-1066).
+    """
 
     broker_id: int = int32()
     is_migrating_zk_broker: bool = boolean("2+")
@@ -59,21 +62,21 @@ class RegisterBrokerRecord(Message, key=0, versions="0-4", flexible="0+"):
 
 
 class UnregisterBrokerRecord(Message, key=1, versions="0", flexible="0+"):
-    """The record UnregisterBrokerRecord."""
+    """A broker is gone for good."""
 
     broker_id: int = int32()
     broker_epoch: int = int64()
 
 
 class TopicRecord(Message, key=2, versions="0", flexible="0+"):
-    """The record TopicRecord."""
+    """A topic exists."""
 
     name: str = string()
     topic_id: Uuid = uuid()
 
 
 class PartitionRecord(Message, key=3, versions="0-2", flexible="0+"):
-    """The record PartitionRecord."""
+    """A partition with its whole state. v1 directories (KIP-858), v2 ELR (KIP-966)."""
 
     partition_id: int = int32(default=-1)
     topic_id: Uuid = uuid()
@@ -91,7 +94,7 @@ class PartitionRecord(Message, key=3, versions="0-2", flexible="0+"):
 
 
 class ConfigRecord(Message, key=4, versions="0", flexible="0+"):
-    """The record ConfigRecord."""
+    """One configuration value of one resource; null deletes it."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -100,7 +103,10 @@ class ConfigRecord(Message, key=4, versions="0", flexible="0+"):
 
 
 class PartitionChangeRecord(Message, key=5, versions="0-2", flexible="0+"):
-    """The record PartitionChangeRecord."""
+    """What changed in a partition; what is not there stays.
+
+    v1 directories (KIP-858), v2 ELR (KIP-966).
+    """
 
     partition_id: int = int32(default=-1)
     topic_id: Uuid = uuid()
@@ -116,27 +122,27 @@ class PartitionChangeRecord(Message, key=5, versions="0-2", flexible="0+"):
 
 
 class FenceBrokerRecord(Message, key=7, versions="0", flexible="0+"):
-    """The record FenceBrokerRecord."""
+    """A broker may not lead or be in an ISR; written by metadata.version below 3.0-IV1."""
 
     id: int = int32()
     epoch: int = int64()
 
 
 class UnfenceBrokerRecord(Message, key=8, versions="0", flexible="0+"):
-    """The record UnfenceBrokerRecord."""
+    """A broker may lead again; written by metadata.version below 3.0-IV1."""
 
     id: int = int32()
     epoch: int = int64()
 
 
 class RemoveTopicRecord(Message, key=9, versions="0", flexible="0+"):
-    """The record RemoveTopicRecord."""
+    """A topic and its partitions are gone."""
 
     topic_id: Uuid = uuid()
 
 
 class DelegationTokenRecord(Message, key=10, versions="0", flexible="0+"):
-    """The record DelegationTokenRecord."""
+    """A delegation token, without its key (KIP-900)."""
 
     owner: str = string()
     requester: str = string()
@@ -148,7 +154,7 @@ class DelegationTokenRecord(Message, key=10, versions="0", flexible="0+"):
 
 
 class UserScramCredentialRecord(Message, key=11, versions="0", flexible="0+"):
-    """The record UserScramCredentialRecord."""
+    """A SCRAM credential of a user (KIP-900)."""
 
     name: str = string()
     mechanism: int = int8()
@@ -159,21 +165,21 @@ class UserScramCredentialRecord(Message, key=11, versions="0", flexible="0+"):
 
 
 class FeatureLevelRecord(Message, key=12, versions="0", flexible="0+"):
-    """The record FeatureLevelRecord."""
+    """A finalized feature level; `metadata.version` says which records may follow (KIP-778)."""
 
     name: str = string()
     feature_level: int = int16()
 
 
 class EntityData(Message):
-    """In `ClientQuotaRecord.entity`."""
+    """Part of an entity: `ClientQuotaRecord.entity`."""
 
     entity_type: str = string()
     entity_name: str | None = string(nullable=True)
 
 
 class ClientQuotaRecord(Message, key=14, versions="0", flexible="0+"):
-    """The record ClientQuotaRecord."""
+    """One quota of one entity."""
 
     entity: list[EntityData] = array(EntityData)
     key: str = string()
@@ -182,7 +188,7 @@ class ClientQuotaRecord(Message, key=14, versions="0", flexible="0+"):
 
 
 class ProducerIdsRecord(Message, key=15, versions="0", flexible="0+"):
-    """The record ProducerIdsRecord."""
+    """Producer ids below the next one are given out (KIP-730)."""
 
     broker_id: int = int32()
     broker_epoch: int = int64(default=-1)
@@ -190,7 +196,10 @@ class ProducerIdsRecord(Message, key=15, versions="0", flexible="0+"):
 
 
 class BrokerRegistrationChangeRecord(Message, key=17, versions="0-3", flexible="0+"):
-    """The record BrokerRegistrationChangeRecord."""
+    """What changed in a registration: fencing, shutdown, directories.
+
+    v2 directories (KIP-858), v3 cordoned ones (KIP-1066).
+    """
 
     broker_id: int = int32()
     broker_epoch: int = int64()
@@ -201,7 +210,7 @@ class BrokerRegistrationChangeRecord(Message, key=17, versions="0-3", flexible="
 
 
 class AccessControlEntryRecord(Message, key=18, versions="0", flexible="0+"):
-    """The record AccessControlEntryRecord."""
+    """An access rule."""
 
     id: Uuid = uuid()
     resource_type: int = int8()
@@ -214,52 +223,52 @@ class AccessControlEntryRecord(Message, key=18, versions="0", flexible="0+"):
 
 
 class RemoveAccessControlEntryRecord(Message, key=19, versions="0", flexible="0+"):
-    """The record RemoveAccessControlEntryRecord."""
+    """An access rule is gone."""
 
     id: Uuid = uuid()
 
 
 class NoOpRecord(Message, key=20, versions="0", flexible="0+"):
-    """The record NoOpRecord."""
+    """Nothing: it moves the high watermark of a quiet cluster (KIP-835)."""
 
 
 class ZkMigrationStateRecord(Message, key=21, versions="0", flexible="0+"):
-    """The record ZkMigrationStateRecord."""
+    """How far the migration from ZooKeeper is (KIP-866)."""
 
     zk_migration_state: int = int8()
 
 
 class RemoveUserScramCredentialRecord(Message, key=22, versions="0", flexible="0+"):
-    """The record RemoveUserScramCredentialRecord."""
+    """A SCRAM credential is gone (KIP-900)."""
 
     name: str = string()
     mechanism: int = int8()
 
 
 class BeginTransactionRecord(Message, key=23, versions="0", flexible="0+"):
-    """The record BeginTransactionRecord."""
+    """The records up to EndTransaction or AbortTransaction belong together (KIP-868)."""
 
     name: str | None = string(nullable=True, default=None, tag=0)
 
 
 class EndTransactionRecord(Message, key=24, versions="0", flexible="0+"):
-    """The record EndTransactionRecord."""
+    """The records since BeginTransaction count (KIP-868)."""
 
 
 class AbortTransactionRecord(Message, key=25, versions="0", flexible="0+"):
-    """The record AbortTransactionRecord."""
+    """The records since BeginTransaction never happened (KIP-868)."""
 
     reason: str | None = string(nullable=True, default=None, tag=0)
 
 
 class RemoveDelegationTokenRecord(Message, key=26, versions="0", flexible="0+"):
-    """The record RemoveDelegationTokenRecord."""
+    """A delegation token is gone (KIP-900)."""
 
     token_id: str = string()
 
 
 class ControllerEndpoint(Message):
-    """In `RegisterControllerRecord.end_points`."""
+    """How to reach a controller: `RegisterControllerRecord.end_points`."""
 
     name: str = string()
     host: str = string()
@@ -268,7 +277,7 @@ class ControllerEndpoint(Message):
 
 
 class ControllerFeature(Message):
-    """In `RegisterControllerRecord.features`."""
+    """A range of feature levels: `RegisterControllerRecord.features`."""
 
     name: str = string()
     min_supported_version: int = int16()
@@ -276,7 +285,7 @@ class ControllerFeature(Message):
 
 
 class RegisterControllerRecord(Message, key=27, versions="0", flexible="0+"):
-    """The record RegisterControllerRecord."""
+    """A controller registered (KIP-919)."""
 
     controller_id: int = int32()
     incarnation_id: Uuid = uuid()
@@ -286,7 +295,7 @@ class RegisterControllerRecord(Message, key=27, versions="0", flexible="0+"):
 
 
 class ClearElrRecord(Message, key=28, versions="0", flexible="0+"):
-    """The record ClearElrRecord."""
+    """The ELR of one topic, or of all, is emptied (KIP-966)."""
 
     topic_name: str = string()
 

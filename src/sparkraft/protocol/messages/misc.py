@@ -4,7 +4,7 @@ from sparkraft.protocol.declare import Message, boolean, string
 
 
 class DefaultPrincipalData(Message, versions="0", flexible="0+"):
-    """The record DefaultPrincipalData."""
+    """A principal inside an Envelope, as Kafka's default builder writes it (KIP-590)."""
 
     type: str = string()
     name: str = string()

@@ -19,14 +19,14 @@ from sparkraft.protocol.declare import (
 
 
 class LeaderChangeMessageVoter(Message):
-    """In `LeaderChangeMessage.voters`."""
+    """One voter: `LeaderChangeMessage.voters`."""
 
     voter_id: int = int32()
     voter_directory_id: Uuid = uuid("1+")
 
 
 class LeaderChangeMessage(Message, versions="0-1", flexible="0+"):
-    """The record LeaderChangeMessage."""
+    """The first record of a KRaft leader epoch: who leads and who voted for it (KIP-595)."""
 
     version: int = int16()
     leader_id: int = int32()
@@ -35,27 +35,27 @@ class LeaderChangeMessage(Message, versions="0-1", flexible="0+"):
 
 
 class SnapshotHeaderRecord(Message, versions="0", flexible="0+"):
-    """The record SnapshotHeaderRecord."""
+    """The first record of a snapshot: when its last record was written (KIP-630)."""
 
     version: int = int16()
     last_contained_log_timestamp: int = int64()
 
 
 class SnapshotFooterRecord(Message, versions="0", flexible="0+"):
-    """The record SnapshotFooterRecord."""
+    """The last record of a snapshot; without it the snapshot is incomplete (KIP-630)."""
 
     version: int = int16()
 
 
 class KRaftVersionRecord(Message, versions="0", flexible="0+"):
-    """The record KRaftVersionRecord."""
+    """The finalized `kraft.version`; 1 means a dynamic quorum (KIP-853)."""
 
     version: int = int16()
     k_raft_version: int = int16()
 
 
 class Endpoint(Message):
-    """In `VotersRecord.voters.endpoints`."""
+    """A host and a port: `VotersRecord.voters.endpoints`."""
 
     name: str = string()
     host: str = string()
@@ -63,14 +63,14 @@ class Endpoint(Message):
 
 
 class KRaftVersionFeature(Message):
-    """In `VotersRecord.voters.k_raft_version_feature`."""
+    """The range of `kraft.version` the voter knows."""
 
     min_supported_version: int = int16()
     max_supported_version: int = int16()
 
 
 class VotersRecordVoter(Message):
-    """In `VotersRecord.voters`."""
+    """One voter: `VotersRecord.voters`."""
 
     voter_id: int = int32()
     voter_directory_id: Uuid = uuid()
@@ -79,20 +79,23 @@ class VotersRecordVoter(Message):
 
 
 class VotersRecord(Message, versions="0", flexible="0+"):
-    """The record VotersRecord."""
+    """The voters of a dynamic quorum from here on (KIP-853)."""
 
     version: int = int16()
     voters: list[VotersRecordVoter] = array(VotersRecordVoter)
 
 
 class QuorumStateDataVoter(Message):
-    """In `QuorumStateData.current_voters`."""
+    """One voter: `QuorumStateData.current_voters`."""
 
     voter_id: int = int32("0")
 
 
 class QuorumStateData(Message, versions="0-1", flexible="0+"):
-    """The record QuorumStateData."""
+    """The file `quorum-state`: epoch, leader and vote that survive a restart (KIP-595).
+
+    v1 the directory of the vote (KIP-853).
+    """
 
     cluster_id: str = string("0")
     leader_id: int = int32(default=-1)
@@ -106,12 +109,15 @@ class QuorumStateData(Message, versions="0-1", flexible="0+"):
 
 
 class ControlRecordTypeSchema(Message, versions="0"):
-    """The record ControlRecordTypeSchema."""
+    """Key of a control record.
+
+    0 abort, 1 commit, 2 leader change, 3 and 4 snapshot, 5 and 6 quorum.
+    """
 
     type: int = int16()
 
 
 class EndTxnMarker(Message, versions="0"):
-    """The record EndTxnMarker."""
+    """Value of a commit or abort marker: the epoch of the coordinator that sent it (KIP-98)."""
 
     coordinator_epoch: int = int32()

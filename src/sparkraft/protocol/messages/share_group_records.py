@@ -15,14 +15,14 @@ from sparkraft.protocol.declare import (
 
 
 class ShareGroupMemberMetadataKey(Message, key=10, versions="0"):
-    """The record ShareGroupMemberMetadataKey."""
+    """A member of a share group."""
 
     group_id: str = string()
     member_id: str = string()
 
 
 class ShareGroupMemberMetadataValue(Message, key=10, versions="0", flexible="0+"):
-    """The record ShareGroupMemberMetadataValue."""
+    """What a member of a share group said about itself."""
 
     rack_id: str | None = string(nullable=True)
     client_id: str = string()
@@ -31,67 +31,67 @@ class ShareGroupMemberMetadataValue(Message, key=10, versions="0", flexible="0+"
 
 
 class ShareGroupMetadataKey(Message, key=11, versions="0"):
-    """The record ShareGroupMetadataKey."""
+    """A share group."""
 
     group_id: str = string()
 
 
 class ShareGroupMetadataValue(Message, key=11, versions="0", flexible="0+"):
-    """The record ShareGroupMetadataValue."""
+    """The epoch of a share group."""
 
     epoch: int = int32()
     metadata_hash: int = int64()
 
 
 class ShareGroupTargetAssignmentMetadataKey(Message, key=12, versions="0"):
-    """The record ShareGroupTargetAssignmentMetadataKey."""
+    """The target assignment of a share group."""
 
     group_id: str = string()
 
 
 class ShareGroupTargetAssignmentMetadataValue(Message, key=12, versions="0", flexible="0+"):
-    """The record ShareGroupTargetAssignmentMetadataValue."""
+    """The group epoch for which the target was computed."""
 
     assignment_epoch: int = int32()
     assignment_timestamp: int = int64(tag=0, ignorable=True)
 
 
 class ShareGroupTargetAssignmentMemberKey(Message, key=13, versions="0"):
-    """The record ShareGroupTargetAssignmentMemberKey."""
+    """The target assignment of one member of a share group."""
 
     group_id: str = string()
     member_id: str = string()
 
 
 class TopicPartition(Message):
-    """In `ShareGroupTargetAssignmentMemberValue.topic_partitions`."""
+    """Partitions of a topic: `ShareGroupTargetAssignmentMemberValue.topic_partitions`."""
 
     topic_id: Uuid = uuid()
     partitions: list[int] = int32s()
 
 
 class ShareGroupTargetAssignmentMemberValue(Message, key=13, versions="0", flexible="0+"):
-    """The record ShareGroupTargetAssignmentMemberValue."""
+    """What the member should have."""
 
     topic_partitions: list[TopicPartition] = array(TopicPartition)
 
 
 class ShareGroupCurrentMemberAssignmentKey(Message, key=14, versions="0"):
-    """The record ShareGroupCurrentMemberAssignmentKey."""
+    """The current assignment of one member of a share group."""
 
     group_id: str = string()
     member_id: str = string()
 
 
 class TopicPartitions(Message):
-    """In `ShareGroupCurrentMemberAssignmentValue.assigned_partitions`."""
+    """Partitions of a topic: `ShareGroupCurrentMemberAssignmentValue.assigned_partitions`."""
 
     topic_id: Uuid = uuid()
     partitions: list[int] = int32s()
 
 
 class ShareGroupCurrentMemberAssignmentValue(Message, key=14, versions="0", flexible="0+"):
-    """The record ShareGroupCurrentMemberAssignmentValue."""
+    """What the member has, gives up, and its epoch."""
 
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
@@ -100,13 +100,13 @@ class ShareGroupCurrentMemberAssignmentValue(Message, key=14, versions="0", flex
 
 
 class ShareGroupStatePartitionMetadataKey(Message, key=15, versions="0"):
-    """The record ShareGroupStatePartitionMetadataKey."""
+    """The share partitions of a group in the share coordinator."""
 
     group_id: str = string()
 
 
 class TopicPartitionsInfo(Message):
-    """In `ShareGroupStatePartitionMetadataValue.initializing_topics`."""
+    """Partitions of a topic: `ShareGroupStatePartitionMetadataValue.initializing_topics`."""
 
     topic_id: Uuid = uuid()
     topic_name: str = string()
@@ -114,14 +114,14 @@ class TopicPartitionsInfo(Message):
 
 
 class TopicInfo(Message):
-    """In `ShareGroupStatePartitionMetadataValue.deleting_topics`."""
+    """A topic: `ShareGroupStatePartitionMetadataValue.deleting_topics`."""
 
     topic_id: Uuid = uuid()
     topic_name: str = string()
 
 
 class ShareGroupStatePartitionMetadataValue(Message, key=15, versions="0", flexible="0+"):
-    """The record ShareGroupStatePartitionMetadataValue."""
+    """Which of them are started, starting and being deleted."""
 
     initializing_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo)
     initialized_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo)

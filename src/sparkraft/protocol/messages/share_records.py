@@ -7,7 +7,7 @@ from sparkraft.protocol.declare import Message, array, int8, int16, int32, int64
 
 
 class ShareSnapshotKey(Message, key=0, versions="0"):
-    """The record ShareSnapshotKey."""
+    """A share partition whose whole state follows."""
 
     group_id: str = string()
     topic_id: Uuid = uuid()
@@ -15,7 +15,7 @@ class ShareSnapshotKey(Message, key=0, versions="0"):
 
 
 class StateBatch(Message):
-    """In `ShareSnapshotValue.state_batches`."""
+    """Consecutive offsets in one delivery state: `ShareSnapshotValue.state_batches`."""
 
     first_offset: int = int64()
     last_offset: int = int64()
@@ -24,7 +24,7 @@ class StateBatch(Message):
 
 
 class ShareSnapshotValue(Message, key=0, versions="0", flexible="0+"):
-    """The record ShareSnapshotValue."""
+    """The whole state of a share partition."""
 
     snapshot_epoch: int = int32()
     state_epoch: int = int32()
@@ -37,7 +37,7 @@ class ShareSnapshotValue(Message, key=0, versions="0", flexible="0+"):
 
 
 class ShareUpdateKey(Message, key=1, versions="0"):
-    """The record ShareUpdateKey."""
+    """A share partition whose change follows."""
 
     group_id: str = string()
     topic_id: Uuid = uuid()
@@ -45,7 +45,7 @@ class ShareUpdateKey(Message, key=1, versions="0"):
 
 
 class ShareUpdateValue(Message, key=1, versions="0", flexible="0+"):
-    """The record ShareUpdateValue."""
+    """What changed in a share partition since its snapshot."""
 
     snapshot_epoch: int = int32()
     leader_epoch: int = int32()

@@ -17,20 +17,20 @@ from sparkraft.protocol.declare import (
 
 
 class StreamsGroupMetadataKey(Message, key=17, versions="0"):
-    """The record StreamsGroupMetadataKey."""
+    """A streams group."""
 
     group_id: str = string()
 
 
 class LastAssignmentConfig(Message):
-    """In `StreamsGroupMetadataValue.last_assignment_configs`."""
+    """A setting the last assignment was made with."""
 
     key: str = string()
     value: str = string()
 
 
 class StreamsGroupMetadataValue(Message, key=17, versions="0", flexible="0+"):
-    """The record StreamsGroupMetadataValue."""
+    """The epoch of a streams group."""
 
     epoch: int = int32()
     metadata_hash: int = int64()
@@ -41,28 +41,28 @@ class StreamsGroupMetadataValue(Message, key=17, versions="0", flexible="0+"):
 
 
 class StreamsGroupMemberMetadataKey(Message, key=19, versions="0"):
-    """The record StreamsGroupMemberMetadataKey."""
+    """A member of a streams group."""
 
     group_id: str = string()
     member_id: str = string()
 
 
 class Endpoint(Message):
-    """In `StreamsGroupMemberMetadataValue.user_endpoint`."""
+    """A host and a port: `StreamsGroupMemberMetadataValue.user_endpoint`."""
 
     host: str = string()
     port: int = uint16()
 
 
 class KeyValue(Message):
-    """In `StreamsGroupMemberMetadataValue.client_tags`."""
+    """A name and a value: `StreamsGroupMemberMetadataValue.client_tags`."""
 
     key: str = string()
     value: str = string()
 
 
 class StreamsGroupMemberMetadataValue(Message, key=19, versions="0", flexible="0+"):
-    """The record StreamsGroupMemberMetadataValue."""
+    """What a member of a streams group said about itself."""
 
     instance_id: str | None = string(nullable=True)
     rack_id: str | None = string(nullable=True)
@@ -76,34 +76,34 @@ class StreamsGroupMemberMetadataValue(Message, key=19, versions="0", flexible="0
 
 
 class StreamsGroupTargetAssignmentMetadataKey(Message, key=20, versions="0"):
-    """The record StreamsGroupTargetAssignmentMetadataKey."""
+    """The target assignment of a streams group."""
 
     group_id: str = string()
 
 
 class StreamsGroupTargetAssignmentMetadataValue(Message, key=20, versions="0", flexible="0+"):
-    """The record StreamsGroupTargetAssignmentMetadataValue."""
+    """The group epoch for which the target was computed."""
 
     assignment_epoch: int = int32()
     assignment_timestamp: int = int64(tag=0, ignorable=True)
 
 
 class StreamsGroupTargetAssignmentMemberKey(Message, key=21, versions="0"):
-    """The record StreamsGroupTargetAssignmentMemberKey."""
+    """The target assignment of one member of a streams group."""
 
     group_id: str = string()
     member_id: str = string()
 
 
 class TargetTaskIds(Message):
-    """In `StreamsGroupTargetAssignmentMemberValue.active_tasks`."""
+    """Tasks of one subtopology: `StreamsGroupTargetAssignmentMemberValue.active_tasks`."""
 
     subtopology_id: str = string()
     partitions: list[int] = int32s()
 
 
 class StreamsGroupTargetAssignmentMemberValue(Message, key=21, versions="0", flexible="0+"):
-    """The record StreamsGroupTargetAssignmentMemberValue."""
+    """What the member should have."""
 
     active_tasks: list[TargetTaskIds] = array(TargetTaskIds)
     standby_tasks: list[TargetTaskIds] = array(TargetTaskIds)
@@ -111,14 +111,14 @@ class StreamsGroupTargetAssignmentMemberValue(Message, key=21, versions="0", fle
 
 
 class StreamsGroupCurrentMemberAssignmentKey(Message, key=22, versions="0"):
-    """The record StreamsGroupCurrentMemberAssignmentKey."""
+    """The current assignment of one member of a streams group."""
 
     group_id: str = string()
     member_id: str = string()
 
 
 class CurrentTaskIds(Message):
-    """In `StreamsGroupCurrentMemberAssignmentValue.active_tasks`."""
+    """Tasks of one subtopology: `StreamsGroupCurrentMemberAssignmentValue.active_tasks`."""
 
     subtopology_id: str = string()
     partitions: list[int] = int32s()
@@ -126,7 +126,7 @@ class CurrentTaskIds(Message):
 
 
 class StreamsGroupCurrentMemberAssignmentValue(Message, key=22, versions="0", flexible="0+"):
-    """The record StreamsGroupCurrentMemberAssignmentValue."""
+    """What the member has, gives up, and its epoch."""
 
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
@@ -140,20 +140,20 @@ class StreamsGroupCurrentMemberAssignmentValue(Message, key=22, versions="0", fl
 
 
 class StreamsGroupTopologyKey(Message, key=23, versions="0"):
-    """The record StreamsGroupTopologyKey."""
+    """The topology of a streams group."""
 
     group_id: str = string()
 
 
 class TopicConfig(Message):
-    """In `StreamsGroupTopologyValue.TopicInfo.topic_configs`."""
+    """A setting of an internal topic: `StreamsGroupTopologyValue.TopicInfo.topic_configs`."""
 
     key: str = string()
     value: str = string()
 
 
 class TopicInfo(Message):
-    """In `StreamsGroupTopologyValue.subtopologies.state_changelog_topics`."""
+    """A topic: `StreamsGroupTopologyValue.subtopologies.state_changelog_topics`."""
 
     name: str = string()
     partitions: int = int32()
@@ -162,7 +162,7 @@ class TopicInfo(Message):
 
 
 class CopartitionGroup(Message):
-    """In `StreamsGroupTopologyValue.subtopologies.copartition_groups`."""
+    """Topics that must have as many partitions as each other."""
 
     source_topics: list[int] = int16s()
     source_topic_regex: list[int] = int16s()
@@ -170,7 +170,7 @@ class CopartitionGroup(Message):
 
 
 class Subtopology(Message):
-    """In `StreamsGroupTopologyValue.subtopologies`."""
+    """A part of the topology that runs on its own: `StreamsGroupTopologyValue.subtopologies`."""
 
     subtopology_id: str = string()
     source_topics: list[str] = strings()
@@ -182,7 +182,7 @@ class Subtopology(Message):
 
 
 class StreamsGroupTopologyValue(Message, key=23, versions="0", flexible="0+"):
-    """The record StreamsGroupTopologyValue."""
+    """Subtopologies with their topics."""
 
     epoch: int = int32()
     subtopologies: list[Subtopology] = array(Subtopology)

@@ -6,20 +6,23 @@ from sparkraft.protocol.declare import Message, array, int8, int16, int32, int32
 
 
 class TransactionLogKey(Message, key=0, versions="0"):
-    """The record TransactionLogKey."""
+    """A transactional id."""
 
     transactional_id: str = string()
 
 
 class PartitionsSchema(Message):
-    """In `TransactionLogValue.transaction_partitions`."""
+    """Partitions in the transaction: `TransactionLogValue.transaction_partitions`."""
 
     topic: str = string()
     partition_ids: list[int] = int32s()
 
 
 class TransactionLogValue(Message, key=0, versions="0-1", flexible="1+"):
-    """The record TransactionLogValue."""
+    """State, producer and partitions of a transaction.
+
+    v1 tagged fields of transactions version 2 (KIP-890).
+    """
 
     producer_id: int = int64()
     previous_producer_id: int = int64("1+", default=-1, tag=0)
