@@ -218,13 +218,22 @@ class Groups:
         return await self.cluster.retrying(attempt)
 
     async def commit(
-        self, group_id: str, offsets: Mapping[TopicPartition, Committed]
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, Committed],
+        *,
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Set offsets of a group that has no members."""
+        """Commit offsets: as a member, or from outside while the group has no members."""
         from sparkraft.protocol.messages import k08_offset_commit as k08
 
         request = k08.OffsetCommitRequest(
             group_id=group_id,
+            member_id=member_id,
+            generation_id_or_member_epoch=generation,
+            group_instance_id=instance_id,
             topics=[
                 k08.OffsetCommitRequestTopic(
                     name=topic,
