@@ -231,22 +231,20 @@ class Shard:
         """Raises KafkaError where the group is not found or must be empty first."""
         return self._commits.delete(request)
 
-    def handle_delete_groups(self, group_ids: Sequence[str], now: Instant) -> Outcome:
-        """The response is a list of DeletableGroupResult, in the order asked."""
+    def handle_delete_group(self, group_id: str, now: Instant) -> Outcome:
+        """The response is a DeletableGroupResult."""
         records: list[GroupRecord] = []
-        results: list[DeletableGroupResult] = []
-        for group_id in dict.fromkeys(group_ids):
-            error = ErrorCode.NONE
-            group = self._groups.get(group_id)
-            if group is None or (isinstance(group, ClassicGroup) and group.is_in(GroupState.DEAD)):
-                error = ErrorCode.GROUP_ID_NOT_FOUND
-            elif not self._is_empty(group, now):
-                error = ErrorCode.NON_EMPTY_GROUP
-            else:
-                records += self._commits.delete_all(group_id)
-                records += self._tombstones(group)
-            results.append(DeletableGroupResult(group_id=group_id, error_code=error))
-        return Outcome(records=tuple(records), response=results)
+        error = ErrorCode.NONE
+        group = self._groups.get(group_id)
+        if group is None or (isinstance(group, ClassicGroup) and group.is_in(GroupState.DEAD)):
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif not self._is_empty(group, now):
+            error = ErrorCode.NON_EMPTY_GROUP
+        else:
+            records += self._commits.delete_all(group_id)
+            records += self._tombstones(group)
+        result = DeletableGroupResult(group_id=group_id, error_code=error)
+        return Outcome(records=tuple(records), response=result)
 
     def handle_topics_deleted(self, topics: Iterable[str]) -> Outcome:
         """Forget the offsets of topics that are gone."""

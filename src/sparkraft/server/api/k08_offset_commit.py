@@ -1,0 +1,133 @@
+"""OffsetCommit: v2-10. Keep a group's place in its partitions. (KIP-211, KIP-320, KIP-345, KIP-848)
+
+Behaviour:
+    * From a member: its id and generation must be current (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION,
+      FENCED_INSTANCE_ID), and the group not between join and sync (REBALANCE_IN_PROGRESS).
+    * From outside (generation -1): only while the group has no members; makes it if need be.
+    * Topics and partitions must exist: UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID.
+    * Metadata longer than offset.metadata.max.bytes: OFFSET_METADATA_TOO_LARGE for the partition.
+    * Answered when the offsets are durable in `__consumer_offsets`.
+Versions: v2-4 carry a retention time, honoured; v6 leader epochs; v7 static members; v8 flexible;
+    v9 GROUP_ID_NOT_FOUND for a group that is not there; v10 topic ids.
+Not done: members of KIP-848 groups.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Uuid
+from sparkraft.coordinator.group.outcome import Peer
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.coordinator.answers import when
+from sparkraft.server.coordinator.requests import peer_of
+
+if TYPE_CHECKING:
+    from sparkraft.metadata.image import ClusterImage, Topic
+    from sparkraft.server.broker.services import Broker
+
+_BY_ID_FROM = 10
+
+
+def handle(broker: "Broker", context: RequestContext, request: OffsetCommitRequest) -> Any:
+    """Check topics against the image, then let the group's shard decide."""
+    refused: list[OffsetCommitResponseTopic] = []
+    accepted: list[OffsetCommitRequestTopic] = []
+    for topic in request.topics:
+        _check_topic(broker.image, topic, context.api_version, accepted, refused)
+    if not accepted:
+        return OffsetCommitResponse(topics=refused)
+    asked, request.topics = request.topics, accepted
+    try:
+        answer = commit(broker, peer_of(context), request)
+    except KafkaError:
+        request.topics = asked
+        raise
+    return when(answer, lambda response: _merged(refused, response)) if refused else answer
+
+
+def commit(broker: "Broker", peer: Peer, request: OffsetCommitRequest) -> Any:
+    """Let the shard of the group decide; gives its response, or an awaitable of it."""
+    shard = broker.groups.shard_of(request.group_id)
+    return shard.ask(lambda core, now: core.handle_offset_commit(request, peer, now))
+
+
+def _check_topic(
+    image: "ClusterImage",
+    topic: OffsetCommitRequestTopic,
+    version: int,
+    accepted: list[OffsetCommitRequestTopic],
+    refused: list[OffsetCommitResponseTopic],
+) -> None:
+    """Put `topic`, or the part of it that exists, into `accepted` and the rest into `refused`."""
+    found = _find(image, topic, version)
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if found is not None:
+        topic.name = found.name
+    elif version >= _BY_ID_FROM:
+        error = ErrorCode.UNKNOWN_TOPIC_ID
+    known = (
+        []
+        if found is None
+        else [one for one in topic.partitions if one.partition_index in found.partitions]
+    )
+    if len(known) < len(topic.partitions) or not topic.partitions:
+        unknown = [one for one in topic.partitions if one not in known]
+        refused.append(_refused_topic(topic, [one.partition_index for one in unknown], error))
+    if known:
+        accepted.append(
+            OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=known)
+        )
+
+
+def _find(image: "ClusterImage", topic: OffsetCommitRequestTopic, version: int) -> "Topic | None":
+    if version >= _BY_ID_FROM and topic.topic_id != Uuid.ZERO:
+        return image.topics_by_id.get(topic.topic_id)
+    return image.topic(topic.name)
+
+
+def _refused_topic(
+    topic: OffsetCommitRequestTopic, indexes: list[int], error: ErrorCode
+) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(partition_index=index, error_code=error)
+            for index in indexes
+        ],
+    )
+
+
+def _merged(
+    refused: list[OffsetCommitResponseTopic], response: OffsetCommitResponse
+) -> OffsetCommitResponse:
+    topics = {(one.topic_id, one.name): one for one in refused}
+    for topic in response.topics:
+        known = topics.setdefault((topic.topic_id, topic.name), topic)
+        if known is not topic:
+            known.partitions += topic.partitions
+    response.topics = list(topics.values())
+    return response
+
+
+def refuse(
+    _: type, request: OffsetCommitRequest, _version: int, error: KafkaError
+) -> OffsetCommitResponse:
+    """Every partition with the request's error."""
+    return OffsetCommitResponse(
+        topics=[
+            _refused_topic(topic, [one.partition_index for one in topic.partitions], error.code)
+            for topic in request.topics
+        ]
+    )
+
+
+API = Api(key=ApiKey.OFFSET_COMMIT, handle=handle, refuse=refuse)

@@ -1,0 +1,187 @@
+"""OffsetFetch: v1-10. Where did groups stop reading? (KIP-88, KIP-447, KIP-709, KIP-848)
+
+Behaviour:
+    * A partition, or a whole group, without a commit: offset -1, no error.
+    * Null topics (v2+): every committed offset of the group.
+    * `require_stable` (v7+): UNSTABLE_OFFSET_COMMIT while a transaction holds a commit.
+    * v10 by topic id: UNKNOWN_TOPIC_ID; an offset committed under another id of the name is -1.
+    * Errors of a group: at its top, in v1 at every partition.
+Versions: v3 throttle; v5 leader epochs; v6 flexible; v8 several groups; v9 member and epoch; v10 ids.
+Not done: member epochs of KIP-848 groups are not checked.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Uuid
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.coordinator.answers import is_later, when, when_all
+
+if TYPE_CHECKING:
+    from sparkraft.metadata.image import ClusterImage
+    from sparkraft.server.broker.services import Broker
+
+_TOP_LEVEL_ERROR_FROM = 2
+_GROUPS_FROM = 8
+_BY_ID_FROM = 10
+
+
+def handle(broker: "Broker", context: RequestContext, request: OffsetFetchRequest) -> Any:
+    """Ask the shard of each group."""
+    version = context.api_version
+    groups = request.groups if version >= _GROUPS_FROM else [_only_group(request)]
+    answers = [
+        _fetch(broker, version, group, require_stable=request.require_stable) for group in groups
+    ]
+    if version >= _GROUPS_FROM:
+        return when_all(answers, lambda found: OffsetFetchResponse(groups=found))
+    return when(answers[0], _flat)
+
+
+def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=one.name, partition_indexes=one.partition_indexes)
+            for one in request.topics
+        ]
+    return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+
+
+def _fetch(
+    broker: "Broker", version: int, group: OffsetFetchRequestGroup, *, require_stable: bool
+) -> Any:
+    asked = group.topics
+    unknown: list[OffsetFetchResponseTopics] = []
+    if version >= _BY_ID_FROM and asked is not None:
+        group.topics = _named(broker.image, asked, unknown)
+    try:
+        shard = broker.groups.shard_of(group.group_id)
+        answer = shard.read(
+            lambda core, _: core.fetch_offsets(group, require_stable=require_stable)
+        )
+    except KafkaError as error:
+        group.topics = asked
+        return _group_error(group, error.code, version)
+    if is_later(answer):
+        answer = _or_error(answer, group, version)
+    if version < _BY_ID_FROM:
+        return answer
+    if asked is None:
+        return when(answer, lambda found: _with_ids(broker.image, found))
+    return when(answer, lambda found: _with_unknown(found, unknown))
+
+
+async def _or_error(answer: Any, group: OffsetFetchRequestGroup, version: int) -> Any:
+    """Not durable in time: this group is refused, the others are not."""
+    try:
+        return await answer
+    except KafkaError:
+        return _group_error(group, ErrorCode.NOT_COORDINATOR, version)
+
+
+def _named(
+    image: "ClusterImage",
+    asked: list[OffsetFetchRequestTopics],
+    unknown: list[OffsetFetchResponseTopics],
+) -> list[OffsetFetchRequestTopics]:
+    """Give topics their names; those without one go to `unknown`."""
+    known = []
+    for topic in asked:
+        found = image.topics_by_id.get(topic.topic_id)
+        if found is not None:
+            topic.name = found.name
+            known.append(topic)
+        else:
+            unknown.append(_topic_error(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+    return known
+
+
+def _with_unknown(
+    found: OffsetFetchResponseGroup, unknown: list[OffsetFetchResponseTopics]
+) -> OffsetFetchResponseGroup:
+    if not found.error_code:
+        found.topics += unknown
+    return found
+
+
+def _with_ids(image: "ClusterImage", found: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
+    """Give topics their ids; those that are gone can't be told of."""
+    for topic in found.topics:
+        topic.topic_id = image.topics_by_name.get(topic.name, Uuid.ZERO)
+    found.topics = [topic for topic in found.topics if topic.topic_id != Uuid.ZERO]
+    return found
+
+
+def _flat(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
+    """The answer of v1-7, which knows one group."""
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=one.partition_index,
+                        committed_offset=one.committed_offset,
+                        committed_leader_epoch=one.committed_leader_epoch,
+                        metadata=one.metadata,
+                        error_code=one.error_code,
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ],
+    )
+
+
+def _group_error(
+    group: OffsetFetchRequestGroup, error: ErrorCode, version: int
+) -> OffsetFetchResponseGroup:
+    answer = OffsetFetchResponseGroup(group_id=group.group_id)
+    if version >= _TOP_LEVEL_ERROR_FROM:
+        answer.error_code = error
+    else:
+        answer.topics = [_topic_error(topic, error) for topic in group.topics or ()]
+    return answer
+
+
+def _topic_error(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index,
+                committed_offset=-1,
+                error_code=error,
+            )
+            for index in topic.partition_indexes
+        ],
+    )
+
+
+def refuse(
+    _: type, request: OffsetFetchRequest, version: int, error: KafkaError
+) -> OffsetFetchResponse:
+    """Every group with the request's error."""
+    if version >= _GROUPS_FROM:
+        groups = [_group_error(group, error.code, version) for group in request.groups]
+        return OffsetFetchResponse(groups=groups)
+    return _flat(_group_error(_only_group(request), error.code, version))
+
+
+API = Api(key=ApiKey.OFFSET_FETCH, handle=handle, refuse=refuse)

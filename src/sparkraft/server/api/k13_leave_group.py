@@ -1,0 +1,65 @@
+"""LeaveGroup: v0-5. Members go, or are sent away by a tool. (KIP-345, KIP-800)
+
+Behaviour:
+    * v0-2 one member, its error at the top; from v3 several, each with its own error.
+    * A static member may be named by its instance id alone (a tool removing it).
+    * The rest of the group rebalances at once, not only after a session timeout.
+Versions: v1 throttle; v3 several members; v4 flexible; v5 reason.
+Not done: members of KIP-848 groups.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k13_leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.coordinator.answers import when
+from sparkraft.server.coordinator.requests import check_group_id
+
+if TYPE_CHECKING:
+    from sparkraft.server.broker.services import Broker
+
+_MEMBERS_FROM = 3
+
+
+def handle(broker: "Broker", context: RequestContext, request: LeaveGroupRequest) -> Any:
+    """Let the group's shard decide."""
+    check_group_id(request.group_id)
+    version = context.api_version
+    if version < _MEMBERS_FROM:
+        request.members = [MemberIdentity(member_id=request.member_id)]
+    shard = broker.groups.shard_of(request.group_id)
+    try:
+        answer = shard.ask(lambda core, now: core.handle_leave_group(request, now))
+    except KafkaError as error:
+        if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
+            raise
+        answer = _all_unknown(request)  # There is no such group.
+    return answer if version >= _MEMBERS_FROM else when(answer, _flat)
+
+
+def _all_unknown(request: LeaveGroupRequest) -> LeaveGroupResponse:
+    return LeaveGroupResponse(
+        members=[
+            MemberResponse(
+                member_id=one.member_id,
+                group_instance_id=one.group_instance_id,
+                error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+            )
+            for one in request.members
+        ]
+    )
+
+
+def _flat(response: LeaveGroupResponse) -> LeaveGroupResponse:
+    """The answer of v0-2: the only member's error is the answer's."""
+    return LeaveGroupResponse(error_code=response.error_code or response.members[0].error_code)
+
+
+API = Api(key=ApiKey.LEAVE_GROUP, handle=handle)

@@ -1,0 +1,24 @@
+"""What the API files of the group protocol share."""
+
+from typing import TYPE_CHECKING
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.coordinator.group.outcome import Peer
+
+if TYPE_CHECKING:
+    from sparkraft.server.api.registry import RequestContext
+
+
+def peer_of(context: "RequestContext") -> Peer:
+    """Who sent a request, as the core names them."""
+    return Peer(
+        client_id=context.client_id or "",
+        client_host=f"/{context.client_host}",
+        version=context.api_version,
+    )
+
+
+def check_group_id(group_id: str) -> None:
+    """Refuse the empty group id, which only offsets may have."""
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
