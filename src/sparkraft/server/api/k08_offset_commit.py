@@ -78,7 +78,7 @@ def _check_topic(
         if found is None
         else [one for one in topic.partitions if one.partition_index in found.partitions]
     )
-    if len(known) < len(topic.partitions) or not topic.partitions:
+    if found is None or len(known) < len(topic.partitions):
         unknown = [one for one in topic.partitions if one not in known]
         refused.append(_refused_topic(topic, [one.partition_index for one in unknown], error))
     if known:

@@ -6,7 +6,8 @@ Behaviour:
     * `require_stable` (v7+): UNSTABLE_OFFSET_COMMIT while a transaction holds a commit.
     * v10 by topic id: UNKNOWN_TOPIC_ID; an offset committed under another id of the name is -1.
     * Errors of a group: at its top, in v1 at every partition.
-Versions: v3 throttle; v5 leader epochs; v6 flexible; v8 several groups; v9 member and epoch; v10 ids.
+Versions: v3 throttle; v5 leader epochs; v6 flexible; v8 several groups; v9 member and
+    epoch; v10 topic ids.
 Not done: member epochs of KIP-848 groups are not checked.
 """
 

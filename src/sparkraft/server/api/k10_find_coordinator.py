@@ -50,7 +50,7 @@ def _flat(found: Coordinator) -> FindCoordinatorResponse:
     """The answer of v0-3."""
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message or "NONE",
+        error_message=found.error_message or ErrorCode(found.error_code).name,
         node_id=found.node_id,
         host=found.host,
         port=found.port,
@@ -82,11 +82,10 @@ def _find(broker: "Broker", context: RequestContext, key_type: int, key: str) ->
         node_id=registration.id,
         host=endpoint.host,
         port=endpoint.port,
-        error_message=None,
     )
 
 
-def _nobody(key: str, error: ErrorCode, message: str | None = None) -> Coordinator:
+def _nobody(key: str, error: ErrorCode, message: str = "") -> Coordinator:
     return Coordinator(
         key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message
     )
@@ -95,7 +94,7 @@ def _nobody(key: str, error: ErrorCode, message: str | None = None) -> Coordinat
 def refuse(_: type, request: FindCoordinatorRequest, version: int, error: KafkaError) -> Any:
     """Every key with the request's error."""
     if version < _KEYS_FROM:
-        return _flat(_nobody(request.key, error.code, error.detail or None))
+        return _flat(_nobody(request.key, error.code, error.detail))
     return FindCoordinatorResponse(
         coordinators=[_nobody(key, error.code, error.detail) for key in request.coordinator_keys]
     )

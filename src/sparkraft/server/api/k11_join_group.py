@@ -1,5 +1,4 @@
-"""JoinGroup: v0-9. Become or stay a member, and wait for the next generation. (KIP-62, KIP-134,
-KIP-345, KIP-394, KIP-559, KIP-800, KIP-814)
+"""JoinGroup: v0-9. Become or stay a member; wait for the next generation. (KIP-62, 134, 345, 394)
 
 Behaviour:
     * Parked until all members have joined or the rebalance timeout ends the wait; an empty group
@@ -12,8 +11,8 @@ Behaviour:
       fenced (FENCED_INSTANCE_ID). From v9 a returning leader is told to skip the assignment.
     * A session timeout out of bounds: INVALID_SESSION_TIMEOUT; more than group.max.size members:
       GROUP_MAX_SIZE_REACHED.
-Versions: v1 rebalance timeout (v0: the session timeout); v5 static members; v6 flexible; v7 protocol
-    type; v8 reason; v9 skip_assignment.
+Versions: v1 rebalance timeout (v0: the session timeout); v5 static members; v6 flexible; v7
+    protocol type (KIP-559); v8 reason (KIP-800); v9 skip_assignment (KIP-814).
 Not done: joining a KIP-848 group that has members.
 """
 

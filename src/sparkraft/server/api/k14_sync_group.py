@@ -1,5 +1,4 @@
-"""SyncGroup: v0-5. The leader hands in the assignment, everyone receives their part. (KIP-345,
-KIP-559)
+"""SyncGroup: v0-5. The leader hands the assignment in, everyone takes theirs. (KIP-345, KIP-559)
 
 Behaviour:
     * Parked until the leader's assignment is durable; in a stable group answered at once.

@@ -1,5 +1,4 @@
-"""DescribeGroups: v0-6. The members of classic groups and what they were assigned. (KIP-345,
-KIP-430, KIP-1043)
+"""DescribeGroups: v0-6. Members of classic groups, and their share. (KIP-345, KIP-430, KIP-1043)
 
 Behaviour:
     * A group that is not there, or of another protocol: state Dead; from v6 GROUP_ID_NOT_FOUND.
