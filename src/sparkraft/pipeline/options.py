@@ -13,7 +13,7 @@ Not here: looking anything up in a cluster (`sparkraft.pipeline.offsets`, `.sour
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from enum import Enum
 from typing import Any, Final
@@ -83,13 +83,14 @@ class ClientOptions:
     request_timeout_ms: int
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     fetch_wait_ms_max: int = 500
-    fetch_bytes_max: int = 50 << 20
+    fetch_bytes_max: int = 16 << 20
     partition_fetch_bytes_max: int = 4 << 20
     retries_max: int = 10
     retry_pause_ms: int = 100
     compression: str = "none"
     batch_bytes_max: int = 256 << 10
     request_bytes_max: int = 1 << 20
+    auto_create_topics: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +251,9 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     if not given.flag("kafka.enable.idempotence", default=True):
         raise OptionError("kafka.enable.idempotence=false: the sink is always idempotent")
     return SinkOptions(
-        client=_client_options(given, "sparkraft-sink", prefix=None),
+        client=replace(
+            _client_options(given, "sparkraft-sink", prefix=None), auto_create_topics=True
+        ),
         topic=given.text("topic"),
         include_headers=given.flag("includeHeaders", default=False),
     )

@@ -14,6 +14,7 @@ Not done: TLS and SASL.
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections import defaultdict, deque
@@ -251,6 +252,10 @@ class Cluster:
     def forget(self) -> None:
         """Look metadata up anew, and drop connections whose answers nobody waits for any more."""
         self._topics.clear()
+        self.drop_half_used()
+
+    def drop_half_used(self) -> None:
+        """Close connections whose answers nobody waits for any more."""
         for connection in self._connections.values():
             if not connection.is_idle:
                 connection.close()
@@ -300,7 +305,9 @@ class Cluster:
         from sparkraft.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 
         asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        request = MetadataRequest(
+            topics=asked, allow_auto_topic_creation=self.options.auto_create_topics
+        )
         answer = self.any_broker().ask(request)
         self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
         found = {}
@@ -508,3 +515,20 @@ def _offsets_request(
     return message.ListOffsetsRequest(
         replica_id=-1, isolation_level=int(committed_only), topics=topics
     )
+
+
+_SHARED: Final[dict[tuple[int, ClientOptions], Cluster]] = {}
+_SHARED_MAX: Final = 8
+"""Clusters kept by a worker process: jobs that read from more reconnect for some batches."""
+
+
+def shared_cluster(options: ClientOptions) -> Cluster:
+    """This process's cluster for these options: Spark reuses workers, so sockets live on too."""
+    key = (os.getpid(), options)
+    if key not in _SHARED:
+        if len(_SHARED) >= _SHARED_MAX:
+            for cluster in _SHARED.values():
+                cluster.close()
+            _SHARED.clear()
+        _SHARED[key] = Cluster(options)
+    return _SHARED[key]

@@ -1,0 +1,146 @@
+"""Spark's side of the sink: rows become records, idempotent and at-least-once.
+
+Columns, as the official connector has them: `value` (string or binary), and optionally `key`
+(string or binary), `topic`, `partition`, and `headers` with `includeHeaders`. The option `topic`
+goes before the column. Other columns are left out.
+
+A task that fails is run again by Spark and its records are written again; within a task nothing
+is doubled. Not done: transactions.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+)
+
+from sparkraft.pipeline.options import OptionError, SinkOptions
+from sparkraft.pipeline.produce import Producer
+from sparkraft.pipeline.wire import shared_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
+    "key": (StringType, BinaryType),
+    "value": (StringType, BinaryType),
+    "topic": (StringType,),
+    "partition": (IntegerType,),
+    "headers": (ArrayType,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What a task wrote."""
+
+    records: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """For `df.write.format("sparkraft").mode("append")`."""
+
+    def __init__(self, schema: StructType, options: SinkOptions) -> None:
+        """Check the columns."""
+        self._options = options
+        self._columns = checked_columns(schema, options)
+
+    def write(  # type: ignore[override]  # Spark's own Arrow writers narrow it the same way
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Write one task's rows."""
+        return _write(iterator, self._columns, self._options)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """For `df.writeStream.format("sparkraft")`."""
+
+    def __init__(self, schema: StructType, options: SinkOptions) -> None:
+        """Check the columns."""
+        self._options = options
+        self._columns = checked_columns(schema, options)
+
+    def write(  # type: ignore[override]  # Spark's own Arrow writers narrow it the same way
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Write one task's rows of one batch."""
+        return _write(iterator, self._columns, self._options)
+
+
+def checked_columns(schema: StructType, options: SinkOptions) -> tuple[str, ...]:
+    """The columns that are written; `OptionError` where they can't be records."""
+    types = {each.name: each.dataType for each in schema.fields}
+    if "value" not in types:
+        raise OptionError(f"a sink needs a column value; there are: {', '.join(types)}")
+    if options.topic is None and "topic" not in types:
+        raise OptionError("where to write? Set option topic, or give a column topic")
+    wanted = [name for name in _TYPES if name in types]
+    if not options.include_headers and "headers" in wanted:
+        wanted.remove("headers")
+    for name in wanted:
+        if not isinstance(types[name], _TYPES[name]):
+            expected = " or ".join(each.typeName() for each in _TYPES[name])
+            raise OptionError(
+                f"column {name} is {types[name].simpleString()}; a sink takes {expected}"
+            )
+    return tuple(wanted)
+
+
+def _write(
+    batches: Iterable[pa.RecordBatch], columns: tuple[str, ...], options: SinkOptions
+) -> Written:
+    producer = Producer(shared_cluster(options.client), spread_from=_task_number())
+    try:
+        for batch in batches:
+            _send_rows(producer, batch, columns, options.topic)
+        producer.flush()
+    finally:
+        shared_cluster(options.client).drop_half_used()
+    return Written(producer.records)
+
+
+def _task_number() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context.partitionId() if context else 0
+
+
+def _send_rows(
+    producer: Producer, batch: pa.RecordBatch, columns: tuple[str, ...], topic: str | None
+) -> None:
+    now = int(time.time() * 1000)
+    lists: dict[str, list[Any]] = {}
+    for name in columns:
+        column: Any = batch.column(name)
+        lists[name] = (column.cast(pa.binary()) if name in {"key", "value"} else column).to_pylist()
+    nothing = [None] * batch.num_rows
+    topics = [topic] * batch.num_rows if topic else lists["topic"]
+    rows = zip(
+        topics,
+        lists.get("key", nothing),
+        lists["value"],
+        lists.get("partition", nothing),
+        lists.get("headers", nothing),
+        strict=True,
+    )
+    for to, key, value, partition, headers in rows:
+        if to is None:
+            raise OptionError("a row has no topic: set option topic, or fill column topic")
+        pairs = [(each["key"], each["value"]) for each in headers or () if each]
+        producer.send(to, key, value, partition=partition, timestamp_ms=now, headers=pairs)

@@ -1,0 +1,464 @@
+"""Spark's side of the source: `format("sparkraft")` for batch and streaming reads.
+
+Planner calls (`initialOffset`, `latestOffset`, `partitions`, `commit`) run in one Python process
+on the driver; `read` runs in Spark's Python workers, which get a pickled copy of the reader.
+
+Invariants:
+    * A reader carries its options and nothing else from process to process.
+    * `partitions` gives the same tasks for the same offsets, except where data was lost.
+
+Not here: the sink (`sink`), reading itself (`fetch`), the choice of offsets (`offsets`).
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from sparkraft.pipeline import offsets as plan
+from sparkraft.pipeline.fetch import DataLossError, RangeReader, data_loss
+from sparkraft.pipeline.options import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    ByOffset,
+    ByTimestamp,
+    Isolation,
+    OptionError,
+    SourceOptions,
+    TopicPartition,
+    sink_options,
+    source_options,
+)
+from sparkraft.pipeline.wire import shared_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from sparkraft.pipeline.offsets import Offsets, Range
+    from sparkraft.pipeline.wire import Cluster
+
+log = logging.getLogger(__name__)
+
+
+def source_schema(*, include_headers: bool) -> StructType:
+    """The official connector's columns."""
+    columns = (
+        StructType()
+        .add("key", BinaryType())
+        .add("value", BinaryType())
+        .add("topic", StringType())
+        .add("partition", IntegerType())
+        .add("offset", LongType())
+        .add("timestamp", TimestampType())
+        .add("timestampType", IntegerType())
+    )
+    if include_headers:
+        pair = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+        columns = columns.add("headers", ArrayType(pair))
+    return columns
+
+
+class SparkraftDataSource(DataSource):
+    """Kafka topics as a source and a sink; see `sparkraft.pipeline.options` for the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name after `format(...)`."""
+        return "sparkraft"
+
+    def schema(self) -> StructType:
+        """The official connector's, with `headers` if asked for."""
+        text = str(self.options.get("includeHeaders", "false"))
+        return source_schema(include_headers=text.strip().lower() == "true")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For `spark.read`."""
+        options = source_options(self.options, streaming=False)
+        _check_schema(schema, options)
+        return BatchReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's)
+        """For `spark.readStream`."""
+        options = source_options(self.options, streaming=True)
+        _check_schema(schema, options)
+        return StreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001 (Spark's)
+        """For `df.write`."""
+        from sparkraft.pipeline.sink import BatchWriter
+
+        if overwrite:
+            raise OptionError('a topic can\'t be overwritten: use mode("append")')
+        return BatchWriter(schema, sink_options(self.options))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802, FBT001 (Spark's)
+        """For `df.writeStream`."""
+        from sparkraft.pipeline.sink import StreamWriter
+
+        del overwrite  # complete mode writes its rows again as new records, as officially
+        return StreamWriter(schema, sink_options(self.options))
+
+
+def _check_schema(schema: StructType, options: SourceOptions) -> None:
+    if schema != source_schema(include_headers=options.include_headers):
+        raise OptionError("the source has a schema of its own: leave out .schema(...)")
+
+
+class Task(InputPartition):
+    """The ranges that one Spark task reads."""
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        """Of one or several topic partitions."""
+        super().__init__(tuple(ranges))
+
+
+def _read(options: SourceOptions, task: InputPartition) -> Iterator[pa.RecordBatch]:
+    _freeze_once()
+    if not task.value:
+        return iter(())
+    return RangeReader(shared_cluster(options.client), task.value, options).read()
+
+
+_FROZEN: Final[set[int]] = set()
+
+
+def _freeze_once() -> None:
+    """Keep what is imported by now out of later collections.
+
+    Spark's worker collects garbage after every task; with pyarrow and numpy loaded that alone
+    costs 70 ms a task.
+    """
+    if os.getpid() not in _FROZEN:
+        _FROZEN.add(os.getpid())
+        gc.freeze()
+
+
+class Lookup:
+    """Questions a planner asks the cluster."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        """About what `options` subscribe to."""
+        self._options = options
+        self._committed_only = options.client.isolation is Isolation.READ_COMMITTED
+
+    @property
+    def cluster(self) -> Cluster:
+        """This process's connection to it."""
+        return shared_cluster(self._options.client)
+
+    def partitions(self) -> list[TopicPartition]:
+        """Every partition that is subscribed to now."""
+        wanted = self._options.subscription
+        if wanted.assigned is not None:
+            known = self.cluster.topics(sorted(wanted.assigned))
+            listed = [(t, p) for t, numbers in sorted(wanted.assigned.items()) for p in numbers]
+            for topic, number in listed:
+                if topic not in known or number not in known[topic].leaders:
+                    raise OptionError(f"assign names {topic}-{number}, which does not exist")
+            return listed
+        if wanted.topics is not None:
+            known = self.cluster.topics(wanted.topics)
+            missing = [topic for topic in wanted.topics if topic not in known]
+            if missing:
+                raise OptionError(f"topic {missing[0]}, which subscribe names, does not exist")
+        else:
+            pattern = re.compile(wanted.pattern or "")
+            known = {
+                name: each
+                for name, each in self.cluster.topics(None).items()
+                if not each.is_internal and pattern.fullmatch(name)
+            }
+        return [(t, number) for t in sorted(known) for number in sorted(known[t].leaders)]
+
+    def earliest(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offsets there are."""
+        return self.cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
+
+    def latest(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offsets behind the last records that may be read."""
+        return self.at(dict.fromkeys(partitions, LATEST))
+
+    def at(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Offsets by constant or time."""
+        return self.cluster.list_offsets(wanted, committed_only=self._committed_only)
+
+    def resolve(
+        self, bound: Bound, partitions: Sequence[TopicPartition], name: str
+    ) -> dict[TopicPartition, int]:
+        """A bound of the options as offsets."""
+        places = plan.places(bound, partitions, name)
+        found = self.at(places.lookups)
+        late = [each for each, offset in found.items() if offset < 0]
+        if late and isinstance(bound, ByTimestamp):
+            if not bound.or_latest:
+                topic, partition = min(late)
+                raise OptionError(
+                    f"{name}: {topic}-{partition} has no record that late; "
+                    "startingOffsetsByTimestampStrategy=latest starts at its end then"
+                )
+            found |= self.latest(late)
+        return places.fixed | found
+
+    def present(
+        self, start: Offsets, end: Offsets
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """The offsets cut to what is there; `DataLossError` if that is less and mustn't be."""
+        keys = sorted(end)
+        first = self.earliest(keys)
+        begin = {each: start.get(each, first[each]) for each in keys}
+        lost = [each for each in keys if begin[each] < min(first[each], end[each])]
+        back = [each for each in keys if begin[each] > end[each]]
+        gone = sorted(set(start) - set(end))
+        if lost or back or gone:
+            self._on_loss(lost, back, gone, (begin, end, first))
+        # A partition that ends before it was read to was made anew: all of it is new.
+        begin |= {each: first[each] for each in back}
+        kept = {each: min(max(begin[each], first[each]), end[each]) for each in keys}
+        return kept, dict(end)
+
+    def _on_loss(
+        self,
+        lost: Sequence[TopicPartition],
+        back: Sequence[TopicPartition],
+        gone: Sequence[TopicPartition],
+        where: tuple[Offsets, Offsets, Offsets],
+    ) -> None:
+        begin, end, first = where
+        if lost or back:
+            key = (*lost, *back)[0]
+            said = data_loss(key, begin[key], first[key], end[key])
+        else:
+            said = (
+                f"{gone[0][0]}-{gone[0][1]} was read before and is not there any more; "
+                "failOnDataLoss=false goes on without it"
+            )
+        if self._options.fail_on_data_loss:
+            raise DataLossError(said)
+        log.warning("%s", said)
+
+    def tasks(self, start: Offsets, end: Offsets) -> list[Task]:
+        """What lies between two offsets, dealt out."""
+        options = self._options
+        least = options.partitions_min or 1
+        most = options.partitions_max or max(least, _cores())
+        dealt = plan.deal(
+            plan.ranges_of(start, end),
+            tasks_max=most,
+            tasks_min=least,
+            records_per_task_max=options.records_per_partition_max,
+        )
+        return [Task(ranges) for ranges in dealt]
+
+
+def _cores() -> int:
+    """Cores of the driver; a cluster with more is told so by `maxPartitions`."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class BatchReader(DataSourceReader):
+    """Reads from one set of offsets to another."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        """Resolve nothing yet: Spark asks for partitions when it plans."""
+        self.options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The ranges between start and end, dealt out to tasks."""
+        lookup = Lookup(self.options)
+        partitions = lookup.partitions()
+        starting = self.options.starting or ByOffset(everywhere=EARLIEST)
+        ending = self.options.ending or ByOffset(everywhere=LATEST)
+        start = lookup.resolve(starting, partitions, "startingOffsets")
+        end = lookup.resolve(ending, partitions, "endingOffsets")
+        # An end beyond what is there would wait for records to come.
+        last = lookup.latest(partitions)
+        end = {each: min(offset, last[each]) for each, offset in end.items()}
+        start = {each: min(offset, end[each]) for each, offset in start.items()}
+        return lookup.tasks(*lookup.present(start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One task's records."""
+        return _read(self.options, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows topics batch by batch."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        """Remember the options; state below is the planner's alone."""
+        self.options = options
+        self._latest: dict[TopicPartition, int] | None = None
+        self._stop_at: dict[TopicPartition, int] | None = None
+        self._first_waited_at: float | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Workers get the options only."""
+        return {"options": self.options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """In a worker."""
+        self.__init__(state["options"])  # type: ignore[misc]
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's)
+        """Where a new query starts: the latest offsets unless told otherwise."""
+        lookup = Lookup(self.options)
+        starting = self.options.starting or ByOffset(everywhere=LATEST)
+        return plan.to_json(lookup.resolve(starting, lookup.partitions(), "startingOffsets"))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's)
+        """A limit if one is set.
+
+        Spark has no limit of several kinds, so this only says that there is one: `latestOffset`
+        applies all that the options name, unless Spark asks for everything.
+        """
+        options = self.options
+        if options.offsets_per_trigger_max:
+            return ReadMaxRows(options.offsets_per_trigger_max)
+        if options.bytes_per_trigger_max:
+            return ReadMaxBytes(options.bytes_per_trigger_max)
+        if options.offsets_per_trigger_min:
+            return ReadMinRows(options.offsets_per_trigger_min)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's)
+        """Read no further than what is there now."""
+        lookup = Lookup(self.options)
+        self._stop_at = lookup.latest(lookup.partitions())
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's)
+        """The end of the topics as last seen, for Spark's progress."""
+        return None if self._latest is None else plan.to_json(self._latest)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (Spark's)
+        """Where the next batch ends."""
+        lookup = Lookup(self.options)
+        begin = plan.from_json(start)
+        partitions = lookup.partitions() if self._stop_at is None else sorted(self._stop_at)
+        fresh = [each for each in partitions if each not in begin]
+        if fresh:
+            begin |= lookup.earliest(fresh)
+        latest = self._stop_at or lookup.latest(partitions)
+        self._latest = latest
+        if isinstance(limit, ReadAllAvailable):
+            return plan.to_json(latest)
+        if self._waits_for_more(plan.count(begin, latest)):
+            return start
+        return plan.to_json(self._limited(lookup, begin, latest))
+
+    def _waits_for_more(self, waiting: int) -> bool:
+        """Whether `minOffsetsPerTrigger` is not reached and `maxTriggerDelay` not over."""
+        least = self.options.offsets_per_trigger_min
+        if not least or waiting >= least or self._stop_at is not None:
+            self._first_waited_at = None
+            return False
+        now = time.monotonic()
+        if self._first_waited_at is None:
+            self._first_waited_at = now
+        if (now - self._first_waited_at) * 1000 < self.options.trigger_delay_ms_max:
+            return True
+        self._first_waited_at = None
+        return False
+
+    def _limited(self, lookup: Lookup, begin: Offsets, latest: Offsets) -> Offsets:
+        options = self.options
+        end = latest
+        if options.offsets_per_trigger_max:
+            end = self._cut(lookup, begin, end, options.offsets_per_trigger_max, {})
+        if options.bytes_per_trigger_max and plan.count(begin, end):
+            sizes = _record_sizes(lookup.cluster, options, begin, end)
+            end = self._cut(lookup, begin, end, options.bytes_per_trigger_max, sizes)
+        return end
+
+    def _cut(
+        self,
+        lookup: Lookup,
+        begin: Offsets,
+        end: Offsets,
+        budget: int,
+        weight: Mapping[TopicPartition, float],
+    ) -> Offsets:
+        if not self.options.align_timestamps:
+            return plan.limited(begin, end, budget=budget, weight=weight)
+        return plan.limited_by_time(
+            begin,
+            end,
+            budget=budget,
+            weight=weight,
+            offsets_at=lambda ms: lookup.at(dict.fromkeys(end, ms)),
+        )
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch."""
+        lookup = Lookup(self.options)
+        begin, until = lookup.present(plan.from_json(start), plan.from_json(end))
+        return lookup.tasks(begin, until)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One task's records."""
+        return _read(self.options, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark is done with what lies before `end`: show it to lag tools if asked to."""
+        group = self.options.publish_group_id
+        if group:
+            Lookup(self.options).cluster.commit_group_offsets(group, plan.from_json(end))
+
+    def stop(self) -> None:
+        """The query ended."""
+        shared_cluster(self.options.client).close()
+
+
+def _record_sizes(
+    cluster: Cluster, options: SourceOptions, begin: Offsets, end: Offsets
+) -> dict[TopicPartition, float]:
+    """Bytes of an uncompressed record where each partition is to be read, from a small sample."""
+    from dataclasses import replace
+
+    sample = replace(options, client=replace(options.client, partition_fetch_bytes_max=1 << 16))
+    sizes: dict[TopicPartition, float] = {}
+    for each in plan.ranges_of(begin, end):
+        few = each._replace(end=min(each.end, each.start + _SAMPLE_RECORDS))
+        rows = bytes_read = 0
+        for piece in RangeReader(cluster, [few], sample).read():
+            rows += piece.num_rows
+            bytes_read += piece.nbytes
+        sizes[each.topic, each.partition] = max(1.0, bytes_read / max(1, rows))
+    return sizes
+
+
+_SAMPLE_RECORDS: Final = 100
+"""Enough for a mean, few enough to cost a millisecond."""
