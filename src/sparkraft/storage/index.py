@@ -4,9 +4,9 @@ They are sparse and derivable: rebuilding one gives the same answers, so a damag
 never data. In memory entries are C arrays (8 or 12 bytes each); files are written when a segment
 becomes inactive or is closed, because an unclean start rebuilds the active one anyway::
 
-    .index      entry  8 B: relative offset i32 of a batch's last record | position i32 of the batch
-    .timeindex  entry 12 B: timestamp i64, larger than all before | relative offset i32
-    .txnindex   entry 34 B: version i16 = 0 | producer i64 | first, last, last stable offset i64 each
+    .index      8 B: relative offset i32 of a batch's last record | position i32 of that batch
+    .timeindex 12 B: timestamp i64, larger than all before | relative offset i32
+    .txnindex  34 B: version i16 = 0 | producer i64 | first, last and last stable offset i64
 
 Invariant: an offset entry's position is where a batch starts, and no batch before it ends at or
 after the entry's offset, so looking up gives a lower bound to scan from.
@@ -53,10 +53,13 @@ class OffsetIndex:
         self._offsets.append(relative_offset)
         self._positions.append(position)
 
-    def lookup(self, relative_offset: int) -> int:
-        """The position to scan from for `relative_offset`; 0 where no entry is at or below it."""
+    def lookup(self, relative_offset: int) -> tuple[int, int]:
+        """The last entry at or below `relative_offset`, (-1, 0) where there is none.
+
+        It is (relative offset, position): scan from the position.
+        """
         slot = bisect_right(self._offsets, relative_offset) - 1
-        return self._positions[slot] if slot >= 0 else 0
+        return (self._offsets[slot], self._positions[slot]) if slot >= 0 else (-1, 0)
 
     def truncate_to(self, relative_offset: int) -> None:
         """Drop entries at and above `relative_offset`."""
@@ -132,13 +135,13 @@ class TimeIndex:
         self._offsets.append(relative_offset)
         return True
 
-    def lookup(self, timestamp: int) -> int:
-        """Relative offset to scan from for the first record at or after `timestamp`.
+    def lookup(self, timestamp: int) -> tuple[int, int]:
+        """The last entry at or below `timestamp`, (-1, 0) where there is none.
 
-        Every record up to that offset is older, or the entry itself is that old.
+        It is (timestamp, relative offset): scan from the batch that ends there.
         """
         slot = bisect_right(self._timestamps, timestamp) - 1
-        return self._offsets[slot] if slot >= 0 else 0
+        return (self._timestamps[slot], self._offsets[slot]) if slot >= 0 else (-1, 0)
 
     def truncate_to(self, relative_offset: int) -> None:
         """Drop entries at and above `relative_offset`."""
@@ -162,7 +165,7 @@ class TimeIndex:
             raise DamagedIndex(f"{len(data)} bytes are not whole entries")
         self = cls()
         entries = list(TIME_ENTRY.iter_unpack(data))
-        while entries and entries[-1] == (0, 0) and (len(entries) > 1 or not any(data)):
+        while entries and entries[-1] == (0, 0):
             entries.pop()
         self._timestamps = array("q", [timestamp for timestamp, _ in entries])
         self._offsets = array("i", [offset for _, offset in entries])

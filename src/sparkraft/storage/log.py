@@ -1,0 +1,996 @@
+"""One partition's log: append, read, truncate, retain; offsets by time and by epoch.
+
+The log start offset, high watermark and log end offset bound what exists, what is committed and
+what is written: ``log_start_offset <= high_watermark <= log_end_offset``. Epochs, producers and
+indexes are derived from the batches (`storage.recovery` rebuilds them).
+
+Threads: one thread (the event loop's) owns a log and calls everything. Only `flush` may run in
+another, beside appends and reads: it notes the log end offset, then syncs the files that hold data
+below it, and at last advances `recovery_point` to that offset unless the log was truncated in the
+meantime. It touches no file that an append may still change except by `fsync`, and writes the epoch
+checkpoint from a copy.
+
+Durability: an append is in the page cache when it returns, so a killed process loses nothing. A
+power loss keeps what is below `recovery_point`. `AppendInfo.needs_fsync` asks the caller to `flush`
+before it answers (`flush.messages`).
+
+After a `StorageFault` the log refuses everything with KAFKA_STORAGE_ERROR: what the disk holds is
+unknown until it is loaded again. A failed fsync is never tried again.
+
+Not here: who may append, acknowledgements, the high watermark's advance (`server`, `replication`).
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
+from typing import NamedTuple
+
+from sparkraft.base.env import Clock, Entropy
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import LeaderEpoch, Offset, Uuid
+from sparkraft.records.batch import (
+    HEAD_PATCH,
+    LOG_OVERHEAD,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    crc_ok,
+    iter_batches,
+)
+from sparkraft.records.errors import CorruptRecords
+from sparkraft.records.record import scan_records
+from sparkraft.records.validate import Origin, check_produced
+from sparkraft.storage.checkpoints import format_epochs, format_partition_metadata
+from sparkraft.storage.config import LogConfig
+from sparkraft.storage.disk import Disk, StorageFault
+from sparkraft.storage.epochs import LeaderEpochs
+from sparkraft.storage.index import AbortedTransaction
+from sparkraft.storage.names import (
+    DELETED,
+    INDEX,
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    SNAPSHOT,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    offset_name,
+    parse_offset_name,
+)
+from sparkraft.storage.producers import CompletedTransaction, Producers, ProducerState
+from sparkraft.storage.segment import Segment
+
+__all__ = ["AppendInfo", "FoundOffset", "Origin", "PartitionLog", "ReadResult"]
+
+
+class AppendInfo(NamedTuple):
+    """What became of an append."""
+
+    base_offset: int
+    """First record's; of the original where `duplicate`. -1 where nothing was appended."""
+    last_offset: int
+    log_append_time: int
+    """ms; -1 unless the topic stamps records itself."""
+    log_start_offset: int
+    duplicate: bool
+    """The producer sent this batch before; nothing was appended."""
+    needs_fsync: bool
+    """`flush` must have returned before the append is acknowledged."""
+
+
+class ReadResult(NamedTuple):
+    """Bytes for a fetch; hand the pieces on without joining them."""
+
+    pieces: list[bytes]
+    size: int
+
+
+class FoundOffset(NamedTuple):
+    """Answer of a search by time."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+    """-1 where it is not known."""
+
+
+_EMPTY = ReadResult([], 0)
+_NOTHING = AppendInfo(-1, -1, -1, -1, duplicate=False, needs_fsync=False)
+
+
+class PartitionLog:
+    """A partition's log; made by `storage.recovery.load_log`."""
+
+    __slots__ = (
+        "_bases",
+        "_clock",
+        "_config",
+        "_disk",
+        "_entropy",
+        "_epochs",
+        "_fault",
+        "_flush_lock",
+        "_flush_point",
+        "_metadata_pending",
+        "_producers",
+        "_rules",
+        "_segments",
+        "_snapshots",
+        "_tail_hint",
+        "_to_remove",
+        "_truncations",
+        "directory",
+        "high_watermark",
+        "last_flush_ms",
+        "log_dir",
+        "log_end_offset",
+        "log_start_offset",
+        "partition",
+        "recovery_point",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(  # noqa: PLR0913 (what a log is made of; only recovery calls it)
+        self,
+        *,
+        disk: Disk,
+        clock: Clock,
+        entropy: Entropy,
+        log_dir: str,
+        directory: str,
+        topic: str,
+        partition: int,
+        topic_id: Uuid | None,
+        config: LogConfig,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        producers: Producers,
+        snapshots: list[int],
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+    ) -> None:
+        """Put the recovered parts together; at least one segment."""
+        assert segments
+        self._disk = disk
+        self._clock = clock
+        self._entropy = entropy
+        self.log_dir = log_dir
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self._config = config
+        self._rules = config.rules
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._epochs = epochs
+        self._producers = producers
+        self._snapshots = snapshots
+        self.log_start_offset = Offset(log_start_offset)
+        self.log_end_offset = Offset(log_end_offset)
+        self.high_watermark = Offset(log_start_offset)
+        self.recovery_point = Offset(recovery_point)
+        self.last_flush_ms = clock.wall_ms()
+        self._flush_lock: Lock | None = None
+        self._flush_point = log_end_offset
+        self._fault: StorageFault | None = None
+        self._metadata_pending = False
+        self._tail_hint = (-1, -1)
+        self._truncations = 0
+        self._to_remove: list[tuple[int, str]] = []
+        for segment in segments:
+            self._adopt(segment)
+
+    # -- what is known ---------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        """Name and bounds."""
+        return (
+            f"PartitionLog({self.topic}-{self.partition} start={self.log_start_offset} "
+            f"HW={self.high_watermark} LEO={self.log_end_offset})"
+        )
+
+    @property
+    def config(self) -> LogConfig:
+        """The topic's settings; assign to change them."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._rules = config.rules
+        for segment in self._segments:
+            segment.index_interval_bytes = config.index_interval_bytes
+
+    @property
+    def name(self) -> str:
+        """`topic-partition`."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of all batches."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segment_count(self) -> int:
+        """Number of segments, at least one."""
+        return len(self._segments)
+
+    @property
+    def segment_base_offsets(self) -> list[int]:
+        """Base offsets of the segments, rising."""
+        return list(self._bases)
+
+    @property
+    def latest_epoch(self) -> LeaderEpoch | None:
+        """The newest leader epoch, None where none is known."""
+        latest = self._epochs.latest
+        return None if latest is None else LeaderEpoch(latest)
+
+    @property
+    def leader_epochs(self) -> list[tuple[int, int]]:
+        """(epoch, start offset), rising."""
+        return self._epochs.entries
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """First offset of an unfinished transaction, at most the high watermark."""
+        unstable = self._producers.first_unstable_offset
+        if unstable is None or unstable > self.high_watermark:
+            return self.high_watermark
+        return Offset(max(unstable, self.log_start_offset))
+
+    @property
+    def fault(self) -> StorageFault | None:
+        """What made the log unusable, if anything did."""
+        return self._fault
+
+    def active_producers(self) -> list[ProducerState]:
+        """The idempotent and transactional producers known here, by id (DescribeProducers)."""
+        return list(self._producers)
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Forget producers idle for longer than `producer.id.expiration.ms`."""
+        self._producers.expire(now_ms, self._config.producer_id_expiration_ms)
+
+    # -- appending -------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        records: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+    ) -> AppendInfo:
+        """Check one batch, give it the next offsets and write it.
+
+        Args:
+            records: one batch as a producer sent it; for RAFT one or more with final offsets.
+            leader_epoch: stamped on the batch.
+            now_ms: wall clock.
+            origin: who appends; see `Origin`.
+
+        Raises:
+            KafkaError: what Kafka's validator and producer state refuse; nothing was written.
+            StorageFault: the disk failed; the log is unusable from now on.
+        """
+        if self._fault is not None:
+            raise self._refusal()
+        if origin is Origin.RAFT:
+            return self._append_given(list(iter_batches(records)), now_ms, contiguous=True)
+        header, rest = check_produced(records, self._rules, now_ms, origin)
+        size = header[1] + LOG_OVERHEAD
+        if size > self._config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"the batch has {size} bytes, and segment.bytes is {self._config.segment_bytes}",
+            )
+        if header[9] != NO_PRODUCER_ID:
+            duplicate = self._check_producer(header, origin)
+            if duplicate is not None:
+                return duplicate
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header[6]
+        head = HEAD_PATCH.pack(base_offset, header[1], leader_epoch)
+        try:
+            segment = self._segment_for(size, header[8], base_offset, last_offset, now_ms)
+            if self._epochs.latest != leader_epoch:
+                self._epochs.assign(leader_epoch, base_offset)
+            position = segment.append((head, rest), size)
+        except OSError as error:
+            raise self._fail("append to", error) from error
+        segment.note_batch(last_offset, header[8], size, position)
+        self.log_end_offset = Offset(last_offset + 1)
+        if header[9] != NO_PRODUCER_ID:
+            self._apply_producer(header, head, rest, base_offset, segment)
+        return AppendInfo(
+            base_offset,
+            last_offset,
+            header[8] if self._rules.log_append_time else NO_TIMESTAMP,
+            self.log_start_offset,
+            False,  # noqa: FBT003 (a tuple built on the hot path)
+            last_offset + 1 - self._flush_point >= self._config.flush_messages,
+        )
+
+    def append_as_follower(self, records: Buffer, leader_epoch: int | None = None) -> AppendInfo:
+        """Write batches as a leader handed them out; offsets, epochs and bytes stay.
+
+        Args:
+            records: whole batches; a cut-off last one is ignored.
+            leader_epoch: of the fetch; batches of a later epoch are left out with all behind them.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE for a wrong CRC or offsets that go back or were there.
+            StorageFault: the disk failed.
+        """
+        if self._fault is not None:
+            raise self._refusal()
+        batches = []
+        for header, view in iter_batches(records):
+            if leader_epoch is not None and header.partition_leader_epoch > leader_epoch:
+                break
+            if not crc_ok(view):
+                raise CorruptRecords(
+                    f"the CRC of the batch at offset {header.base_offset} is wrong"
+                )
+            batches.append((header, view))
+        return self._append_given(batches, self._clock.wall_ms(), contiguous=False)
+
+    def _append_given(
+        self, batches: list[tuple[BatchHeader, memoryview]], now_ms: int, *, contiguous: bool
+    ) -> AppendInfo:
+        if not batches:
+            return _NOTHING
+        self._check_offsets(batches, contiguous=contiguous)
+        run: list[tuple[BatchHeader, memoryview]] = []
+        size = 0
+        for header, view in batches:
+            rolls = self._segments[-1].must_roll(
+                self._config,
+                size=size + len(view),
+                max_timestamp=header.max_timestamp,
+                last_offset=header.last_offset,
+                now_ms=now_ms,
+            )
+            if rolls and run:
+                self._append_run(run, size, now_ms)
+                run, size = [], 0
+            run.append((header, view))
+            size += len(view)
+        self._append_run(run, size, now_ms)
+        last_offset = batches[-1][0].last_offset
+        return AppendInfo(
+            batches[0][0].base_offset,
+            last_offset,
+            NO_TIMESTAMP,
+            self.log_start_offset,
+            duplicate=False,
+            needs_fsync=last_offset + 1 - self._flush_point >= self._config.flush_messages,
+        )
+
+    def _check_offsets(
+        self, batches: list[tuple[BatchHeader, memoryview]], *, contiguous: bool
+    ) -> None:
+        expected = int(self.log_end_offset)
+        for header, _ in batches:
+            if header.base_offset < expected or header.last_offset_delta < 0:
+                raise CorruptRecords(
+                    f"{self.name}: a batch at {header.base_offset} where {expected} comes next"
+                )
+            if contiguous and header.base_offset != expected:
+                raise CorruptRecords(f"{self.name}: {header.base_offset} leaves a gap")
+            expected = header.last_offset + 1
+
+    def _append_run(
+        self, run: list[tuple[BatchHeader, memoryview]], size: int, now_ms: int
+    ) -> None:
+        """Write batches that fit one segment, then take them in one by one."""
+        first, last = run[0][0], run[-1][0]
+        try:
+            segment = self._segment_for(
+                size, last.max_timestamp, first.base_offset, last.last_offset, now_ms
+            )
+            position = segment.append([view for _, view in run], size)
+        except OSError as error:
+            raise self._fail("append to", error) from error
+        for header, view in run:
+            segment.note_batch(header.last_offset, header.max_timestamp, len(view), position)
+            position += len(view)
+            if header.partition_leader_epoch >= 0:
+                self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if header.has_producer_id:
+                done = self._producers.apply(header, view, header.base_offset)
+                if done is not None:
+                    self._complete(done, segment)
+        self.log_end_offset = Offset(last.last_offset + 1)
+
+    def _check_producer(self, header: BatchHeader, origin: Origin) -> AppendInfo | None:
+        is_client = origin is Origin.CLIENT
+        if header.is_control:
+            return None
+        mark = self._producers.duplicate_of(header) if is_client else None
+        if mark is None:
+            self._producers.check(header, is_client=is_client)
+            return None
+        return AppendInfo(
+            mark.first_offset,
+            mark.last_offset,
+            mark.timestamp if self._rules.log_append_time else NO_TIMESTAMP,
+            self.log_start_offset,
+            duplicate=True,
+            needs_fsync=self._config.flush_messages == 1
+            and mark.last_offset >= self.recovery_point,
+        )
+
+    def _apply_producer(
+        self, header: BatchHeader, head: bytes, rest: Buffer, base_offset: int, segment: Segment
+    ) -> None:
+        batch = head + bytes(rest) if header.is_control else b""
+        done = self._producers.apply(header, batch, base_offset)
+        if done is not None:
+            self._complete(done, segment)
+
+    def _complete(self, done: CompletedTransaction, segment: Segment) -> None:
+        if done.aborted:
+            stable = self._producers.last_stable_offset_after(done)
+            entry = AbortedTransaction(
+                done.producer_id, done.first_offset, done.last_offset, stable
+            )
+            try:
+                segment.add_aborted(entry)
+            except OSError as error:
+                raise self._fail("write the transaction index of", error) from error
+        self._producers.complete(done)
+
+    def _segment_for(
+        self, size: int, max_timestamp: int, base_offset: int, last_offset: int, now_ms: int
+    ) -> Segment:
+        """The active segment, rolled if it can't take `size` more bytes."""
+        if self._metadata_pending:
+            self._write_metadata()
+        segment = self._segments[-1]
+        if segment.must_roll(
+            self._config,
+            size=size,
+            max_timestamp=max_timestamp,
+            last_offset=last_offset,
+            now_ms=now_ms,
+        ):
+            return self._roll(base_offset, now_ms)
+        return segment
+
+    def roll(self) -> None:
+        """Begin a new segment at the log end offset; nothing happens on an empty one."""
+        if self._segments[-1].size:
+            try:
+                self._roll(self.log_end_offset, self._clock.wall_ms())
+            except OSError as error:
+                raise self._fail("roll", error) from error
+
+    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+        """Old indexes and a producer snapshot are written, not synced: `flush` does that."""
+        old = self._segments[-1]
+        if old.size == 0:  # only its base offset is wrong: too far below the next batch
+            self._drop_empty_tail()
+        else:
+            old.write_indexes()
+            self._take_snapshot(base_offset)
+        segment = Segment(self._disk, self.directory, base_offset, size=0, created_ms=now_ms)
+        self._adopt(segment)
+        self._segments.append(segment)
+        self._bases.append(base_offset)
+        if len(self._segments) > 2:  # noqa: PLR2004 (reads mostly go to the last two)
+            self._segments[-3].drop_indexes()
+        return segment
+
+    def _drop_empty_tail(self) -> None:
+        old = self._segments.pop()
+        self._bases.pop()
+        for suffix in ("", INDEX, TIME_INDEX):
+            self._disk.unlink(old.path(suffix) if suffix else old.log_path)
+
+    def _adopt(self, segment: Segment) -> None:
+        segment.index_interval_bytes = self._config.index_interval_bytes
+        jitter = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        segment.roll_jitter_ms = self._entropy.below(jitter) if jitter > 0 else 0
+
+    def _take_snapshot(self, offset: int) -> None:
+        if offset in self._snapshots:
+            return
+        path = f"{self.directory}/{offset_name(offset, SNAPSHOT)}"
+        self._disk.write(path, self._producers.to_snapshot())
+        self._snapshots.append(offset)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool = True
+    ) -> ReadResult:
+        """Batches from the one that holds `offset`, of one segment.
+
+        Args:
+            offset: from the log start offset to the log end offset.
+            max_bytes: most bytes to read; the last batch may be cut off, as in Kafka.
+            up_to: only batches that end below it (high watermark, last stable or log end offset).
+            min_one_batch: the first batch comes whole even if it is larger than `max_bytes`.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE where the file is damaged.
+            StorageFault: the disk failed.
+        """
+        if self._fault is not None:
+            raise self._refusal()
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not within [{self.log_start_offset}, {self.log_end_offset}]",
+            )
+        if offset >= up_to:
+            return _EMPTY
+        try:
+            return self._read(offset, max_bytes, up_to, min_one_batch=min_one_batch)
+        except OSError as error:
+            raise self._fail("read from", error) from error
+
+    def _read(self, offset: int, max_bytes: int, up_to: int, *, min_one_batch: bool) -> ReadResult:
+        index = max(bisect_right(self._bases, offset) - 1, 0)
+        while index < len(self._segments):
+            segment = self._segments[index]
+            limit = self._limit(index, up_to)
+            if self._tail_hint[0] == offset and index == len(self._segments) - 1:
+                position, first_size = self._tail_hint[1], 0
+            else:
+                found = segment.position_of(offset)
+                if found is None:  # its tail is gone (compaction): go on in the next one
+                    index += 1
+                    continue
+                position, first_size = found[1], found[0].size_in_bytes
+            size = min(max_bytes, limit - position)
+            if min_one_batch and size < first_size <= limit - position:
+                size = first_size
+            elif min_one_batch and first_size == 0 and max_bytes < limit - position:
+                size = self._at_least_first(segment, position, size)
+            if size <= 0:
+                return _EMPTY
+            data = segment.read(position, size)
+            if position + size == limit and up_to == self.log_end_offset:
+                self._tail_hint = (up_to, limit)
+            return ReadResult([data], len(data))
+        return _EMPTY
+
+    def _at_least_first(self, segment: Segment, position: int, size: int) -> int:
+        header = segment.header_at(position)
+        return size if header is None else max(size, header.size_in_bytes)
+
+    def _limit(self, index: int, up_to: int) -> int:
+        """Where in segment `index` the batches below `up_to` end."""
+        segment = self._segments[index]
+        if up_to >= self.log_end_offset:
+            return segment.size
+        if index + 1 < len(self._bases) and up_to >= self._bases[index + 1]:
+            return segment.size
+        found = segment.position_of(up_to)
+        return segment.size if found is None else found[1]
+
+    def read_batches(self, offset: int, up_to: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Whole batches from the one that holds `offset` to `up_to`, across segments."""
+        while offset < up_to:
+            pieces, size = self.read(offset, max_bytes=_SCAN_BYTES, up_to=up_to)
+            if size == 0:
+                return
+            for header, view in iter_batches(pieces[0]):
+                yield header, view
+                offset = header.last_offset + 1
+
+    def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
+        """Aborted transactions that overlap [offset, up_to), for read_committed fetches."""
+        found = []
+        start = max(bisect_right(self._bases, offset) - 1, 0)
+        for segment in self._segments[start:]:
+            for entry in segment.aborted:
+                if entry.last_offset >= offset and entry.first_offset < up_to:
+                    found.append(entry)
+                if entry.last_stable_offset >= up_to:
+                    return found
+        return found
+
+    # -- searching -------------------------------------------------------------------------------
+
+    def offset_for_timestamp(
+        self, timestamp: int, *, up_to: int | None = None
+    ) -> FoundOffset | None:
+        """The first record whose time is at or after `timestamp` (ListOffsets by time).
+
+        Args:
+            timestamp: ms since 1970, not negative.
+            up_to: only records below it; None for all.
+        """
+        bound = self.log_end_offset if up_to is None else up_to
+        for segment in list(self._segments):
+            if segment.size == 0 or segment.largest_timestamp()[0] < timestamp:
+                continue
+            position = segment.position_of_time(timestamp)
+            for header, at in segment.headers(position):
+                if header.base_offset >= bound:
+                    return None
+                if (
+                    header.max_timestamp >= timestamp
+                    and header.last_offset >= self.log_start_offset
+                ):
+                    found = self._first_at(segment, header, at, timestamp)
+                    if found is not None:
+                        return found if found.offset < bound else None
+        return None
+
+    def _first_at(
+        self, segment: Segment, header: BatchHeader, position: int, timestamp: int
+    ) -> FoundOffset | None:
+        """The first record of a batch at or after `timestamp` and the log start offset."""
+        batch = segment.read_batch(position, header)
+        for shape in scan_records(batch):
+            offset = header.base_offset + shape.offset_delta
+            if shape.timestamp >= timestamp and offset >= self.log_start_offset:
+                return FoundOffset(shape.timestamp, offset, header.partition_leader_epoch)
+        return None
+
+    def offset_of_max_timestamp(self) -> FoundOffset | None:
+        """The first record with the largest timestamp (KIP-734); None in an empty log."""
+        best: tuple[int, Segment] | None = None
+        for segment in self._segments:
+            if segment.size and (best is None or segment.largest_timestamp()[0] > best[0]):
+                best = (segment.largest_timestamp()[0], segment)
+        if best is None or best[0] < 0:
+            return None
+        timestamp, segment = best
+        found = segment.position_of(segment.largest_timestamp()[1])
+        return None if found is None else self._first_at(segment, found[0], found[1], timestamp)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """(largest epoch at or below `epoch`, where it ended); None where it is unknown."""
+        return self._epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def epoch_of(self, offset: int) -> int | None:
+        """The leader epoch in which `offset` was written."""
+        return self._epochs.epoch_of(offset)
+
+    # -- moving the bounds -----------------------------------------------------------------------
+
+    def set_high_watermark(self, offset: int) -> None:
+        """Set what is committed; kept within [log start offset, log end offset]."""
+        bounded = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self.high_watermark = Offset(bounded)
+        self._producers.replicated_to(bounded)
+
+    def assign_epoch(self, epoch: int) -> None:
+        """Note that leadership `epoch` begins at the log end offset."""
+        self._epochs.assign(epoch, self.log_end_offset)
+
+    def delete_records_before(self, offset: int) -> Offset:
+        """Advance the log start offset (DeleteRecords); -1 means to the high watermark.
+
+        Segments below it go with the next `apply_retention`.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE above the high watermark or below -1.
+        """
+        target = self.high_watermark if offset == -1 else offset
+        if target < 0 or target > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not within [0, {self.high_watermark}]",
+            )
+        self.advance_log_start(target)
+        return self.log_start_offset
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Let the log begin at `offset`, as a leader tells; whether that changed anything."""
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = Offset(offset)
+        self.high_watermark = Offset(max(self.high_watermark, offset))
+        self._epochs.truncate_from_start(offset)
+        self._producers.replicated_to(offset)
+        return True
+
+    def truncate_to(self, offset: int) -> bool:
+        """Remove every record at and after `offset`; whether there were any."""
+        if offset >= self.log_end_offset:
+            self._epochs.truncate_from_end(self.log_end_offset)
+            return False
+        if offset < self._bases[0]:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        try:
+            with self._mutex:
+                self._truncations += 1
+                self.recovery_point = Offset(min(self.recovery_point, offset))
+            self._truncate_segments(offset)
+            self.log_start_offset = Offset(min(self.log_start_offset, offset))
+            self._epochs.truncate_from_end(offset)
+            self._write_epochs()
+            self._reload_producers(offset)
+        except OSError as error:
+            raise self._fail("truncate", error) from error
+        self.log_end_offset = Offset(offset)
+        self._flush_point = min(self._flush_point, offset)
+        self._tail_hint = (-1, -1)
+        self.set_high_watermark(min(self.high_watermark, offset))
+        return True
+
+    def _truncate_segments(self, offset: int) -> None:
+        while len(self._segments) > 1 and self._bases[-1] >= offset:
+            # newest first, so that a crash in between leaves no gap
+            self._remove_files(self._segments.pop().mark_deleted())
+            self._bases.pop()
+        self._segments[-1].truncate_to(offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Remove everything; the log goes on, empty, at `offset`."""
+        try:
+            with self._mutex:
+                self._truncations += 1
+                self.recovery_point = Offset(offset)
+            while self._segments:
+                self._remove_files(self._segments.pop().mark_deleted())
+                self._bases.pop()
+            for snapshot in self._snapshots:
+                self._disk.unlink(f"{self.directory}/{offset_name(snapshot, SNAPSHOT)}")
+            self._snapshots.clear()
+            self._epochs.clear()
+            self._write_epochs()
+        except OSError as error:
+            raise self._fail("truncate", error) from error
+        self._producers = Producers()
+        now_ms = self._clock.wall_ms()
+        segment = Segment(self._disk, self.directory, offset, size=0, created_ms=now_ms)
+        self._adopt(segment)
+        self._segments.append(segment)
+        self._bases.append(offset)
+        self.log_start_offset = self.log_end_offset = self.high_watermark = Offset(offset)
+        self._flush_point = offset
+        self._tail_hint = (-1, -1)
+
+    def _reload_producers(self, end_offset: int) -> None:
+        """Make the producers' state what the log below `end_offset` says."""
+        from sparkraft.storage.recovery import rebuild_producers  # it imports this module
+
+        self._snapshots = [
+            snap for snap in self._snapshots if self._keep_snapshot(snap, end_offset)
+        ]
+        self._producers = rebuild_producers(
+            self._disk,
+            self.directory,
+            self._segments,
+            snapshots=self._snapshots,
+            start=self.log_start_offset,
+            end=end_offset,
+        )
+        self._producers.replicated_to(end_offset)
+
+    def _keep_snapshot(self, snapshot: int, end_offset: int) -> bool:
+        if snapshot > end_offset:
+            self._disk.unlink(f"{self.directory}/{offset_name(snapshot, SNAPSHOT)}")
+        return snapshot <= end_offset
+
+    # -- retention -------------------------------------------------------------------------------
+
+    def expired_until(self, now_ms: int) -> int:
+        """The offset up to which whole segments may go: by time, size and log start offset.
+
+        Never above the high watermark, and the active segment goes only when all of it may.
+        """
+        bound = int(self.log_start_offset)
+        keep_from = 0
+        excess = self.size_in_bytes - self._config.retention_bytes
+        by_size = self._config.delete and self._config.retention_bytes >= 0
+        by_time = self._config.delete and self._config.retention_ms >= 0
+        for index, segment in enumerate(self._segments):
+            last = index + 1 == len(self._segments)
+            end = self.log_end_offset if last else self._bases[index + 1]
+            if segment.size == 0 or end > self.high_watermark:
+                break
+            below_start = not last and end <= bound
+            too_old = by_time and now_ms - self._age_from(segment) > self._config.retention_ms
+            too_much = by_size and excess - segment.size >= 0
+            if not (below_start or too_old or too_much):
+                break
+            excess -= segment.size
+            keep_from = end
+        return keep_from
+
+    def _age_from(self, segment: Segment) -> int:
+        timestamp = segment.largest_timestamp()[0]
+        return timestamp if timestamp >= 0 else self._disk.mtime_ms(segment.log_path)
+
+    def apply_retention(
+        self, now_ms: int, persist_log_start: Callable[[], None] | None = None
+    ) -> int:
+        """Remove segments that retention or DeleteRecords let go; how many.
+
+        Args:
+            now_ms: wall clock.
+            persist_log_start: writes the log-start checkpoint of the log's directory; called after
+                the offset has advanced and before a file goes: no crash brings records back.
+        """
+        try:
+            until = self.expired_until(now_ms)
+            if until <= self._bases[0]:
+                return 0
+            if until >= self.log_end_offset and self._segments[-1].size:
+                self._roll(self.log_end_offset, now_ms)
+            if self.advance_log_start(until) and persist_log_start is not None:
+                persist_log_start()
+            return self._delete_below(until, now_ms)
+        except OSError as error:
+            raise self._fail("remove segments of", error) from error
+
+    def _delete_below(self, offset: int, now_ms: int) -> int:
+        count = 0
+        while len(self._segments) > 1 and self._bases[1] <= offset:
+            segment = self._segments.pop(0)
+            base = self._bases.pop(0)
+            when = now_ms + self._config.file_delete_delay_ms
+            self._to_remove += [(when, path) for path in segment.mark_deleted()]
+            if base in self._snapshots:
+                self._snapshots.remove(base)
+                self._disk.unlink(f"{self.directory}/{offset_name(base, SNAPSHOT)}")
+            count += 1
+        self.remove_deleted_files(now_ms)
+        return count
+
+    def remove_deleted_files(self, now_ms: int) -> None:
+        """Unlink `.deleted` files whose `file.delete.delay.ms` is over."""
+        due = [path for when, path in self._to_remove if when <= now_ms]
+        if due:
+            self._to_remove = [entry for entry in self._to_remove if entry[0] > now_ms]
+            self._remove_files(due)
+
+    def _remove_files(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._disk.unlink(path)
+
+    # -- syncing ---------------------------------------------------------------------------------
+
+    @property
+    def _mutex(self) -> Lock:
+        if self._flush_lock is None:
+            self._flush_lock = Lock()
+        return self._flush_lock
+
+    @property
+    def unflushed_messages(self) -> int:
+        """Offsets from the recovery point to the log end offset."""
+        return self.log_end_offset - self.recovery_point
+
+    def flush(self, up_to: int | None = None) -> None:
+        """Sync everything below `up_to` (the log end offset); may run in any thread.
+
+        On return `recovery_point` is at least that offset, unless the log was truncated meanwhile.
+
+        Raises:
+            StorageFault: a sync failed. It is never tried again: the kernel may have dropped the
+                pages, and a second call would lie.
+        """
+        if self._fault is not None:
+            raise self._refusal()
+        target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
+        if target <= self.recovery_point:
+            return
+        truncations = self._truncations
+        try:
+            self._sync_files(target)
+        except OSError as error:
+            raise self._fail("sync", error) from error
+        with self._mutex:
+            if truncations == self._truncations and target > self.recovery_point:
+                self.recovery_point = Offset(target)
+                self._flush_point = max(self._flush_point, target)
+        self.last_flush_ms = self._clock.wall_ms()
+
+    def _sync_files(self, target: int) -> None:
+        start = self.recovery_point
+        segments = list(self._segments)
+        for index, segment in enumerate(segments):
+            last = index + 1 == len(segments)
+            if segment.size == 0 or segment.base_offset >= target:
+                continue
+            if not last and segments[index + 1].base_offset <= start:
+                continue
+            self._sync_one(segment, segment.log_path)
+            if not last:
+                for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
+                    self._sync_one(segment, segment.path(suffix), optional=True)
+                snapshot = (
+                    f"{self.directory}/{offset_name(segments[index + 1].base_offset, SNAPSHOT)}"
+                )
+                self._sync_one(segment, snapshot, optional=True)
+        if self._epochs.dirty:
+            self._write_epochs()
+        self._disk.fsync_dir(self.directory)
+
+    def _sync_one(self, segment: Segment, path: str, *, optional: bool = False) -> None:
+        try:
+            self._disk.fsync(path)
+        except FileNotFoundError:
+            if not (optional or segment.deleted or segment.size == 0):
+                raise
+
+    # -- files beside the segments ---------------------------------------------------------------
+
+    def set_topic_id(self, topic_id: Uuid) -> None:
+        """Give the log its topic's id; written before the first append."""
+        self.topic_id = topic_id
+        self._metadata_pending = True
+
+    def write_metadata(self) -> None:
+        """Put `partition.metadata` in place now."""
+        try:
+            self._write_metadata()
+        except OSError as error:
+            raise self._fail("write partition.metadata of", error) from error
+
+    def _write_metadata(self) -> None:
+        assert self.topic_id is not None
+        path = f"{self.directory}/{PARTITION_METADATA}"
+        self._disk.replace(path, format_partition_metadata(self.topic_id))
+        self._metadata_pending = False
+
+    def _write_epochs(self) -> None:
+        self._epochs.dirty = False
+        data = format_epochs(self._epochs.entries)
+        self._disk.replace(f"{self.directory}/{LEADER_EPOCHS}", data)
+
+    def moved_to(self, directory: str, log_dir: str) -> None:
+        """Follow the directory, which the caller has renamed."""
+        self.directory = directory
+        self.log_dir = log_dir
+        for segment in self._segments:
+            segment.moved_to(directory)
+
+    def close(self) -> None:
+        """Sync everything and write indexes and a producer snapshot: a clean stop."""
+        if self._fault is not None:
+            return
+        try:
+            if self._metadata_pending:
+                self._write_metadata()
+            active = self._segments[-1]
+            if active.indexes_dirty and (active.size or len(self._segments) > 1):
+                active.write_indexes()
+            if self.log_end_offset > max([0, *self._snapshots]) and self._has_data():
+                self._take_snapshot(self.log_end_offset)
+            if self._epochs.dirty:
+                self._write_epochs()
+            self.flush()
+        except OSError as error:
+            raise self._fail("close", error) from error
+
+    def _has_data(self) -> bool:
+        return any(segment.size for segment in self._segments)
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def _fail(self, operation: str, error: OSError) -> StorageFault:
+        self._fault = StorageFault(self.log_dir, f"{operation} {self.name}", error)
+        return self._fault
+
+    def take_offline(self, fault: StorageFault) -> None:
+        """Refuse everything from now on: the log's directory failed elsewhere."""
+        self._fault = self._fault or fault
+
+    def _refusal(self) -> KafkaError:
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self._fault))
+
+
+_SCAN_BYTES = 1 << 20
+
+
+def is_stray_temporary(name: str) -> bool:
+    """Whether a file is left over from an interrupted removal or replacement."""
+    return name.endswith((DELETED, ".tmp")) or (
+        name.endswith(SNAPSHOT) and parse_offset_name(name, SNAPSHOT) is None
+    )

@@ -1,0 +1,476 @@
+"""One segment of a log: a run of batches in a file, its indexes, and how to find things in it.
+
+A segment is cheap while nobody asks: indexes are read at the first look-up, files are made at the
+first append, and no descriptor is held (the `Disk` keeps a bounded cache).
+
+Invariant: `size` is the number of bytes that whole batches take; bytes beyond it are not ours.
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from sparkraft.records.batch import (
+    BATCH_OVERHEAD,
+    HEADER,
+    LOG_OVERHEAD,
+    MAGIC,
+    SMALLEST_LENGTH,
+    BatchHeader,
+    Buffer,
+    crc_ok,
+)
+from sparkraft.records.errors import CorruptRecords
+from sparkraft.storage.config import LogConfig
+from sparkraft.storage.disk import Disk
+from sparkraft.storage.index import (
+    AbortedTransaction,
+    DamagedIndex,
+    OffsetIndex,
+    TimeIndex,
+    parse_aborted,
+)
+from sparkraft.storage.names import DELETED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, offset_name
+
+SCAN_CHUNK = 1 << 16
+"""Bytes read at a time while walking headers."""
+
+_RELATIVE_OFFSET_MAX = (1 << 31) - 1
+
+_UNINDEXED_BYTES_MAX = 8 << 20
+"""More than this behind the last index entry: the index was cut, and rebuilding pays off.
+
+It exceeds the default `max.message.bytes` by far, as one batch may lie between two entries.
+"""
+
+
+class Segment:
+    """One file of batches; owned by one `PartitionLog`."""
+
+    __slots__ = (
+        "_aborted",
+        "_bytes_since_index",
+        "_dir",
+        "_disk",
+        "_offset_index",
+        "_time_index",
+        "base_offset",
+        "checked_from",
+        "checked_to",
+        "created_ms",
+        "deleted",
+        "first_timestamp",
+        "index_interval_bytes",
+        "indexes_dirty",
+        "log_path",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "roll_jitter_ms",
+        "size",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, *, size: int, created_ms: int
+    ) -> None:
+        """A segment of `size` bytes, which may not exist as a file yet."""
+        self._disk = disk
+        self._dir = directory
+        self.base_offset = base_offset
+        self.log_path = f"{directory}/{offset_name(base_offset, LOG)}"
+        self.size = size
+        self.created_ms = created_ms
+        self.roll_jitter_ms = 0
+        self.index_interval_bytes = 4096
+        self.deleted = False
+        self.first_timestamp: int | None = None
+        """Maximum timestamp of the first batch: what rolling by time counts from."""
+        self.max_timestamp: int | None = None
+        """Largest timestamp of the segment, -1 without any; None until it is asked for."""
+        self.max_timestamp_offset = base_offset
+        """Last offset of the batch that holds it."""
+        self.indexes_dirty = False
+        self.checked_from = size
+        self.checked_to = size
+        """Bytes in [from, to) were seen to be whole batches by this process."""
+        self._bytes_since_index = 0
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._aborted: list[AbortedTransaction] | None = None
+        if size == 0:
+            self.reset_indexes()
+
+    def path(self, suffix: str) -> str:
+        """The segment's file of a kind."""
+        return f"{self._dir}/{offset_name(self.base_offset, suffix)}"
+
+    def moved_to(self, directory: str) -> None:
+        """Follow the log's directory to its new name."""
+        self._dir = directory
+        self.log_path = self.path(LOG)
+
+    # -- indexes ---------------------------------------------------------------------------------
+
+    def reset_indexes(self) -> None:
+        """Start the indexes afresh, as before a scan."""
+        self._offset_index = OffsetIndex()
+        self._time_index = TimeIndex()
+        self._aborted = []
+        self.max_timestamp = -1
+        self.max_timestamp_offset = self.base_offset
+        self.first_timestamp = None
+        self._bytes_since_index = 0
+        self.indexes_dirty = True
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """Its offset index, from the file at first use and rebuilt where that is damaged."""
+        if self._offset_index is None:
+            self._load_indexes()
+        assert self._offset_index is not None
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """Its time index; as above."""
+        if self._time_index is None:
+            self._load_indexes()
+        assert self._time_index is not None
+        return self._time_index
+
+    @property
+    def aborted(self) -> list[AbortedTransaction]:
+        """Its aborted transactions, by the offset of their markers."""
+        if self._aborted is None:
+            try:
+                self._aborted = parse_aborted(self._disk.read(self.path(TRANSACTION_INDEX)))
+            except FileNotFoundError:
+                self._aborted = []
+        return self._aborted
+
+    @property
+    def indexes_loaded(self) -> bool:
+        """Whether the indexes are in memory."""
+        return self._offset_index is not None
+
+    def drop_indexes(self) -> None:
+        """Free the memory of the indexes of an inactive segment; they are read again when asked."""
+        if not self.indexes_dirty:
+            self._offset_index = self._time_index = None
+
+    def _load_indexes(self) -> None:
+        try:
+            offsets = OffsetIndex.from_bytes(
+                self._disk.read(self.path(INDEX)), segment_bytes=self.size
+            )
+            times = TimeIndex.from_bytes(self._disk.read(self.path(TIME_INDEX)))
+            self._check_against_log(offsets, times)
+        except (FileNotFoundError, DamagedIndex):
+            self.rebuild_indexes()
+            return
+        self._offset_index = offsets
+        self._time_index = times
+        if self.max_timestamp is None:
+            self._load_max_timestamp(offsets, times)
+
+    def _check_against_log(self, offsets: OffsetIndex, times: TimeIndex) -> None:
+        """Look where the last entries point: a stale, cut or foreign index shows there."""
+        relative, position = offsets.last
+        if len(offsets) and not self._ends_at(position, relative):
+            raise DamagedIndex("the last entry points at no batch that ends there")
+        if self.size - position > _UNINDEXED_BYTES_MAX:
+            raise DamagedIndex("too much of the segment is not indexed")
+        if len(times):
+            self._check_time_entry(offsets, *times.last)
+
+    def _ends_at(self, position: int, relative: int) -> bool:
+        header = self.header_at(position)
+        return header is not None and header.last_offset == self.base_offset + relative
+
+    def _check_time_entry(self, offsets: OffsetIndex, timestamp: int, relative: int) -> None:
+        last_offset = self.base_offset + relative
+        for header, _ in self.headers(offsets.lookup(relative)[1]):
+            if header.last_offset >= last_offset:
+                if header.last_offset == last_offset and header.max_timestamp == timestamp:
+                    return
+                break
+        raise DamagedIndex("a time entry names no batch of that time")
+
+    def _load_max_timestamp(self, offsets: OffsetIndex, times: TimeIndex) -> None:
+        timestamp, relative = times.last
+        self.max_timestamp = timestamp
+        self.max_timestamp_offset = self.base_offset + relative
+        for header, _ in self.headers(offsets.lookup(relative)[1]):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = header.last_offset
+
+    def rebuild_indexes(self) -> None:
+        """Make offset and time index anew from the batches; damage in them is left to readers."""
+        aborted = self._aborted
+        self.reset_indexes()
+        self._aborted = aborted
+        with suppress(CorruptRecords):
+            for header, position in self.headers(0):
+                self.note_batch(
+                    header.last_offset, header.max_timestamp, header.size_in_bytes, position
+                )
+        self.time_index.maybe_append(*self._time_entry())
+
+    def _time_entry(self) -> tuple[int, int]:
+        assert self.max_timestamp is not None
+        return self.max_timestamp, self.max_timestamp_offset - self.base_offset
+
+    def note_batch(self, last_offset: int, max_timestamp: int, size: int, position: int) -> None:
+        """Take a batch at `position` into the indexes; batches come in order."""
+        if self.first_timestamp is None and position == 0:
+            self.first_timestamp = max_timestamp
+        assert self.max_timestamp is not None
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self._bytes_since_index > self.index_interval_bytes:
+            self.offset_index.append(last_offset - self.base_offset, position)
+            self.time_index.maybe_append(*self._time_entry())
+            self._bytes_since_index = 0
+            self.indexes_dirty = True
+        self._bytes_since_index += size
+
+    def add_aborted(self, aborted: AbortedTransaction) -> None:
+        """Note an aborted transaction whose marker lies in this segment, in file and memory."""
+        self.aborted.append(aborted)
+        self._disk.append(self.path(TRANSACTION_INDEX), [aborted.to_bytes()])
+
+    def clear_aborted(self) -> None:
+        """Empty the transaction index before its segment is scanned again."""
+        self._aborted = []
+        if self._disk.size(self.path(TRANSACTION_INDEX)) >= 0:
+            self._disk.unlink(self.path(TRANSACTION_INDEX))
+
+    def write_indexes(self) -> None:
+        """Put both indexes into their files, ended by the largest timestamp as Kafka does."""
+        if self.indexes_dirty or self.size == 0:
+            self.time_index.maybe_append(*self._time_entry())
+            self._disk.write(self.path(INDEX), self.offset_index.to_bytes())
+            self._disk.write(self.path(TIME_INDEX), self.time_index.to_bytes())
+            self.indexes_dirty = False
+
+    # -- appending -------------------------------------------------------------------------------
+
+    def append(self, buffers: Sequence[Buffer], size: int) -> int:
+        """Write whole batches at the end and return their position; `note_batch` comes next.
+
+        A failed write leaves bytes beyond `size`; the log is then faulty until it is recovered.
+        """
+        if self._offset_index is None or self.max_timestamp is None:
+            self._load_indexes()
+        self._disk.append(self.log_path, buffers)
+        position = self.size
+        self.size = position + size
+        if self.checked_to == position:
+            self.checked_to = self.size
+        return position
+
+    def must_roll(
+        self, config: LogConfig, *, size: int, max_timestamp: int, last_offset: int, now_ms: int
+    ) -> bool:
+        """Whether a batch set belongs into a new segment (Kafka's shouldRoll)."""
+        mine = self.size
+        if mine == 0:
+            return last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
+        if mine + size > config.segment_bytes:
+            return True
+        if last_offset - self.base_offset > _RELATIVE_OFFSET_MAX:
+            return True
+        first = self.first_timestamp
+        if first is None:
+            first = self._read_first_timestamp()
+        waited = max_timestamp - first if first >= 0 else now_ms - self.created_ms
+        if waited > config.segment_ms - self.roll_jitter_ms:
+            return True
+        return (
+            len(self.offset_index) >= config.index_entries_max
+            or len(self.time_index) >= config.time_index_entries_max
+        )
+
+    def _read_first_timestamp(self) -> int:
+        header = self.header_at(0)
+        self.first_timestamp = -1 if header is None else header.max_timestamp
+        return self.first_timestamp
+
+    # -- finding ---------------------------------------------------------------------------------
+
+    def header_at(self, position: int) -> BatchHeader | None:
+        """The header at `position` if there is a whole batch."""
+        if position + BATCH_OVERHEAD > self.size:
+            return None
+        data = self._disk.pread(self.log_path, BATCH_OVERHEAD, position)
+        if len(data) < BATCH_OVERHEAD:
+            return None
+        header = BatchHeader._make(HEADER.unpack(data))
+        sound = header.magic == MAGIC and header.batch_length >= SMALLEST_LENGTH
+        return header if sound and position + header.size_in_bytes <= self.size else None
+
+    def headers(self, position: int) -> Iterator[tuple[BatchHeader, int]]:
+        """Walk (header, position) from `position` to the end of the segment.
+
+        Raises:
+            CorruptRecords: bytes that are no batch, or a batch cut off by the segment's end.
+        """
+        end = self.size
+        chunk = b""
+        start = position  # where `chunk` begins
+        while position < end:
+            if position + BATCH_OVERHEAD > start + len(chunk):
+                start = position
+                chunk = self._disk.pread(self.log_path, min(SCAN_CHUNK, end - position), position)
+                if len(chunk) < BATCH_OVERHEAD:
+                    raise self._damage(position, f"{end - position} bytes are no batch")
+            header = BatchHeader._make(HEADER.unpack_from(chunk, position - start))
+            if header.magic != MAGIC or header.batch_length < SMALLEST_LENGTH:
+                raise self._damage(
+                    position, f"magic {header.magic}, batch length {header.batch_length}"
+                )
+            size = header.batch_length + LOG_OVERHEAD
+            if position + size > end:
+                raise self._damage(position, f"a batch of {size} bytes is cut off")
+            yield header, position
+            position += size
+
+    def _damage(self, position: int, what: str) -> CorruptRecords:
+        return CorruptRecords(f"{self.log_path} is damaged at byte {position}: {what}")
+
+    def position_of(self, offset: int) -> tuple[BatchHeader, int] | None:
+        """The first batch that ends at or after `offset`; None where all end before it."""
+        relative, start = self.offset_index.lookup(offset - self.base_offset)
+        if relative >= 0 and self._not_yet_checked(start) and not self._ends_at(start, relative):
+            self.rebuild_indexes()
+            start = self.offset_index.lookup(offset - self.base_offset)[1]
+        for header, position in self.headers(start):
+            if header.base_offset + header.last_offset_delta >= offset:
+                return header, position
+        return None
+
+    def position_of_time(self, timestamp: int) -> int:
+        """Where to scan from for the first record at or after `timestamp`."""
+        found, relative = self.time_index.lookup(timestamp)
+        if found >= 0:
+            try:
+                self._check_time_entry(self.offset_index, found, relative)
+            except (DamagedIndex, CorruptRecords):
+                self.rebuild_indexes()
+                relative = self.time_index.lookup(timestamp)[1]
+        return self.offset_index.lookup(relative)[1]
+
+    def _not_yet_checked(self, position: int) -> bool:
+        return not self.checked_from <= position < self.checked_to
+
+    def last_header(self) -> tuple[BatchHeader, int] | None:
+        """The last batch; None in an empty segment."""
+        found = None
+        for found in self.headers(self.offset_index.last[1]):  # noqa: B007 (the last one counts)
+            pass
+        return found
+
+    def read_batch(self, position: int, header: BatchHeader) -> bytes:
+        """The bytes of the batch at `position`, its CRC checked."""
+        batch = self._disk.pread(self.log_path, header.size_in_bytes, position)
+        if len(batch) < header.size_in_bytes or not crc_ok(batch):
+            raise self._damage(position, "the CRC is wrong")
+        return batch
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes at `position`; batches not yet seen by this process are checked.
+
+        Raises:
+            CorruptRecords: a batch in the range is damaged; nothing is cut off or served.
+        """
+        data = self._disk.pread(self.log_path, min(size, self.size - position), position)
+        end = position + len(data)
+        if position < self.checked_from or end > self.checked_to:
+            self._check(data, position)
+        return data
+
+    def _check(self, data: bytes, position: int) -> None:
+        """Verify the whole batches in `data` and remember the range."""
+        view = memoryview(data)
+        at = 0
+        while at + BATCH_OVERHEAD <= len(view):
+            header = BatchHeader._make(HEADER.unpack_from(view, at))
+            if header.magic != MAGIC or header.batch_length < SMALLEST_LENGTH:
+                raise self._damage(position + at, f"magic {header.magic}")
+            end = at + header.size_in_bytes
+            if end > len(view):
+                break
+            if not crc_ok(view[at:end]):
+                raise self._damage(position + at, "the CRC is wrong")
+            at = end
+        self._mark_checked(position, position + at)
+
+    def _mark_checked(self, start: int, end: int) -> None:
+        if end <= start:
+            return
+        if (
+            start > self.checked_to
+            or end < self.checked_from
+            or self.checked_from == self.checked_to
+        ):
+            self.checked_from, self.checked_to = start, end
+        else:
+            self.checked_from = min(self.checked_from, start)
+            self.checked_to = max(self.checked_to, end)
+
+    def largest_timestamp(self) -> tuple[int, int]:
+        """(largest timestamp, last offset of its batch); (-1, base offset) without any."""
+        if self.max_timestamp is None:
+            self._load_indexes()
+        assert self.max_timestamp is not None
+        return self.max_timestamp, self.max_timestamp_offset
+
+    # -- changing --------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove every batch that ends at or after `offset`."""
+        found = self.position_of(offset)
+        size = self.size if found is None else found[1]
+        relative = offset - self.base_offset
+        self.offset_index.truncate_to(relative)
+        self.time_index.truncate_to(relative)
+        kept = [entry for entry in self.aborted if entry.last_offset < offset]
+        if len(kept) != len(self.aborted):
+            self._aborted = kept
+            data = b"".join(entry.to_bytes() for entry in kept)
+            self._disk.write(self.path(TRANSACTION_INDEX), data)
+        self.cut(size)
+        self._bytes_since_index = 0
+        self.max_timestamp = None
+        self._load_max_timestamp(self.offset_index, self.time_index)
+        self.indexes_dirty = True
+
+    def cut(self, size: int) -> None:
+        """Shorten the file to `size` bytes."""
+        if self._disk.size(self.log_path) > size:
+            self._disk.truncate(self.log_path, size)
+        self.size = size
+        self.checked_from = min(self.checked_from, size)
+        self.checked_to = min(self.checked_to, size)
+        if size == 0:
+            self.first_timestamp = None
+
+    def mark_deleted(self) -> list[str]:
+        """Rename its files with `.deleted` and return their new paths, which the caller removes."""
+        self.deleted = True
+        renamed = []
+        for suffix in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX):
+            path = self.path(suffix)
+            if self._disk.size(path) >= 0:
+                self._disk.rename(path, path + DELETED)
+                renamed.append(path + DELETED)
+        return renamed
+
+
+def memory_of(segment: Segment) -> int:
+    """Bytes its indexes take in memory, roughly."""
+    if not segment.indexes_loaded:
+        return 0
+    item = array("i").itemsize
+    return 2 * item * len(segment.offset_index) + (8 + item) * len(segment.time_index)
