@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
-from sparkraft.client.cluster import Cluster, Node, TopicInfo, check, code_of, is_worth_retrying
+from sparkraft.client.cluster import (
+    Cluster,
+    Node,
+    PartitionInfo,
+    TopicInfo,
+    check,
+    code_of,
+    is_worth_retrying,
+)
 from sparkraft.client.values import (
     ClusterInfo,
     ConfigEntry,
@@ -34,6 +42,7 @@ from sparkraft.client.values import (
     ResourceType,
     TopicPartition,
 )
+from sparkraft.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -80,11 +89,36 @@ class Admin:
         return dict(sorted(view.topics.items()))
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo | KafkaError]:
-        """The named topics, or what is wrong with them."""
+        """The named topics, or what is wrong with them; with ELR where the node tells it."""
         wanted = sorted(set(names))
+        connection = await self.cluster.any_connection()
+        if wanted and int(ApiKey.DESCRIBE_TOPIC_PARTITIONS) in connection.versions:
+            return await self._describe_topic_partitions(wanted)
         view = await self.cluster.retrying(lambda: self.cluster.refresh(wanted))
         missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
         return {n: view.topics.get(n) or view.errors.get(n) or missing for n in wanted}
+
+    async def _describe_topic_partitions(
+        self, names: list[str]
+    ) -> dict[str, TopicInfo | KafkaError]:
+        """Page by page: an answer holds a bounded number of partitions."""
+        from sparkraft.protocol.messages import k75_describe_topic_partitions as k75
+
+        found: dict[str, TopicInfo | KafkaError] = {}
+        cursor: Any = None
+        while True:
+            request = k75.DescribeTopicPartitionsRequest(
+                topics=[k75.TopicRequest(name=name) for name in names], cursor=cursor
+            )
+            answer = await self.cluster.retrying(partial(self.cluster.ask_any, request))
+            for entry in answer.topics:
+                found[entry.name] = _described(entry, found.get(entry.name))
+            if answer.next_cursor is None:
+                return found
+            cursor = k75.Cursor(
+                topic_name=answer.next_cursor.topic_name,
+                partition_index=answer.next_cursor.partition_index,
+            )
 
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
@@ -111,7 +145,6 @@ class Admin:
 
     async def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
         """Delete topics by name."""
-        from sparkraft.protocol.api_keys import ApiKey
         from sparkraft.protocol.messages import k20_delete_topics as k20
 
         wanted = sorted(set(names))
@@ -220,6 +253,16 @@ class Admin:
         if node_id is None:
             return await self.cluster.ask_controller(request)
         return await self.cluster.ask_node(node_id, request)
+
+    async def list_config_resources(self, kind: ResourceType) -> list[str]:
+        """Names of resources of `kind` that have configs of their own (KIP-1142)."""
+        from sparkraft.protocol.messages.k74_list_config_resources import (
+            ListConfigResourcesRequest,
+        )
+
+        request = ListConfigResourcesRequest(resource_types=[int(kind)])
+        answer = await self._checked(lambda: self.cluster.ask_any(request))
+        return sorted(entry.resource_name for entry in answer.config_resources)
 
     # records and offsets
 
@@ -502,6 +545,34 @@ def _refusal(entry: Any) -> KafkaError | None:
     if not entry.error_code:
         return None
     return KafkaError(code_of(entry.error_code), getattr(entry, "error_message", None) or "")
+
+
+def _described(entry: Any, before: TopicInfo | KafkaError | None) -> TopicInfo | KafkaError:
+    """A topic of one page, with the partitions of the pages before."""
+    if entry.error_code:
+        return KafkaError(code_of(entry.error_code), f"topic {entry.name}")
+    partitions = dict(before.partitions) if isinstance(before, TopicInfo) else {}
+    for p in entry.partitions:
+        partitions[p.partition_index] = PartitionInfo(
+            index=p.partition_index,
+            leader=p.leader_id,
+            leader_epoch=p.leader_epoch,
+            replicas=tuple(p.replica_nodes),
+            isr=tuple(p.isr_nodes),
+            offline=tuple(p.offline_replicas),
+            elr=_maybe_tuple(p.eligible_leader_replicas),
+            last_known_elr=_maybe_tuple(p.last_known_elr),
+        )
+    return TopicInfo(
+        name=entry.name,
+        id=Uuid(entry.topic_id),
+        is_internal=entry.is_internal,
+        partitions=partitions,
+    )
+
+
+def _maybe_tuple(ids: list[int] | None) -> tuple[int, ...] | None:
+    return None if ids is None else tuple(ids)
 
 
 def _creatable(topic: NewTopic) -> Any:

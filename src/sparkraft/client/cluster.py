@@ -110,6 +110,9 @@ class PartitionInfo:
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline: tuple[int, ...]
+    elr: tuple[int, ...] | None = None
+    """Eligible leader replicas (KIP-966); None where the answer does not tell."""
+    last_known_elr: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
