@@ -122,14 +122,14 @@ class PartitionChangeRecord(Message, key=5, versions="0-2", flexible="0+"):
 
 
 class FenceBrokerRecord(Message, key=7, versions="0", flexible="0+"):
-    """A broker may not lead or be in an ISR; written by metadata.version below 3.0-IV1."""
+    """A broker may not lead or be in an ISR; BrokerRegistrationChange has taken its place."""
 
     id: int = int32()
     epoch: int = int64()
 
 
 class UnfenceBrokerRecord(Message, key=8, versions="0", flexible="0+"):
-    """A broker may lead again; written by metadata.version below 3.0-IV1."""
+    """A broker may lead again; BrokerRegistrationChange has taken its place."""
 
     id: int = int32()
     epoch: int = int64()
