@@ -14,7 +14,7 @@ Not done: transactions: a transactional batch or id is TRANSACTIONAL_ID_AUTHORIZ
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -93,7 +93,7 @@ def _name_of(broker: "Broker", topic: Any, version: int) -> str | None:
     return None if known is None else known.name
 
 
-def _append(  # noqa: PLR0913 (one partition of a request, in its context)
+def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its context)
     broker: "Broker",
     context: RequestContext,
     acks: int,
@@ -213,5 +213,4 @@ def refuse(_: type, request: ProduceRequest, version: int, error: KafkaError) ->
     return response
 
 
-_Refuse = Callable[[type, Any, int, KafkaError], Any]
 API = Api(key=ApiKey.PRODUCE, handle=handle, pipelined=True, refuse=refuse)

@@ -151,13 +151,12 @@ class _Fetch:
         if asked.last_fetched_epoch >= 0 and self._diverges(partition, asked, data):
             return 0
         end = partition.visible_end(isolation=self.request.isolation_level, replica=self.replica)
-        max_bytes = min(asked.max_bytes, left)
-        if max_bytes <= 0 and not first:
-            log.check_offset(asked.fetch_offset)
-            return 0
         try:
             result = log.read(
-                asked.fetch_offset, max_bytes=max_bytes, up_to=end, min_one_batch=first
+                asked.fetch_offset,
+                max_bytes=max(min(asked.max_bytes, left), 0),
+                up_to=end,
+                min_one_batch=first,
             )
         except StorageFault as fault:
             raise self.broker.replica_manager.on_disk_error(fault, partition) from fault
@@ -178,12 +177,13 @@ class _Fetch:
     def _diverges(
         self, partition: "HostedPartition", asked: SessionPartition, data: PartitionData
     ) -> bool:
-        epoch, end_offset = partition.log.end_offset_for_epoch(asked.last_fetched_epoch)
-        if end_offset < 0:
+        found = partition.log.end_offset_for_epoch(asked.last_fetched_epoch)
+        if found is None:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"no epoch up to {asked.last_fetched_epoch} is known of {partition}",
             )
+        epoch, end_offset = found
         if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
             return False
         data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)

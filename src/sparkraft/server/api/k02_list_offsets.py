@@ -1,4 +1,4 @@
-"""ListOffsets: v1-11. Which offset is the first, the last, or of a time? (KIP-79, KIP-734, KIP-1005)
+"""ListOffsets: v1-11. Which offset is the first, the last, or of a time? (KIP-79, KIP-734)
 
 Behaviour:
     * Timestamps -1 latest, -2 earliest, -3 of the largest timestamp (v7), -4 earliest local (v8),
@@ -57,12 +57,13 @@ def handle(
         answers = []
         for part in topic.partitions:
             answer = ListOffsetsPartitionResponse(partition_index=part.partition_index)
-            try:
-                if named[topic.name, part.partition_index] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST)
-                _fill(broker, context, request, topic.name, part, answer)
-            except KafkaError as error:
-                answer.error_code = int(error.code)
+            if named[topic.name, part.partition_index] > 1:
+                answer.error_code = ErrorCode.INVALID_REQUEST
+            else:
+                try:
+                    _fill(broker, context, request, topic.name, part, answer)
+                except KafkaError as error:
+                    answer.error_code = error.code
             answers.append(answer)
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return response
@@ -99,7 +100,8 @@ def _find(
     if timestamp == LATEST:
         return -1, end, partition.leader_epoch
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
-        return -1, log.log_start_offset, log.epoch_of(log.log_start_offset)
+        epoch = log.epoch_of(log.log_start_offset)
+        return -1, log.log_start_offset, -1 if epoch is None else epoch
     if timestamp in {LATEST_TIERED, EARLIEST_PENDING}:
         return -1, -1, -1
     found: tuple[int, int, int] | None

@@ -3,7 +3,7 @@
 Behaviour:
     * Topics by name (all versions) or by id (v12+); null is all of them (v0: an empty list).
     * A topic that isn't there is made where `allow_auto_topic_creation` (v4+; before: always) and
-      auto.create.topics.enable say so; the client is told UNKNOWN_TOPIC_OR_PARTITION and asks again.
+      auto.create.topics.enable say so; until then: UNKNOWN_TOPIC_OR_PARTITION.
     * `controller_id` is a random live broker, as Kafka's brokers answer it by design.
     * v0 leaves out replicas on dead brokers and says REPLICA_NOT_AVAILABLE.
 Versions: v1 controller, racks; v2 cluster id; v5 offline replicas; v7 leader epochs; v8 authorized

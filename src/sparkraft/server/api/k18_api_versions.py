@@ -1,4 +1,4 @@
-"""ApiVersions: v0-4. What does this listener serve? (KIP-35, KIP-511, KIP-584)
+r"""ApiVersions: v0-4. What does this listener serve? (KIP-35, KIP-511, KIP-584)
 
 Behaviour:
     * Lists only what is served, so that clients choose well; Produce from v0, as librdkafka decides

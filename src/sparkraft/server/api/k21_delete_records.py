@@ -25,8 +25,6 @@ from sparkraft.storage.disk import StorageFault
 if TYPE_CHECKING:
     from sparkraft.server.broker import Broker
 
-_HIGH_WATERMARK = -1
-
 
 def handle(
     broker: "Broker", context: RequestContext, request: DeleteRecordsRequest
@@ -59,16 +57,10 @@ def _delete(broker: "Broker", topic: str, index: int, offset: int) -> int:
     policy = broker.replica_manager.topic_configs.of(broker.image, topic)["cleanup.policy"]
     if isinstance(policy, tuple) and policy and "delete" not in policy:
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
-    log = partition.log
-    if offset == _HIGH_WATERMARK:
-        offset = log.high_watermark
-    if offset < 0 or offset > log.high_watermark:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
     try:
-        log.delete_records_before(offset)
+        return partition.log.delete_records_before(offset)
     except StorageFault as fault:
         raise broker.replica_manager.on_disk_error(fault, partition) from fault
-    return log.log_start_offset
 
 
 def refuse(_: type, request: Any, version: int, error: KafkaError) -> DeleteRecordsResponse:

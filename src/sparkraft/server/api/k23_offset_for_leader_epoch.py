@@ -35,9 +35,9 @@ def handle(
             try:
                 partition = broker.replica_manager.leader(topic.topic, part.partition)
                 partition.check_epoch(part.current_leader_epoch)
-                answer.leader_epoch, answer.end_offset = partition.log.end_offset_for_epoch(
-                    part.leader_epoch
-                )
+                found = partition.log.end_offset_for_epoch(part.leader_epoch)
+                if found is not None:
+                    answer.leader_epoch, answer.end_offset = found
             except KafkaError as error:
                 answer.error_code = int(error.code)
             answers.append(answer)

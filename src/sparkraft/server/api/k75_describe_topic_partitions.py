@@ -1,8 +1,8 @@
 """DescribeTopicPartitions: v0. Topics with their ELR, page by page. (KIP-966)
 
 Behaviour:
-    * No topics: all of them. Topics come sorted by name, from the cursor's on; a listed request must
-      hold the cursor's topic, else INVALID_REQUEST.
+    * No topics: all of them. Topics come sorted by name, from the cursor's on; a request that lists
+      topics must list the cursor's, else INVALID_REQUEST.
     * At most `response_partition_limit` partitions (at most max.request.partition.size.limit), then
       a cursor to go on from.
     * Unknown topics: UNKNOWN_TOPIC_OR_PARTITION, invalid names: INVALID_TOPIC_EXCEPTION.
@@ -78,7 +78,8 @@ def _names(image: "ClusterImage", request: DescribeTopicPartitionsRequest) -> li
         if listed and cursor.topic_name not in listed:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {first}",
+                "DescribeTopicPartitionsRequest topic list should contain the cursor topic: "
+                + first,
             )
         if cursor.partition_index < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition is negative")

@@ -1,16 +1,16 @@
 """Incremental fetch sessions (KIP-227): what a client fetches is remembered between its requests.
 
-A full fetch (epoch 0) asks for a session and gets an id; the next ones (epochs 1, 2 …) name only what
-changed, and are answered with only the partitions that have news. Epoch -1 is a full fetch that wants
-no session and ends the one it names.
+A full fetch (epoch 0) asks for a session and gets an id; the next ones (epochs 1, 2 …) name only
+what changed, and are answered with only the partitions that have news. Epoch -1 is a full fetch
+that wants no session and ends the one it names.
 
     session_id 0, epoch 0   → new session, all partitions answered, id in the answer
     session_id n, epoch k   → k must be the next one, else INVALID_FETCH_SESSION_EPOCH
     session_id n, epoch -1  → session n ends
 
-The cache is bounded (max.incremental.fetch.session.cache.slots, 1000). A new session takes the slot
-of one unused for `MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS`; where there is none the client gets no
-session (id 0), which is correct only slower.
+The cache is bounded (max.incremental.fetch.session.cache.slots, 1000). A new session takes the
+slot of one unused for `EVICTION_MS_MIN`; where there is none the client gets no session (id 0),
+which is correct, only slower.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -82,7 +82,7 @@ class HostedPartition:
         self.is_leader = partition.leader == local_id
         changed = was != (self.is_leader, self.leader_epoch)
         if changed and self.is_leader:
-            self.log.maybe_start_epoch(self.leader_epoch)
+            self.log.assign_epoch(self.leader_epoch)
         if self.is_leader:
             self._advance()
         if changed:

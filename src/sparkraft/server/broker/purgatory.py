@@ -1,8 +1,8 @@
 """Fetches that wait for bytes (min_bytes, max_wait_ms), without a task each.
 
-A `FetchWaiter` hangs on the partitions it reads. An append tells it how many bytes came; once enough
-are there, or its time is up, or something else happened (leadership, deletion), it answers: once, at
-the end of the current round of the loop, so that the appends of one round wake it once.
+A `FetchWaiter` hangs on the partitions it reads. An append tells it how many bytes came; once
+enough are there, or its time is up, or something else happened (leadership, deletion), it answers:
+once, at the end of the current round of the loop, so that the appends of one round wake it once.
 
 A waiter whose connection goes away is cancelled through its future and leaves its partitions.
 """

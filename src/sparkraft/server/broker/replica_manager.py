@@ -60,6 +60,9 @@ class ReplicaManager:
         """Host nothing yet.
 
         Args:
+            config: the node's.
+            env: clock, executor.
+            log_manager: has loaded the logs of earlier runs.
             spawn: runs a coroutine under the node's task group, with a name.
             on_storage_fault: told once of every disk failure; takes the log dir offline.
         """
@@ -239,7 +242,7 @@ class ReplicaManager:
             self._on_storage_fault(fault)
             return
         except KafkaError as error:
-            log.error("Can't host %s-%d: %s", topic.name, index, error)
+            log.warning("Can't host %s-%d: %s", topic.name, index, error)
             return
         hosted.min_insync = values["min.insync.replicas"]
         was_leader = hosted.is_leader

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
+    from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.broker.fetch_sessions import FetchSessions
     from sparkraft.server.broker.forwarding import Forwarding
     from sparkraft.server.broker.lifecycle import BrokerLifecycle
@@ -40,6 +41,7 @@ class Broker:
     groups: "GroupDriver"
     raft: "RaftDriver"
     controller: "ControllerDriver | None"
+    channel: "ControllerChannel"
     fetch_sessions: "FetchSessions"
     forwarding: "Forwarding"
     auto_topic_creation: "AutoTopicCreation"

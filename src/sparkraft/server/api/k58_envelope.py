@@ -1,0 +1,86 @@
+"""Envelope: v0. A client's request that a broker passes on, on the controller listener. (KIP-590)
+
+Behaviour:
+    * The request inside is handled as if its client had sent it here; its answer comes back inside.
+    * Only keys that brokers forward are taken; others, and malformed ones: INVALID_REQUEST.
+    * Not the active controller: NOT_CONTROLLER, and the broker looks for it again.
+Versions: v0.    Not done: authorization of the forwarding broker (no listener authenticates yet).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
+from sparkraft.protocol import codec, headers
+from sparkraft.protocol.api_keys import API_INFO, ApiKey
+from sparkraft.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
+from sparkraft.server.api.registry import Api, RequestContext, load_api
+from sparkraft.server.broker.envelope import principal_of
+
+if TYPE_CHECKING:
+    from sparkraft.server.controller.services import ControllerServices
+
+_HEADER_BYTES = 4
+
+
+async def handle(
+    node: "ControllerServices", context: RequestContext, request: EnvelopeRequest
+) -> EnvelopeResponse:
+    """Open, handle, seal."""
+    data = memoryview(request.request_data)
+    key = int.from_bytes(data[:2], "big", signed=True)
+    version = int.from_bytes(data[2:_HEADER_BYTES], "big", signed=True)
+    api = _forwardable(key, version)
+    try:
+        header, at = codec.decode_from(
+            headers.RequestHeader, headers.request_header_version(api.key, version), data, 0
+        )
+        info = API_INFO[api.key]
+        inner = codec.decode(info.request_class(), version, data[at:])
+        principal = principal_of(request.request_principal)
+    except DecodeError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+    as_client = RequestContext(
+        key,
+        version,
+        header.correlation_id,
+        header.client_id,
+        listener_name=context.listener_name,
+        client_host=context.client_host,
+        connection=context.connection,
+        received_ms=context.received_ms,
+        principal=principal,
+    )
+    answer = await _handle(node, as_client, api, inner)
+    if getattr(answer, "error_code", 0) == ErrorCode.NOT_CONTROLLER:
+        return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    head = codec.encode(
+        headers.ResponseHeader(correlation_id=header.correlation_id),
+        headers.response_header_version(api.key, version),
+    )
+    return EnvelopeResponse(response_data=head + codec.encode(answer, version))
+
+
+def _forwardable(key: int, version: int) -> Api:
+    api = None
+    if key in ApiKey.__members__.values():
+        api = load_api(ApiKey(key), controller_listener=True)
+    if api is None or not api.forward:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"key {key} is not forwarded")
+    lowest, highest = api.version_range()
+    if not lowest <= version <= highest:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{api.key.name} version {version}")
+    return api
+
+
+async def _handle(node: Any, context: RequestContext, api: Api, request: Any) -> Any:
+    try:
+        answer = api.handle(node, context, request)
+        return await answer if hasattr(answer, "__await__") else answer
+    except KafkaError as error:
+        if error.code == ErrorCode.NOT_CONTROLLER:
+            raise
+        response_class = API_INFO[api.key].response_class()
+        return api.refuse(response_class, request, context.api_version, error)
+
+
+API = Api(key=ApiKey.ENVELOPE, handle=handle, broker=False, controller=True)

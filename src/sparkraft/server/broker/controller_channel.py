@@ -1,0 +1,183 @@
+"""The way to the active controller: a call where it lives in this process, else its listener.
+
+A request is tried until its deadline: no controller known, it moved, the connection broke: wait a
+little and try again, as it may have moved. Only answers of the controller itself are passed on.
+
+    broker → ControllerChannel.send(request) → [local handler | Connection → controller listener]
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.protocol.api_keys import API_INFO, ApiKey
+from sparkraft.server.api.registry import RequestContext, load_api
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparkraft.client.connection import Connection
+    from sparkraft.server.env import Env
+
+RETRY_MS_FIRST = 10
+RETRY_MS_MAX = 200
+"""Waits between tries: short at first, because a starting controller is there in milliseconds."""
+
+
+class ControllerChannel:
+    """Sends requests to whoever is the active controller."""
+
+    def __init__(
+        self,
+        env: "Env",
+        raft: Any,
+        *,
+        node_id: int,
+        local: Any,
+        controller_listener: str,
+        endpoint_of: "Callable[[int], tuple[str, int] | None]",
+    ) -> None:
+        """Connect to nobody yet.
+
+        Args:
+            env: the clock.
+            raft: knows the leader (`leader_and_epoch`).
+            node_id: of this node.
+            local: the controller services of this process, None without that role.
+            controller_listener: the listener's name, for contexts of local calls.
+            endpoint_of: where a controller listens; None where nobody knows.
+        """
+        self._env = env
+        self._raft = raft
+        self._node_id = node_id
+        self._local = local
+        self._listener = controller_listener
+        self._endpoint_of = endpoint_of
+        self._connection: tuple[int, Connection] | None = None
+        self._opening: asyncio.Lock | None = None
+
+    async def send(
+        self,
+        request: Any,
+        key: ApiKey,
+        *,
+        timeout_ms: int,
+        version: int | None = None,
+        context: RequestContext | None = None,
+    ) -> Any:
+        """The controller's answer to `request`.
+
+        Args:
+            request: a request message.
+            key: its API key.
+            timeout_ms: for all tries together.
+            version: of the message; the newest both sides know by default.
+            context: of the client on whose behalf; None: the broker itself.
+
+        Raises:
+            KafkaError: REQUEST_TIMED_OUT where nobody answered in time.
+        """
+        deadline = self._env.clock.mono_ms() + timeout_ms
+        pause = RETRY_MS_FIRST
+        why = "no controller is known"
+        while True:
+            left = deadline - self._env.clock.mono_ms()
+            if left <= 0:
+                raise KafkaError(
+                    ErrorCode.REQUEST_TIMED_OUT, f"{key.name} to the controller: {why}"
+                )
+            try:
+                answer = await self._try(request, key, version, context, left)
+            except KafkaError as error:
+                why = str(error)
+            else:
+                if getattr(answer, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
+                    return answer
+                why = "the controller moved"
+            await asyncio.sleep(min(pause, max(left, 1)) / 1000)
+            pause = min(pause * 2, RETRY_MS_MAX)
+
+    async def _try(
+        self, request: Any, key: ApiKey, version: int | None, context: Any, timeout_ms: int
+    ) -> Any:
+        leader = self._raft.leader_and_epoch[0]
+        if leader is None or leader < 0:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is elected")
+        if leader == self._node_id:
+            return await self._call_locally(request, key, version, context)
+        connection = await self._connect(leader)
+        if context is not None:
+            return await self._send_envelope(connection, request, key, version, context, timeout_ms)
+        return await connection.send(request, version=version, timeout_ms=timeout_ms)
+
+    async def _call_locally(
+        self, request: Any, key: ApiKey, version: int | None, context: RequestContext | None
+    ) -> Any:
+        api = load_api(key, controller_listener=True)
+        if api is None or self._local is None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"no controller here serves {key.name}")
+        if version is None:
+            version = api.version_range()[1]
+        try:
+            answer = api.handle(self._local, context or self._own_context(key, version), request)
+            if hasattr(answer, "__await__"):
+                answer = await answer
+        except KafkaError as error:
+            answer = api.refuse(API_INFO[key].response_class(), request, version, error)
+        return answer
+
+    def _own_context(self, key: ApiKey, version: int) -> RequestContext:
+        return RequestContext(
+            int(key),
+            version,
+            0,
+            f"broker-{self._node_id}",
+            listener_name=self._listener,
+            client_host="127.0.0.1",
+            connection=None,
+            received_ms=self._env.clock.mono_ms(),
+        )
+
+    async def _send_envelope(
+        self,
+        connection: "Connection",
+        request: Any,
+        key: ApiKey,
+        version: int | None,
+        context: RequestContext,
+        timeout_ms: int,
+    ) -> Any:
+        from sparkraft.server.broker.envelope import open_envelope, seal_envelope
+
+        assert version is not None
+        envelope = seal_envelope(request, key, version, context)
+        answer = await connection.send(envelope, timeout_ms=timeout_ms)
+        return open_envelope(answer, key, version)
+
+    async def _connect(self, leader: int) -> "Connection":
+        if self._opening is None:
+            self._opening = asyncio.Lock()
+        async with self._opening:
+            if self._connection is not None:
+                known, connection = self._connection
+                if known == leader and not connection.is_closed:
+                    return connection
+                await connection.close()
+                self._connection = None
+            endpoint = self._endpoint_of(leader)
+            if endpoint is None:
+                raise KafkaError(
+                    ErrorCode.NOT_CONTROLLER, f"nobody knows where controller {leader} listens"
+                )
+            from sparkraft.client.connection import Connection
+
+            connection = await Connection.open(*endpoint, client_id=f"broker-{self._node_id}")
+            self._connection = (leader, connection)
+            return connection
+
+    async def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._connection is not None:
+            _, connection = self._connection
+            self._connection = None
+            await connection.close()

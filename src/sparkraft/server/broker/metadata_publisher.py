@@ -1,0 +1,128 @@
+"""The broker's view of the metadata log: committed records become the next image for everybody.
+
+    raft commits a batch → `Replay` → stable image moved? → broker.image → logs → groups → waiters
+
+Each new image comes with the ids of topics it may have changed, so that following it costs what
+changed and not what exists. Nothing inside a metadata transaction is seen before its end (KIP-868).
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.ids import Uuid
+from sparkraft.metadata.apply import apply
+from sparkraft.metadata.image import EMPTY_IMAGE, ResourceType
+from sparkraft.metadata.replay import Replay
+from sparkraft.protocol.messages.metadata_records import ConfigRecord
+
+if TYPE_CHECKING:
+
+    from sparkraft.base.ids import BrokerId, LeaderEpoch
+    from sparkraft.metadata.image import ClusterImage
+    from sparkraft.server.raft.listener import CommittedBatch, SnapshotReader
+
+Subscriber = "Callable[[ClusterImage, ClusterImage, Iterable[Uuid] | None], None]"
+
+
+class MetadataPublisher:
+    """A raft `Listener`; subscribers are called with (before, after, changed topic ids or None)."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._replay = Replay()
+        self._subscribers: list[Any] = []
+        self._changed: set[Uuid] = set()
+        self._all_changed = False
+        self._seen = -1
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    @property
+    def image(self) -> "ClusterImage":
+        """The newest image that may be acted on."""
+        return self._replay.stable
+
+    @property
+    def offset(self) -> int:
+        """Offset of the last committed record that came by; what heartbeats report."""
+        return self._seen
+
+    def subscribe(self, subscriber: Any) -> None:
+        """Call `subscriber` for every new image, after those who came before."""
+        self._subscribers.append(subscriber)
+
+    async def wait_for_offset(self, offset: int) -> None:
+        """Return once the record at `offset` is in the image everybody has."""
+        if self.image.offset >= offset:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((offset, future))
+        await future
+
+    # ---- raft's Listener
+
+    def on_commit(self, batch: "CommittedBatch") -> None:
+        """Apply a committed batch."""
+        before = self.image
+        for record in batch.records:
+            self._note(record)
+        self._replay.replay_batch(batch.records, last_offset=batch.last_offset, epoch=batch.epoch)
+        self._seen = batch.last_offset
+        if self._replay.commit(batch.last_offset):
+            self._publish(before)
+
+    def on_snapshot(self, reader: "SnapshotReader") -> None:
+        """Start over from a snapshot."""
+        before = self.image
+        image = EMPTY_IMAGE
+        for records in reader.records():
+            for record in records:
+                image = apply(image, record)
+        self._replay.load(image.at(reader.offset - 1, reader.epoch))
+        self._seen = reader.offset - 1
+        self._all_changed = True
+        self._publish(before)
+
+    def on_leader_change(self, leader_id: "BrokerId | None", epoch: "LeaderEpoch") -> None:
+        """Nothing: a broker finds the controller when it needs it."""
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Batches without records of ours move the offset too."""
+        self._seen = max(self._seen, high_watermark - 1)
+        self._release()
+
+    def _note(self, record: Any) -> None:
+        """Remember which topics `record` may change."""
+        if isinstance(record, ConfigRecord):
+            if record.resource_type != ResourceType.TOPIC:
+                self._all_changed = True
+                return
+            topic_id = self._replay.latest.topics_by_name.get(record.resource_name)
+            if topic_id is not None:
+                self._changed.add(topic_id)
+            return
+        topic_id = getattr(record, "topic_id", None)
+        if topic_id is not None:
+            self._changed.add(Uuid(topic_id))
+
+    def _publish(self, before: "ClusterImage") -> None:
+        changed = None if self._all_changed else sorted(self._changed)
+        self._all_changed = False
+        self._changed = set()
+        image = self.image
+        for subscriber in self._subscribers:
+            subscriber(before, image, changed)
+        self._release()
+
+    def _release(self) -> None:
+        if not self._waiting:
+            return
+        reached = max(self.image.offset, -1 if self._replay.in_transaction else self._seen)
+        still = []
+        for offset, future in self._waiting:
+            if future.done():
+                continue
+            if offset <= reached:
+                future.set_result(None)
+            else:
+                still.append((offset, future))
+        self._waiting = still
