@@ -3,7 +3,9 @@
 Not here: parsing and validating configs (`sparkraft.metadata.configs`).
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from sparkraft.records.compression import Codec
 from sparkraft.records.validate import Rules
@@ -65,3 +67,40 @@ class LogConfig:
     def time_index_entries_max(self) -> int:
         """Entries a time index may hold; the last is kept for the roll itself."""
         return self.segment_index_bytes // 12 - 1
+
+
+def config_from(values: Mapping[str, Any], base: LogConfig) -> LogConfig:
+    """Settings from a topic's parsed configs; what is not a topic config comes from `base`."""
+    codec = values["compression.type"]
+    named = None if codec == "producer" else _CODECS[codec]
+    policy = values["cleanup.policy"]
+    return replace(
+        base,
+        segment_bytes=values.get("internal.segment.bytes") or values["segment.bytes"],
+        segment_ms=values["segment.ms"],
+        segment_jitter_ms=values["segment.jitter.ms"],
+        segment_index_bytes=values["segment.index.bytes"],
+        index_interval_bytes=values["index.interval.bytes"],
+        flush_messages=values["flush.messages"],
+        flush_ms=values["flush.ms"],
+        retention_bytes=values["retention.bytes"],
+        retention_ms=values["retention.ms"],
+        file_delete_delay_ms=values["file.delete.delay.ms"],
+        max_message_bytes=values["max.message.bytes"],
+        compression=named,
+        compression_level=values.get(f"compression.{codec}.level"),
+        log_append_time=values["message.timestamp.type"] == "LogAppendTime",
+        timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
+        timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
+        compact="compact" in policy,
+        delete="delete" in policy,
+    )
+
+
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}

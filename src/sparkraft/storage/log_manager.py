@@ -10,10 +10,12 @@ A directory that fails goes offline with all its logs; the others go on. What th
 Not here: the log of the quorum itself, `__cluster_metadata-0` (`storage.raft_log`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from sparkraft.base.env import Clock, Entropy, random_uuid
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.storage.checkpoints import (
     TopicPartition,
@@ -22,7 +24,7 @@ from sparkraft.storage.checkpoints import (
     parse_clean_shutdown,
     read_offsets,
 )
-from sparkraft.storage.config import LogConfig
+from sparkraft.storage.config import LogConfig, config_from
 from sparkraft.storage.disk import DirectoryLock, Disk, StorageFault
 from sparkraft.storage.log import PartitionLog
 from sparkraft.storage.meta_properties import (
@@ -79,6 +81,11 @@ class LogDirDescription:
     sizes: dict[TopicPartition, int]
     fault: StorageFault | None
 
+    @property
+    def online(self) -> bool:
+        """Whether it works."""
+        return self.fault is None
+
 
 class LogManager:
     """The logs of one node."""
@@ -102,6 +109,7 @@ class LogManager:
         self.damaged: dict[TopicPartition, StorageFault] = {}
         """Partitions whose files are damaged; they answer KAFKA_STORAGE_ERROR."""
         self._trash: list[tuple[int, LogDir, str]] = []
+        self._configs: dict[LogConfig, LogConfig] = {}
 
     # -- start and stop --------------------------------------------------------------------------
 
@@ -231,7 +239,18 @@ class LogManager:
         """All logs, by topic and partition."""
         return [self._logs[key] for key in sorted(self._logs)]
 
-    def create(
+    def log_config(self, values: Mapping[str, Any]) -> LogConfig:
+        """A topic's settings from its parsed configs; equal ones are one object, to save memory."""
+        config = config_from(values, self.default_config)
+        return self._configs.setdefault(config, config)
+
+    def is_offline(self, topic: str, partition: int) -> bool:
+        """Whether this node has the partition's log but can't use it."""
+        key = (topic, partition)
+        log = self._logs.get(key)
+        return key in self.damaged or (log is not None and log.fault is not None)
+
+    def get_or_create(
         self,
         topic: str,
         partition: int,
@@ -243,9 +262,12 @@ class LogManager:
         """A partition's log, made if there is none; in the emptiest directory unless told.
 
         Raises:
+            KafkaError: KAFKA_STORAGE_ERROR where its files are damaged.
             StorageFault: the directory failed; or none is online.
         """
         key = (topic, partition)
+        if key in self.damaged:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self.damaged[key]))
         log = self._logs.get(key)
         if log is not None:
             return log
@@ -270,6 +292,8 @@ class LogManager:
             log.write_metadata()
         self._logs[key] = log_dir.logs[key] = log
         return log
+
+    create = get_or_create
 
     def _pick_dir(self, directory_id: Uuid | None) -> LogDir:
         online = [log_dir for log_dir in self._dirs if log_dir.fault is None]
