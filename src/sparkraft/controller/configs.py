@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.controller.cluster import Cluster
-from sparkraft.controller.outcome import Outcome, VersionedRecord
+from sparkraft.controller.outcome import Outcome, VersionedRecord, check_room
 from sparkraft.metadata.configs import (
     BROKER_CONFIGS,
     CLIENT_METRICS_CONFIGS,
@@ -21,10 +21,12 @@ from sparkraft.metadata.configs import (
     TOPIC_CONFIGS,
     ConfigDef,
     ConfigType,
+    UpdateMode,
     format_value,
     parse_value,
     validate_topic_configs,
 )
+from sparkraft.metadata.configs.broker import definition_of
 from sparkraft.metadata.image import ResourceType
 from sparkraft.metadata.topic_names import check_topic_name
 from sparkraft.protocol.messages import k33_alter_configs as k33
@@ -107,10 +109,10 @@ def _alter(cluster: Cluster, request: Any, decide: Decide, messages: Any) -> Out
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
-            if seen[resource.resource_type, resource.resource_name] > 1:
-                wrong = "Each resource must appear at most once."
-                raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
-            records += decide(resource)
+            _check_once(seen, resource)
+            made = decide(resource)
+            check_room(records, made)
+            records += made
         except KafkaError as error:
             result.error_code = error.code
             result.error_message = error.detail or None
@@ -121,6 +123,11 @@ def _alter(cluster: Cluster, request: Any, decide: Decide, messages: Any) -> Out
         records=() if request.validate_only else tuple(records),
         response=response_class(responses=responses),
     )
+
+
+def _check_once(seen: Mapping[tuple[int, str], int], resource: Any) -> None:
+    if seen[resource.resource_type, resource.resource_name] > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
 
 def _check_changes(changes: Sequence[Change]) -> None:
@@ -224,6 +231,7 @@ def _validate(cluster: Cluster, kind: int, name: str, final: Mapping[str, str]) 
         )
     elif kind == ResourceType.BROKER:
         _check_broker_name(name)
+        _check_broker_configs(name, final)
     elif kind == ResourceType.GROUP:
         if not name:
             wrong = "Default group resources are not allowed."
@@ -247,6 +255,28 @@ def _check_broker_name(name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
     if name.startswith("-"):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid negative broker ID.")
+
+
+def _check_broker_configs(name: str, final: Mapping[str, str]) -> None:
+    """Only dynamic keys, of the right scope and type; keys nobody knows are a plug-in's business.
+
+    INVALID_REQUEST rather than INVALID_CONFIG: Kafka's brokers have always answered that.
+    """
+    for key in sorted(final):
+        definition = definition_of(key)
+        if definition is None:
+            continue
+        wrong = ""
+        if definition.dynamic is UpdateMode.READ_ONLY:
+            wrong = f"Cannot update these configs dynamically: [{key}]"
+        elif definition.dynamic is UpdateMode.PER_BROKER and not name:
+            wrong = f"Cannot update these configs at default cluster level: [{key}]"
+        if wrong:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
+        try:
+            parse_value(definition, final[key])
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, error.detail) from error
 
 
 def _parse_all(definitions: Mapping[str, ConfigDef], final: Mapping[str, str], what: str) -> None:

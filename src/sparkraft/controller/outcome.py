@@ -1,8 +1,10 @@
 """What a decision hands back (D7)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.controller.leader_election import Election
 
 VersionedRecord = tuple[Any, int]
@@ -34,3 +36,15 @@ class Outcome:
     response: Any = None
     atomic: bool = True
     elections: tuple[Election, ...] = ()
+
+
+def check_room(records: Sequence[VersionedRecord], more: Sequence[VersionedRecord]) -> None:
+    """Refuse what would make one operation's batch too large.
+
+    Raises:
+        KafkaError: POLICY_VIOLATION.
+    """
+    if len(records) + len(more) > RECORDS_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, f"One operation may write {RECORDS_MAX} records at most."
+        )

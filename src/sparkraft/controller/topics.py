@@ -5,6 +5,7 @@ failure does not touch the others of the request; what is asked twice is refused
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from sparkraft.base.env import random_uuid
@@ -12,7 +13,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.controller.cluster import Cluster
 from sparkraft.controller.configs import Change, Operation, alter_resource
-from sparkraft.controller.outcome import RECORDS_MAX, Outcome, VersionedRecord
+from sparkraft.controller.outcome import Outcome, VersionedRecord, check_room
 from sparkraft.controller.placement import place_replicas
 from sparkraft.metadata.configs.describe import BrokerSources, describe_topic
 from sparkraft.metadata.image import RECOVERED, Partition, ResourceType, Topic
@@ -43,10 +44,7 @@ def create_topics(cluster: Cluster, request: k19.CreateTopicsRequest) -> Outcome
             continue
         try:
             made, result = _create_topic(cluster, topic, taken)
-            if len(records) + len(made) > RECORDS_MAX:
-                raise KafkaError(
-                    ErrorCode.POLICY_VIOLATION, "Excessively large number of records per request."
-                )
+            check_room(records, made)
             records += made
         except KafkaError as error:
             result = k19.CreatableTopicResult(
@@ -154,7 +152,7 @@ def _assigned_partitions(cluster: Cluster, topic: k19.CreatableTopic) -> dict[in
         check_assignment(cluster, assignment.broker_ids, replication_factor)
         replication_factor = len(assignment.broker_ids)
         partitions[index] = _new_partition(
-            cluster, assignment.broker_ids, lambda index=index: _nobody_alive(index)
+            cluster, assignment.broker_ids, partial(_nobody_alive, index)
         )
     if sorted(partitions) != list(range(len(partitions))):
         wrong = "partitions should be a consecutive 0-based integer sequence"
@@ -331,6 +329,20 @@ class _Deletions:
         self.refused: list[k20.DeletableTopicResult] = []
 
     def read(self, request: k20.DeleteTopicsRequest) -> None:
+        names, ids = self._names_and_ids(request)
+        for name in _repeated(names):
+            self._refuse(name, Uuid.ZERO, "Duplicate topic name.")
+        twice = _repeated(ids)
+        for topic_id in twice:
+            self._refuse(None, topic_id, "Duplicate topic id.")
+        for topic_id in ids:
+            if topic_id not in twice:
+                self._by_id(topic_id)
+        once = [name for name in names if names.count(name) == 1]
+        for name in once:
+            self._by_name(name, twice)
+
+    def _names_and_ids(self, request: k20.DeleteTopicsRequest) -> tuple[list[str], list[Uuid]]:
         names = list(request.topic_names)
         ids: list[Uuid] = []
         for topic in request.topics:
@@ -343,17 +355,7 @@ class _Deletions:
                 names.append(topic.name)
             else:
                 self._refuse(topic.name, topic_id, "Name the topic or its id, not both.")
-        for name in _repeated(names):
-            self._refuse(name, Uuid.ZERO, "Duplicate topic name.")
-        twice = _repeated(ids)
-        for topic_id in twice:
-            self._refuse(None, topic_id, "Duplicate topic id.")
-        for topic_id in ids:
-            if topic_id not in twice:
-                self._by_id(topic_id)
-        for name in names:
-            if names.count(name) == 1:
-                self._by_name(name, twice)
+        return names, ids
 
     def _refuse(
         self,
@@ -407,10 +409,7 @@ def create_partitions(cluster: Cluster, request: k37.CreatePartitionsRequest) ->
         result = k37.CreatePartitionsTopicResult(name=topic.name)
         try:
             made = _add_partitions(cluster, topic)
-            if len(records) + len(made) > RECORDS_MAX:
-                raise KafkaError(
-                    ErrorCode.POLICY_VIOLATION, "Excessively large number of records per request."
-                )
+            check_room(records, made)
             records += made
         except KafkaError as error:
             result.error_code = error.code
@@ -469,6 +468,6 @@ def _added_by_hand(
         index = have + number
         check_assignment(cluster, assignment.broker_ids, factor)
         partitions[index] = _new_partition(
-            cluster, assignment.broker_ids, lambda index=index: _nobody_alive(index)
+            cluster, assignment.broker_ids, partial(_nobody_alive, index)
         )
     return partitions

@@ -22,6 +22,9 @@ from sparkraft.protocol.messages.metadata_records import (
     EndTransactionRecord,
 )
 
+_Point = tuple[ClusterImage, ClusterImage | None]
+"""The image after a batch, and the one before the transaction that is open there."""
+
 
 class Replay:
     """Images of one node's metadata log.
@@ -34,8 +37,9 @@ class Replay:
         self._stable = image
         self._latest = image
         self._before_transaction: ClusterImage | None = None
-        # Points outside transactions that wait for their commit, oldest first.
-        self._uncommitted: deque[ClusterImage] = deque()
+        # Ends of batches that wait for their commit, oldest first: (latest, before_transaction).
+        self._uncommitted: deque[_Point] = deque()
+        self._committed: _Point = (image, None)
 
     @property
     def stable(self) -> ClusterImage:
@@ -48,6 +52,11 @@ class Replay:
         return self._latest
 
     @property
+    def committed_offset(self) -> int:
+        """Offset of the last committed record; -1 for none."""
+        return self._committed[0].offset
+
+    @property
     def in_transaction(self) -> bool:
         """Whether a metadata transaction is open."""
         return self._before_transaction is not None
@@ -57,26 +66,27 @@ class Replay:
         for record in records:
             self._replay(record)
         self._latest = self._latest.at(last_offset, epoch)
-        if self._before_transaction is None:
-            self._uncommitted.append(self._latest)
+        self._uncommitted.append((self._latest, self._before_transaction))
 
     def commit(self, offset: int) -> bool:
         """Everything up to `offset` is committed; whether `stable` moved."""
         moved = False
-        while self._uncommitted and self._uncommitted[0].offset <= offset:
-            self._stable = self._uncommitted.popleft()
-            moved = True
+        while self._uncommitted and self._uncommitted[0][0].offset <= offset:
+            self._committed = self._uncommitted.popleft()
+            if self._committed[1] is None:
+                self._stable = self._committed[0]
+                moved = True
         return moved
 
     def revert(self) -> None:
         """Forget what was never committed: leadership is lost, and the log will say what holds."""
-        self._latest = self._stable
-        self._before_transaction = None
+        self._latest, self._before_transaction = self._committed
         self._uncommitted.clear()
 
     def load(self, image: ClusterImage) -> None:
         """Start over from a snapshot's image."""
         self._stable = image
+        self._committed = (image, None)
         self.revert()
 
     def _replay(self, record: Record) -> None:

@@ -1,0 +1,60 @@
+"""A new controller's first records: bootstrap of an empty log, or the end of an open transaction.
+
+A new metadata log starts with BeginTransaction, the bootstrap records (features first), with ELR a
+cluster-level min.insync.replicas, and EndTransaction (KIP-868). A controller that died within that
+leaves an open transaction; the next one aborts it and starts over.
+"""
+
+from collections.abc import Sequence
+
+from sparkraft.controller.cluster import Cluster
+from sparkraft.controller.feature_updates import cluster_min_isr_record
+from sparkraft.controller.outcome import Outcome, VersionedRecord
+from sparkraft.metadata import features
+from sparkraft.protocol.messages.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+)
+
+BOOTSTRAP_NAME = "Bootstrap records"
+ABORT_REASON = "Controller failover"
+
+
+def default_bootstrap() -> list[VersionedRecord]:
+    """What a cluster starts with where formatting left no word about it."""
+    return [
+        (FeatureLevelRecord(name=name, feature_level=level), 0)
+        for name, level in features.DEFAULT_FINALIZED.items()
+    ]
+
+
+def activation_records(
+    cluster: Cluster, bootstrap: Sequence[VersionedRecord], *, in_transaction: bool
+) -> Outcome:
+    """What a controller writes on taking over.
+
+    Args:
+        cluster: the latest image; empty of features where the log is new.
+        bootstrap: records of bootstrap.checkpoint, metadata.version among them.
+        in_transaction: a predecessor left a transaction open.
+    """
+    aborted: list[VersionedRecord] = []
+    if in_transaction:
+        aborted.append((AbortTransactionRecord(reason=ABORT_REASON), 0))
+    if cluster.metadata_level:
+        return Outcome(records=tuple(aborted))
+    levels = {
+        record.name: record.feature_level
+        for record, _ in bootstrap
+        if isinstance(record, FeatureLevelRecord)
+    }
+    records = list(bootstrap)
+    if levels.get(features.ELR_VERSION, 0) > 0:
+        records.append(cluster_min_isr_record(cluster.config.static_configs))
+    if levels.get(features.METADATA_VERSION, 0) < features.TRANSACTION_RECORDS_LEVEL:
+        return Outcome(records=(*aborted, *records))
+    begin: VersionedRecord = (BeginTransactionRecord(name=BOOTSTRAP_NAME), 0)
+    end: VersionedRecord = (EndTransactionRecord(), 0)
+    return Outcome(records=(*aborted, begin, *records, end), atomic=False)

@@ -1,0 +1,142 @@
+"""Raising and lowering feature levels (KIP-584, KIP-778, KIP-1022).
+
+A level must be supported by this controller, by every registered broker and by every voter. All
+updates of a request happen or none. `kraft.version` is the quorum's own and not decided here.
+"""
+
+from collections.abc import Mapping
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.controller.cluster import Cluster
+from sparkraft.controller.configs import MIN_ISR
+from sparkraft.controller.outcome import Outcome, VersionedRecord
+from sparkraft.metadata import features
+from sparkraft.metadata.image import ResourceType
+from sparkraft.protocol.messages import k57_update_features as k57
+from sparkraft.protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
+
+UPGRADE = 1
+SAFE_DOWNGRADE = 2
+UNSAFE_DOWNGRADE = 3
+
+
+def update_features(
+    cluster: Cluster, request: k57.UpdateFeaturesRequest, *, version: int
+) -> Outcome:
+    """Decide an UpdateFeatures request."""
+    updates = {u.feature: u.max_version_level for u in request.feature_updates}
+    proposed = {**cluster.image.features, **updates}
+    records: list[VersionedRecord] = []
+    if len(updates) != len(request.feature_updates):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A feature stands twice in the request.")
+    for update in request.feature_updates:
+        kind = update.upgrade_type
+        if version == 0:
+            # Then there was one kind of downgrade, and it took the risk.
+            kind = UNSAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
+        _check(cluster, update.feature, update.max_version_level, kind, proposed)
+        record = FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level)
+        records.append((record, 0))
+    if updates.get(features.ELR_VERSION, 0) > 0 and not cluster.elr_enabled:
+        records += elr_safety_records(cluster)
+    response = k57.UpdateFeaturesResponse(error_message=None)
+    if version < 2:  # noqa: PLR2004 (results per feature went away with version 2)
+        response.results = [
+            k57.UpdatableFeatureResult(feature=name, error_message=None) for name in updates
+        ]
+    return Outcome(records=() if request.validate_only else tuple(records), response=response)
+
+
+def elr_safety_records(cluster: Cluster) -> list[VersionedRecord]:
+    """What makes ELR safe to switch on: one min.insync.replicas for all, no broker's own."""
+    records: list[VersionedRecord] = []
+    if MIN_ISR not in cluster.image.config(ResourceType.BROKER, ""):
+        records.append(cluster_min_isr_record(cluster.config.static_configs))
+    for kind, name in sorted(cluster.image.configs):
+        if kind == ResourceType.BROKER and name and MIN_ISR in cluster.image.config(kind, name):
+            record = ConfigRecord(resource_type=kind, resource_name=name, name=MIN_ISR, value=None)
+            records.append((record, 0))
+    return records
+
+
+def cluster_min_isr_record(static_configs: Mapping[str, str]) -> VersionedRecord:
+    """The cluster's min.insync.replicas, taken from this controller's file."""
+    record = ConfigRecord(
+        resource_type=ResourceType.BROKER,
+        resource_name="",
+        name=MIN_ISR,
+        value=static_configs.get(MIN_ISR, "1"),
+    )
+    return record, 0
+
+
+def _check(cluster: Cluster, name: str, level: int, kind: int, proposed: Mapping[str, int]) -> None:
+    wrong = _why_refused(cluster, name, level, kind, proposed)
+    if wrong is not None:
+        message = f"Invalid update version {level} for feature {name}. {wrong}"
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, message)
+
+
+def _why_refused(
+    cluster: Cluster, name: str, level: int, kind: int, proposed: Mapping[str, int]
+) -> str | None:
+    if kind not in {UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE}:
+        return "The controller does not support the given upgrade type."
+    if level < 0:
+        return "A feature version cannot be less than 0."
+    if name == features.KRAFT_VERSION:
+        return "kraft.version can't be changed while the cluster runs."
+    return (
+        _unsupported(cluster, name, level)
+        or _wrong_direction(level, cluster.image.features.get(name, 0), kind)
+        or _loses_metadata(name, level, cluster.metadata_level)
+        or _missing_dependency(name, level, proposed)
+    )
+
+
+def _wrong_direction(level: int, current: int, kind: int) -> str | None:
+    if level < current and kind == UPGRADE:
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to "
+            "either safe or unsafe downgrade."
+        )
+    if level > current and kind != UPGRADE:
+        return "Can't downgrade to a newer version."
+    return None
+
+
+def _loses_metadata(name: str, level: int, current: int) -> str | None:
+    if name != features.METADATA_VERSION or level >= current:
+        return None
+    loses = features.metadata_changed_between(level, current)
+    return "The downgrade might delete metadata." if loses else None
+
+
+def _missing_dependency(name: str, level: int, proposed: Mapping[str, int]) -> str | None:
+    for needed, at_least in features.FEATURE_DEPENDENCIES.get((name, level), {}).items():
+        if proposed.get(needed, 0) < at_least:
+            return f"It needs {needed} at level {at_least} or higher."
+    return None
+
+
+def _unsupported(cluster: Cluster, name: str, level: int) -> str | None:
+    supported: list[tuple[str, Mapping[str, tuple[int, int]]]] = [
+        (f"Local controller {cluster.config.node_id}", features.SUPPORTED_FEATURES)
+    ]
+    image = cluster.image
+    supported += [
+        (f"Broker {broker_id}", image.brokers[broker_id].supported_features)
+        for broker_id in sorted(image.brokers)
+    ]
+    if cluster.metadata_level >= features.CONTROLLER_REGISTRATION_LEVEL:
+        others = [node for node in sorted(image.controllers) if node != cluster.config.node_id]
+        supported += [(f"Controller {n}", image.controllers[n].supported_features) for n in others]
+        for voter in cluster.config.voter_ids:
+            if voter != cluster.config.node_id and voter not in image.controllers:
+                return f"controller {voter} has not registered, and may not support this feature"
+    for who, ranges in supported:
+        low, high = ranges.get(name, (0, 0))
+        if not low <= level <= high:
+            what = f"versions {low}-{high}" if name in ranges else "no version of this feature"
+            return f"{who} only supports {what}"
+    return None

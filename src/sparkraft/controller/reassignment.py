@@ -1,0 +1,152 @@
+"""Moving partitions to other brokers (KIP-455, KIP-860).
+
+Stage 1 adds the new replicas to the assignment and notes who comes and who goes. Stage 2 waits for
+the newcomers to be in sync. Stage 3, done by `partition_change` with the ISR change that completes
+stage 2, takes the leavers out. A move that only reorders replicas is done at once.
+"""
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.controller.cluster import Cluster
+from sparkraft.controller.leader_election import ElectionKind
+from sparkraft.controller.outcome import Outcome
+from sparkraft.controller.partition_change import Target
+from sparkraft.controller.replication import Changes
+from sparkraft.controller.topics import check_assignment
+from sparkraft.metadata.image import Partition, Topic
+from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
+from sparkraft.protocol.messages import k46_list_partition_reassignments as k46
+
+
+def alter_reassignments(
+    cluster: Cluster, request: k45.AlterPartitionReassignmentsRequest
+) -> Outcome:
+    """Decide an AlterPartitionReassignments request: start moves, or cancel them."""
+    changes = Changes()
+    response = k45.AlterPartitionReassignmentsResponse(
+        error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
+    )
+    for topic in request.topics:
+        answer = k45.ReassignableTopicResponse(name=topic.name)
+        for wanted in topic.partitions:
+            result = k45.ReassignablePartitionResponse(
+                partition_index=wanted.partition_index, error_message=None
+            )
+            try:
+                _reassign(
+                    cluster,
+                    changes,
+                    topic.name,
+                    wanted,
+                    may_resize=request.allow_replication_factor_change,
+                )
+            except KafkaError as error:
+                result.error_code = error.code
+                result.error_message = error.detail or None
+            answer.partitions.append(result)
+        response.responses.append(answer)
+    return Outcome(
+        records=tuple(changes.records), response=response, elections=tuple(changes.elections)
+    )
+
+
+def _reassign(
+    cluster: Cluster,
+    changes: Changes,
+    name: str,
+    wanted: k45.ReassignablePartition,
+    *,
+    may_resize: bool,
+) -> None:
+    index = wanted.partition_index
+    topic = cluster.image.topic(name)
+    if topic is None:
+        wrong = f"Unable to find a topic named {name}."
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wrong)
+    partition = topic.partitions.get(index)
+    if partition is None:
+        wrong = f"Unable to find partition {name}:{index}."
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wrong)
+    if wanted.replicas is None:
+        target = _cancelled(cluster, topic, index, partition)
+    else:
+        target = _moved(cluster, partition, tuple(wanted.replicas), may_resize=may_resize)
+    changes.change(cluster, topic, index, target)
+
+
+def _moved(
+    cluster: Cluster, partition: Partition, wanted: tuple[int, ...], *, may_resize: bool
+) -> Target:
+    check_assignment(cluster, wanted, None)
+    settled = [r for r in partition.replicas if r not in partition.adding_replicas]
+    if not may_resize and len(wanted) != len(settled):
+        wrong = (
+            f"The replication factor is changed from {len(settled)} to {len(wanted)}, "
+            "which the request does not allow."
+        )
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, wrong)
+    removing = tuple(sorted(set(partition.replicas) - set(wanted)))
+    adding = tuple(sorted(set(wanted) - set(partition.replicas)))
+    return Target(
+        replicas=wanted + removing,
+        removing=removing or None,
+        adding=adding or None,
+        trigger="the partition is reassigned",
+    )
+
+
+def _cancelled(cluster: Cluster, topic: Topic, index: int, partition: Partition) -> Target:
+    if not partition.is_reassigning:
+        wrong = "No partition reassignment is in progress."
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, wrong)
+    unclean_allowed = cluster.unclean_elections_allowed(topic.name)
+    replicas = tuple(r for r in partition.replicas if r not in partition.adding_replicas)
+    isr = tuple(r for r in partition.isr if r not in partition.adding_replicas)
+    if not replicas:
+        wrong = "Every replica is being added, so there is nothing to go back to."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
+    if not isr:
+        if not unclean_allowed:
+            wrong = (
+                f"Unable to revert partition assignment for {topic.name}:{index} because it would "
+                "require an unclean leader election."
+            )
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
+        isr = replicas[:1]
+    return Target(
+        isr=isr,
+        replicas=replicas,
+        removing=(),
+        adding=(),
+        kind=ElectionKind.UNCLEAN if unclean_allowed else ElectionKind.ONLINE,
+        trigger="the reassignment was cancelled",
+    )
+
+
+def list_reassignments(
+    cluster: Cluster, request: k46.ListPartitionReassignmentsRequest
+) -> k46.ListPartitionReassignmentsResponse:
+    """The moves that are under way, of the named partitions or of all."""
+    response = k46.ListPartitionReassignmentsResponse(error_message=None)
+    if request.topics is None:
+        wanted = [(t, sorted(t.partitions)) for t in cluster.image.topics_in_order()]
+    else:
+        named = [(cluster.image.topic(t.name), t.partition_indexes) for t in request.topics]
+        wanted = [(topic, list(indexes)) for topic, indexes in named if topic is not None]
+    for topic, indexes in wanted:
+        ongoing = []
+        for index in indexes:
+            partition = topic.partitions.get(index)
+            if partition is not None and partition.is_reassigning:
+                ongoing.append(
+                    k46.OngoingPartitionReassignment(
+                        partition_index=index,
+                        replicas=list(partition.replicas),
+                        adding_replicas=list(partition.adding_replicas),
+                        removing_replicas=list(partition.removing_replicas),
+                    )
+                )
+        if ongoing:
+            response.topics.append(
+                k46.OngoingTopicReassignment(name=topic.name, partitions=ongoing)
+            )
+    return response

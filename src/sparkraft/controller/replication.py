@@ -1,0 +1,426 @@
+"""Partitions of a running cluster: ISR changes, elections, brokers that come and go (KIP-497, 966).
+
+Every change is made by `partition_change`; here it is decided which partitions change, and why.
+Which partitions a broker is in is found by a walk over the image: brokers come and go seldom, and
+an index would be one more state to keep right.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Uuid
+from sparkraft.controller.cluster import Cluster
+from sparkraft.controller.leader_election import NO_LEADER, Election, ElectionKind
+from sparkraft.controller.outcome import RECORDS_MAX, Outcome, VersionedRecord
+from sparkraft.controller.partition_change import Target, change_partition
+from sparkraft.metadata.apply import LEADER_UNCHANGED
+from sparkraft.metadata.image import RECOVERED, RECOVERING, Partition, Topic
+from sparkraft.protocol.messages import k43_elect_leaders as k43
+from sparkraft.protocol.messages import k56_alter_partition as k56
+from sparkraft.protocol.messages import k73_assign_replicas_to_dirs as k73
+
+PREFERRED_ELECTION = 0
+UNCLEAN_ELECTION = 1
+
+Where = tuple[Topic, int, Partition]
+
+
+class Changes:
+    """Records and elections gathered by one decision."""
+
+    __slots__ = ("elections", "records")
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.records: list[VersionedRecord] = []
+        self.elections: list[Election] = []
+
+    def change(self, cluster: Cluster, topic: Topic, index: int, target: Target) -> bool:
+        """Bring a partition to `target`; whether that took a record."""
+        made = change_partition(cluster, topic, index, target)
+        if made is None:
+            return False
+        self.records.append(made.record)
+        if made.election is not None:
+            self.elections.append(made.election)
+        return True
+
+
+class Departure(NamedTuple):
+    """Replicas that leave ISRs with a decision.
+
+    Attributes:
+        broker_id: the broker.
+        why: what keeps its replicas from leading, as a few words.
+        unclean: it may have lost acknowledged records, so it leaves the ELR too.
+    """
+
+    broker_id: int
+    why: str
+    unclean: bool = False
+
+
+def leave_isrs(
+    cluster: Cluster, changes: Changes, where: Iterable[Where], gone: Departure, *, trigger: str
+) -> None:
+    """Take a broker out of the ISR of partitions, electing new leaders where needed."""
+    for topic, index, partition in where:
+        target = Target(
+            isr=tuple(replica for replica in partition.isr if replica != gone.broker_id),
+            unclean_shutdowns=(gone.broker_id,) if gone.unclean else (),
+            why_not=cluster.why_not_leader(partition, excluded={gone.broker_id: gone.why}),
+            kind=_kind(cluster, topic),
+            trigger=trigger,
+        )
+        changes.change(cluster, topic, index, target)
+
+
+def elect_for_returning_broker(cluster: Cluster, changes: Changes, broker_id: int) -> None:
+    """Elect where nobody leads and the broker that is being unfenced may."""
+    for topic, index, partition in cluster.partitions():
+        if partition.leader != NO_LEADER:
+            continue
+        target = Target(
+            why_not=cluster.why_not_leader(partition, included=broker_id),
+            kind=_kind(cluster, topic),
+            trigger=f"broker {broker_id} was unfenced",
+        )
+        changes.change(cluster, topic, index, target)
+
+
+def in_isr(cluster: Cluster, broker_id: int) -> list[Where]:
+    """Partitions with the broker in their ISR."""
+    return [where for where in cluster.partitions() if broker_id in where[2].isr]
+
+
+def in_elr(cluster: Cluster, broker_id: int) -> list[Where]:
+    """Partitions with the broker in their ELR."""
+    return [where for where in cluster.partitions() if broker_id in where[2].elr]
+
+
+def in_directory(cluster: Cluster, broker_id: int, directory: Uuid) -> list[Where]:
+    """Partitions of which the broker keeps its replica in that directory."""
+    return [
+        where
+        for where in cluster.partitions()
+        if broker_id in where[2].replicas and where[2].directory(broker_id) == directory
+    ]
+
+
+def _kind(cluster: Cluster, topic: Topic) -> ElectionKind:
+    allowed = cluster.unclean_elections_allowed(topic.name)
+    return ElectionKind.UNCLEAN if allowed else ElectionKind.ONLINE
+
+
+def alter_partition(cluster: Cluster, request: k56.AlterPartitionRequest) -> Outcome:
+    """Decide an AlterPartition request: a leader says who keeps up with it."""
+    cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
+    changes = Changes()
+    response = k56.AlterPartitionResponse()
+    for wanted in request.topics:
+        topic = cluster.image.topics_by_id.get(wanted.topic_id)
+        answers = [
+            k56.AlterPartitionResponsePartitionData(
+                partition_index=partition.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_ID
+            )
+            if topic is None
+            else _alter_one(cluster, changes, request.broker_id, topic, partition)
+            for partition in wanted.partitions
+        ]
+        response.topics.append(
+            k56.AlterPartitionResponseTopicData(topic_id=wanted.topic_id, partitions=answers)
+        )
+    return Outcome(
+        records=tuple(changes.records),
+        response=response,
+        atomic=False,
+        elections=tuple(changes.elections),
+    )
+
+
+def _alter_one(
+    cluster: Cluster,
+    changes: Changes,
+    broker_id: int,
+    topic: Topic,
+    wanted: k56.AlterPartitionRequestPartitionData,
+) -> k56.AlterPartitionResponsePartitionData:
+    index = wanted.partition_index
+    answer = k56.AlterPartitionResponsePartitionData(partition_index=index)
+    partition = topic.partitions.get(index)
+    isr = _wanted_isr(wanted)
+    error = _why_refused(cluster, broker_id, partition, wanted, isr)
+    if error is not None or partition is None:
+        answer.error_code = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return answer
+    target = Target(
+        isr=tuple(isr),
+        recovery_state=wanted.leader_recovery_state,
+        kind=_kind(cluster, topic),
+        trigger=f"leader {broker_id} changed the ISR",
+    )
+    made = change_partition(cluster, topic, index, target)
+    if made is not None:
+        changes.records.append(made.record)
+        if made.election is not None:
+            changes.elections.append(made.election)
+        partition = made.partition
+        if made.record[0].leader not in {broker_id, LEADER_UNCHANGED}:
+            # The change completed a reassignment away from this very leader.
+            answer.error_code = ErrorCode.NEW_LEADER_ELECTED
+            return answer
+    answer.leader_id = partition.leader
+    answer.leader_epoch = partition.leader_epoch
+    answer.isr = list(partition.isr)
+    answer.leader_recovery_state = partition.leader_recovery_state
+    answer.partition_epoch = partition.partition_epoch
+    return answer
+
+
+def _wanted_isr(wanted: k56.AlterPartitionRequestPartitionData) -> dict[int, int]:
+    """Replica to broker epoch, -1 where it is not told (version 2)."""
+    if wanted.new_isr_with_epochs:
+        return {state.broker_id: state.broker_epoch for state in wanted.new_isr_with_epochs}
+    return dict.fromkeys(wanted.new_isr, -1)
+
+
+def _why_refused(
+    cluster: Cluster,
+    broker_id: int,
+    partition: Partition | None,
+    wanted: k56.AlterPartitionRequestPartitionData,
+    isr: Mapping[int, int],
+) -> ErrorCode | None:
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    error = _epoch_error(broker_id, partition, wanted)
+    if error is not None:
+        return error
+    if not _sound(partition, wanted, isr):
+        return ErrorCode.INVALID_REQUEST
+    if any(not _eligible(cluster, replica, epoch) for replica, epoch in isr.items()):
+        return ErrorCode.INELIGIBLE_REPLICA
+    return None
+
+
+def _sound(
+    partition: Partition,
+    wanted: k56.AlterPartitionRequestPartitionData,
+    isr: Mapping[int, int],
+) -> bool:
+    asked_for = max(len(wanted.new_isr_with_epochs), len(wanted.new_isr))
+    strangers = any(replica not in partition.replicas for replica in isr)
+    if strangers or asked_for != len(isr) or partition.leader not in isr:
+        return False
+    if wanted.leader_recovery_state == RECOVERED:
+        return True
+    # A leader elected uncleanly is alone until it has recovered, and never goes back to that state.
+    alone = len(isr) == 1 and partition.leader_recovery_state == RECOVERING
+    return wanted.leader_recovery_state == RECOVERING and alone
+
+
+def _epoch_error(
+    broker_id: int, partition: Partition, wanted: k56.AlterPartitionRequestPartitionData
+) -> ErrorCode | None:
+    # A leader that knows more than we do: some other controller told it, so we are a zombie.
+    newer = (
+        wanted.leader_epoch > partition.leader_epoch
+        or wanted.partition_epoch > partition.partition_epoch
+    )
+    if newer:
+        return ErrorCode.NOT_CONTROLLER
+    if wanted.leader_epoch < partition.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if broker_id != partition.leader:
+        return ErrorCode.INVALID_REQUEST
+    if wanted.partition_epoch < partition.partition_epoch:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    return None
+
+
+def _eligible(cluster: Cluster, replica: int, broker_epoch: int) -> bool:
+    broker = cluster.image.brokers.get(replica)
+    if broker is None or not broker.active:
+        return False
+    return broker_epoch in {-1, broker.epoch}
+
+
+def elect_leaders(cluster: Cluster, request: k43.ElectLeadersRequest) -> Outcome:
+    """Decide an ElectLeaders request: preferred or unclean, for the named partitions or for all."""
+    if request.election_type not in {PREFERRED_ELECTION, UNCLEAN_ELECTION}:
+        wrong = f"Unknown election type {request.election_type}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
+    everything = request.topic_partitions is None
+    wanted: Sequence[tuple[str, Sequence[int]]]
+    if request.topic_partitions is None:
+        wanted = [(t.name, sorted(t.partitions)) for t in cluster.image.topics_in_order()]
+    else:
+        wanted = [(t.topic, t.partitions) for t in request.topic_partitions]
+    changes = Changes()
+    response = k43.ElectLeadersResponse()
+    for name, indexes in wanted:
+        results = []
+        for index in indexes:
+            error = _elect_one(cluster, changes, name, index, request.election_type)
+            if everything and error is not None and error.code == ErrorCode.ELECTION_NOT_NEEDED:
+                continue
+            results.append(
+                k43.PartitionResult(
+                    partition_id=index,
+                    error_code=0 if error is None else error.code,
+                    error_message=None if error is None else error.detail or None,
+                )
+            )
+        response.replica_election_results.append(
+            k43.ReplicaElectionResult(topic=name, partition_result=results)
+        )
+    return Outcome(
+        records=tuple(changes.records),
+        response=response,
+        atomic=False,
+        elections=tuple(changes.elections),
+    )
+
+
+_PREFERRED_TEXT = "The preferred leader was not available."
+_ELIGIBLE_TEXT = "Eligible topic partition leaders are not available."
+_NOT_NEEDED_TEXT = "Leader election not needed for topic partition."
+
+
+def _elect_one(
+    cluster: Cluster, changes: Changes, name: str, index: int, election_type: int
+) -> KafkaError | None:
+    topic = cluster.image.topic(name)
+    partition = None if topic is None else topic.partitions.get(index)
+    if topic is None or partition is None:
+        missing = f"topic as {name}" if topic is None else f"partition as {name}-{index}"
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such {missing}")
+    preferred = election_type == PREFERRED_ELECTION
+    led = partition.leader == partition.preferred_leader if preferred else partition.leader >= 0
+    if led:
+        return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED_TEXT)
+    target = Target(
+        kind=ElectionKind.PREFERRED if preferred else ElectionKind.UNCLEAN,
+        trigger=f"somebody asked for {'a preferred' if preferred else 'an unclean'} election",
+    )
+    if changes.change(cluster, topic, index, target):
+        return None
+    if preferred:
+        return KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, _PREFERRED_TEXT)
+    return KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, _ELIGIBLE_TEXT)
+
+
+def balance_leaders(cluster: Cluster) -> Outcome:
+    """Bring leaderships back to preferred replicas; the response tells whether more may be due."""
+    return _periodic(
+        cluster,
+        lambda topic, partition: (
+            Target(kind=ElectionKind.PREFERRED, trigger="the periodic preferred-leader check")
+            if partition.leader != partition.preferred_leader
+            else None
+        ),
+    )
+
+
+def elect_uncleanly_where_allowed(cluster: Cluster) -> Outcome:
+    """Elect where nobody leads and the topic allows losses; the response tells of more to do."""
+    return _periodic(
+        cluster,
+        lambda topic, partition: (
+            Target(
+                kind=ElectionKind.UNCLEAN, trigger="the periodic check for leaderless partitions"
+            )
+            if partition.leader == NO_LEADER and cluster.unclean_elections_allowed(topic.name)
+            else None
+        ),
+    )
+
+
+def _periodic(cluster: Cluster, target_of: Callable[[Topic, Partition], Target | None]) -> Outcome:
+    changes = Changes()
+    most = cluster.config.elections_per_balance_max
+    for topic, index, partition in cluster.partitions():
+        if len(changes.records) >= most:
+            break
+        target = target_of(topic, partition)
+        if target is not None:
+            changes.change(cluster, topic, index, target)
+    return Outcome(
+        records=tuple(changes.records),
+        response=len(changes.records) >= most,
+        atomic=False,
+        elections=tuple(changes.elections),
+    )
+
+
+def assign_replicas_to_dirs(cluster: Cluster, request: k73.AssignReplicasToDirsRequest) -> Outcome:
+    """Decide an AssignReplicasToDirs request: a broker says where its replicas are (KIP-858)."""
+    if not cluster.directories_supported:
+        wrong = "Directory assignment is not supported yet."
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, wrong)
+    broker = cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
+    changes = Changes()
+    response = k73.AssignReplicasToDirsResponse()
+    offline: dict[tuple[str, int], Where] = {}
+    for directory in request.directories:
+        online = broker.has_online_directory(directory.id)
+        topics = []
+        for wanted in directory.topics:
+            topic = cluster.image.topics_by_id.get(wanted.topic_id)
+            partitions = []
+            for item in wanted.partitions:
+                index = item.partition_index
+                error = _assign_one(
+                    cluster, changes, topic, index, {request.broker_id: Uuid(directory.id)}
+                )
+                if error is ErrorCode.NONE and topic is not None and not online:
+                    offline[topic.name, index] = (topic, index, topic.partitions[index])
+                partitions.append(
+                    k73.AssignReplicasToDirsResponsePartitionData(
+                        partition_index=index, error_code=error
+                    )
+                )
+            topics.append(
+                k73.AssignReplicasToDirsResponseTopicData(
+                    topic_id=wanted.topic_id, partitions=partitions
+                )
+            )
+        response.directories.append(
+            k73.AssignReplicasToDirsResponseDirectoryData(id=directory.id, topics=topics)
+        )
+    leave_isrs(
+        cluster,
+        changes,
+        offline.values(),
+        Departure(request.broker_id, "its log directory is offline"),
+        trigger=f"broker {request.broker_id} assigned replicas to an offline directory",
+    )
+    if len(changes.records) > RECORDS_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Too many replicas in one request.")
+    return Outcome(
+        records=tuple(changes.records),
+        response=response,
+        atomic=False,
+        elections=tuple(changes.elections),
+    )
+
+
+def _assign_one(
+    cluster: Cluster,
+    changes: Changes,
+    topic: Topic | None,
+    index: int,
+    directories: dict[int, Uuid],
+) -> ErrorCode:
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    partition = topic.partitions.get(index)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if any(broker_id not in partition.replicas for broker_id in directories):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    changes.change(
+        cluster, topic, index, Target(directories=directories, trigger="a directory was assigned")
+    )
+    return ErrorCode.NONE
