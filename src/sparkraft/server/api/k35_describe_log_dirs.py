@@ -7,7 +7,7 @@ Versions: v2 flexible; v3 top-level error; v4 total and usable bytes (KIP-827); 
 Not done: future replicas (moves between directories).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.api_keys import ApiKey
@@ -23,6 +23,7 @@ from sparkraft.server.api.registry import Api, RequestContext
 if TYPE_CHECKING:
     from sparkraft.server.broker import Broker
     from sparkraft.server.broker.partition import HostedPartition
+    from sparkraft.storage.log_manager import LogDirDescription
 
 
 def handle(
@@ -42,7 +43,7 @@ def handle(
     return response
 
 
-def _describe(entry: Any, hosted: "list[HostedPartition]") -> DescribeLogDirsResult:
+def _describe(entry: "LogDirDescription", hosted: "list[HostedPartition]") -> DescribeLogDirsResult:
     if not entry.online:
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=entry.path)
     result = DescribeLogDirsResult(

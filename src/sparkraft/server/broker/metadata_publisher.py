@@ -16,7 +16,6 @@ from sparkraft.metadata.replay import Replay
 from sparkraft.protocol.messages.metadata_records import ConfigRecord
 
 if TYPE_CHECKING:
-
     from sparkraft.base.ids import BrokerId, LeaderEpoch
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.raft.listener import CommittedBatch, SnapshotReader

@@ -78,6 +78,7 @@ class ReplicaManager:
         self._node_id = config.node_id
         self._hosted: dict[tuple[str, int], HostedPartition] = {}
         self._by_id: dict[tuple[bytes, int], HostedPartition] = {}
+        self._lost: set[bytes] = set()
         self._work: deque[Iterator[None]] = deque()
         self._working = False
         self._settled: list[asyncio.Future[None]] = []
@@ -119,7 +120,7 @@ class ReplicaManager:
         name = f"{topic}-{index}"
         if known is None:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}")
-        if known.leader == self._node_id and self.log_manager.is_offline(topic, index):
+        if self.log_manager.is_offline(topic, index) or topic_id in self._lost:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk of {name} failed")
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not led here")
 
@@ -239,6 +240,7 @@ class ReplicaManager:
             else:
                 hosted.log.config = config
         except StorageFault as fault:
+            self._lost.add(topic.id)
             self._on_storage_fault(fault)
             return
         except KafkaError as error:
@@ -252,6 +254,10 @@ class ReplicaManager:
     def _make(
         self, topic: "Topic", index: int, partition: "Partition", config: Any
     ) -> HostedPartition:
+        known = self.log_manager.get(topic.name, index)
+        if known is not None and known.topic_id not in {None, topic.id}:
+            log.warning("%s is of an older topic of that name: setting it aside", known)
+            self.log_manager.mark_stray(topic.name, index)
         made = self.log_manager.get_or_create(
             topic.name,
             index,
@@ -263,6 +269,16 @@ class ReplicaManager:
         self._hosted[topic.name, index] = hosted
         self._by_id[topic.id, index] = hosted
         return hosted
+
+    def set_strays_aside(self) -> None:
+        """Rename the logs of earlier runs that the cluster doesn't assign to us; when caught up."""
+        for known in self.log_manager.logs():
+            if (known.topic, known.partition) not in self._hosted:
+                log.warning("%s is not of this cluster's topics: setting it aside", known)
+                try:
+                    self.log_manager.mark_stray(known.topic, known.partition)
+                except StorageFault as fault:
+                    self._on_storage_fault(fault)
 
     def _drop(self, hosted: HostedPartition) -> None:
         """Stop serving a partition and remove its log."""
@@ -303,4 +319,5 @@ class ReplicaManager:
     def drop_log_dir(self, log_dir: str) -> None:
         """Stop serving every partition of a log dir that went offline."""
         for hosted in [h for h in self._hosted.values() if h.log.log_dir == log_dir]:
+            self._lost.add(hosted.topic_id)
             self.forget(hosted)

@@ -1,0 +1,41 @@
+"""What the process gets from the machine: open files, and how malloc behaves.
+
+* Large buffers (1 MB fetches) would be mapped and unmapped each time; raising malloc's thresholds
+  keeps them, which is 4-5 times quicker (docs/PERFORMANCE.md).
+* The soft limit of open files is raised to the hard one; connections are bounded by what is left
+  after the log's files.
+"""
+
+import ctypes
+import logging
+
+from sparkraft.storage.disk import CACHED_FILES_MAX, SPARE_FILES, raise_file_limit
+
+log = logging.getLogger(__name__)
+
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_KEPT_BYTES = 32 << 20
+"""Freed memory up to it stays with the process: a few large fetches, and no more than that."""
+
+
+def tune_malloc() -> None:
+    """Keep freed buffers; does nothing where the C library is not glibc."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
+    mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def connections_max(configured: int) -> int:
+    """`max.connections`, but never more than the process may open files for.
+
+    Raises:
+        FileLimitTooLow: the limit is too low for a node at all.
+    """
+    limit = raise_file_limit()
+    cached = min(CACHED_FILES_MAX, limit // 4)
+    room = limit - cached - SPARE_FILES // 2
+    return max(1, min(configured, room))
