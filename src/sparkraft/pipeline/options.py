@@ -217,6 +217,10 @@ _WITHOUT_EFFECT: Final = frozenset(
 _PREFIXES_UNSUPPORTED: Final = ("kafka.sasl.", "kafka.ssl.")
 
 
+_FOR_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+"""Spark's own options, which it hands to sources and sinks as well."""
+
+
 def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Check and read the options of a reader; `OptionError` for the first that is wrong."""
     given = _Given(options, _SOURCE_NAMES, "source")
@@ -345,7 +349,7 @@ def _with_unit(name: str, text: str, units: Mapping[str, int], wanted: str) -> i
 
 
 def _check_name(name: str, known: Mapping[str, str], place: str) -> None:
-    if name in known:
+    if name in known or name in _FOR_SPARK:
         return
     refused = {unsupported.lower(): why for unsupported, why in NOT_SUPPORTED.items()}
     if name in refused:

@@ -328,12 +328,11 @@ class Cluster:
             self._ask_topics(unknown)
         led = defaultdict(list)
         for topic, partition in wanted:
-            known = self._topics.get(topic)
-            leader = known.leaders.get(partition, -1) if known else -1
-            if leader < 0:
-                code = ErrorCode.LEADER_NOT_AVAILABLE if known else _NO_TOPIC
+            leaders = self._topics[topic].leaders if topic in self._topics else {}
+            if leaders.get(partition, -1) < 0:
                 self._topics.pop(topic, None)
-                raise KafkaError(code, f"{topic}-{partition} has no leader")
+                raise _no_leader(topic, partition, leaders)
+            leader = leaders[partition]
             led[leader].append((topic, partition))
         return dict(led)
 
@@ -464,7 +463,14 @@ class Cluster:
         return self.retrying(attempt)
 
 
-_NO_TOPIC: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _no_leader(topic: str, partition: int, leaders: Mapping[int, int]) -> KafkaError:
+    if partition in leaders:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+        return KafkaError(code, f"{topic}-{partition} has no leader at the moment")
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if leaders:
+        return KafkaError(code, f"topic {topic} has {len(leaders)} partitions, none is {partition}")
+    return KafkaError(code, f"topic {topic} does not exist")
 
 
 def check(number: int, what: str) -> None:
