@@ -1,0 +1,279 @@
+"""`configs`: describe and alter configs of topics, brokers, groups, as `kafka-configs.sh`.
+
+Not done: users, clients and ips (quotas and SCRAM), broker loggers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.cli.options import Options, Values, exactly_one, only_with
+from sparkraft.cli.session import connected, print_json, run
+from sparkraft.client.admin import Admin
+from sparkraft.client.groups import Groups
+from sparkraft.client.values import ConfigEntry, ConfigOperation, ConfigSource, ResourceType
+
+if TYPE_CHECKING:
+    from sparkraft.client.cluster import Cluster
+
+_KINDS = {
+    "topics": (ResourceType.TOPIC, ConfigSource.DYNAMIC_TOPIC_CONFIG),
+    "brokers": (ResourceType.BROKER, ConfigSource.DYNAMIC_BROKER_CONFIG),
+    "groups": (ResourceType.GROUP, ConfigSource.DYNAMIC_GROUP_CONFIG),
+    "client-metrics": (ResourceType.CLIENT_METRICS, ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG),
+}
+_NOT_YET = {
+    "users": "quotas and SCRAM users",
+    "clients": "client quotas",
+    "ips": "connection quotas",
+    "broker-loggers": "log levels of brokers",
+}
+_SHORT = {
+    "topic": "topics",
+    "broker": "brokers",
+    "group": "groups",
+    "client_metrics": "client-metrics",
+    "user": "users",
+    "client": "clients",
+    "ip": "ips",
+    "broker_logger": "broker-loggers",
+}
+_SHORT_DEFAULTS = {
+    "broker_defaults": "brokers",
+    "user_defaults": "users",
+    "client_defaults": "clients",
+    "ip_defaults": "ips",
+}
+_KEY = re.compile(r"[a-zA-Z0-9._-]+")
+_OUTSIDE_BRACKETS = re.compile(r",(?=[^\]]*(?:\[|$))")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entity:
+    """What is described or altered: a kind, and a name; None is all of them, "" the default."""
+
+    kind: str
+    name: str | None
+
+    @property
+    def resource_type(self) -> ResourceType:
+        return _KINDS[self.kind][0]
+
+    @property
+    def own_source(self) -> ConfigSource:
+        if self.kind == "brokers" and not self.name:
+            return ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+        return _KINDS[self.kind][1]
+
+    @property
+    def singular(self) -> str:
+        return self.kind[:-1]
+
+
+def _options() -> Options:
+    options = Options("configs", "Shows and changes configs of topics, brokers and groups.")
+    options.connection(controllers=True)
+    options.flag("--describe", "list configs")
+    options.flag("--alter", "change configs")
+    options.flag("--all", "with --describe: all configs, defaults and static ones included")
+    options.value("--entity-type", about=f"one of {', '.join(_KINDS)}")
+    options.value("--entity-name", about="its name; of a broker its id")
+    options.flag("--entity-default", "the default of all brokers")
+    for name, kind in _SHORT.items():
+        option = "--" + name.replace("_", "-")
+        options.value(
+            option,
+            about=f"short for --entity-type {kind} --entity-name NAME",
+            metavar="NAME",
+        )
+    for name, kind in _SHORT_DEFAULTS.items():
+        option = "--" + name.replace("_", "-")
+        options.flag(option, f"short for --entity-type {kind} --entity-default")
+    options.value("--add-config", about="k1=v1,k2=[v1,v2],k3=v3")
+    options.value("--add-config-file", about="a properties file with configs", metavar="FILE")
+    options.value("--delete-config", about="k1,k2: back to their defaults")
+    options.output()
+    return options
+
+
+def main(argv: list[str]) -> int:
+    """Describe or alter."""
+    values = _options().parse(argv)
+    action = exactly_one(values, ["--describe", "--alter"])
+    only_with(values, ["--add-config", "--add-config-file", "--delete-config"], "--alter")
+    entity = _entity(values)
+    if action == "--alter":
+        if entity.name is None:
+            raise UsageError("--alter needs --entity-name or --entity-default")
+        changes = _changes(values)
+        return run(_alter(values, entity, changes))
+    return run(_describe(values, entity))
+
+
+def _entity(values: Values) -> _Entity:
+    found: list[_Entity] = [
+        _Entity(kind, getattr(values, name))
+        for name, kind in _SHORT.items()
+        if getattr(values, name) is not None
+    ]
+    found += [_Entity(k, "") for name, k in _SHORT_DEFAULTS.items() if getattr(values, name)]
+    if values.entity_type:
+        if values.entity_name is not None and values.entity_default:
+            raise UsageError("give --entity-name or --entity-default, not both")
+        name = "" if values.entity_default else values.entity_name
+        found.append(_Entity(values.entity_type, name))
+    if len(found) != 1:
+        raise UsageError("name one entity: --entity-type and --entity-name, or --topic, --broker …")
+    entity = found[0]
+    if entity.kind in _NOT_YET:
+        raise CommandError(f"{_NOT_YET[entity.kind]} are not there yet")
+    if entity.kind not in _KINDS:
+        raise UsageError(f"--entity-type is one of {', '.join(_KINDS)}, not {entity.kind}")
+    if entity.kind == "brokers" and entity.name and not entity.name.isdigit():
+        raise UsageError(f"a broker's name is its id, a number, not {entity.name!r}")
+    return entity
+
+
+def _changes(values: Values) -> list[tuple[str, ConfigOperation, str | None]]:
+    added: dict[str, str] = {}
+    if values.add_config_file:
+        from sparkraft.server.properties import parse_properties
+
+        added.update(parse_properties(Path(values.add_config_file).read_text(encoding="utf-8")))
+    if values.add_config:
+        added.update(_parse_added(values.add_config))
+    removed = [key.strip() for key in (values.delete_config or "").split(",") if key.strip()]
+    for key in (*added, *removed):
+        if not _KEY.fullmatch(key):
+            raise UsageError(f"{key!r} is no config name")
+    if not added and not removed:
+        raise UsageError("--alter needs --add-config, --add-config-file or --delete-config")
+    deletions = [(key, ConfigOperation.DELETE, "") for key in removed]
+    return [*deletions, *((key, ConfigOperation.SET, value) for key, value in added.items())]
+
+
+def _parse_added(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for entry in _OUTSIDE_BRACKETS.split(text):
+        key, equals, value = entry.partition("=")
+        if not equals:
+            raise UsageError(f"--add-config wants key=value or key=[v1,v2], not {entry!r}")
+        found[key.strip()] = value.replace("[", "").replace("]", "").strip()
+    return found
+
+
+async def _alter(
+    values: Values, entity: _Entity, changes: list[tuple[str, ConfigOperation, str | None]]
+) -> int:
+    async with connected(values, client_id="configs") as cluster:
+        admin = Admin(cluster)
+        resource = (entity.resource_type, entity.name or "")
+        gone = {key for key, operation, _ in changes if operation is ConfigOperation.DELETE}
+        if gone:
+            known = {
+                entry.name
+                for entry in await _configs(admin, entity, entity.name or "")
+                if entry.source is entity.own_source
+            }
+            if gone - known:
+                raise CommandError(f"not set, so not to delete: {', '.join(sorted(gone - known))}")
+        error = (await admin.alter_configs({resource: changes}))[resource]
+        if error is not None:
+            raise error
+    if values.output == "text":
+        if entity.name:
+            print(f"Completed updating config for {entity.singular} {entity.name}.")
+        else:
+            print(f"Completed updating default config for {entity.kind} in the cluster.")
+    return 0
+
+
+async def _configs(admin: Admin, entity: _Entity, name: str) -> list[ConfigEntry]:
+    resource = (entity.resource_type, name)
+    found = (await admin.describe_configs([resource]))[resource]
+    if isinstance(found, KafkaError):
+        raise found
+    return sorted(found, key=lambda entry: entry.name)
+
+
+async def _describe(values: Values, entity: _Entity) -> int:
+    shown: list[dict[str, Any]] = []
+    async with connected(values, client_id="configs") as cluster:
+        admin = Admin(cluster)
+        for name in await _names(cluster, admin, entity):
+            one = _Entity(entity.kind, name)
+            if not values.all and not await _exists(cluster, admin, one):
+                print(f"The {one.singular} '{name}' doesn't exist and doesn't have dynamic config.")
+                continue
+            entries = await _configs(admin, one, name)
+            if not values.all:
+                entries = [entry for entry in entries if entry.source is one.own_source]
+            if values.output == "json":
+                shown.append(_as_json(one, entries))
+            else:
+                _print(one, entries, is_all=values.all)
+    if values.output == "json":
+        print_json(shown)
+    return 0
+
+
+async def _names(cluster: Cluster, admin: Admin, entity: _Entity) -> list[str]:
+    if entity.name is not None:
+        return [entity.name]
+    match entity.kind:
+        case "topics":
+            return list(await admin.list_topics())
+        case "brokers":
+            return [*(str(node.id) for node in (await admin.describe_cluster()).nodes), ""]
+        case "groups":
+            groups = {group.id for group in await Groups(cluster).list()}
+            return sorted(groups | set(await admin.list_config_resources(ResourceType.GROUP)))
+        case _:
+            return await admin.list_config_resources(ResourceType.CLIENT_METRICS)
+
+
+async def _exists(cluster: Cluster, admin: Admin, entity: _Entity) -> bool:
+    if not entity.name or cluster.to_controllers:
+        return True
+    return entity.name in await _names(cluster, admin, _Entity(entity.kind, None))
+
+
+def _print(entity: _Entity, entries: list[ConfigEntry], *, is_all: bool) -> None:
+    if entity.name:
+        print(f"{'All' if is_all else 'Dynamic'} configs for {entity.singular} {entity.name} are:")
+    else:
+        print(f"Default configs for {entity.kind} in the cluster are:")
+    for entry in entries:
+        synonyms = ", ".join(f"{s.source.name}:{s.name}={_text(s.value)}" for s in entry.synonyms)
+        sensitive = str(entry.is_sensitive).lower()
+        print(f"  {entry.name}={_text(entry.value)} sensitive={sensitive} synonyms={{{synonyms}}}")
+
+
+def _text(value: str | None) -> str:
+    return "null" if value is None else value
+
+
+def _as_json(entity: _Entity, entries: list[ConfigEntry]) -> dict[str, Any]:
+    return {
+        "entityType": entity.kind,
+        "entityName": entity.name,
+        "configs": [
+            {
+                "name": entry.name,
+                "value": entry.value,
+                "source": entry.source.name,
+                "sensitive": entry.is_sensitive,
+                "readOnly": entry.is_read_only,
+                "synonyms": [
+                    {"source": s.source.name, "name": s.name, "value": s.value}
+                    for s in entry.synonyms
+                ],
+            }
+            for entry in entries
+        ],
+    }
