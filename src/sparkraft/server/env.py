@@ -53,7 +53,10 @@ class Network(Protocol):
     async def listen(
         self, factory: "Callable[[], asyncio.Protocol]", host: str | None, port: int
     ) -> asyncio.AbstractServer:
-        """Serve `factory`'s protocols; `host` None is every interface, port 0 any free one."""
+        """Bind for `factory`'s protocols, not accepting before `start_serving`.
+
+        `host` None is every interface, port 0 any free one.
+        """
         ...
 
 
@@ -65,7 +68,9 @@ class SystemNetwork:
     ) -> asyncio.AbstractServer:
         """See `Network`."""
         loop = asyncio.get_running_loop()
-        return await loop.create_server(factory, host, port, backlog=1024, reuse_address=True)
+        return await loop.create_server(
+            factory, host, port, backlog=1024, reuse_address=True, start_serving=False
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

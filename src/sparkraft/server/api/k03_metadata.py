@@ -102,14 +102,12 @@ def _topics(
     return found + _missing(broker, missing, create=request.allow_auto_topic_creation)
 
 
-def _by_id(
-    image: "ClusterImage", topic_id: bytes, context: RequestContext
-) -> MetadataResponseTopic:
+def _by_id(image: "ClusterImage", topic_id: Uuid, context: RequestContext) -> MetadataResponseTopic:
     topic = image.topics_by_id.get(topic_id)
     if topic is not None:
         return _known(image, topic, context)
     return MetadataResponseTopic(
-        error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=Uuid(topic_id)
+        error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
     )
 
 

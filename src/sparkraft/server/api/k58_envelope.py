@@ -74,7 +74,7 @@ def _forwardable(key: int, version: int) -> Api:
 
 async def _handle(node: Any, context: RequestContext, api: Api, request: Any) -> Any:
     try:
-        answer = api.handle(node, context, request)
+        answer: Any = api.handle(node, context, request)
         return await answer if hasattr(answer, "__await__") else answer
     except KafkaError as error:
         if error.code == ErrorCode.NOT_CONTROLLER:

@@ -1,7 +1,7 @@
 """DescribeProducers: v0. Which producers wrote to a partition lately? (KIP-664)
 
 Behaviour: the producer ids whose sequences the leader remembers; errors stand per partition.
-Versions: v0.    Not done: transaction start offsets, as there are no transactions.
+Versions: v0.    Not done: -
 """
 
 from typing import TYPE_CHECKING
@@ -49,11 +49,11 @@ def _producers(broker: "Broker", topic: str, index: int) -> list[ProducerState]:
     return [
         ProducerState(
             producer_id=state.producer_id,
-            producer_epoch=state.producer_epoch,
+            producer_epoch=state.epoch,
             last_sequence=state.last_sequence,
             last_timestamp=state.last_timestamp,
-            coordinator_epoch=-1,
-            current_txn_start_offset=-1,
+            coordinator_epoch=state.coordinator_epoch,
+            current_txn_start_offset=state.txn_first_offset,
         )
         for state in log.active_producers()
     ]

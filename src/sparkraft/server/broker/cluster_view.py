@@ -10,6 +10,7 @@ from sparkraft.base.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from sparkraft.base.ids import Uuid
     from sparkraft.metadata.image import BrokerRegistration, ClusterImage, Endpoint, Partition
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -81,7 +82,7 @@ def live_only(
     return [r for r in replicas if live_endpoint(image, r, listener) is not None]
 
 
-def leader_hint(image: "ClusterImage", topic_id: bytes, index: int) -> tuple[int, int]:
+def leader_hint(image: "ClusterImage", topic_id: "Uuid", index: int) -> tuple[int, int]:
     """Leader id and epoch as the image has them (KIP-951); -1 and -1 where unknown."""
     partition = image.partition(topic_id, index)
     return (-1, -1) if partition is None else (partition.leader, partition.leader_epoch)

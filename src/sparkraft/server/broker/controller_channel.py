@@ -119,7 +119,9 @@ class ControllerChannel:
         if version is None:
             version = api.version_range()[1]
         try:
-            answer = api.handle(self._local, context or self._own_context(key, version), request)
+            answer: Any = api.handle(
+                self._local, context or self._own_context(key, version), request
+            )
             if hasattr(answer, "__await__"):
                 answer = await answer
         except KafkaError as error:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sparkraft.base.env import Clock, Entropy
+    from sparkraft.base.ids import Uuid
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -47,7 +48,7 @@ class SessionPartition:
         "topic_id",
     )
 
-    def __init__(self, topic: str | None, topic_id: bytes, index: int) -> None:
+    def __init__(self, topic: str | None, topic_id: "Uuid", index: int) -> None:
         """Nothing was asked or told yet; `topic` is None while its id is unknown here."""
         self.topic = topic
         self.topic_id = topic_id

@@ -172,7 +172,7 @@ class ReplicaManager:
         before, self.image = self.image, image
         if changed_topics is None:
             ids = {*dict(before.topics_by_id), *dict(image.topics_by_id)}
-            changed_topics = sorted(ids)  # type: ignore[type-var] # Uuid is bytes
+            changed_topics = sorted(ids)
         for topic_id in changed_topics:
             self._work.append(self._follow(topic_id, before.topics_by_id.get(topic_id)))
         self._step()

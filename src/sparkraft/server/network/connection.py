@@ -212,12 +212,12 @@ class Connection(asyncio.Protocol):
             self._needed = self._frame_end(b"".join(self._chunks), 0)
 
     def _frame_end(self, buffer: bytes | bytearray, at: int) -> int:
-        """Where the frame at `at` ends; closes the connection on a length nobody may send."""
+        """Where the frame at `at` ends; -1 for a length nobody may send, and it is closed."""
         (size,) = _SIZE.unpack_from(buffer, at)
         if 0 <= size <= self.listener.request_bytes_max:
             return at + 4 + int(size)
         self._refuse_length(size, bytes(buffer[at : at + 64]))
-        return 1 << 62
+        return -1
 
     def run(self) -> None:
         """Handle whole frames until there are none, or one must wait; then write once."""
@@ -239,7 +239,7 @@ class Connection(asyncio.Protocol):
         while end - self._at >= 4:  # noqa: PLR2004 (the length prefix)
             at = self._at
             frame_end = self._frame_end(buffer, at)
-            if self._closed:
+            if frame_end < 0:
                 return
             if frame_end > end:
                 needed = frame_end - at
@@ -248,8 +248,7 @@ class Connection(asyncio.Protocol):
                 self._hold()
                 return
             self._at = frame_end
-            self._on_frame(view[at + 4 : frame_end], now)
-            if self._closed:
+            if not self._on_frame(view[at + 4 : frame_end], now):
                 return
             if self._out_bytes > RUN_BYTES_MAX:
                 self._flush()
@@ -277,7 +276,7 @@ class Connection(asyncio.Protocol):
             return False
         if len(self._pending) >= IN_FLIGHT_MAX or not self._slots_pipelined:
             return True
-        return view[at + 4 : at + 6] != b"\0\0"  # only Produce (key 0) is pipelined
+        return view[at + 4] != 0 or view[at + 5] != 0  # only Produce (key 0) is pipelined
 
     def _hold(self) -> None:
         self._held = True
@@ -285,11 +284,13 @@ class Connection(asyncio.Protocol):
             self._reading_paused = True
             self.transport.pause_reading()
 
-    def _on_frame(self, frame: memoryview, now: int) -> None:
+    def _on_frame(self, frame: memoryview, now: int) -> bool:
+        """Handle one request; whether the connection is still open."""
         try:
             self._dispatch(frame, now)
         except DecodeError as error:
             self._refuse_bytes(error, frame)
+        return not self._closed
 
     def _dispatch(self, frame: memoryview, now: int) -> None:
         if len(frame) < HEADER.size:

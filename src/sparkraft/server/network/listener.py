@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparkraft.base.env import Clock
+    from sparkraft.server.env import Network
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,6 @@ class Listener:
         self,
         name: str,
         *,
-        node: Any,
         controller_listener: bool,
         limits: Limits,
         clock: "Clock",
@@ -95,9 +95,9 @@ class Listener:
         on_invariant_broken: "Callable[[BaseException], None]",
         translate: "Callable[[Exception, str], KafkaError] | None" = None,
     ) -> None:
-        """Describe it; `open` makes it listen."""
+        """Describe it; `bind` and `serve` make it listen."""
         self.name = name
-        self.node = node
+        self.node: Any = None
         self.controller_listener = controller_listener
         self.limits = limits
         self.request_bytes_max = limits.request_bytes_max
@@ -122,11 +122,17 @@ class Listener:
         """How many are open."""
         return len(self._connections)
 
-    async def open(self, network: Any, host: str | None, port: int) -> None:
-        """Listen; `port` 0 takes a free one, found in `port` afterwards. OSError if it's taken."""
+    async def bind(self, network: "Network", host: str | None, port: int) -> None:
+        """Take the port without serving; 0 takes a free one. OSError where it is taken."""
         self._server = await network.listen(lambda: Connection(self), host, port)
         sockets = getattr(self._server, "sockets", ())
         self.port = sockets[0].getsockname()[1] if sockets else port
+
+    async def serve(self, node: Any) -> None:
+        """Accept connections, for `node` to answer."""
+        assert self._server is not None, "bind it first"
+        self.node = node
+        await self._server.start_serving()
         self._watch_idle()
 
     def stop_accepting(self) -> None:

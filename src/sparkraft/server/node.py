@@ -1,0 +1,328 @@
+"""One node: opens everything in order, runs until told to stop, closes in reverse order.
+
+    directories locked, identity read → logs recovered → raft → controller → listeners bound
+    → broker registered → unfenced → listeners accept → ready
+
+A node is a broker, a controller or both (`process.roles`). Whoever finds that it can't go on (a
+broken invariant, the last disk gone) calls `fail`; the node then stops, and `run` returns 1.
+
+Not here: what each part does; this file only puts them together.
+"""
+
+import asyncio
+import logging
+import signal
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.server.config import ListenerAddress, NodeConfig
+from sparkraft.server.identity import Identity, StartRefused, read_identity
+from sparkraft.server.limits import connections_max, tune_malloc
+from sparkraft.server.network.listener import Limits, Listener, Turns, unexpected
+from sparkraft.storage.config import LogConfig
+from sparkraft.storage.disk import DirectoryLocked, FileLimitTooLow, StorageFault
+from sparkraft.storage.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker.metadata_publisher import MetadataPublisher
+    from sparkraft.server.controller.services import ControllerServices
+    from sparkraft.server.env import Env
+    from sparkraft.server.raft.driver import RaftDriver
+
+log = logging.getLogger(__name__)
+
+STOP_MS_MAX = 40_000
+"""A stop that takes longer is cut short: something hangs, and the disk's state is sound anyway."""
+
+
+class Node:
+    """See the module docstring.
+
+    Attributes:
+        ports: listener name → port it is bound to, once started.
+        broker: the broker's services, None without that role.
+        controller_services: the controller's, None without that role.
+    """
+
+    def __init__(self, config: NodeConfig, env: "Env") -> None:
+        """Open nothing yet."""
+        self.config = config
+        self.env = env
+        self.ports: dict[str, int] = {}
+        self.listeners: list[Listener] = []
+        self.broker: Broker | None = None
+        self.controller_services: ControllerServices | None = None
+        self.raft: RaftDriver | None = None
+        self.identity: Identity | None = None
+        self.failure: BaseException | None = None
+        self._log_manager: LogManager | None = None
+        self._publisher: MetadataPublisher | None = None
+        self._turns = Turns(env.clock)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._life: asyncio.Task[Any] | None = None
+        self._faulted: set[str] = set()
+        self._stop_asked = asyncio.Event()
+        self._http: Any = None
+
+    # ---- the whole life
+
+    async def run(self) -> int:
+        """Start, serve until SIGTERM, SIGINT or a failure, stop. The process's exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop_asked.set)
+        try:
+            start = loop.create_task(self.start())
+            asked = loop.create_task(self._stop_asked.wait())
+            await asyncio.wait({start, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if not start.done():
+                start.cancel()
+            await asyncio.gather(start, return_exceptions=True)
+            if not start.cancelled() and start.exception() is not None:
+                self._explain(start.exception())
+                return 1
+            await asked
+        finally:
+            await self.stop()
+        return 1 if self.failure is not None else 0
+
+    def _explain(self, error: BaseException | None) -> None:
+        known = (StartRefused, DirectoryLocked, FileLimitTooLow, StorageFault, OSError, KafkaError)
+        if isinstance(error, known):
+            log.error("This node can't start: %s", error)
+        else:
+            log.error("This node can't start", exc_info=error)
+        self.failure = error
+
+    async def start(self) -> None:
+        """Open everything; returns once the node serves.
+
+        Raises:
+            StartRefused, DirectoryLocked, FileLimitTooLow, StorageFault, OSError, KafkaError.
+        """
+        for key in self.config.unknown:
+            log.warning("Nobody knows the configuration key %s; it is ignored", key)
+        tune_malloc()
+        limits = self._limits()
+        self._open_disks()
+        await self._start_raft()
+        await self._bind(limits)
+        if self.config.is_controller:
+            await self._start_controller()
+        if self.config.is_broker:
+            await self._start_broker()
+        await self._start_http()
+        log.info("Node %d is ready: %s", self.config.node_id, self.ports)
+
+    async def stop(self) -> None:
+        """Leave the cluster in good order and close everything; may be called at any time."""
+        try:
+            async with asyncio.timeout(STOP_MS_MAX / 1000):
+                await self._leave()
+        except TimeoutError:
+            log.error("The node did not stop within %d ms; cutting it short", STOP_MS_MAX)
+        finally:
+            await self._close_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Stop because of `error`; the first one counts."""
+        if self.failure is None:
+            self.failure = error
+            log.critical("This node stops: %s", error, exc_info=error)
+        self._stop_asked.set()
+
+    def spawn(self, work: "Coroutine[Any, Any, Any]", name: str) -> asyncio.Task[Any]:
+        """Run `work` as a task of this node; an exception nobody expected stops the node."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+        return task
+
+    def _on_task_done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            error = task.exception()
+            assert error is not None
+            log.error("The task %r failed", task.get_name(), exc_info=error)
+            self.fail(error)
+
+    # ---- disks
+
+    def _open_disks(self) -> None:
+        config = self.config
+        base = LogConfig(
+            record_validation=config.text("sparkraft.record.validation"),
+            producer_id_expiration_ms=config.number("producer.id.expiration.ms"),
+        )
+        directories = config.log_dirs if config.is_broker else (config.metadata_log_dir,)
+        if config.metadata_log_dir not in directories:
+            directories = (*directories, config.metadata_log_dir)
+        manager = LogManager(
+            self.env.disk, directories, base, clock=self.env.clock, entropy=self.env.entropy
+        )
+        manager.lock()
+        self._log_manager = manager
+        self.identity = read_identity(self.env.disk, config)
+        manager.default_config = manager.log_config(config.topic_defaults)
+        manager.load()
+        for directory in manager.offline_directories:
+            log.error("A log directory is offline: %s", directory.fault)
+
+    def on_storage_fault(self, fault: StorageFault) -> None:
+        """A disk failed: its log dir goes offline, and the node with it if it was needed."""
+        if fault.log_dir in self._faulted or self._log_manager is None:
+            return
+        self._faulted.add(fault.log_dir)
+        log.error("A log directory failed and goes offline: %s", fault)
+        manager = self._log_manager
+        manager.fail_directory(fault)
+        if self.broker is not None:
+            self.broker.replica_manager.drop_log_dir(fault.log_dir)
+        if fault.log_dir == self.config.metadata_log_dir:
+            self.fail(fault)
+        elif len(manager.offline_directories) == len(manager.directories):
+            log.error("No log directory is left")
+            self.fail(fault)
+        elif self.broker is not None and self.identity is not None:
+            directory_id = self.identity.directory_ids.get(fault.log_dir)
+            if directory_id is not None:
+                self.broker.lifecycle.report_offline(directory_id)
+
+    def translate(self, error: Exception, where: str) -> KafkaError:
+        """What a client hears of an exception that is no KafkaError."""
+        if isinstance(error, StorageFault):
+            self.on_storage_fault(error)
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a disk failed")
+        return unexpected(error, where)
+
+    # ---- listeners
+
+    def _limits(self) -> Limits:
+        config = self.config
+        return Limits(
+            connections_max=connections_max(config.number("max.connections")),
+            connections_per_ip_max=config.number("max.connections.per.ip"),
+            request_bytes_max=config.number("socket.request.max.bytes"),
+            idle_ms_max=config.number("connections.max.idle.ms"),
+        )
+
+    async def _bind(self, limits: Limits) -> None:
+        """Take the ports; controllers serve at once, brokers once they are in the cluster."""
+        for address in self.config.listeners:
+            controller_listener = address.name in self.config.controller_listener_names
+            listener = Listener(
+                address.name,
+                controller_listener=controller_listener,
+                limits=limits,
+                clock=self.env.clock,
+                turns=self._turns,
+                on_invariant_broken=self.fail,
+                translate=self.translate,
+            )
+            self.listeners.append(listener)
+            await listener.bind(self.env.network, address.host or None, address.port)
+            self.ports[address.name] = listener.port
+
+    def advertised(self, *, controller: bool) -> tuple[ListenerAddress, ...]:
+        """Where others find this node's listeners of one kind; ports that were 0 are filled in."""
+        names = set(self.config.controller_listener_names)
+        return tuple(
+            ListenerAddress(
+                name=a.name,
+                host=a.host,
+                port=a.port or self.ports[a.name],
+                security_protocol=a.security_protocol,
+            )
+            for a in self.config.advertised_listeners
+            if (a.name in names) == controller and a.name in self.ports
+        )
+
+    async def _serve(self, node: Any, *, controller: bool) -> None:
+        for listener in self.listeners:
+            if listener.controller_listener == controller:
+                await listener.serve(node)
+
+    # ---- raft and controller
+
+    async def _start_raft(self) -> None:
+        raise NotImplementedError
+
+    async def _start_controller(self) -> None:
+        raise NotImplementedError
+
+    # ---- broker
+
+    async def _start_broker(self) -> None:
+        from sparkraft.server.broker.assembly import assemble
+
+        assert self.raft is not None
+        assert self._log_manager is not None
+        assert self.identity is not None
+        assert self._publisher is not None
+        self.broker = broker = assemble(
+            self,
+            log_manager=self._log_manager,
+            identity=self.identity,
+            publisher=self._publisher,
+        )
+        self._life = self.spawn(broker.lifecycle.run(), "broker lifecycle")
+        await self._until_running(broker)
+        broker.replica_manager.set_strays_aside()
+        await self._serve(broker, controller=False)
+
+    async def _until_running(self, broker: "Broker") -> None:
+        """Return once the broker is unfenced in the image it serves; raise if it never will be."""
+        assert self._life is not None
+        running = asyncio.get_running_loop().create_task(broker.lifecycle.running.wait())
+        try:
+            await asyncio.wait({running, self._life}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            running.cancel()
+        if self._life.done():
+            error = self._life.exception()
+            raise error if error is not None else StartRefused("the broker was told to stop")
+        await broker.replica_manager.settle()
+
+    async def _start_http(self) -> None:
+        address = self.config.text("sparkraft.http.listener")
+        if address:
+            from sparkraft.server.http import HttpServer
+
+            self._http = HttpServer(self, address)
+            await self._http.start()
+
+    # ---- stopping
+
+    async def _leave(self) -> None:
+        if self.broker is not None and self._life is not None and not self._life.done():
+            self.broker.lifecycle.stop()
+            if self.failure is None:
+                await self.broker.lifecycle.gone.wait()
+
+    async def _close_all(self) -> None:
+        for listener in self.listeners:
+            if not listener.controller_listener:
+                await listener.close()
+        if self._http is not None:
+            await self._http.stop()
+        epoch = -1
+        if self.broker is not None:
+            epoch = self.broker.lifecycle.broker_epoch
+            self.broker.groups.close()
+            await self.broker.channel.close()
+        if self.controller_services is not None:
+            await self.controller_services.stop()
+        if self.raft is not None:
+            await self.raft.stop()
+        for listener in self.listeners:
+            await listener.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._log_manager is not None:
+            self._log_manager.close(clean=self.failure is None, broker_epoch=epoch)
+            self._log_manager = None
+        self.env.executor.shutdown(wait=False)
