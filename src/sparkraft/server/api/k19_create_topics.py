@@ -1,0 +1,39 @@
+"""CreateTopics: v2-7. New topics, placed by the controller or by hand. (KIP-4, KIP-464, KIP-525)
+
+Behaviour:
+    * Each topic stands for itself; one asked for twice is refused (INVALID_REQUEST).
+    * -1 partitions or replicas: `num.partitions`, `default.replication.factor` of the controller.
+    * `validate_only` decides and creates nothing.
+    * A name that metrics could not tell from another's (`.` and `_`): INVALID_TOPIC_EXCEPTION.
+    * The answer shows the topic's configs in force, as DescribeConfigs would.
+Versions: v4 defaults of -1; v5 flexible, configs; v7 topic id.
+Not done: policies in Java classes; mutation quotas (KIP-599).
+"""
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k19_create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from sparkraft.server.api.registry import Api
+from sparkraft.server.controller.submitting import submitted, tell
+
+
+def refuse(
+    _: type, request: CreateTopicsRequest, version: int, error: KafkaError
+) -> CreateTopicsResponse:
+    """The error on each topic."""
+    names = [topic.name for topic in request.topics]
+    results = [tell(CreatableTopicResult(name=name), error) for name in names]
+    return CreateTopicsResponse(topics=results)
+
+
+API = Api(
+    key=ApiKey.CREATE_TOPICS,
+    handle=submitted("create_topics"),
+    controller=True,
+    forward=True,
+    refuse=refuse,
+)

@@ -1,0 +1,37 @@
+"""DeleteTopics: v1-6. Topics and their data go, by name or by id. (KIP-4, KIP-516)
+
+Behaviour:
+    * `delete.topic.enable=false`: TOPIC_DELETION_DISABLED, INVALID_REQUEST before v3.
+    * A name given twice, a name and its own id, both or neither in one item: INVALID_REQUEST.
+    * Unknown name: UNKNOWN_TOPIC_OR_PARTITION; unknown id: UNKNOWN_TOPIC_ID.
+Versions: v4 flexible; v5 error message; v6 ids.
+Not done: mutation quotas (KIP-599).
+"""
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k20_delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from sparkraft.server.api.registry import Api
+from sparkraft.server.controller.submitting import submitted, tell
+
+
+def refuse(
+    _: type, request: DeleteTopicsRequest, version: int, error: KafkaError
+) -> DeleteTopicsResponse:
+    """The error on each topic."""
+    results = [DeletableTopicResult(name=name) for name in request.topic_names]
+    results += [DeletableTopicResult(name=t.name, topic_id=t.topic_id) for t in request.topics]
+    return DeleteTopicsResponse(responses=[tell(result, error) for result in results])
+
+
+API = Api(
+    key=ApiKey.DELETE_TOPICS,
+    handle=submitted("delete_topics"),
+    controller=True,
+    forward=True,
+    refuse=refuse,
+)

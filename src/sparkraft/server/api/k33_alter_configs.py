@@ -1,0 +1,39 @@
+"""AlterConfigs: v0-2. A resource's whole map of configs is replaced. (KIP-133)
+
+Behaviour:
+    * Keys that are not given go back to their defaults.
+    * Checks as for IncrementalAlterConfigs, which should be used instead.
+Versions: v2 flexible.    Not done: levels of broker loggers; policies in Java classes.
+"""
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k33_alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from sparkraft.server.api.registry import Api
+from sparkraft.server.controller.submitting import submitted, tell
+
+
+def refuse(
+    _: type, request: AlterConfigsRequest, version: int, error: KafkaError
+) -> AlterConfigsResponse:
+    """The error on each resource."""
+    results = [
+        AlterConfigsResourceResponse(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        for resource in request.resources
+    ]
+    return AlterConfigsResponse(responses=[tell(result, error) for result in results])
+
+
+API = Api(
+    key=ApiKey.ALTER_CONFIGS,
+    handle=submitted("alter_configs"),
+    controller=True,
+    forward=True,
+    refuse=refuse,
+)

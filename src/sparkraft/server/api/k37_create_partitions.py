@@ -1,0 +1,36 @@
+"""CreatePartitions: v0-3. More partitions for existing topics. (KIP-195)
+
+Behaviour:
+    * `count` is the new total; no increase: INVALID_PARTITIONS.
+    * New partitions get as many replicas as the first has, placed or assigned by hand.
+    * A topic named twice: INVALID_REQUEST.
+Versions: v2 flexible.    Not done: mutation quotas (KIP-599).
+"""
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from sparkraft.server.api.registry import Api
+from sparkraft.server.controller.submitting import submitted, tell
+
+
+def refuse(
+    _: type, request: CreatePartitionsRequest, version: int, error: KafkaError
+) -> CreatePartitionsResponse:
+    """The error on each topic."""
+    names = [topic.name for topic in request.topics]
+    results = [tell(CreatePartitionsTopicResult(name=name), error) for name in names]
+    return CreatePartitionsResponse(results=results)
+
+
+API = Api(
+    key=ApiKey.CREATE_PARTITIONS,
+    handle=submitted("create_partitions"),
+    controller=True,
+    forward=True,
+    refuse=refuse,
+)

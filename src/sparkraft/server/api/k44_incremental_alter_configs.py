@@ -1,0 +1,41 @@
+"""IncrementalAlterConfigs: v0-1. Single configs are set, deleted, added to, taken from. (KIP-339)
+
+Behaviour:
+    * Each resource is checked as a whole: unknown topic keys, bad values: INVALID_CONFIG, static
+      broker keys INVALID_REQUEST, no such topic UNKNOWN_TOPIC_OR_PARTITION.
+    * Adding to or taking from a key that is no list: INVALID_CONFIG.
+    * With ELR on, min.insync.replicas is set for the cluster or a topic, not for a broker (KIP-966).
+Versions: v1 flexible.    Not done: levels of broker loggers; policies in Java classes.
+"""
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k44_incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from sparkraft.server.api.registry import Api
+from sparkraft.server.controller.submitting import submitted, tell
+
+
+def refuse(
+    _: type, request: IncrementalAlterConfigsRequest, version: int, error: KafkaError
+) -> IncrementalAlterConfigsResponse:
+    """The error on each resource."""
+    results = [
+        AlterConfigsResourceResponse(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        for resource in request.resources
+    ]
+    return IncrementalAlterConfigsResponse(responses=[tell(result, error) for result in results])
+
+
+API = Api(
+    key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    handle=submitted("incremental_alter_configs"),
+    controller=True,
+    forward=True,
+    refuse=refuse,
+)

@@ -1,0 +1,19 @@
+"""AlterPartitionReassignments: v0-1. Partitions move to other brokers, or stay after all. (KIP-455)
+
+Behaviour:
+    * Null replicas cancel a move; none under way: NO_REASSIGNMENT_IN_PROGRESS.
+    * Strangers or repetitions among the replicas: INVALID_REPLICA_ASSIGNMENT.
+Versions: v1 may forbid another replication factor (KIP-860).
+Not done: moving the data, as long as followers do not fetch.
+"""
+
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.server.api.registry import Api
+from sparkraft.server.controller.submitting import submitted
+
+API = Api(
+    key=ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    handle=submitted("alter_partition_reassignments"),
+    forward=True,
+    controller=True,
+)

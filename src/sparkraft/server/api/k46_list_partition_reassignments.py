@@ -1,0 +1,17 @@
+"""ListPartitionReassignments: v0. Which partitions are on the move? (KIP-455)
+
+Behaviour:
+    * No topics given: all. Partitions that are not moving are left out, unknown ones too.
+Versions: v0.    Not done: -
+"""
+
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.server.api.registry import Api
+from sparkraft.server.controller.submitting import submitted
+
+API = Api(
+    key=ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    handle=submitted("list_partition_reassignments"),
+    forward=True,
+    controller=True,
+)

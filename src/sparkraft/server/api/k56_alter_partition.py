@@ -1,0 +1,19 @@
+"""AlterPartition: v2-3. A leader tells who keeps up with it. (KIP-497, KIP-841, KIP-903)
+
+Behaviour:
+    * Epochs above ours: NOT_CONTROLLER; older: FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION.
+    * Not the leader, or an ISR without it: INVALID_REQUEST.
+    * A fenced, leaving or re-registered replica in the new ISR: INELIGIBLE_REPLICA.
+Versions: v3 broker epochs of the ISR.    Not done: -
+"""
+
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.server.api.registry import Api
+from sparkraft.server.controller.submitting import submitted
+
+API = Api(
+    key=ApiKey.ALTER_PARTITION,
+    handle=submitted("alter_partition"),
+    broker=False,
+    controller=True,
+)

@@ -1,0 +1,19 @@
+"""BrokerHeartbeat: v0-2. A broker is alive, and may want to serve or to stop. (KIP-631, KIP-1066)
+
+Behaviour:
+    * Unfenced once it has read its own registration; fenced when it asks or falls silent.
+    * To stop, it first loses its leaderships; `should_shut_down` tells when it may go.
+    * Directories reported offline cost the replicas in them their place in the ISR.
+Versions: v1 offline directories; v2 cordoned directories.    Not done: -
+"""
+
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.server.api.registry import Api
+from sparkraft.server.controller.submitting import submitted
+
+API = Api(
+    key=ApiKey.BROKER_HEARTBEAT,
+    handle=submitted("broker_heartbeat"),
+    broker=False,
+    controller=True,
+)

@@ -1,0 +1,17 @@
+"""UnregisterBroker: v0. A broker leaves the cluster for good. (KIP-631)
+
+Behaviour:
+    * Not registered: BROKER_ID_NOT_REGISTERED.
+Versions: v0.    Not done: -
+"""
+
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.server.api.registry import Api
+from sparkraft.server.controller.submitting import submitted
+
+API = Api(
+    key=ApiKey.UNREGISTER_BROKER,
+    handle=submitted("unregister_broker"),
+    forward=True,
+    controller=True,
+)

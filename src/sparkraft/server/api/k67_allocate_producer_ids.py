@@ -1,0 +1,17 @@
+"""AllocateProducerIds: v0. The next thousand producer ids for a broker. (KIP-730)
+
+Behaviour:
+    * Ids are never given out twice, also not across controllers.
+Versions: v0.    Not done: -
+"""
+
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.server.api.registry import Api
+from sparkraft.server.controller.submitting import submitted
+
+API = Api(
+    key=ApiKey.ALLOCATE_PRODUCER_IDS,
+    handle=submitted("allocate_producer_ids"),
+    broker=False,
+    controller=True,
+)

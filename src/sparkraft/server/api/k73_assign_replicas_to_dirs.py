@@ -1,0 +1,17 @@
+"""AssignReplicasToDirs: v0. A broker tells in which directories its replicas are. (KIP-858)
+
+Behaviour:
+    * Not a replica: NOT_LEADER_OR_FOLLOWER; a directory that is offline costs it the ISR.
+Versions: v0.    Not done: -
+"""
+
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.server.api.registry import Api
+from sparkraft.server.controller.submitting import submitted
+
+API = Api(
+    key=ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+    handle=submitted("assign_replicas_to_dirs"),
+    broker=False,
+    controller=True,
+)

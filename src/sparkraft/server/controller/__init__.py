@@ -1,0 +1,1 @@
+"""The shell around the controller core: its driver, its services, metadata snapshots."""

@@ -1,0 +1,289 @@
+"""Runs the controller core on the metadata log: requests in, commits out, timers in between.
+
+    request → core.handle_x → records → raft.append → core.replay → … commit → response
+
+Everything from the decision to the replay happens in one go of the event loop, so the next decision
+always sees this one. A response leaves when the records are committed; one without records when
+everything it could have read is. Who waits when leadership is lost gets NOT_CONTROLLER and looks
+for the next controller.
+
+Timers, as Kafka's: a record every `metadata.max.idle.interval.ms` in an idle log, a look at the
+brokers' sessions, preferred leaders and leaderless partitions every five minutes. After a stall of
+this process no session is judged until heartbeats that waited in sockets had their turn.
+"""
+
+import asyncio
+import heapq
+import itertools
+import logging
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis
+from sparkraft.controller.activation import default_bootstrap
+from sparkraft.metadata.apply import apply
+from sparkraft.metadata.image import EMPTY_IMAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparkraft.base.env import Clock
+    from sparkraft.controller.controller import Controller
+    from sparkraft.controller.outcome import Outcome, VersionedRecord
+    from sparkraft.metadata.image import ClusterImage
+    from sparkraft.server.raft.driver import RaftDriver
+    from sparkraft.server.raft.listener import CommittedBatch, SnapshotReader
+
+_log = logging.getLogger(__name__)
+
+COMMIT_WAIT_MS_MAX = 60_000
+"""No client waits longer for an answer: a quorum so slow has lost its majority."""
+
+RECORDS_PER_BATCH = 1_000
+"""An outcome that need not be atomic is split into batches of this many records."""
+
+BALANCE_INTERVAL_MS = 300_000
+"""Preferred leaders and leaderless partitions are looked at this often, as in Kafka."""
+
+TICK_MS_MAX = 500
+"""Longest pause between two looks at the timers; the idle record sets it lower or equal."""
+
+STALL_MS = 2_000
+"""A tick this late means that the process stood still, and heartbeats with it."""
+
+
+class ControllerDriver:
+    """The only task that touches a `Controller`; a raft `Listener`."""
+
+    def __init__(
+        self,
+        raft: "RaftDriver",
+        controller: "Controller",
+        clock: "Clock",
+        *,
+        bootstrap: "Sequence[VersionedRecord] | None" = None,
+        idle_interval_ms: int = TICK_MS_MAX,
+        balance_leaders: bool = True,
+    ) -> None:
+        """Drive `controller` on `raft`; call `raft.register(driver)` before raft starts.
+
+        Args:
+            raft: the metadata log.
+            controller: the core.
+            clock: monotonic time for sessions, wall time for the journal.
+            bootstrap: first records of an empty log; default: Kafka 4.3's features.
+            idle_interval_ms: `metadata.max.idle.interval.ms`; 0 for no idle records.
+            balance_leaders: `auto.leader.rebalance.enable`.
+        """
+        self._raft = raft
+        self._core = controller
+        self._clock = clock
+        self._bootstrap = list(bootstrap) if bootstrap else default_bootstrap()
+        self._idle_interval_ms = idle_interval_ms
+        self._balance_leaders = balance_leaders
+        self._epoch: LeaderEpoch | None = None
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._tickets = itertools.count()
+        self._committed = -1
+        self._last_append_ms = Millis(0)
+        self._last_balance_ms = Millis(0)
+        self._last_tick_ms = Millis(0)
+        self._timers: asyncio.Task[None] | None = None
+
+    # What others ask.
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this is the active controller."""
+        return self._epoch is not None
+
+    @property
+    def core(self) -> "Controller":
+        """The core, for its images and its journal; decisions go through `submit`."""
+        return self._core
+
+    @property
+    def image(self) -> "ClusterImage":
+        """The newest committed image outside a transaction."""
+        return self._core.stable
+
+    async def submit(self, name: str, request: Any, *, version: int) -> Any:
+        """Decide by the core's `handle_<name>` and answer once that is committed.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER where this node does not lead or no longer does,
+                REQUEST_TIMED_OUT where the log can't commit, and the core's own refusals.
+        """
+        epoch = self._epoch
+        if epoch is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+        handle = getattr(self._core, f"handle_{name}")
+        extra = {}
+        if name == "broker_registration":
+            extra["next_offset"] = self._next_offset()
+        outcome: Outcome = handle(request, self._clock.mono_ms(), version=version, **extra)
+        self._carry_out(outcome, epoch)
+        await self._committed_up_to(self._core.latest.offset)
+        return outcome.response
+
+    def start(self) -> None:
+        """Start the timers; needs a running event loop."""
+        if self._timers is None:
+            self._timers = asyncio.get_running_loop().create_task(
+                self._run_timers(), name="controller timers"
+            )
+
+    async def stop(self) -> None:
+        """Stop the timers and turn everybody away."""
+        if self._timers is not None:
+            self._timers.cancel()
+            await asyncio.gather(self._timers, return_exceptions=True)
+            self._timers = None
+        self._give_up()
+
+    # Raft's listener.
+
+    def on_commit(self, batch: "CommittedBatch") -> None:
+        """Replay what another controller wrote; note the commit of what we did."""
+        if batch.last_offset > self._core.latest.offset:
+            self._core.replay_committed(
+                batch.records,
+                base_offset=batch.base_offset,
+                last_offset=batch.last_offset,
+                epoch=batch.epoch,
+            )
+        else:
+            self._core.commit(batch.last_offset)
+        self._release(batch.last_offset)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Raft's own records count for those who wait, too."""
+        self._release(high_watermark - 1)
+
+    def on_snapshot(self, reader: "SnapshotReader") -> None:
+        """Start over from a snapshot."""
+        image = EMPTY_IMAGE
+        for records in reader.records():
+            for record in records:
+                image = apply(image, record)
+        self._core.load(image.at(reader.offset - 1, reader.epoch))
+        self._release(reader.offset - 1)
+
+    def on_leader_change(self, leader_id: "BrokerId | None", epoch: LeaderEpoch) -> None:
+        """Take over, or step back."""
+        mine = leader_id == self._core.config.node_id
+        if self._epoch is not None and not (mine and self._epoch == epoch):
+            _log.info("Controller %s steps back.", self._core.config.node_id)
+            self._give_up()
+        if mine and self._epoch is None:
+            now = self._clock.mono_ms()
+            self._last_append_ms = self._last_balance_ms = self._last_tick_ms = now
+            outcome = self._core.activate(self._bootstrap, epoch, now)
+            self._epoch = epoch
+            _log.info("Controller %s is active in epoch %s.", self._core.config.node_id, epoch)
+            self._carry_out(outcome, epoch)
+
+    def _give_up(self) -> None:
+        self._epoch = None
+        self._core.deactivate()
+        waiting, self._waiting = self._waiting, []
+        for _, _, future in waiting:
+            if not future.done():
+                refusal = KafkaError(ErrorCode.NOT_CONTROLLER, "leadership was lost")
+                future.set_exception(refusal)
+                future.exception()  # Whoever waited may be gone; that is no error.
+
+    # Carrying out.
+
+    def _next_offset(self) -> int:
+        """Where the next record goes at the earliest: raft's own records take offsets, too."""
+        return max(int(self._raft.log_end_offset), self._core.latest.offset + 1)
+
+    def _carry_out(self, outcome: "Outcome", epoch: LeaderEpoch) -> None:
+        """Append an outcome's records and replay them; all in one go of the loop."""
+        records = outcome.records
+        if not records:
+            return
+        size = len(records) if outcome.atomic else RECORDS_PER_BATCH
+        for start in range(0, len(records), size):
+            part = list(records[start : start + size])
+            last = start + size >= len(records)
+            offset = self._raft.append(part, epoch=epoch)
+            self._core.replay_appended(
+                [record for record, _ in part],
+                last_offset=offset,
+                epoch=epoch,
+                elections=outcome.elections if last else (),
+                wall_ms=self._clock.wall_ms(),
+            )
+        self._last_append_ms = self._clock.mono_ms()
+
+    async def _committed_up_to(self, offset: int) -> None:
+        if offset <= self._committed:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (offset, next(self._tickets), future))
+        try:
+            async with asyncio.timeout(COMMIT_WAIT_MS_MAX / 1000):
+                await future
+        except TimeoutError as error:
+            wrong = "the metadata log did not commit in time"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, wrong) from error
+
+    def _release(self, offset: int) -> None:
+        self._committed = max(self._committed, offset)
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= self._committed:
+            _, _, future = heapq.heappop(waiting)
+            if not future.done():
+                future.set_result(None)
+
+    # Timers.
+
+    async def _run_timers(self) -> None:
+        pause_ms = min(TICK_MS_MAX, self._idle_interval_ms or TICK_MS_MAX)
+        while True:
+            await asyncio.sleep(pause_ms / 1000)
+            # Heartbeats that have arrived are read before any session is judged (DESIGN D2).
+            await asyncio.sleep(0)
+            self.tick()
+
+    def tick(self) -> None:
+        """Do what is due now."""
+        now = self._clock.mono_ms()
+        stalled = now - self._last_tick_ms > STALL_MS
+        self._last_tick_ms = now
+        epoch = self._epoch
+        if epoch is None:
+            return
+        if not stalled:
+            self._fence_stale(now, epoch)
+        if now - self._last_balance_ms >= BALANCE_INTERVAL_MS:
+            self._look_at_leaders(now, epoch)
+        if self._idle_interval_ms and now - self._last_append_ms >= self._idle_interval_ms:
+            self._carry_out(self._core.no_op(), epoch)
+
+    def _fence_stale(self, now: Millis, epoch: LeaderEpoch) -> None:
+        while (outcome := self._core.fence_one_stale_broker(now)) is not None:
+            for election in outcome.elections:
+                _log.info(
+                    "%s-%s: leader %s → %s, %s",
+                    election.topic,
+                    election.partition,
+                    election.previous,
+                    election.leader,
+                    election.reason.trigger,
+                )
+            self._carry_out(outcome, epoch)
+
+    def _look_at_leaders(self, now: Millis, epoch: LeaderEpoch) -> None:
+        checks = [self._core.elect_uncleanly_where_allowed]
+        if self._balance_leaders:
+            checks.append(self._core.balance_leaders)
+        more = False
+        for check in checks:
+            outcome = check()
+            self._carry_out(outcome, epoch)
+            more = more or bool(outcome.response)
+        if not more:
+            self._last_balance_ms = now

@@ -1,0 +1,43 @@
+"""Everything a handler on a controller listener may reach."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sparkraft.base.env import Clock
+    from sparkraft.metadata.image import ClusterImage
+    from sparkraft.server.config import NodeConfig
+    from sparkraft.server.controller.driver import ControllerDriver
+    from sparkraft.server.env import Env
+    from sparkraft.server.raft.driver import RaftDriver
+
+
+class ControllerServices:
+    """A controller's services; assembled once by `sparkraft.server.node.Node`."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: str,
+        node_id: int,
+        config: "NodeConfig",
+        env: "Env",
+        raft: "RaftDriver",
+        controller: "ControllerDriver",
+    ) -> None:
+        """Bundle them."""
+        self.cluster_id = cluster_id
+        self.node_id = node_id
+        self.config = config
+        self.env = env
+        self.raft = raft
+        self.controller = controller
+
+    @property
+    def clock(self) -> "Clock":
+        """The node's clock."""
+        return self.env.clock
+
+    @property
+    def image(self) -> "ClusterImage":
+        """The newest committed image."""
+        return self.controller.image
