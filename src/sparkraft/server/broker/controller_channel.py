@@ -125,6 +125,8 @@ class ControllerChannel:
             if hasattr(answer, "__await__"):
                 answer = await answer
         except KafkaError as error:
+            if error.code == ErrorCode.NOT_CONTROLLER:
+                raise  # elected, but not active yet: try again
             answer = api.refuse(API_INFO[key].response_class(), request, version, error)
         return answer
 
