@@ -69,7 +69,7 @@ def _find(broker: "Broker", context: RequestContext, key_type: int, key: str) ->
     image = broker.image
     topic = image.topic(GROUP_METADATA_TOPIC)
     if topic is None:
-        broker.auto_topic_creation.request([GROUP_METADATA_TOPIC])
+        broker.auto_topic_creation.create([GROUP_METADATA_TOPIC])
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     partition = topic.partitions.get(broker.groups.partition_for(key))
     leader = -1 if partition is None else partition.leader
