@@ -71,7 +71,12 @@ class History:
 
     def retain(self):
         """Retention persists the log start offset before it removes anything."""
-        self.world.manager.retention(START_MS)
+        if self.world.manager.retention(START_MS):
+            self.kept_start = int(self.log.log_start_offset)
+        self.note()
+
+    def checkpoint(self):
+        self.world.manager.checkpoint()
         self.kept_start = int(self.log.log_start_offset)
         self.note()
 
@@ -82,8 +87,7 @@ class History:
         for _ in range(12):
             self.append(3)
         self.flush()
-        self.world.manager.checkpoint()
-        self.note()
+        self.checkpoint()
         for _ in range(9):
             self.append(2, epoch=1, producer=False)
         self.transaction(ControlType.ABORT)
@@ -91,8 +95,7 @@ class History:
         self.log.delete_records_before(14)
         self.note()
         self.retain()
-        self.world.manager.checkpoint()
-        self.note()
+        self.checkpoint()
         for _ in range(8):
             self.append(4, epoch=2)
         self.flush()
@@ -100,8 +103,7 @@ class History:
         self.commit_all()
         self.retain()
         self.append(5, epoch=3)
-        self.world.manager.checkpoint()
-        self.note()
+        self.checkpoint()
         self.world.manager.close(broker_epoch=4)
         self.flushed = int(self.log.log_end_offset)
         self.note()
