@@ -44,13 +44,13 @@ class Route:
         "version",
     )
 
-    def __init__(self, api: Api, version: int) -> None:
-        """Load the messages of `api` for `version`."""
+    def __init__(self, api: Api, version: int, *, forwarded: bool = False) -> None:
+        """Load the messages of `api` for `version`; `forwarded`: the controller handles it."""
         info = API_INFO[api.key]
         flexible = info.flexible_from is not None and version >= info.flexible_from
         self.api = api
         self.version = version
-        self.handle = api.handle
+        self.handle = _forward if forwarded else api.handle
         self.handles_bytes = api.handle_bytes
         self.pipelined = api.pipelined
         self.request_class = info.request_class()
@@ -88,7 +88,9 @@ class Routes:
         if api is None:
             return None
         lowest, highest = api.version_range()
-        return Route(api, version) if lowest <= version <= highest else None
+        if not lowest <= version <= highest:
+            return None
+        return Route(api, version, forwarded=api.forward and not self.controller_listener)
 
     def client_id(self, raw: bytes) -> str:
         """`raw` as text; DecodeError where it is not UTF-8."""
@@ -102,6 +104,11 @@ class Routes:
         if len(self._client_ids) < CLIENT_IDS_KEPT_MAX and len(raw) <= 256:  # noqa: PLR2004
             self._client_ids[raw] = text
         return text
+
+
+def _forward(node: Any, context: Any, request: Any) -> Any:
+    """Let the active controller answer (KIP-590)."""
+    return node.forwarding.forward(context, request)
 
 
 def skip_tagged_fields(frame: memoryview, at: int) -> int:
