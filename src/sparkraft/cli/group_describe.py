@@ -1,0 +1,228 @@
+"""`consumer-groups --describe`: offsets with lag, members, state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.cli.errors import CommandError, sentence_of
+from sparkraft.cli.session import print_json, warn
+from sparkraft.client.admin import Admin
+from sparkraft.client.groups import GroupInfo, Groups
+from sparkraft.client.values import LATEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sparkraft.cli.options import Values
+    from sparkraft.client.cluster import Cluster
+    from sparkraft.client.groups import GroupMember
+
+_REBALANCING = {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
+_MISSING = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A partition of a group, or a member without partitions."""
+
+    topic: str | None
+    partition: int | None
+    leader_epoch: int | None
+    offset: int | None
+    end: int | None
+    member: GroupMember | None
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.offset is None or self.end is None else self.end - self.offset
+
+
+async def describe(cluster: Cluster, values: Values, ids: list[str]) -> int:
+    """Describe the groups; 1 if one of them is not there."""
+    shown: list[dict[str, Any]] = []
+    code = 0
+    for group_id in ids:
+        try:
+            group = await Groups(cluster).describe(group_id)
+        except KafkaError as error:
+            code = 1
+            warn(f"\nError: Consumer group '{group_id}': {sentence_of(error)}")
+            continue
+        if values.output == "text":
+            _note_state(group)
+        shown.append(await _one(cluster, values, group))
+    if values.output == "json":
+        print_json(shown)
+    return code
+
+
+def _note_state(group: GroupInfo) -> None:
+    if group.state == "Empty":
+        warn(f"\nConsumer group '{group.id}' has no active members.")
+    elif group.state in _REBALANCING:
+        warn(f"\nWarning: Consumer group '{group.id}' is rebalancing.")
+
+
+async def _one(cluster: Cluster, values: Values, group: GroupInfo) -> dict[str, Any]:
+    head = {"group": group.id, "state": group.state, "type": group.kind}
+    if values.members:
+        if values.output == "text" and group.members:
+            _print_members(group, is_verbose=values.verbose)
+        return head | {"members": [_member_json(member) for member in group.members]}
+    if values.state is not None:
+        node = cluster.view.nodes[group.coordinator]
+        coordinator = f"{node.host}:{node.port}  ({node.id})"
+        if values.output == "text":
+            _print_state(group, coordinator, is_verbose=values.verbose)
+        return head | {
+            "coordinator": {"id": node.id, "host": node.host, "port": node.port},
+            "assignmentStrategy": group.assignor,
+            "members": len(group.members),
+        }
+    rows = await _rows(cluster, group)
+    if values.output == "text" and rows:
+        _print_offsets(group, rows, is_verbose=values.verbose)
+    return head | {"offsets": [_row_json(row) for row in rows]}
+
+
+# offsets
+
+
+async def _rows(cluster: Cluster, group: GroupInfo) -> list[_Row]:
+    """Each partition with a committed offset or a member, then members that have none."""
+    committed = await Groups(cluster).offsets(group.id)
+    owners = {tp: member for member in group.members for tp in member.assignment}
+    wanted = sorted({*committed, *owners})
+    ends = await Admin(cluster).list_offsets(dict.fromkeys(wanted, LATEST))
+    rows = []
+    for tp in wanted:
+        end = ends[tp]
+        known = committed.get(tp)
+        rows.append(
+            _Row(
+                tp[0],
+                tp[1],
+                known.leader_epoch if known and known.leader_epoch >= 0 else None,
+                known.offset if known else None,
+                None if isinstance(end, KafkaError) else end.offset,
+                owners.get(tp),
+            )
+        )
+    idle = [member for member in group.members if not member.assignment]
+    return rows + [_Row(None, None, None, None, None, member) for member in idle]
+
+
+def _print_offsets(group: GroupInfo, rows: list[_Row], *, is_verbose: bool) -> None:
+    header = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG",
+              "CONSUMER-ID", "HOST", "CLIENT-ID"]  # fmt: skip
+    if is_verbose:
+        header.insert(3, "LEADER-EPOCH")
+    cells = []
+    for row in rows:
+        line: list[str | int | None] = [
+            group.id,
+            row.topic,
+            row.partition,
+            row.offset,
+            row.end,
+            row.lag,
+        ]
+        if is_verbose:
+            line.insert(3, row.leader_epoch)
+        member = row.member
+        line += [member.id, member.host, member.client_id] if member else [None, None, None]
+        cells.append([_MISSING if cell is None else str(cell) for cell in line])
+    least = dict.fromkeys(header, 15) | {"PARTITION": 10, "CLIENT-ID": 0}
+    fixed = {"PARTITION", "LEADER-EPOCH", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"}
+    widths = [
+        least[name]
+        if name in fixed or name == "CLIENT-ID"
+        else max([least[name], *(len(line[i]) for line in cells)])
+        for i, name in enumerate(header)
+    ]
+    print()
+    for line in [header, *cells]:
+        print(" ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)))
+
+
+def _row_json(row: _Row) -> dict[str, Any]:
+    return {
+        "topic": row.topic,
+        "partition": row.partition,
+        "currentOffset": row.offset,
+        "logEndOffset": row.end,
+        "lag": row.lag,
+        "leaderEpoch": row.leader_epoch,
+        "consumerId": row.member.id if row.member else None,
+        "host": row.member.host if row.member else None,
+        "clientId": row.member.client_id if row.member else None,
+    }
+
+
+# members and state
+
+
+def _print_members(group: GroupInfo, *, is_verbose: bool) -> None:
+    has_static = any(member.instance_id for member in group.members)
+    header = ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
+    least = [15, 15, 15, 15, 15]
+    if has_static:
+        header.insert(2, "GROUP-INSTANCE-ID")
+        least.insert(2, 17)
+    if is_verbose:
+        header += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
+        least += [15, 20, 15, 20]
+    cells = [
+        _member_cells(group, member, has_static=has_static, is_verbose=is_verbose)
+        for member in group.members
+    ]
+    widths = [max([least[i], *(len(line[i]) for line in cells)]) for i in range(len(header))]
+    print()
+    for line in [header, *cells]:
+        text = " ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True))
+        print(text if is_verbose else text + " ")
+
+
+def _member_cells(
+    group: GroupInfo, member: GroupMember, *, has_static: bool, is_verbose: bool
+) -> list[str]:
+    line = [group.id, member.id, member.host, member.client_id, str(len(member.assignment))]
+    if has_static:
+        line.insert(2, member.instance_id or "")
+    if is_verbose:
+        line += [_MISSING, _assignment_text(member.assignment) or _MISSING, _MISSING, _MISSING]
+    return line
+
+
+def _assignment_text(assignment: Iterable[tuple[str, int]]) -> str:
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(assignment):
+        topics.setdefault(topic, []).append(index)
+    return ";".join(f"{topic}:{','.join(map(str, many))}" for topic, many in topics.items())
+
+
+def _member_json(member: GroupMember) -> dict[str, Any]:
+    return {
+        "consumerId": member.id,
+        "groupInstanceId": member.instance_id,
+        "host": member.host,
+        "clientId": member.client_id,
+        "assignment": [{"topic": topic, "partition": i} for topic, i in member.assignment],
+    }
+
+
+def _print_state(group: GroupInfo, coordinator: str, *, is_verbose: bool) -> None:
+    if group.state == "Dead":
+        raise CommandError(f"consumer group '{group.id}' does not exist")
+    header = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"]
+    line = [group.id, coordinator, group.assignor or _MISSING, group.state, str(len(group.members))]
+    widths = [max(15, len(group.id)), max(25, len(coordinator)), 20, 20, 0]
+    if is_verbose:
+        header[4:4] = ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
+        line[4:4] = [_MISSING, _MISSING]
+        widths[4:4] = [15, 25]
+    print()
+    for cells in (header, line):
+        print(" ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)))
