@@ -75,14 +75,14 @@ ControlRecord = LeaderChange | KRaftVersionChange | VotersChange
 class LogBatch:
     """A batch of the log: offsets, the control records in it, and the driver's own `payload`.
 
-    `last_offset` is inclusive. The core never looks into `payload`: for a batch from a
+    `last_offset` is inclusive. `controls` are by place, None where the core has no use for one. The core never looks into `payload`: for a batch from a
     leader it is the bytes to append, for one of our own appends what `Append` brought.
     """
 
     base_offset: Offset
     last_offset: Offset
     epoch: LeaderEpoch
-    controls: tuple[ControlRecord, ...] = ()
+    controls: tuple[ControlRecord | None, ...] = ()
     payload: object = None
 
     @property
@@ -396,6 +396,11 @@ class SnapshotInstalled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotDiscarded:
+    """The fetched snapshot was damaged: fetch again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogCleaned:
     """Records below `log_start_offset` and the snapshots before it are gone."""
 
@@ -423,6 +428,7 @@ Event = (
     | LogFlushed
     | SnapshotCreated
     | SnapshotInstalled
+    | SnapshotDiscarded
     | LogCleaned
     | ResignRequested
     | ShutdownRequested

@@ -180,7 +180,8 @@ def advance_from_leader(replica: Replica) -> None:
 def _start_snapshot(replica: Replica, snapshot: EpochAndOffset) -> None:
     """Begin to fetch `snapshot`, unless it is senseless or would take us back."""
     log = replica.log
-    if snapshot.offset <= (log.high_watermark or 0) or snapshot.epoch > replica.epoch:
+    known = snapshot in log.snapshots or snapshot.offset <= (log.high_watermark or 0)
+    if known or snapshot.epoch > replica.epoch:
         return
     fetching = replica.fetching_snapshot
     if fetching is None or fetching.snapshot != snapshot:

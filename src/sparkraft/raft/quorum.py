@@ -48,6 +48,7 @@ from sparkraft.raft.events import (
     ResponseReceived,
     ShutdownRequested,
     SnapshotCreated,
+    SnapshotDiscarded,
     SnapshotInstalled,
     TimerFired,
     UpdateVoterRequest,
@@ -58,7 +59,7 @@ from sparkraft.raft.events import (
 from sparkraft.raft.log_view import LogView, RecoveredLog
 from sparkraft.raft.replica import Outbox, Replica, Transition
 from sparkraft.raft.states import Candidate, Follower, Leader, Resigned, State, Unattached
-from sparkraft.raft.voters import VoterSet
+from sparkraft.raft.voters import Node, VoterSet
 
 REFUSED_JITTER_MS = 50
 """Followers whose leader's port refuses them stand for election within so long, at random: at
@@ -110,6 +111,14 @@ class Quorum:
     def leader_and_epoch(self) -> LeaderAndEpoch:
         """Who leads, as far as this replica knows."""
         return self._replica.leader_and_epoch
+
+    @property
+    def leader_node(self) -> Node | None:
+        """Where the leader listens for controllers and brokers; None where that is not known."""
+        replica = self._replica
+        if replica.leader_id is None or isinstance(self.state, Resigned):
+            return None
+        return replica.node(replica.leader_id, replica.leader_endpoints)
 
     @property
     def is_leader(self) -> bool:
@@ -229,6 +238,8 @@ class Quorum:
                 self._log.snapshots[snapshot] = size
             case SnapshotInstalled():
                 following.on_snapshot_installed(replica, event)
+            case SnapshotDiscarded():
+                replica.fetching_snapshot = None
             case LogCleaned(log_start_offset=log_start_offset):
                 self._log.clean(log_start_offset)
             case ResignRequested(epoch=epoch):

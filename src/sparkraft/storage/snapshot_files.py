@@ -21,10 +21,10 @@ from sparkraft.base.errors import DecodeError
 from sparkraft.base.ids import LeaderEpoch, Millis, Offset
 from sparkraft.protocol.codec import decode, encode
 from sparkraft.protocol.messages.raft_records import SnapshotFooterRecord, SnapshotHeaderRecord
-from sparkraft.records.batch import BATCH_OVERHEAD, Buffer, crc_ok, parse_header
+from sparkraft.records.batch import BATCH_OVERHEAD, BatchHeader, Buffer, crc_ok, parse_header
 from sparkraft.records.control import ControlType, control_batch, parse_control_key
 from sparkraft.records.errors import CorruptRecords
-from sparkraft.records.record import BatchBuilder, Record, decode_records
+from sparkraft.records.record import BatchBuilder, decode_records
 from sparkraft.storage.disk import Disk
 
 SUFFIX = ".checkpoint"
@@ -99,6 +99,10 @@ class SnapshotFile:
         self._disk.fsync_dir(self._directory)
         return self.size
 
+    def verify(self) -> None:
+        """Read it all again and check it; `DecodeError` where it is damaged or cut off."""
+        open_snapshot(self._disk, self._path).verify()
+
     def discard(self) -> None:
         """Remove what was written."""
         self._disk.unlink(self._path)
@@ -162,45 +166,56 @@ class SnapshotData:
         self._size = size
         self._read = read
 
-    def _batches(self) -> Iterator[tuple[bool, list[Record]]]:
-        """(is control, records) of each batch, CRC checked."""
+    def _batches(self) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Each batch, CRC checked."""
         at = 0
         while at < self._size:
             header = parse_header(self._read(at, BATCH_OVERHEAD))
             raw = self._read(at, header.size_in_bytes)
             if len(raw) < header.size_in_bytes or not crc_ok(raw):
                 raise CorruptRecords(f"the batch at byte {at} is cut off or damaged")
-            yield header.is_control, list(decode_records(raw))
+            yield header, raw
             at += header.size_in_bytes
+
+    def verify(self) -> None:
+        """Check every byte: `DecodeError` unless it is whole, from header to footer."""
+        self.content()
+        for _ in self._data_batches():
+            pass
+
+    def _data_batches(self) -> Iterator[bytes]:
+        finished = False
+        try:
+            for header, raw in self._batches():
+                if finished:
+                    raise DecodeError(f"{self._path} goes on behind its footer")
+                if header.is_control:
+                    kinds = [parse_control_key(record.key) for record in decode_records(raw)]
+                    finished = ControlType.SNAPSHOT_FOOTER in kinds
+                else:
+                    yield raw
+        except CorruptRecords as error:
+            raise DecodeError(f"{self._path}: {error}") from error
+        if not finished:
+            raise DecodeError(f"{self._path} has no footer: it is cut off")
 
     def content(self) -> SnapshotContent:
         """Header, kraft.version and voters: the first batch."""
         try:
-            is_control, records = next(self._batches())
+            head, raw = next(self._batches())
+            records = list(decode_records(raw))
         except (StopIteration, CorruptRecords, DecodeError) as error:
             raise DecodeError(f"{self._path} is no snapshot: {error!r}") from error
         typed = [(parse_control_key(record.key), record.value or b"") for record in records]
-        if not is_control or not typed or typed[0][0] is not ControlType.SNAPSHOT_HEADER:
+        if not head.is_control or not typed or typed[0][0] is not ControlType.SNAPSHOT_HEADER:
             raise DecodeError(f"{self._path} does not begin with a snapshot header")
         header = decode(SnapshotHeaderRecord, 0, typed[0][1])
         return SnapshotContent(Millis(header.last_contained_log_timestamp), typed[1:])
 
     def records(self) -> Iterator[list[bytes]]:
         """The framed metadata records, batch by batch; the footer must come last."""
-        finished = False
-        try:
-            for is_control, records in self._batches():
-                if finished:
-                    raise DecodeError(f"{self._path} goes on behind its footer")
-                if is_control:
-                    kinds = [parse_control_key(record.key) for record in records]
-                    finished = ControlType.SNAPSHOT_FOOTER in kinds
-                else:
-                    yield [record.value or b"" for record in records]
-        except CorruptRecords as error:
-            raise DecodeError(f"{self._path}: {error}") from error
-        if not finished:
-            raise DecodeError(f"{self._path} has no footer: it is cut off")
+        for raw in self._data_batches():
+            yield [record.value or b"" for record in decode_records(raw)]
 
 
 def open_snapshot(disk: Disk, path: str) -> SnapshotData:
