@@ -1,0 +1,280 @@
+"""A running pipeline: the query of a pipeline file, its progress, its end.
+
+Invariants:
+    * One process at a time works on a checkpoint; a second one is refused.
+    * Offsets are shown in the group only after Spark's own commit of their batch.
+
+Not here: the file (`spec`), the session (`session`), the sinks (`sinks`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import shutil
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.pipeline import offsets as plan
+from sparkraft.pipeline import sinks
+from sparkraft.pipeline.options import OptionError, TopicPartition, source_options
+from sparkraft.pipeline.session import check_java, session
+from sparkraft.pipeline.spec import Pipeline, SpecError
+from sparkraft.pipeline.wire import shared_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOOK_SECONDS: Final = 0.25
+
+_BYTES_PER_TRIGGER: Final = "64m"
+"""Bound of a batch where a pipeline sets none: table sinks gather a batch on the driver."""
+
+
+class PipelineError(RuntimeError):
+    """A pipeline failed; the message says why in a sentence or two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A finished batch."""
+
+    batch_id: int
+    records: int
+    seconds: float
+    lag: int
+    """Offsets behind the end of the topics."""
+    dropped: int
+    """Rows dropped by the watermark."""
+    end: dict[TopicPartition, int]
+
+    @property
+    def records_per_second(self) -> float:
+        """How fast it went."""
+        return self.records / self.seconds if self.seconds else 0.0
+
+    def __str__(self) -> str:
+        """One line for a person."""
+        dropped = f"  {self.dropped} too late" if self.dropped else ""
+        rate = f"{self.records_per_second:>9,.0f}/s"
+        return (
+            f"batch {self.batch_id:>4}  {self.records:>9,} records  {rate}  "
+            f"lag {self.lag:>9,}  {self.seconds:5.1f} s{dropped}"
+        )
+
+
+def run(
+    pipeline: Pipeline,
+    *,
+    on_progress: Callable[[Progress], None],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run until the query ends or `should_stop`; `PipelineError` where it fails.
+
+    Args:
+        pipeline: what to run.
+        on_progress: called after each batch that Spark has committed, in this thread.
+        should_stop: asked several times a second.
+    """
+    check(pipeline)
+    with _alone(pipeline.checkpoint) as work:
+        spark = session(pipeline.name, master=pipeline.master, work=work, settings=pipeline.spark)
+        try:
+            _follow(_started(pipeline, spark), pipeline, on_progress, should_stop)
+        finally:
+            spark.stop()
+
+
+def check(pipeline: Pipeline) -> None:
+    """Find what is wrong before Spark is started: options, functions, Java, the brokers."""
+    check_java()
+    if pipeline.connector == "sparkraft":
+        options = source_options(pipeline.source, streaming=True)
+        shared_cluster(options.client).topics([])
+    for sink in pipeline.sinks:
+        if sink.function:
+            sinks.load_function(sink.function, pipeline.folder)
+    if pipeline.function:
+        sinks.load_function(pipeline.function, pipeline.folder)
+
+
+def _started(pipeline: Pipeline, spark: SparkSession) -> StreamingQuery:
+    try:
+        result = _transformed(pipeline, _source(pipeline, spark), spark)
+        writer = result.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
+        writer = writer.option("checkpointLocation", pipeline.checkpoint)
+        writer = _triggered(writer, pipeline.trigger).foreachBatch(sinks.build(pipeline))
+        query: StreamingQuery = writer.start()
+    except (OptionError, SpecError):
+        raise
+    except Exception as error:
+        raise PipelineError(cause_of(error)) from error
+    return query
+
+
+def _source(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
+    options = dict(pipeline.source)
+    lower = {name.lower() for name in options}
+    bounded = lower & {"maxoffsetspertrigger", "maxbytespertrigger"}
+    if pipeline.connector == "sparkraft" and not bounded:
+        options["maxBytesPerTrigger"] = _BYTES_PER_TRIGGER
+    read = spark.readStream.format(pipeline.connector).options(**options).load()
+    if pipeline.json_schema:
+        value = f"from_json(CAST(value AS STRING), {_quoted(pipeline.json_schema)})"
+        read = read.withColumns({"key": _expr("CAST(key AS STRING)"), "value": _expr(value)})
+    if pipeline.watermark:
+        read = read.withColumn("event_time", _expr(pipeline.watermark.event_time))
+        read = read.withWatermark("event_time", pipeline.watermark.delay)
+    return read
+
+
+def _expr(text: str) -> Any:
+    from pyspark.sql.functions import expr
+
+    return expr(text)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _transformed(pipeline: Pipeline, source: DataFrame, spark: SparkSession) -> DataFrame:
+    if pipeline.sql:
+        source.createOrReplaceTempView("source")
+        return spark.sql(pipeline.sql)
+    if pipeline.function:
+        place = pipeline.function.partition(":")[0]
+        if place.endswith(".py"):
+            spark.sparkContext.addPyFile(str(pipeline.folder / place))
+        result: DataFrame = sinks.load_function(pipeline.function, pipeline.folder)(source)
+        return result
+    return source
+
+
+def _triggered(writer: Any, trigger: str) -> Any:
+    if trigger.replace(" ", "").replace("-", "").replace("_", "").lower() == "availablenow":
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=trigger)
+
+
+def _follow(
+    query: StreamingQuery,
+    pipeline: Pipeline,
+    on_progress: Callable[[Progress], None],
+    should_stop: Callable[[], bool],
+) -> None:
+    """Tell of each batch until the query ends."""
+    seen = -1
+    while True:
+        active = query.isActive and not should_stop()
+        for progress in _new_progress(query, seen):
+            seen = progress.batch_id
+            _publish(pipeline, progress)
+            on_progress(progress)
+        if not active:
+            break
+        time.sleep(_LOOK_SECONDS)
+    failure = query.exception()
+    query.stop()
+    if failure is not None:
+        raise PipelineError(cause_of(failure))
+
+
+def _new_progress(query: StreamingQuery, seen: int) -> Iterator[Progress]:
+    """Batches after `seen`; a trigger without data repeats the number of the next batch."""
+    for each in query.recentProgress:
+        report = json.loads(each.json) if hasattr(each, "json") else each
+        if report["batchId"] > seen and report.get("numInputRows", 0) + _rows_out(report) > 0:
+            yield _progress_of(report)
+
+
+def _rows_out(report: dict[str, Any]) -> int:
+    return sum(each.get("numRowsUpdated", 0) for each in report.get("stateOperators", ()))
+
+
+def _progress_of(report: dict[str, Any]) -> Progress:
+    source = report["sources"][0]
+    end = _offsets(source.get("endOffset"))
+    latest = _offsets(source.get("latestOffset")) or end
+    lag = sum(max(0, latest.get(each, offset) - offset) for each, offset in end.items())
+    states = report.get("stateOperators", ())
+    return Progress(
+        batch_id=report["batchId"],
+        records=report["numInputRows"],
+        seconds=report["durationMs"].get("triggerExecution", 0) / 1000,
+        lag=lag,
+        dropped=sum(each.get("numRowsDroppedByWatermark", 0) for each in states),
+        end=end,
+    )
+
+
+def _offsets(value: Any) -> dict[TopicPartition, int]:
+    shaped = json.loads(value) if isinstance(value, str) else value
+    return plan.from_json(shaped) if isinstance(shaped, dict) else {}
+
+
+def _publish(pipeline: Pipeline, progress: Progress) -> None:
+    """Show the offsets in the group; a failure harms nothing: the checkpoint has them."""
+    if not pipeline.group or pipeline.connector != "sparkraft":
+        return
+    options = source_options(pipeline.source, streaming=True)
+    try:
+        shared_cluster(options.client).commit_group_offsets(pipeline.group, progress.end)
+    except KafkaError:
+        return
+
+
+@contextmanager
+def _alone(checkpoint: str) -> Iterator[Path]:
+    """Lock a checkpoint on this machine; a folder for Spark's temporary files beside it."""
+    if "://" in checkpoint:
+        work = Path(tempfile.mkdtemp(prefix="sparkraft-"))
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        return
+    path = Path(checkpoint)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    work = path.with_name(path.name + ".work")
+    with path.with_name(path.name + ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise PipelineError(f"another process runs the pipeline of {checkpoint}") from None
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+_PYTHON_ERROR: Final = re.compile(
+    r"^(?:[\w.]+\.)?([A-Z]\w*(?:Error|Exception|NoJava)): (.+)$", re.MULTILINE
+)
+_SPARK_ERROR: Final = re.compile(r"^(\[[A-Z_.]+\] .+?)(?: SQLSTATE.*)?$", re.MULTILINE)
+
+
+def cause_of(error: BaseException) -> str:
+    """What a person needs of a Spark failure: the last Python error in it, else its first line."""
+    text = str(error)
+    found = _PYTHON_ERROR.findall(text)
+    if found:
+        name, said = found[-1]
+        ours = name in {"OptionError", "SpecError", "DataLossError", "KafkaError"}
+        return str(said) if ours else f"{name}: {said}"
+    if "KAFKA_DATA_SOURCE_NOT_ENABLED" in text or "Failed to find data source: kafka" in text:
+        return (
+            'connector = "official" needs the jars of spark-sql-kafka-0-10: name them in '
+            '[spark] "spark.jars.packages", or leave connector out'
+        )
+    spark = _SPARK_ERROR.search(text)
+    return spark[1] if spark else text.strip().splitlines()[0]

@@ -1,0 +1,132 @@
+"""A Spark session for a pipeline: quiet, in UTC, with nothing left behind.
+
+Spark runs in this process (`local[*]`) or on any master. What its defaults do badly on one
+machine is set here; a pipeline file's `[spark]` goes over it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+JAVA_OLDEST: Final = 17
+
+NO_JAVA: Final = (
+    "Spark needs Java 17 or newer and there is none on the PATH: install one, such as "
+    "openjdk-17-jre-headless (Debian, Ubuntu), java-17-openjdk-headless (Fedora) or "
+    "temurin@17 (Homebrew)"
+)
+
+
+class NoJava(RuntimeError):  # noqa: N818 (a missing thing, not a mistake)
+    """There is no Java that Spark can run on; the message says how to get one."""
+
+
+_QUIET_LOG: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%throwable{short.message}
+logger.query.name = org.apache.spark.sql.execution.streaming
+logger.query.level = off
+logger.task.name = org.apache.spark.scheduler
+logger.task.level = off
+logger.executor.name = org.apache.spark.executor
+logger.executor.level = off
+logger.write.name = org.apache.spark.sql.execution.datasources.v2
+logger.write.level = off
+logger.python.name = org.apache.spark.api.python
+logger.python.level = off
+logger.util.name = org.apache.spark.util
+logger.util.level = off
+"""
+"""Failures reach us as exceptions and are told once, in a sentence; Spark would print them too."""
+
+
+def java_version() -> int | None:
+    """The major version of the `java` that Spark would start; None where there is none."""
+    import re
+    import subprocess
+
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
+    if java is None:
+        return None
+    done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(\d+)', done.stderr + done.stdout)
+    return int(found[1]) if found else None
+
+
+def check_java() -> None:
+    """Raise `NoJava` unless Spark can start."""
+    version = java_version()
+    if version is None:
+        raise NoJava(NO_JAVA)
+    if version < JAVA_OLDEST:
+        raise NoJava(f"Spark needs Java {JAVA_OLDEST} or newer, and java here is {version}")
+
+
+def session(
+    name: str, *, master: str, work: Path, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start Spark, with its temporary files in `work`, which only this session uses."""
+    check_java()
+    _prepare(work)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Importing pyspark takes half a second; a wrong pipeline file is told before that.
+    from pyspark.sql import SparkSession
+
+    from sparkraft.pipeline import register
+
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in (_defaults(master, work) | dict(settings or {})).items():
+        builder = builder.config(key, value)
+    made = builder.getOrCreate()
+    register(made)
+    return made
+
+
+def _prepare(work: Path) -> None:
+    """An empty folder: a killed Spark leaves its blocks behind."""
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    (work / "log4j2.properties").write_text(_QUIET_LOG)
+
+
+def _defaults(master: str, work: Path) -> dict[str, str]:
+    cores = os.cpu_count() or 1
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.local.dir": str(work / "local"),
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile={work / 'log4j2.properties'} -XX:+UseSerialGC"
+        ),
+    }
+    if master.startswith("local"):
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+        }
+    return settings
