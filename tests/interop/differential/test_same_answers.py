@@ -1,0 +1,85 @@
+"""The same requests to Apache Kafka and to us: the decoded answers must be equal.
+
+Differences that are allowed stand in `allowed.py`, each with its reason; one that no longer shows
+fails too, so the list can't grow stale.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop.differential.allowed import ALLOWED
+from tests.interop.differential.cases import all_cases
+from tests.interop.differential.normalise import normalise
+from tests.interop.differential.world import Case, World, exchange
+from tests.support.nodes import KafkaNode, SparkraftNode
+
+pytestmark = [pytest.mark.real_clients, pytest.mark.java]
+OVERRIDES = {"auto.create.topics.enable": "false", "log.retention.check.interval.ms": "3600000"}
+
+
+@pytest.fixture(scope="module")
+def answers(
+    kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[tuple[Case, Any, Any]]]:
+    """Every case with Kafka's answer and ours."""
+    folder = tmp_path_factory.mktemp("differential")
+    kafka = KafkaNode(folder / "kafka", jars=kafka_jars, overrides=OVERRIDES)
+    ours = SparkraftNode(folder / "ours", overrides=OVERRIDES)
+    with kafka, ours, ThreadPoolExecutor(2) as both:
+        worlds = World("Kafka", kafka), World("sparkraft", ours)
+        columns = list(both.map(conversation, worlds))
+        yield [(case, *pair) for case, *pair in zip(all_cases(), *columns, strict=True)]
+
+
+def conversation(world: World) -> list[Any]:
+    """All answers of one world, in order, with its own names replaced."""
+    world.warm_up()
+    answers = [normalise(world, exchange(world, case)) for case in all_cases()]
+    world.close()
+    return answers
+
+
+def differences(kafka: Any, ours: Any, path: str = "") -> Iterator[str]:
+    """Where two answers differ, a line each."""
+    if isinstance(kafka, dict) and isinstance(ours, dict):
+        for key in sorted(kafka.keys() | ours.keys()):
+            yield from differences(
+                kafka.get(key, "absent"), ours.get(key, "absent"), f"{path}.{key}"
+            )
+    elif isinstance(kafka, list) and isinstance(ours, list) and len(kafka) == len(ours):
+        for index, pair in enumerate(zip(kafka, ours, strict=True)):
+            yield from differences(*pair, f"{path}[{index}]")
+    elif kafka != ours:
+        yield f"{path or 'answer'}: Kafka {_short(kafka)}, we {_short(ours)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def test_there_are_at_least_300_requests_of_every_key() -> None:
+    assert len(all_cases()) >= 300
+    versions = Counter((case.key, case.version) for case in all_cases())
+    assert len({key for key, _ in versions}) >= 37
+
+
+def test_the_answers_are_equal(answers: list[tuple[Case, Any, Any]]) -> None:
+    found = [
+        f"{case} | {line}" for case, kafka, ours in answers for line in differences(kafka, ours)
+    ]
+    used: set[int] = set()
+    unexpected = []
+    for line in found:
+        reasons = [i for i, allowed in enumerate(ALLOWED) if allowed.pattern.search(line)]
+        used.update(reasons)
+        if not reasons:
+            unexpected.append(line)
+    stale = [allowed.reason for i, allowed in enumerate(ALLOWED) if i not in used]
+    assert not unexpected, f"{len(unexpected)} differences:\n" + "\n".join(unexpected)
+    assert not stale, "allowed differences that no longer show:\n" + "\n".join(stale)
