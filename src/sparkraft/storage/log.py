@@ -20,8 +20,7 @@ unknown until it is loaded again. A failed fsync is never tried again.
 Not here: who may append, acknowledgements, the high watermark's advance (`server`, `replication`).
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from threading import Lock
 from typing import NamedTuple
 
@@ -39,26 +38,16 @@ from sparkraft.records.batch import (
     iter_batches,
 )
 from sparkraft.records.errors import CorruptRecords
-from sparkraft.records.record import scan_records
 from sparkraft.records.validate import Origin, check_produced
 from sparkraft.storage.checkpoints import format_epochs, format_partition_metadata
 from sparkraft.storage.config import LogConfig
 from sparkraft.storage.disk import Disk, StorageFault
 from sparkraft.storage.epochs import LeaderEpochs
 from sparkraft.storage.index import AbortedTransaction
-from sparkraft.storage.names import (
-    DELETED,
-    INDEX,
-    LEADER_EPOCHS,
-    PARTITION_METADATA,
-    SNAPSHOT,
-    TIME_INDEX,
-    TRANSACTION_INDEX,
-    offset_name,
-    parse_offset_name,
-)
+from sparkraft.storage.names import LEADER_EPOCHS, PARTITION_METADATA
 from sparkraft.storage.producers import CompletedTransaction, Producers, ProducerState
 from sparkraft.storage.segment import Segment
+from sparkraft.storage.segments import Segments
 
 __all__ = ["AppendInfo", "FoundOffset", "Origin", "PartitionLog", "ReadResult"]
 
@@ -95,6 +84,7 @@ class FoundOffset(NamedTuple):
 
 
 _EMPTY = ReadResult([], 0)
+_NO_HINT = (-1, -1, None)
 _NOTHING = AppendInfo(-1, -1, -1, -1, duplicate=False, needs_fsync=False)
 
 
@@ -102,11 +92,8 @@ class PartitionLog:
     """A partition's log; made by `storage.recovery.load_log`."""
 
     __slots__ = (
-        "_bases",
         "_clock",
-        "_config",
         "_disk",
-        "_entropy",
         "_epochs",
         "_fault",
         "_flush_lock",
@@ -115,11 +102,8 @@ class PartitionLog:
         "_producers",
         "_rules",
         "_segments",
-        "_snapshots",
         "_tail_hint",
-        "_to_remove",
         "_truncations",
-        "directory",
         "high_watermark",
         "last_flush_ms",
         "log_dir",
@@ -152,36 +136,32 @@ class PartitionLog:
         recovery_point: int,
     ) -> None:
         """Put the recovered parts together; at least one segment."""
-        assert segments
         self._disk = disk
         self._clock = clock
-        self._entropy = entropy
         self.log_dir = log_dir
-        self.directory = directory
         self.topic = topic
         self.partition = partition
         self.topic_id = topic_id
-        self._config = config
         self._rules = config.rules
-        self._segments = segments
-        self._bases = [segment.base_offset for segment in segments]
+        self._segments = Segments(
+            disk, directory, segments, snapshots, config=config, entropy=entropy
+        )
         self._epochs = epochs
         self._producers = producers
-        self._snapshots = snapshots
         self.log_start_offset = Offset(log_start_offset)
         self.log_end_offset = Offset(log_end_offset)
         self.high_watermark = Offset(log_start_offset)
         self.recovery_point = Offset(recovery_point)
         self.last_flush_ms = clock.wall_ms()
+        # Guards `recovery_point` between `flush` and truncation; made at the first of these,
+        # because most of a node's logs are idle.
         self._flush_lock: Lock | None = None
         self._flush_point = log_end_offset
         self._fault: StorageFault | None = None
         self._metadata_pending = False
-        self._tail_hint = (-1, -1)
+        # Where the last read stopped at the log's end: offset, position and segment.
+        self._tail_hint: tuple[int, int, Segment | None] = _NO_HINT
         self._truncations = 0
-        self._to_remove: list[tuple[int, str]] = []
-        for segment in segments:
-            self._adopt(segment)
 
     # -- what is known ---------------------------------------------------------------------------
 
@@ -195,14 +175,17 @@ class PartitionLog:
     @property
     def config(self) -> LogConfig:
         """The topic's settings; assign to change them."""
-        return self._config
+        return self._segments.config
 
     @config.setter
     def config(self, config: LogConfig) -> None:
-        self._config = config
+        self._segments.config = config
         self._rules = config.rules
-        for segment in self._segments:
-            segment.index_interval_bytes = config.index_interval_bytes
+
+    @property
+    def directory(self) -> str:
+        """The directory of its files."""
+        return self._segments.directory
 
     @property
     def name(self) -> str:
@@ -212,7 +195,7 @@ class PartitionLog:
     @property
     def size_in_bytes(self) -> int:
         """Bytes of all batches."""
-        return sum(segment.size for segment in self._segments)
+        return self._segments.size_in_bytes
 
     @property
     def segment_count(self) -> int:
@@ -222,7 +205,7 @@ class PartitionLog:
     @property
     def segment_base_offsets(self) -> list[int]:
         """Base offsets of the segments, rising."""
-        return list(self._bases)
+        return self._segments.bases
 
     @property
     def latest_epoch(self) -> LeaderEpoch | None:
@@ -254,7 +237,7 @@ class PartitionLog:
 
     def expire_producers(self, now_ms: int) -> None:
         """Forget producers idle for longer than `producer.id.expiration.ms`."""
-        self._producers.expire(now_ms, self._config.producer_id_expiration_ms)
+        self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     # -- appending -------------------------------------------------------------------------------
 
@@ -284,10 +267,11 @@ class PartitionLog:
             return self._append_given(list(iter_batches(records)), now_ms, contiguous=True)
         header, rest = check_produced(records, self._rules, now_ms, origin)
         size = header[1] + LOG_OVERHEAD
-        if size > self._config.segment_bytes:
+        config = self._segments.config
+        if size > config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"the batch has {size} bytes, and segment.bytes is {self._config.segment_bytes}",
+                f"the batch has {size} bytes, and segment.bytes is {config.segment_bytes}",
             )
         if header[9] != NO_PRODUCER_ID:
             duplicate = self._check_producer(header, origin)
@@ -313,7 +297,7 @@ class PartitionLog:
             header[8] if self._rules.log_append_time else NO_TIMESTAMP,
             self.log_start_offset,
             False,  # noqa: FBT003 (a tuple built on the hot path)
-            last_offset + 1 - self._flush_point >= self._config.flush_messages,
+            last_offset + 1 - self._flush_point >= config.flush_messages,
         )
 
     def append_as_follower(self, records: Buffer, leader_epoch: int | None = None) -> AppendInfo:
@@ -349,14 +333,9 @@ class PartitionLog:
         run: list[tuple[BatchHeader, memoryview]] = []
         size = 0
         for header, view in batches:
-            rolls = self._segments[-1].must_roll(
-                self._config,
-                size=size + len(view),
-                max_timestamp=header.max_timestamp,
-                last_offset=header.last_offset,
-                now_ms=now_ms,
-            )
-            if rolls and run:
+            if run and not self._segments.has_room(
+                size + len(view), header.max_timestamp, header.last_offset, now_ms
+            ):
                 self._append_run(run, size, now_ms)
                 run, size = [], 0
             run.append((header, view))
@@ -369,7 +348,7 @@ class PartitionLog:
             NO_TIMESTAMP,
             self.log_start_offset,
             duplicate=False,
-            needs_fsync=last_offset + 1 - self._flush_point >= self._config.flush_messages,
+            needs_fsync=last_offset + 1 - self._flush_point >= self.config.flush_messages,
         )
 
     def _check_offsets(
@@ -422,8 +401,7 @@ class PartitionLog:
             mark.timestamp if self._rules.log_append_time else NO_TIMESTAMP,
             self.log_start_offset,
             duplicate=True,
-            needs_fsync=self._config.flush_messages == 1
-            and mark.last_offset >= self.recovery_point,
+            needs_fsync=self.config.flush_messages == 1 and mark.last_offset >= self.recovery_point,
         )
 
     def _apply_producer(
@@ -452,58 +430,21 @@ class PartitionLog:
         """The active segment, rolled if it can't take `size` more bytes."""
         if self._metadata_pending:
             self._write_metadata()
-        segment = self._segments[-1]
-        if segment.must_roll(
-            self._config,
-            size=size,
-            max_timestamp=max_timestamp,
-            last_offset=last_offset,
-            now_ms=now_ms,
-        ):
-            return self._roll(base_offset, now_ms)
-        return segment
+        segments = self._segments
+        if segments.has_room(size, max_timestamp, last_offset, now_ms):
+            return segments.active
+        return segments.roll(base_offset, now_ms, self._producers.to_snapshot())
 
     def roll(self) -> None:
         """Begin a new segment at the log end offset; nothing happens on an empty one."""
-        if self._segments[-1].size:
+        if self._segments.active.size:
             try:
-                self._roll(self.log_end_offset, self._clock.wall_ms())
+                self._roll(self._clock.wall_ms())
             except OSError as error:
                 raise self._fail("roll", error) from error
 
-    def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        """Old indexes and a producer snapshot are written, not synced: `flush` does that."""
-        old = self._segments[-1]
-        if old.size == 0:  # only its base offset is wrong: too far below the next batch
-            self._drop_empty_tail()
-        else:
-            old.write_indexes()
-            self._take_snapshot(base_offset)
-        segment = Segment(self._disk, self.directory, base_offset, size=0, created_ms=now_ms)
-        self._adopt(segment)
-        self._segments.append(segment)
-        self._bases.append(base_offset)
-        if len(self._segments) > 2:  # noqa: PLR2004 (reads mostly go to the last two)
-            self._segments[-3].drop_indexes()
-        return segment
-
-    def _drop_empty_tail(self) -> None:
-        old = self._segments.pop()
-        self._bases.pop()
-        for suffix in ("", INDEX, TIME_INDEX):
-            self._disk.unlink(old.path(suffix) if suffix else old.log_path)
-
-    def _adopt(self, segment: Segment) -> None:
-        segment.index_interval_bytes = self._config.index_interval_bytes
-        jitter = min(self._config.segment_jitter_ms, self._config.segment_ms)
-        segment.roll_jitter_ms = self._entropy.below(jitter) if jitter > 0 else 0
-
-    def _take_snapshot(self, offset: int) -> None:
-        if offset in self._snapshots:
-            return
-        path = f"{self.directory}/{offset_name(offset, SNAPSHOT)}"
-        self._disk.write(path, self._producers.to_snapshot())
-        self._snapshots.append(offset)
+    def _roll(self, now_ms: int) -> None:
+        self._segments.roll(self.log_end_offset, now_ms, self._producers.to_snapshot())
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -537,44 +478,26 @@ class PartitionLog:
             raise self._fail("read from", error) from error
 
     def _read(self, offset: int, max_bytes: int, up_to: int, *, min_one_batch: bool) -> ReadResult:
-        index = max(bisect_right(self._bases, offset) - 1, 0)
-        while index < len(self._segments):
-            segment = self._segments[index]
-            limit = self._limit(index, up_to)
-            if self._tail_hint[0] == offset and index == len(self._segments) - 1:
-                position, first_size = self._tail_hint[1], 0
-            else:
-                found = segment.position_of(offset)
-                if found is None:  # its tail is gone (compaction): go on in the next one
-                    index += 1
-                    continue
-                position, first_size = found[1], found[0].size_in_bytes
-            size = min(max_bytes, limit - position)
-            if min_one_batch and size < first_size <= limit - position:
-                size = first_size
-            elif min_one_batch and first_size == 0 and max_bytes < limit - position:
-                size = self._at_least_first(segment, position, size)
-            if size <= 0:
+        segments = self._segments
+        if self._tail_hint[0] == offset and self._tail_hint[2] is segments.active:
+            index, position = len(segments) - 1, self._tail_hint[1]
+            header = segments.active.header_at(position) if min_one_batch else None
+            first_size = 0 if header is None else header.size_in_bytes
+        else:
+            found = segments.find(offset)
+            if found is None:
                 return _EMPTY
-            data = segment.read(position, size)
-            if position + size == limit and up_to == self.log_end_offset:
-                self._tail_hint = (up_to, limit)
-            return ReadResult([data], len(data))
-        return _EMPTY
-
-    def _at_least_first(self, segment: Segment, position: int, size: int) -> int:
-        header = segment.header_at(position)
-        return size if header is None else max(size, header.size_in_bytes)
-
-    def _limit(self, index: int, up_to: int) -> int:
-        """Where in segment `index` the batches below `up_to` end."""
-        segment = self._segments[index]
-        if up_to >= self.log_end_offset:
-            return segment.size
-        if index + 1 < len(self._bases) and up_to >= self._bases[index + 1]:
-            return segment.size
-        found = segment.position_of(up_to)
-        return segment.size if found is None else found[1]
+            index, position, first_size = found
+        limit = segments.limit(index, up_to, self.log_end_offset)
+        wanted = max(max_bytes, first_size) if min_one_batch else max_bytes
+        size = min(wanted, limit - position)
+        if size <= 0:
+            return _EMPTY
+        segment = segments.at(index)
+        data = segment.read(position, size)
+        if segment is segments.active and position + size == segment.size:
+            self._tail_hint = (self.log_end_offset, segment.size, segment)
+        return ReadResult([data], len(data))
 
     def read_batches(self, offset: int, up_to: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Whole batches from the one that holds `offset` to `up_to`, across segments."""
@@ -589,8 +512,7 @@ class PartitionLog:
     def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
         """Aborted transactions that overlap [offset, up_to), for read_committed fetches."""
         found = []
-        start = max(bisect_right(self._bases, offset) - 1, 0)
-        for segment in self._segments[start:]:
+        for segment in list(self._segments)[self._segments.index_of(offset) :]:
             for entry in segment.aborted:
                 if entry.last_offset >= offset and entry.first_offset < up_to:
                     found.append(entry)
@@ -610,44 +532,19 @@ class PartitionLog:
             up_to: only records below it; None for all.
         """
         bound = self.log_end_offset if up_to is None else up_to
-        for segment in list(self._segments):
-            if segment.size == 0 or segment.largest_timestamp()[0] < timestamp:
-                continue
-            position = segment.position_of_time(timestamp)
-            for header, at in segment.headers(position):
-                if header.base_offset >= bound:
-                    return None
-                if (
-                    header.max_timestamp >= timestamp
-                    and header.last_offset >= self.log_start_offset
-                ):
-                    found = self._first_at(segment, header, at, timestamp)
-                    if found is not None:
-                        return found if found.offset < bound else None
-        return None
-
-    def _first_at(
-        self, segment: Segment, header: BatchHeader, position: int, timestamp: int
-    ) -> FoundOffset | None:
-        """The first record of a batch at or after `timestamp` and the log start offset."""
-        batch = segment.read_batch(position, header)
-        for shape in scan_records(batch):
-            offset = header.base_offset + shape.offset_delta
-            if shape.timestamp >= timestamp and offset >= self.log_start_offset:
-                return FoundOffset(shape.timestamp, offset, header.partition_leader_epoch)
-        return None
+        try:
+            found = self._segments.first_at_or_after(timestamp, self.log_start_offset, bound)
+        except OSError as error:
+            raise self._fail("search", error) from error
+        return None if found is None else FoundOffset(*found)
 
     def offset_of_max_timestamp(self) -> FoundOffset | None:
         """The first record with the largest timestamp (KIP-734); None in an empty log."""
-        best: tuple[int, Segment] | None = None
-        for segment in self._segments:
-            if segment.size and (best is None or segment.largest_timestamp()[0] > best[0]):
-                best = (segment.largest_timestamp()[0], segment)
-        if best is None or best[0] < 0:
-            return None
-        timestamp, segment = best
-        found = segment.position_of(segment.largest_timestamp()[1])
-        return None if found is None else self._first_at(segment, found[0], found[1], timestamp)
+        try:
+            found = self._segments.of_max_timestamp(self.log_start_offset)
+        except OSError as error:
+            raise self._fail("search", error) from error
+        return None if found is None else FoundOffset(*found)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
         """(largest epoch at or below `epoch`, where it ended); None where it is unknown."""
@@ -701,14 +598,14 @@ class PartitionLog:
         if offset >= self.log_end_offset:
             self._epochs.truncate_from_end(self.log_end_offset)
             return False
-        if offset < self._bases[0]:
+        if offset < self._segments.first_base:
             self.truncate_fully_and_start_at(offset)
             return True
         try:
             with self._mutex:
                 self._truncations += 1
                 self.recovery_point = Offset(min(self.recovery_point, offset))
-            self._truncate_segments(offset)
+            self._segments.truncate_to(offset)
             self.log_start_offset = Offset(min(self.log_start_offset, offset))
             self._epochs.truncate_from_end(offset)
             self._write_epochs()
@@ -717,16 +614,9 @@ class PartitionLog:
             raise self._fail("truncate", error) from error
         self.log_end_offset = Offset(offset)
         self._flush_point = min(self._flush_point, offset)
-        self._tail_hint = (-1, -1)
+        self._tail_hint = _NO_HINT
         self.set_high_watermark(min(self.high_watermark, offset))
         return True
-
-    def _truncate_segments(self, offset: int) -> None:
-        while len(self._segments) > 1 and self._bases[-1] >= offset:
-            # newest first, so that a crash in between leaves no gap
-            self._remove_files(self._segments.pop().mark_deleted())
-            self._bases.pop()
-        self._segments[-1].truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove everything; the log goes on, empty, at `offset`."""
@@ -734,77 +624,41 @@ class PartitionLog:
             with self._mutex:
                 self._truncations += 1
                 self.recovery_point = Offset(offset)
-            while self._segments:
-                self._remove_files(self._segments.pop().mark_deleted())
-                self._bases.pop()
-            for snapshot in self._snapshots:
-                self._disk.unlink(f"{self.directory}/{offset_name(snapshot, SNAPSHOT)}")
-            self._snapshots.clear()
+            self._segments.clear()
+            self._segments.start_at(offset, self._clock.wall_ms())
             self._epochs.clear()
             self._write_epochs()
         except OSError as error:
             raise self._fail("truncate", error) from error
         self._producers = Producers()
-        now_ms = self._clock.wall_ms()
-        segment = Segment(self._disk, self.directory, offset, size=0, created_ms=now_ms)
-        self._adopt(segment)
-        self._segments.append(segment)
-        self._bases.append(offset)
         self.log_start_offset = self.log_end_offset = self.high_watermark = Offset(offset)
         self._flush_point = offset
-        self._tail_hint = (-1, -1)
+        self._tail_hint = _NO_HINT
 
     def _reload_producers(self, end_offset: int) -> None:
         """Make the producers' state what the log below `end_offset` says."""
         from sparkraft.storage.recovery import rebuild_producers  # it imports this module
 
-        self._snapshots = [
-            snap for snap in self._snapshots if self._keep_snapshot(snap, end_offset)
-        ]
         self._producers = rebuild_producers(
             self._disk,
             self.directory,
-            self._segments,
-            snapshots=self._snapshots,
+            list(self._segments),
+            snapshots=self._segments.snapshots,
             start=self.log_start_offset,
             end=end_offset,
         )
         self._producers.replicated_to(end_offset)
 
-    def _keep_snapshot(self, snapshot: int, end_offset: int) -> bool:
-        if snapshot > end_offset:
-            self._disk.unlink(f"{self.directory}/{offset_name(snapshot, SNAPSHOT)}")
-        return snapshot <= end_offset
-
     # -- retention -------------------------------------------------------------------------------
 
     def expired_until(self, now_ms: int) -> int:
-        """The offset up to which whole segments may go: by time, size and log start offset.
-
-        Never above the high watermark, and the active segment goes only when all of it may.
-        """
-        bound = int(self.log_start_offset)
-        keep_from = 0
-        excess = self.size_in_bytes - self._config.retention_bytes
-        by_size = self._config.delete and self._config.retention_bytes >= 0
-        by_time = self._config.delete and self._config.retention_ms >= 0
-        for index, segment in enumerate(self._segments):
-            last = index + 1 == len(self._segments)
-            end = self.log_end_offset if last else self._bases[index + 1]
-            if segment.size == 0 or end > self.high_watermark:
-                break
-            below_start = not last and end <= bound
-            too_old = by_time and now_ms - self._age_from(segment) > self._config.retention_ms
-            too_much = by_size and excess - segment.size >= 0
-            if not (below_start or too_old or too_much):
-                break
-            excess -= segment.size
-            keep_from = end
-        return keep_from
-
-    def _age_from(self, segment: Segment) -> int:
-        timestamp = segment.largest_timestamp()[0]
-        return timestamp if timestamp >= 0 else self._disk.mtime_ms(segment.log_path)
+        """The offset up to which whole segments may go: by time, size and log start offset."""
+        return self._segments.expired_until(
+            now_ms,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            log_end_offset=self.log_end_offset,
+        )
 
     def apply_retention(
         self, now_ms: int, persist_log_start: Callable[[], None] | None = None
@@ -818,40 +672,19 @@ class PartitionLog:
         """
         try:
             until = self.expired_until(now_ms)
-            if until <= self._bases[0]:
+            if until <= self._segments.first_base:
                 return 0
-            if until >= self.log_end_offset and self._segments[-1].size:
-                self._roll(self.log_end_offset, now_ms)
+            if until >= self.log_end_offset and self._segments.active.size:
+                self._roll(now_ms)
             if self.advance_log_start(until) and persist_log_start is not None:
                 persist_log_start()
-            return self._delete_below(until, now_ms)
+            return self._segments.delete_below(until, now_ms)
         except OSError as error:
             raise self._fail("remove segments of", error) from error
 
-    def _delete_below(self, offset: int, now_ms: int) -> int:
-        count = 0
-        while len(self._segments) > 1 and self._bases[1] <= offset:
-            segment = self._segments.pop(0)
-            base = self._bases.pop(0)
-            when = now_ms + self._config.file_delete_delay_ms
-            self._to_remove += [(when, path) for path in segment.mark_deleted()]
-            if base in self._snapshots:
-                self._snapshots.remove(base)
-                self._disk.unlink(f"{self.directory}/{offset_name(base, SNAPSHOT)}")
-            count += 1
-        self.remove_deleted_files(now_ms)
-        return count
-
     def remove_deleted_files(self, now_ms: int) -> None:
         """Unlink `.deleted` files whose `file.delete.delay.ms` is over."""
-        due = [path for when, path in self._to_remove if when <= now_ms]
-        if due:
-            self._to_remove = [entry for entry in self._to_remove if entry[0] > now_ms]
-            self._remove_files(due)
-
-    def _remove_files(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            self._disk.unlink(path)
+        self._segments.remove_deleted_files(now_ms)
 
     # -- syncing ---------------------------------------------------------------------------------
 
@@ -882,7 +715,9 @@ class PartitionLog:
             return
         truncations = self._truncations
         try:
-            self._sync_files(target)
+            self._segments.sync(self.recovery_point, target)
+            if self._epochs.dirty:
+                self._write_epochs()
         except OSError as error:
             raise self._fail("sync", error) from error
         with self._mutex:
@@ -890,34 +725,6 @@ class PartitionLog:
                 self.recovery_point = Offset(target)
                 self._flush_point = max(self._flush_point, target)
         self.last_flush_ms = self._clock.wall_ms()
-
-    def _sync_files(self, target: int) -> None:
-        start = self.recovery_point
-        segments = list(self._segments)
-        for index, segment in enumerate(segments):
-            last = index + 1 == len(segments)
-            if segment.size == 0 or segment.base_offset >= target:
-                continue
-            if not last and segments[index + 1].base_offset <= start:
-                continue
-            self._sync_one(segment, segment.log_path)
-            if not last:
-                for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
-                    self._sync_one(segment, segment.path(suffix), optional=True)
-                snapshot = (
-                    f"{self.directory}/{offset_name(segments[index + 1].base_offset, SNAPSHOT)}"
-                )
-                self._sync_one(segment, snapshot, optional=True)
-        if self._epochs.dirty:
-            self._write_epochs()
-        self._disk.fsync_dir(self.directory)
-
-    def _sync_one(self, segment: Segment, path: str, *, optional: bool = False) -> None:
-        try:
-            self._disk.fsync(path)
-        except FileNotFoundError:
-            if not (optional or segment.deleted or segment.size == 0):
-                raise
 
     # -- files beside the segments ---------------------------------------------------------------
 
@@ -946,10 +753,8 @@ class PartitionLog:
 
     def moved_to(self, directory: str, log_dir: str) -> None:
         """Follow the directory, which the caller has renamed."""
-        self.directory = directory
         self.log_dir = log_dir
-        for segment in self._segments:
-            segment.moved_to(directory)
+        self._segments.moved_to(directory)
 
     def close(self) -> None:
         """Sync everything and write indexes and a producer snapshot: a clean stop."""
@@ -958,19 +763,12 @@ class PartitionLog:
         try:
             if self._metadata_pending:
                 self._write_metadata()
-            active = self._segments[-1]
-            if active.indexes_dirty and (active.size or len(self._segments) > 1):
-                active.write_indexes()
-            if self.log_end_offset > max([0, *self._snapshots]) and self._has_data():
-                self._take_snapshot(self.log_end_offset)
+            self._segments.close(self.log_end_offset, self._producers.to_snapshot())
             if self._epochs.dirty:
                 self._write_epochs()
             self.flush()
         except OSError as error:
             raise self._fail("close", error) from error
-
-    def _has_data(self) -> bool:
-        return any(segment.size for segment in self._segments)
 
     # -- faults ----------------------------------------------------------------------------------
 
@@ -987,10 +785,3 @@ class PartitionLog:
 
 
 _SCAN_BYTES = 1 << 20
-
-
-def is_stray_temporary(name: str) -> bool:
-    """Whether a file is left over from an interrupted removal or replacement."""
-    return name.endswith((DELETED, ".tmp")) or (
-        name.endswith(SNAPSHOT) and parse_offset_name(name, SNAPSHOT) is None
-    )
