@@ -1,6 +1,6 @@
 """One node: opens everything in order, runs until told to stop, closes in reverse order.
 
-    directories locked, identity read → logs recovered → raft → controller → listeners bound
+    directories locked, identity read → logs recovered → ports bound → raft → controller
     → broker registered → unfenced → listeners accept → ready
 
 A node is a broker, a controller or both (`process.roles`). Whoever finds that it can't go on (a
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from sparkraft.server.broker import Broker
+    from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.broker.metadata_publisher import MetadataPublisher
     from sparkraft.server.controller.services import ControllerServices
+    from sparkraft.server.controller.snapshots import MetadataSnapshots
     from sparkraft.server.env import Env
     from sparkraft.server.raft.driver import RaftDriver
 
@@ -60,6 +62,8 @@ class Node:
         self.failure: BaseException | None = None
         self._log_manager: LogManager | None = None
         self._publisher: MetadataPublisher | None = None
+        self._snapshots: MetadataSnapshots | None = None
+        self.channel: ControllerChannel | None = None
         self._turns = Turns(env.clock)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._life: asyncio.Task[Any] | None = None
@@ -108,8 +112,8 @@ class Node:
         tune_malloc()
         limits = self._limits()
         self._open_disks()
-        await self._start_raft()
         await self._bind(limits)
+        await self._start_raft()
         if self.config.is_controller:
             await self._start_controller()
         if self.config.is_broker:
@@ -248,10 +252,49 @@ class Node:
     # ---- raft and controller
 
     async def _start_raft(self) -> None:
-        raise NotImplementedError
+        """Open the metadata log and everybody who follows it, then let raft go."""
+        from sparkraft.server.broker.controller_channel import ControllerChannel
+        from sparkraft.server.broker.metadata_publisher import MetadataPublisher
+        from sparkraft.server.controller.snapshots import MetadataSnapshots
+        from sparkraft.server.quorum import make_controller, open_raft
+
+        config, env = self.config, self.env
+        assert self.identity is not None
+        self.raft = raft = open_raft(
+            config, env, self.identity, self.advertised(controller=True), self.fail
+        )
+        if config.is_controller:
+            self.controller_services = make_controller(config, env, self.identity, raft)
+            raft.register(self.controller_services.controller)
+        self._publisher = publisher = MetadataPublisher()
+        raft.register(publisher)
+        self._snapshots = MetadataSnapshots(
+            raft,
+            lambda: publisher.image,
+            env.clock,
+            bytes_between=config.number("metadata.log.max.record.bytes.between.snapshots"),
+            interval_ms=config.number("metadata.log.max.snapshot.interval.ms"),
+        )
+        raft.register(self._snapshots)
+        self.channel = ControllerChannel(
+            env,
+            raft,
+            node_id=config.node_id,
+            local=self.controller_services,
+            controller_listener=config.controller_listener_names[0],
+        )
+        await self._serve(self.controller_services, controller=True)
+        await raft.start()
 
     async def _start_controller(self) -> None:
-        raise NotImplementedError
+        from sparkraft.server.quorum import register_controller
+
+        assert self.controller_services is not None
+        self.controller_services.controller.start()
+        registration = register_controller(
+            self.config, self.env, self.channel, self.advertised(controller=True)
+        )
+        self.spawn(registration, "controller registration")
 
     # ---- broker
 
@@ -312,9 +355,12 @@ class Node:
         if self.broker is not None:
             epoch = self.broker.lifecycle.broker_epoch
             self.broker.groups.close()
-            await self.broker.channel.close()
+        if self.channel is not None:
+            await self.channel.close()
         if self.controller_services is not None:
-            await self.controller_services.stop()
+            await self.controller_services.controller.stop()
+        if self._snapshots is not None:
+            await self._snapshots.stop()
         if self.raft is not None:
             await self.raft.stop()
         for listener in self.listeners:

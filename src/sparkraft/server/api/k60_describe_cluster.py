@@ -96,7 +96,7 @@ def _add_controllers(node: Any, listener: str, response: DescribeClusterResponse
                         broker_id=controller_id, host=endpoint.host, port=endpoint.port
                     )
                 )
-    leader_id, _ = node.raft.leader_and_epoch
+    leader_id = node.raft.leader_and_epoch.leader_id
     if leader_id in image.controllers:
         response.controller_id = leader_id
 

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
 from sparkraft.server.broker.background import Background
-from sparkraft.server.broker.controller_channel import ControllerChannel
 from sparkraft.server.broker.fetch_sessions import FetchSessions
 from sparkraft.server.broker.forwarding import Forwarding
 from sparkraft.server.broker.lifecycle import BrokerLifecycle
@@ -50,14 +49,8 @@ def assemble(
         on_storage_fault=node.on_storage_fault,
     )
     broker.groups = GroupDriver(broker)
-    broker.channel = ControllerChannel(
-        env,
-        raft,
-        node_id=config.node_id,
-        local=node.controller_services,
-        controller_listener=config.controller_listener_names[0],
-        endpoint_of=raft.endpoint_of,
-    )
+    assert node.channel is not None
+    broker.channel = node.channel
     broker.fetch_sessions = FetchSessions(
         env.clock,
         env.entropy,

@@ -14,8 +14,6 @@ from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.server.api.registry import RequestContext, load_api
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sparkraft.client.connection import Connection
     from sparkraft.server.env import Env
 
@@ -35,24 +33,21 @@ class ControllerChannel:
         node_id: int,
         local: Any,
         controller_listener: str,
-        endpoint_of: "Callable[[int], tuple[str, int] | None]",
     ) -> None:
         """Connect to nobody yet.
 
         Args:
             env: the clock.
-            raft: knows the leader (`leader_and_epoch`).
+            raft: knows the leader and where it listens.
             node_id: of this node.
             local: the controller services of this process, None without that role.
             controller_listener: the listener's name, for contexts of local calls.
-            endpoint_of: where a controller listens; None where nobody knows.
         """
         self._env = env
         self._raft = raft
         self._node_id = node_id
         self._local = local
         self._listener = controller_listener
-        self._endpoint_of = endpoint_of
         self._connection: tuple[int, Connection] | None = None
         self._opening: asyncio.Lock | None = None
 
@@ -100,7 +95,7 @@ class ControllerChannel:
     async def _try(
         self, request: Any, key: ApiKey, version: int | None, context: Any, timeout_ms: int
     ) -> Any:
-        leader = self._raft.leader_and_epoch[0]
+        leader = self._raft.leader_and_epoch.leader_id
         if leader is None or leader < 0:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is elected")
         if leader == self._node_id:
@@ -168,14 +163,15 @@ class ControllerChannel:
                     return connection
                 await connection.close()
                 self._connection = None
-            endpoint = self._endpoint_of(leader)
-            if endpoint is None:
+            node = self._raft.leader_node
+            if node is None or node.id != leader:
                 raise KafkaError(
                     ErrorCode.NOT_CONTROLLER, f"nobody knows where controller {leader} listens"
                 )
             from sparkraft.client.connection import Connection
 
-            connection = await Connection.open(*endpoint, client_id=f"broker-{self._node_id}")
+            client_id = f"broker-{self._node_id}"
+            connection = await Connection.open(node.host, node.port, client_id=client_id)
             self._connection = (leader, connection)
             return connection
 

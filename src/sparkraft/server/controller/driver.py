@@ -208,7 +208,7 @@ class ControllerDriver:
         for start in range(0, len(records), size):
             part = list(records[start : start + size])
             last = start + size >= len(records)
-            offset = self._raft.append(part, epoch=epoch)
+            offset = self._raft.append_now(part, epoch=epoch)
             self._core.replay_appended(
                 [record for record, _ in part],
                 last_offset=offset,
