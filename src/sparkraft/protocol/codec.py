@@ -8,24 +8,32 @@ one. Counts are also checked against the bytes that are left, but that is not en
 the wire can become an object of a hundred (CVE-2026-111108, CVE-2026-111115).
 """
 
-from typing import Final, TypeVar
+from typing import TypeVar, cast
 
 from sparkraft.base.errors import DecodeError, InvariantBroken
 from sparkraft.protocol.careful import Reader, Writer
-from sparkraft.protocol.compiler import decoder, encoder
+from sparkraft.protocol.compiler import (
+    ELEMENT_BUDGET,
+    RESPONSE_ELEMENT_BUDGET,
+    decoder,
+    encoder,
+)
 from sparkraft.protocol.declare import Message
 from sparkraft.protocol.decode_source import DECODER_ERRORS
 from sparkraft.protocol.encode_source import ENCODER_ERRORS
-from sparkraft.protocol.errors import EncodeError, UnsupportedVersionError
+from sparkraft.protocol.errors import EncodeError
 from sparkraft.protocol.varint import Buffer
 
+__all__ = [
+    "ELEMENT_BUDGET",
+    "RESPONSE_ELEMENT_BUDGET",
+    "decode",
+    "decode_from",
+    "encode",
+    "encode_parts",
+]
+
 M = TypeVar("M", bound=Message)
-
-ELEMENT_BUDGET: Final = 1_000_000
-"""Elements in one message from anybody; about half a second of decoding, and Kafka 4.4's limit."""
-
-RESPONSE_ELEMENT_BUDGET: Final = 16_000_000
-"""Elements in one response that we asked for: Metadata of a million partitions."""
 
 
 def encode(message: Message, version: int) -> bytes:
@@ -48,13 +56,11 @@ def encode_parts(message: Message, version: int) -> list[bytes | memoryview]:
 
 
 def _parts(message: Message, version: int) -> tuple[list[bytes | memoryview], list[int]]:
-    schema = message.SCHEMA
-    if version not in schema.versions:
-        raise UnsupportedVersionError(f"{schema.name} has no version {version}")
     parts: list[bytes | memoryview] = []
     cuts: list[int] = []
+    write = encoder(type(message), version)
     try:
-        encoder(type(message), version)(message, parts, cuts)
+        write(message, parts, cuts)
     except ENCODER_ERRORS as error:
         raise _encode_error(message, version, error) from None
     return parts, cuts
@@ -78,23 +84,26 @@ def decode(cls: type[M], version: int, data: Buffer, budget: int | None = None) 
     `budget` elements may be in it: by default `RESPONSE_ELEMENT_BUDGET` in a response, else
     `ELEMENT_BUDGET`.
     """
+    end = len(data)
+    read, usual = decoder(cls, version)
     if budget is None:
-        response = cls.SCHEMA.name.endswith("Response")
-        budget = RESPONSE_ELEMENT_BUDGET if response else ELEMENT_BUDGET
-    message, at = decode_from(cls, version, data, 0, budget)
-    if at != len(data):
-        raise DecodeError(f"{len(data) - at} bytes too many", at=at)
-    return message
+        budget = usual
+    try:
+        message, at = read(data, 0, end, budget)
+    except DECODER_ERRORS as error:
+        raise _decode_error(cls, version, data, 0, budget, error) from None
+    if at != end:
+        raise DecodeError(f"{end - at} bytes too many", at=at)
+    return cast("M", message)
 
 
 def decode_from(
     cls: type[M], version: int, data: Buffer, at: int, budget: int = ELEMENT_BUDGET
 ) -> tuple[M, int]:
     """Read a message that begins at `at`; gives it and the place after it."""
-    if version not in cls.SCHEMA.versions:
-        raise DecodeError(f"{cls.SCHEMA.name} has no version {version}", at=at)
+    read, _ = decoder(cls, version)
     try:
-        return decoder(cls, version)(data, at, len(data), budget)
+        return read(data, at, len(data), budget)
     except DECODER_ERRORS as error:
         raise _decode_error(cls, version, data, at, budget, error) from None
 

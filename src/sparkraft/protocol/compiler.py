@@ -1,28 +1,54 @@
 """From a declaration and a version to compiled functions, at first use, kept for good.
 
 `decode_source` and `encode_source` write the code; `hot` has the few that are written by hand.
-Compiling costs about a millisecond a message, so that nothing is compiled that nobody uses.
+Compiling costs about a millisecond a message, so nothing is compiled that nobody uses.
 """
 
+from typing import Final
+
+from sparkraft.base.errors import DecodeError
 from sparkraft.protocol.declare import Message
 from sparkraft.protocol.decode_source import Decoder, write_decoder
 from sparkraft.protocol.encode_source import Encoder, write_encoder
+from sparkraft.protocol.errors import UnsupportedVersionError
 
-_DECODERS: dict[tuple[type[Message], int], Decoder] = {}
+ELEMENT_BUDGET: Final = 1_000_000
+"""Elements in one message from anybody; about half a second of decoding, and Kafka 4.4's limit."""
+
+RESPONSE_ELEMENT_BUDGET: Final = 16_000_000
+"""Elements in one response that we asked for: Metadata of a million partitions."""
+
+_DECODERS: dict[tuple[type[Message], int], tuple[Decoder, int]] = {}
 _ENCODERS: dict[tuple[type[Message], int], Encoder] = {}
 
 
-def decoder(cls: type[Message], version: int) -> Decoder:
-    """The decoder of `cls` in `version`, which must exist."""
-    found = _DECODERS.get((cls, version))
-    if found is None:
-        found = _DECODERS[cls, version] = write_decoder(cls, version)
-    return found
+def decoder(cls: type[Message], version: int) -> tuple[Decoder, int]:
+    """The decoder of `cls` in `version` and its usual element budget; `DecodeError` without one."""
+    try:
+        return _DECODERS[cls, version]
+    except KeyError:
+        return _make_decoder(cls, version)
 
 
 def encoder(cls: type[Message], version: int) -> Encoder:
-    """The encoder of `cls` in `version`, which must exist."""
-    found = _ENCODERS.get((cls, version))
-    if found is None:
-        found = _ENCODERS[cls, version] = write_encoder(cls, version)
-    return found
+    """The encoder of `cls` in `version`; `UnsupportedVersionError` where there is none."""
+    try:
+        return _ENCODERS[cls, version]
+    except KeyError:
+        return _make_encoder(cls, version)
+
+
+def _make_decoder(cls: type[Message], version: int) -> tuple[Decoder, int]:
+    name = cls.SCHEMA.name
+    if version not in cls.SCHEMA.versions:
+        raise DecodeError(f"{name} has no version {version}", at=0)
+    budget = RESPONSE_ELEMENT_BUDGET if name.endswith("Response") else ELEMENT_BUDGET
+    made = _DECODERS[cls, version] = write_decoder(cls, version), budget
+    return made
+
+
+def _make_encoder(cls: type[Message], version: int) -> Encoder:
+    if version not in cls.SCHEMA.versions:
+        raise UnsupportedVersionError(f"{cls.SCHEMA.name} has no version {version}")
+    made = _ENCODERS[cls, version] = write_encoder(cls, version)
+    return made
