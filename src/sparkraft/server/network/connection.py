@@ -328,7 +328,7 @@ class Connection(asyncio.Protocol):
     def _call(self, route: Route, context: RequestContext, body: memoryview) -> None:
         request: Any = body
         if route.handles_bytes is None:
-            request = route.decode(route.request_class, route.version, body)
+            request, _ = route.decode(route.request_class, route.version, body, 0)
         try:
             if route.handles_bytes is None:
                 answer = route.handle(self._node, context, request)
@@ -433,7 +433,11 @@ class Connection(asyncio.Protocol):
             raise error
         if not isinstance(error, KafkaError):
             error = self.listener.translate(error, f"{route.api.key.name} of {self._name}")
-        return route.api.refuse(route.response_class, request, route.version, error)
+        try:
+            return route.api.refuse(route.response_class, request, route.version, error)
+        except AttributeError:  # no place for an error in this response: Kafka closes, too
+            self.close(f"{route.api.key.name} failed: {error}")
+            return None
 
     def _note_late_failure(self, slot: _Slot, error: BaseException | None) -> None:
         if isinstance(error, InvariantBroken | AssertionError):

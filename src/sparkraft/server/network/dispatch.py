@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
-from sparkraft.protocol.codec import decode, encode_parts
+from sparkraft.protocol.codec import decode_from, encode_parts
 from sparkraft.server.api.registry import Api, load_api
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ class Route:
         self.flexible_request = flexible
         # KIP-511: a client must read this answer before it knows what the broker speaks.
         self.flexible_response = flexible and api.key != ApiKey.API_VERSIONS
-        self.decode: Callable[[type, int, Any], Any] = decode
+        # Bytes after the request are ignored, as Kafka does: librdkafka's Metadata v13 leaves some.
+        self.decode: Callable[[type, int, Any, int], tuple[Any, int]] = decode_from
 
 
 class Routes:
