@@ -10,12 +10,14 @@ from sparkraft.base.ids import BrokerId, Millis
 from sparkraft.raft.events import PeerRequest, Send
 from sparkraft.raft.voters import Node
 
+_LONG_AGO = Millis(-(1 << 62))
+
 
 @dataclass(slots=True)
 class _Peer:
     correlation_id: int | None = None
-    deadline: Millis = Millis(0)
-    backoff_until: Millis = Millis(0)
+    deadline: Millis = _LONG_AGO
+    backoff_until: Millis = _LONG_AGO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

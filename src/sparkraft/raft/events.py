@@ -7,6 +7,7 @@ Requests and responses carry what the core needs to decide, not what the wire lo
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset, Uuid
@@ -27,6 +28,12 @@ class EpochAndOffset:
     offset: Offset
 
 
+NO_OFFSET = Offset(-1)
+"""Not known."""
+
+FIRST_EPOCH = LeaderEpoch(0)
+"""Before any election."""
+
 BOOTSTRAP_SNAPSHOT = EpochAndOffset(LeaderEpoch(0), Offset(0))
 """The zero checkpoint of a dynamic quorum: voters only, never replicated."""
 
@@ -35,7 +42,7 @@ BOOTSTRAP_SNAPSHOT = EpochAndOffset(LeaderEpoch(0), Offset(0))
 class ElectionState:
     """What must survive a restart: the `quorum-state` file."""
 
-    epoch: LeaderEpoch = LeaderEpoch(0)
+    epoch: LeaderEpoch = FIRST_EPOCH
     leader_id: BrokerId | None = None
     voted: ReplicaKey | None = None
     voter_ids: tuple[BrokerId, ...] = ()
@@ -75,8 +82,9 @@ ControlRecord = LeaderChange | KRaftVersionChange | VotersChange
 class LogBatch:
     """A batch of the log: offsets, the control records in it, and the driver's own `payload`.
 
-    `last_offset` is inclusive. `controls` are by place, None where the core has no use for one. The core never looks into `payload`: for a batch from a
-    leader it is the bytes to append, for one of our own appends what `Append` brought.
+    `last_offset` is inclusive. `controls` are by place, None where the core has no use for one.
+    The core never looks into `payload`: for a batch from a leader it is the bytes to append, for
+    one of our own appends what `Append` brought.
     """
 
     base_offset: Offset
@@ -184,8 +192,8 @@ class FetchResponse:
     epoch: LeaderEpoch
     leader_id: BrokerId | None = None
     leader_endpoints: tuple[Endpoint, ...] = ()
-    high_watermark: Offset = Offset(-1)
-    log_start_offset: Offset = Offset(-1)
+    high_watermark: Offset = NO_OFFSET
+    log_start_offset: Offset = NO_OFFSET
     diverging: EpochAndOffset | None = None
     snapshot: EpochAndOffset | None = None
     read: LogRange | None = None
@@ -497,8 +505,7 @@ class Flush:
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderAndEpoch:
+class LeaderAndEpoch(NamedTuple):
     """Who leads, as far as this replica knows; None while no one does or the leader resigned."""
 
     leader_id: BrokerId | None

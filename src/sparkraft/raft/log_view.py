@@ -25,6 +25,9 @@ from sparkraft.raft.voters import VoterSet
 
 T = TypeVar("T")
 
+FIRST_OFFSET = Offset(0)
+"""Of every log that was never cleaned."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredLog:
@@ -35,8 +38,8 @@ class RecoveredLog:
     zero checkpoint).
     """
 
-    start: Offset = Offset(0)
-    end: Offset = Offset(0)
+    start: Offset = FIRST_OFFSET
+    end: Offset = FIRST_OFFSET
     epochs: tuple[tuple[LeaderEpoch, Offset], ...] = ()
     snapshots: dict[EpochAndOffset, int] = field(default_factory=dict)
     voters: tuple[tuple[Offset, VoterSet], ...] = ()

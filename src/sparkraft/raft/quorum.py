@@ -65,6 +65,9 @@ REFUSED_JITTER_MS = 50
 """Followers whose leader's port refuses them stand for election within so long, at random: at
 once they would all stand together and split the votes."""
 
+NO_VOTERS = VoterSet()
+"""No static voters are configured."""
+
 
 class Quorum:
     """One replica; see the module docstring. One task owns it and never awaits inside it."""
@@ -75,7 +78,7 @@ class Quorum:
         recovered: RecoveredLog,
         election: ElectionState | None,
         *,
-        static_voters: VoterSet = VoterSet(),
+        static_voters: VoterSet = NO_VOTERS,
         entropy: Entropy,
     ) -> None:
         """Take over what is on disk; `start` comes next.
@@ -215,7 +218,9 @@ class Quorum:
         self._handle(event, now)
         return self._finish(now)
 
-    def _handle(self, event: Event, now: Millis) -> None:  # noqa: C901 (one arm an event)
+    def _handle(  # noqa: C901, PLR0912 (one arm an event)
+        self, event: Event, now: Millis
+    ) -> None:
         replica = self._replica
         match event:
             case TimerFired():
@@ -280,7 +285,9 @@ class Quorum:
             case _:
                 assert_never(request)
 
-    def _on_response(self, asked: Asked, response: PeerResponse, now: Millis) -> bool:
+    def _on_response(  # noqa: PLR0911 (one arm an answer)
+        self, asked: Asked, response: PeerResponse, now: Millis
+    ) -> bool:
         """False where the peer is to be left alone for a moment."""
         replica, request = self._replica, asked.request
         match request, response:

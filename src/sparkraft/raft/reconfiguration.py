@@ -207,13 +207,13 @@ def _check_update(replica: Replica, request: UpdateVoterRequest) -> ErrorCode:
     if refusal is not None:
         return refusal.error
     low, high = request.min_kraft_version, request.max_kraft_version
-    if request.voter.id < 0 or request.voter.directory_id is None or not 0 <= low <= high:
-        return ErrorCode.INVALID_REQUEST
-    if not low <= replica.log.kraft_version <= high:
-        return ErrorCode.INVALID_REQUEST
-    if address(request.endpoints, replica.config.listener) is None:
-        return ErrorCode.INVALID_REQUEST
-    return ErrorCode.NONE
+    sensible = (
+        request.voter.id >= 0
+        and request.voter.directory_id is not None
+        and 0 <= low <= replica.log.kraft_version <= high
+        and address(request.endpoints, replica.config.listener) is not None
+    )
+    return ErrorCode.NONE if sensible else ErrorCode.INVALID_REQUEST
 
 
 def on_upgrade(replica: Replica, request_id: int, request: UpgradeKRaftVersion) -> None:

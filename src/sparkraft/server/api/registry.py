@@ -153,9 +153,14 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: "k46_list_partition_reassignments",
     ApiKey.OFFSET_DELETE: "k47_offset_delete",
     ApiKey.DESCRIBE_CLIENT_QUOTAS: "k48_describe_client_quotas",
+    ApiKey.VOTE: "k52_vote",
+    ApiKey.BEGIN_QUORUM_EPOCH: "k53_begin_quorum_epoch",
+    ApiKey.END_QUORUM_EPOCH: "k54_end_quorum_epoch",
+    ApiKey.DESCRIBE_QUORUM: "k55_describe_quorum",
     ApiKey.ALTER_PARTITION: "k56_alter_partition",
     ApiKey.UPDATE_FEATURES: "k57_update_features",
     ApiKey.ENVELOPE: "k58_envelope",
+    ApiKey.FETCH_SNAPSHOT: "k59_fetch_snapshot",
     ApiKey.DESCRIBE_CLUSTER: "k60_describe_cluster",
     ApiKey.DESCRIBE_PRODUCERS: "k61_describe_producers",
     ApiKey.BROKER_REGISTRATION: "k62_broker_registration",
@@ -167,6 +172,9 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: "k73_assign_replicas_to_dirs",
     ApiKey.LIST_CONFIG_RESOURCES: "k74_list_config_resources",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "k75_describe_topic_partitions",
+    ApiKey.ADD_RAFT_VOTER: "k80_add_raft_voter",
+    ApiKey.REMOVE_RAFT_VOTER: "k81_remove_raft_voter",
+    ApiKey.UPDATE_RAFT_VOTER: "k82_update_raft_voter",
 }
 """Key → file in this package. One line per key, sorted; its `API` says on which listeners."""
 

@@ -198,10 +198,10 @@ class Commits:
 
 
 def _decode(header: BatchHeader, view: memoryview) -> CommittedBatch:
-    records = []
+    records: list[Any] = []
     if not header.is_control:
-        for record in decode_records(view):
-            records.append(decode_metadata_record(record.value or b"")[0])
+        values = (record.value or b"" for record in decode_records(view))
+        records = [decode_metadata_record(value)[0] for value in values]
     return CommittedBatch(
         Offset(header.base_offset),
         header.last_offset,

@@ -546,8 +546,8 @@ class RaftDriver:
             await self._in_executor(file.freeze)
             level, voters = self._start_at(file)
         except DecodeError as error:
-            log.error(
-                "the leader's snapshot %s is damaged, so it is fetched anew: %s", file.id, error
+            log.warning(
+                "the leader's snapshot %s is damaged and fetched anew: %s", file.id, error
             )
             file.discard()
             self._step(events.SnapshotDiscarded())

@@ -6,14 +6,16 @@ connection is told apart from a lost one: its process is gone, and the core need
 
 import asyncio
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
-from sparkraft.base.ids import BrokerId
 from sparkraft.client.connection import Connection
 from sparkraft.raft import events
 from sparkraft.raft.voters import Node
 from sparkraft.server.raft.wire import Call, write_call
+
+if TYPE_CHECKING:
+    from sparkraft.base.ids import BrokerId
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 """A Fetch answer holds at most 8 MiB, but its first batch may be as large as a peer allows."""

@@ -1,0 +1,40 @@
+"""Fetch on a controller listener: v4-18. The metadata log. (KIP-595, KIP-853, KIP-1166)
+
+Behaviour:
+    * Only `__cluster_metadata-0`; anything else is INVALID_REQUEST.
+    * A Fetch acknowledges all below its offset; it waits up to `max_wait_ms` for news: records, a
+      higher high watermark (v18), a diverging epoch, a snapshot.
+    * Not the leader: NOT_LEADER_OR_FOLLOWER, with the leader where it is known.
+Versions: v12 last fetched epoch, diverging epoch, snapshot id; v13 topic id; v15 replica state;
+    v16 endpoints; v17 directory id; v18 the follower's high watermark.    Not done: -
+"""
+
+from typing import Any
+
+from sparkraft.base.errors import ErrorCode
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k01_fetch import FetchRequest, FetchResponse
+from sparkraft.raft import events
+from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.raft import wire
+from sparkraft.server.raft.answering import answer_of
+
+
+async def handle(node: Any, context: RequestContext, request: FetchRequest) -> FetchResponse:
+    """Read, or wait for news."""
+    version = context.api_version
+    asked = wire.read_fetch(request, version)
+    if asked is None:
+        return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
+    answer = await answer_of(node.raft, asked)
+    if isinstance(answer, events.Refusal):
+        leader = node.raft.leader_and_epoch
+        answer = events.FetchResponse(
+            error=answer.error, epoch=leader.epoch, leader_id=leader.leader_id
+        )
+    assert isinstance(answer, events.FetchResponse)
+    pieces = [] if answer.read is None else node.raft.read_log(answer.read)
+    return wire.write_fetch_response(answer, context.listener_name, version, pieces)
+
+
+API = Api(key=ApiKey.FETCH, handle=handle, broker=False, controller=True)

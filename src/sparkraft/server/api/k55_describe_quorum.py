@@ -1,0 +1,99 @@
+"""DescribeQuorum: v0-2. Who leads, and how far the replicas are. (KIP-595, KIP-836, KIP-853)
+
+Behaviour:
+    * Only `__cluster_metadata-0`; another partition: UNKNOWN_TOPIC_OR_PARTITION.
+    * Only the leader knows: NOT_LEADER_OR_FOLLOWER elsewhere. Brokers forward it.
+    * Times are wall-clock ms, -1 where a replica never fetched; the leader's own are now.
+Versions: v1 last fetch and caught-up times; v2 directory ids, endpoints, messages.    Not done: -
+"""
+
+from typing import Any
+
+from sparkraft.base.errors import ErrorCode
+from sparkraft.base.ids import Uuid
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k55_describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    DescribeQuorumResponseTopicData,
+    Listener,
+    Node,
+    ReplicaState,
+)
+from sparkraft.raft.events import Description, ReplicaProgress
+from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.storage.raft_log import METADATA_TOPIC
+
+_DIRECTORIES_VERSION = 2
+
+
+def handle(
+    node: Any, context: RequestContext, request: DescribeQuorumRequest
+) -> DescribeQuorumResponse:
+    """Tell what the leader sees."""
+    ours = (
+        len(request.topics) == 1
+        and request.topics[0].topic_name == METADATA_TOPIC
+        and [p.partition_index for p in request.topics[0].partitions] == [0]
+    )
+    if not ours:
+        return _refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    found = node.raft.describe()
+    if found is None:
+        return _refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return _described(found, context.api_version)
+
+
+def _described(found: Description, version: int) -> DescribeQuorumResponse:
+    newer = version >= _DIRECTORIES_VERSION
+    partition = DescribeQuorumResponsePartitionData(
+        partition_index=0,
+        leader_id=found.leader_id,
+        leader_epoch=found.epoch,
+        high_watermark=found.high_watermark,
+        current_voters=[_replica(voter, newer=newer) for voter in found.voters],
+        observers=[_replica(observer, newer=newer) for observer in found.observers],
+    )
+    nodes = [
+        Node(
+            node_id=voter.key.id,
+            listeners=[
+                Listener(name=e.listener, host=e.host, port=e.port) for e in voter.endpoints
+            ],
+        )
+        for voter in found.voters
+    ]
+    topic = DescribeQuorumResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
+    return DescribeQuorumResponse(topics=[topic], nodes=nodes if newer else [])
+
+
+def _replica(progress: ReplicaProgress, *, newer: bool) -> ReplicaState:
+    directory = progress.key.directory_id if newer else None
+    return ReplicaState(
+        replica_id=progress.key.id,
+        replica_directory_id=directory or Uuid.ZERO,
+        log_end_offset=progress.log_end_offset,
+        last_fetch_timestamp=progress.last_fetch_ms,
+        last_caught_up_timestamp=progress.last_caught_up_ms,
+    )
+
+
+def _refused(request: DescribeQuorumRequest, error: ErrorCode) -> DescribeQuorumResponse:
+    """The same error for every partition asked about."""
+    topics = [
+        DescribeQuorumResponseTopicData(
+            topic_name=topic.topic_name,
+            partitions=[
+                DescribeQuorumResponsePartitionData(
+                    partition_index=partition.partition_index, error_code=error
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return DescribeQuorumResponse(topics=topics)
+
+
+API = Api(key=ApiKey.DESCRIBE_QUORUM, handle=handle, controller=True, forward=True)
