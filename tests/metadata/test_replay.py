@@ -1,0 +1,83 @@
+"""Which image may be acted on, while metadata transactions open, end and abort."""
+
+import pytest
+
+from sparkraft.base.errors import InvariantBroken
+from sparkraft.metadata.replay import Replay
+from sparkraft.protocol.messages import metadata_records as m
+
+
+def feature(name: str, level: int = 1) -> m.FeatureLevelRecord:
+    return m.FeatureLevelRecord(name=name, feature_level=level)
+
+
+def test_stable_waits_for_the_commit():
+    replay = Replay()
+    replay.replay_batch([feature("a")], last_offset=0, epoch=1)
+    assert "a" in replay.latest.features
+    assert "a" not in replay.stable.features
+    assert replay.commit(0)
+    assert replay.stable is replay.latest
+
+
+def test_stable_stays_before_an_open_transaction():
+    replay = Replay()
+    replay.replay_batch(
+        [feature("a"), m.BeginTransactionRecord(), feature("b")], last_offset=2, epoch=1
+    )
+    assert not replay.commit(2)
+    assert "a" not in replay.stable.features
+    replay.replay_batch([m.EndTransactionRecord()], last_offset=3, epoch=1)
+    assert replay.commit(3)
+    assert {"a", "b"} <= set(replay.stable.features)
+
+
+def test_abort_goes_back_to_before_the_transaction():
+    replay = Replay()
+    replay.replay_batch(
+        [feature("a"), m.BeginTransactionRecord(), feature("b"), m.AbortTransactionRecord()],
+        last_offset=3,
+        epoch=1,
+    )
+    assert replay.commit(3)
+    assert set(replay.stable.features) == {"a"}
+    assert not replay.in_transaction
+
+
+def test_revert_forgets_what_was_not_committed():
+    replay = Replay()
+    replay.replay_batch([feature("a")], last_offset=0, epoch=1)
+    replay.commit(0)
+    replay.replay_batch([feature("b")], last_offset=1, epoch=1)
+    replay.revert()
+    assert set(replay.latest.features) == {"a"}
+    assert replay.latest.offset == 0
+    replay.replay_batch([feature("c")], last_offset=1, epoch=2)
+    assert replay.commit(1)
+    assert set(replay.stable.features) == {"a", "c"}
+
+
+def test_revert_keeps_the_committed_part_of_an_open_transaction():
+    replay = Replay()
+    replay.replay_batch([m.BeginTransactionRecord(), feature("a")], last_offset=1, epoch=1)
+    replay.commit(1)
+    replay.replay_batch([feature("b")], last_offset=2, epoch=1)
+    replay.revert()
+    assert replay.in_transaction
+    assert set(replay.latest.features) == {"a"}
+    replay.replay_batch([m.EndTransactionRecord()], last_offset=2, epoch=2)
+    replay.commit(2)
+    assert set(replay.stable.features) == {"a"}
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [m.EndTransactionRecord()],
+        [m.AbortTransactionRecord()],
+        [m.BeginTransactionRecord(), m.BeginTransactionRecord()],
+    ],
+)
+def test_transactions_that_do_not_match_stop_the_node(records):
+    with pytest.raises(InvariantBroken):
+        Replay().replay_batch(records, last_offset=0, epoch=1)
