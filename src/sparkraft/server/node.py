@@ -127,7 +127,7 @@ class Node:
             async with asyncio.timeout(STOP_MS_MAX / 1000):
                 await self._leave()
         except TimeoutError:
-            log.error("The node did not stop within %d ms; cutting it short", STOP_MS_MAX)
+            log.exception("The node did not stop within %d ms; cutting it short", STOP_MS_MAX)
         finally:
             await self._close_all()
 
@@ -313,7 +313,6 @@ class Node:
         )
         self._life = self.spawn(broker.lifecycle.run(), "broker lifecycle")
         await self._until_running(broker)
-        broker.replica_manager.set_strays_aside()
         await self._serve(broker, controller=False)
 
     async def _until_running(self, broker: "Broker") -> None:
@@ -346,15 +345,29 @@ class Node:
                 await self.broker.lifecycle.gone.wait()
 
     async def _close_all(self) -> None:
+        await self._close_broker()
+        await self._close_quorum()
+        for listener in self.listeners:
+            await listener.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._log_manager is not None:
+            epoch = -1 if self.broker is None else self.broker.lifecycle.broker_epoch
+            self._log_manager.close(clean=self.failure is None, broker_epoch=epoch)
+            self._log_manager = None
+        self.env.executor.shutdown(wait=False)
+
+    async def _close_broker(self) -> None:
         for listener in self.listeners:
             if not listener.controller_listener:
                 await listener.close()
         if self._http is not None:
             await self._http.stop()
-        epoch = -1
         if self.broker is not None:
-            epoch = self.broker.lifecycle.broker_epoch
             self.broker.groups.close()
+
+    async def _close_quorum(self) -> None:
         if self.channel is not None:
             await self.channel.close()
         if self.controller_services is not None:
@@ -363,12 +376,3 @@ class Node:
             await self._snapshots.stop()
         if self.raft is not None:
             await self.raft.stop()
-        for listener in self.listeners:
-            await listener.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._log_manager is not None:
-            self._log_manager.close(clean=self.failure is None, broker_epoch=epoch)
-            self._log_manager = None
-        self.env.executor.shutdown(wait=False)

@@ -81,7 +81,7 @@ def _online(log_manager: "LogManager") -> "list[Uuid]":
 
 
 def _follow(broker: Broker, publisher: "MetadataPublisher") -> None:
-    """Let every image reach the broker's parts, beginning with the present one."""
+    """Let every image reach the broker's parts."""
 
     def on_image(
         before: "ClusterImage", image: "ClusterImage", changed: "Iterable[Uuid] | None"
@@ -90,5 +90,4 @@ def _follow(broker: Broker, publisher: "MetadataPublisher") -> None:
         broker.replica_manager.on_image(image, changed)
         broker.groups.on_image(before, image, changed)
 
-    on_image(broker.replica_manager.image, publisher.image, None)
     publisher.subscribe(on_image)

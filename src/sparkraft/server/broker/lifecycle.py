@@ -97,7 +97,9 @@ class BrokerLifecycle:
         """Live until `stop`; sets `running` once unfenced and `gone` at the end."""
         try:
             await self._register()
-            await self._publisher.wait_for_offset(self.broker_epoch)
+            await self._publisher.catch_up(self.broker_epoch)
+            await self._broker.replica_manager.settle()
+            self._broker.replica_manager.set_strays_aside()
             await self._unfence()
             await self._heartbeat_until_stopped()
             if self._config.flag("controlled.shutdown.enable"):

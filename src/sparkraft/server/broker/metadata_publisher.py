@@ -2,6 +2,9 @@
 
     raft commits a batch → `Replay` → stable image moved? → broker.image → logs → groups → waiters
 
+A node that starts replays history: topics that are long gone, leaders of old. Nobody is told before
+`catch_up`: until the image holds this broker's own registration, which stands behind all that.
+
 Each new image comes with the ids of topics it may have changed, so that following it costs what
 changed and not what exists. Nothing inside a metadata transaction is seen before its end (KIP-868).
 """
@@ -20,8 +23,6 @@ if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.raft.listener import CommittedBatch, SnapshotReader
 
-Subscriber = "Callable[[ClusterImage, ClusterImage, Iterable[Uuid] | None], None]"
-
 
 class MetadataPublisher:
     """A raft `Listener`; subscribers are called with (before, after, changed topic ids or None)."""
@@ -33,6 +34,7 @@ class MetadataPublisher:
         self._changed: set[Uuid] = set()
         self._all_changed = False
         self._seen = -1
+        self._caught_up = False
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     @property
@@ -46,24 +48,30 @@ class MetadataPublisher:
         return self._seen
 
     def subscribe(self, subscriber: Any) -> None:
-        """Call `subscriber` for every new image, after those who came before."""
+        """Call `subscriber` for every new image from `catch_up` on, after earlier subscribers."""
         self._subscribers.append(subscriber)
 
-    async def wait_for_offset(self, offset: int) -> None:
-        """Return once the record at `offset` is in the image everybody has."""
-        if self.image.offset >= offset:
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((offset, future))
-        await future
+    async def catch_up(self, offset: int) -> None:
+        """Return once the record at `offset` is in the image; from then on images are published."""
+        if self._reached() < offset:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((offset, future))
+            await future
+        self._caught_up = True
+        self._all_changed = True
+        self._publish(EMPTY_IMAGE)
+
+    def _reached(self) -> int:
+        return max(self.image.offset, -1 if self._replay.in_transaction else self._seen)
 
     # ---- raft's Listener
 
     def on_commit(self, batch: "CommittedBatch") -> None:
         """Apply a committed batch."""
         before = self.image
-        for record in batch.records:
-            self._note(record)
+        if self._caught_up:
+            for record in batch.records:
+                self._note(record)
         self._replay.replay_batch(batch.records, last_offset=batch.last_offset, epoch=batch.epoch)
         self._seen = batch.last_offset
         if self._replay.commit(batch.last_offset):
@@ -104,18 +112,19 @@ class MetadataPublisher:
             self._changed.add(Uuid(topic_id))
 
     def _publish(self, before: "ClusterImage") -> None:
-        changed = None if self._all_changed else sorted(self._changed)
-        self._all_changed = False
-        self._changed = set()
-        image = self.image
-        for subscriber in self._subscribers:
-            subscriber(before, image, changed)
+        if self._caught_up:
+            changed = None if self._all_changed else sorted(self._changed)
+            self._all_changed = False
+            self._changed = set()
+            image = self.image
+            for subscriber in self._subscribers:
+                subscriber(before, image, changed)
         self._release()
 
     def _release(self) -> None:
         if not self._waiting:
             return
-        reached = max(self.image.offset, -1 if self._replay.in_transaction else self._seen)
+        reached = self._reached()
         still = []
         for offset, future in self._waiting:
             if future.done():
