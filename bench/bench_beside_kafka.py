@@ -1,0 +1,211 @@
+"""One node of ours and one of Apache Kafka, with their defaults, under one librdkafka client.
+
+The two run one after the other in each round, never at the same time: there are two cores. Kafka
+has its default heap of 1 GiB and a warm-up of its own before it is measured, since its JVM compiles
+while it runs.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from bench.bench_node import RECYCLED, _leader_named, _until
+from bench.measure import cpu_seconds, rss_mib
+from bench.report import Row, Table
+from tests.support.kafka_jars import kafka_jars_or_reason
+from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode
+
+ROUNDS = 3
+WARM_UP_BYTES = 100_000_000
+
+
+class BenchKafka(KafkaNode):
+    """Kafka as its own script starts it: G1 and 1 GiB of heap."""
+
+    def start_command(self) -> list[str]:
+        """The JVM flags of kafka-server-start.sh."""
+        return [
+            "java", "-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+            "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
+            "-cp", f"{self.jars}/*", "kafka.Kafka", str(self.properties_path),
+        ]  # fmt: skip
+
+
+def produce(node: NodeProcess, topic: str, size: int, total: int) -> tuple[float, float]:
+    """Write `total` bytes of records of `size`; MB/s, and the server's CPU ms a MB."""
+    from confluent_kafka import Producer
+
+    assert node.process is not None
+    producer = Producer(
+        {
+            "bootstrap.servers": node.bootstrap,
+            "acks": "1",
+            "linger.ms": 5,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 262_144,
+        }
+    )
+    value, count = os.urandom(size), total // size
+    cpu, begun = cpu_seconds(node.process.pid), time.perf_counter()
+    for number in range(count):
+        while True:
+            try:
+                producer.produce(topic, value)
+                break
+            except BufferError:
+                producer.poll(0.05)
+        if number % 10_000 == 0:
+            producer.poll(0)
+    assert producer.flush(120) == 0
+    took = time.perf_counter() - begun
+    megabytes = count * size / 1e6
+    return megabytes / took, (cpu_seconds(node.process.pid) - cpu) * 1000 / megabytes
+
+
+def consume(node: NodeProcess, topic: str, size: int, total: int) -> tuple[float, float]:
+    """Read `total` bytes of records of `size`; MB/s, and the server's CPU ms a MB."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    assert node.process is not None
+    consumer = Consumer(
+        {
+            "bootstrap.servers": node.bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "fetch.message.max.bytes": 4_000_000,
+            "queued.max.messages.kbytes": 262_144,
+        }
+    )
+    partitions = len(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    wanted, seen, deadline = total // size, 0, time.perf_counter() + 120
+    cpu, begun = cpu_seconds(node.process.pid), time.perf_counter()
+    while seen < wanted and time.perf_counter() < deadline:
+        seen += len(consumer.consume(10_000, timeout=1.0))
+    took = time.perf_counter() - begun
+    used = (cpu_seconds(node.process.pid) - cpu) * 1000
+    consumer.close()
+    assert seen >= wanted, f"read {seen} of {wanted} records"
+    megabytes = wanted * size / 1e6
+    return megabytes / took, used / megabytes
+
+
+def latency(node: NodeProcess, topic: str, count: int = 3_000) -> tuple[float, float]:
+    """One record at a time, waiting for each; p50 and p99 in ms."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": node.bootstrap, "acks": "1", "linger.ms": 0})
+    times = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        producer.produce(topic, b"x" * 100)
+        producer.flush(10)
+        times.append((time.perf_counter() - begun) * 1000)
+    times.sort()
+    return times[count // 2], times[count * 99 // 100]
+
+
+def make_topic(node: NodeProcess, topic: str) -> None:
+    """A topic of four partitions."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    admin.create_topics([NewTopic(topic, 4, 1)])[topic].result(60)
+
+
+def started(node: NodeProcess) -> float:
+    """Seconds from the start of the process until Metadata names a leader of `first`."""
+    begun = time.perf_counter()
+    with node.output_path.open("ab") as output:
+        node.process = subprocess.Popen(node.start_command(), stdout=output, stderr=output)
+    return _until(lambda: _leader_named(node.port), begun)
+
+
+def main() -> None:
+    """Measure both, round by round."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--megabytes", type=int, default=200, help="written and read a round and size"
+    )
+    options = parser.parse_args()
+    found = kafka_jars_or_reason()
+    if not isinstance(found, Path):
+        print(f"Beside Kafka: not measured, {found.reason}")
+        return
+    total = options.megabytes * 1_000_000
+    table = Table("Beside Apache Kafka 4.3.1, one node each, same librdkafka client")
+    overrides = {**RECYCLED, "log.retention.bytes": "-1"}
+    with tempfile.TemporaryDirectory() as folder:
+        ours = SparkraftNode(Path(folder) / "ours", overrides=overrides)
+        kafka = BenchKafka(Path(folder) / "kafka", overrides=overrides, jars=found)
+        with ours, kafka:
+            for node in (ours, kafka):
+                make_topic(node, "first")
+                node.stop()
+            starts = {
+                node: [started(node) for _ in range(3) if stopped(node)] for node in (ours, kafka)
+            }
+            rows(table, ours, kafka, starts, total)
+    table.print()
+
+
+def stopped(node: NodeProcess) -> bool:
+    """Stop `node` if it runs; always True."""
+    if node.process is not None:
+        node.stop()
+    return True
+
+
+def rows(
+    table: Table,
+    ours: NodeProcess,
+    kafka: NodeProcess,
+    starts: dict[NodeProcess, list[float]],
+    total: int,
+) -> None:
+    """Everything that is measured while both run; the idle one costs next to nothing."""
+    median = statistics.median
+    a, b = (median(starts[node]) * 1000 for node in (ours, kafka))
+    table.add(Row("start to Metadata naming a leader", f"{a:,.0f} ms", f"{b:,.0f} ms", a / b))
+    pids = [node.process.pid for node in (ours, kafka) if node.process]
+    a, b = (rss_mib(pid) for pid in pids)
+    table.add(Row("memory, fresh", f"{a:,.0f} MiB", f"{b:,.0f} MiB", a / b))
+    make_topic(kafka, "warm")
+    produce(kafka, "warm", 100, WARM_UP_BYTES // 2)
+    produce(kafka, "warm", 1024, WARM_UP_BYTES)
+    consume(kafka, "warm", 1024, WARM_UP_BYTES)
+    for label, size in (("100 B", 100), ("1 KB", 1024), ("16 KB", 16_384)):
+        share = total // 4 if size == 100 else total
+        figures: dict[tuple[str, NodeProcess], list[tuple[float, float]]] = {}
+        for number in range(ROUNDS):
+            for node in (ours, kafka):
+                topic = f"size-{size}-{number}"
+                make_topic(node, topic)
+                figures.setdefault(("produce", node), []).append(produce(node, topic, size, share))
+                figures.setdefault(("consume", node), []).append(consume(node, topic, size, share))
+        for verb in ("produce", "consume"):
+            for index, what, unit in ((0, "", "MB/s"), (1, ", server CPU", "ms/MB")):
+                a, b = (median(f[index] for f in figures[verb, node]) for node in (ours, kafka))
+                table.add(
+                    Row(
+                        f"{verb} {label}{what}",
+                        f"{a:,.2f} {unit}",
+                        f"{b:,.2f} {unit}",
+                        a / b if b else None,
+                    )
+                )
+    times = {node: latency(node, "first") for node in (ours, kafka)}
+    for index, what in ((0, "p50"), (1, "p99")):
+        a, b = (times[node][index] for node in (ours, kafka))
+        table.add(Row(f"one record at a time, {what}", f"{a:.3f} ms", f"{b:.3f} ms", a / b))
+    a, b = (rss_mib(pid) for pid in pids)
+    table.add(Row("memory after it all", f"{a:,.0f} MiB", f"{b:,.0f} MiB", a / b))
+
+
+if __name__ == "__main__":
+    main()
