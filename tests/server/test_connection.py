@@ -29,6 +29,7 @@ class FakeNode:
     """The little that ApiVersions asks of a node."""
 
     image = EMPTY_IMAGE
+    raft = None
 
 
 @dataclass

@@ -60,6 +60,10 @@ def read_identity(disk: Disk, config: NodeConfig) -> Identity:
         cluster_id = meta.cluster_id
         if meta.directory_id is not None:
             found[log_dir] = meta.directory_id
+    if config.metadata_log_dir not in found and config.metadata_log_dir not in unformatted:
+        raise StartRefused(
+            f"{config.metadata_log_dir} can't be read, or its meta.properties has no directory.id"
+        )
     if cluster_id is None or config.metadata_log_dir in unformatted:
         where = ", ".join(unformatted) or config.metadata_log_dir
         raise StartRefused(

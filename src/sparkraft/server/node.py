@@ -256,12 +256,17 @@ class Node:
         from sparkraft.server.broker.controller_channel import ControllerChannel
         from sparkraft.server.broker.metadata_publisher import MetadataPublisher
         from sparkraft.server.controller.snapshots import MetadataSnapshots
-        from sparkraft.server.quorum import make_controller, open_raft
+        from sparkraft.server.quorum import make_controller
+        from sparkraft.server.raft.setup import open_raft
 
         config, env = self.config, self.env
         assert self.identity is not None
         self.raft = raft = open_raft(
-            config, env, self.identity, self.advertised(controller=True), self.fail
+            config,
+            env,
+            cluster_id=self.identity.cluster_id,
+            directory_id=self.identity.directory_ids[config.metadata_log_dir],
+            on_fatal=self.fail,
         )
         if config.is_controller:
             self.controller_services = make_controller(config, env, self.identity, raft)
@@ -290,6 +295,7 @@ class Node:
         from sparkraft.server.quorum import register_controller
 
         assert self.controller_services is not None
+        assert self.channel is not None
         self.controller_services.controller.start()
         registration = register_controller(
             self.config, self.env, self.channel, self.advertised(controller=True)

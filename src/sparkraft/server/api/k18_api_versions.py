@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.metadata.features import SUPPORTED_FEATURES
+from sparkraft.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.codec import encode
 from sparkraft.protocol.messages.k18_api_versions import (
@@ -56,8 +56,10 @@ def handle(
             )
     if image.metadata_version > 0:
         response.finalized_features_epoch = image.offset
-        for name in sorted(image.features):
-            level = image.features[name]
+        levels = dict(image.features)
+        if node.raft.kraft_version > 0:  # raft keeps its own version, outside the image
+            levels[KRAFT_VERSION] = node.raft.kraft_version
+        for name, level in sorted(levels.items()):
             response.finalized_features.append(
                 FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             )

@@ -26,7 +26,7 @@ class AutoTopicCreation:
     """Asks the controller for topics."""
 
     def __init__(
-        self, broker: "Broker", spawn: "Callable[[Coroutine[Any, Any, None], str], None]"
+        self, broker: "Broker", spawn: "Callable[[Coroutine[Any, Any, Any], str], Any]"
     ) -> None:
         """Have nothing in flight."""
         self._broker = broker

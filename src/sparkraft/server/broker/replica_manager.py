@@ -54,7 +54,7 @@ class ReplicaManager:
         env: "Env",
         log_manager: "LogManager",
         *,
-        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+        spawn: Callable[[Coroutine[Any, Any, Any], str], Any],
         on_storage_fault: Callable[[StorageFault], None],
     ) -> None:
         """Host nothing yet.
