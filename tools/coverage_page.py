@@ -1,0 +1,90 @@
+"""Writes COVERAGE.md from the headers of the API files, and checks that it is up to date.
+
+    python tools/coverage_page.py            write it
+    python tools/coverage_page.py --check    exit 1 where it differs from what would be written
+
+What no API file can tell (configs, storage features, tools) stands in docs/beyond-apis.md.
+"""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+from sparkraft.protocol.api_keys import API_INFO, ApiInfo, ApiKey
+from sparkraft.server.api import registry
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "COVERAGE.md"
+BEYOND = ROOT / "docs" / "beyond-apis.md"
+API_FOLDER = Path(registry.__file__).parent
+_NOT_DONE = re.compile(r"Not done:\s*(.*?)\s*$", re.DOTALL)
+
+_HEAD = """# What is served
+
+Generated from the headers of `src/sparkraft/server/api/` by `tools/coverage_page.py`; don't edit it
+by hand. "Kafka" is the range that Apache Kafka 4.3 has. A key that is not served is not advertised
+in ApiVersions, and a request with it closes the connection, as in Kafka.
+
+| key | API | Kafka | served | listeners | not done |
+|--:|---|---|---|---|---|
+"""
+
+
+def header_of(module: str) -> str:
+    """The docstring of an API file, read without importing it."""
+    return ast.get_docstring(ast.parse((API_FOLDER / f"{module}.py").read_text())) or ""
+
+
+def not_done(header: str) -> str:
+    """What the header names as not done, on one line; empty where nothing is."""
+    found = _NOT_DONE.search(header)
+    if found is None:
+        return "?"
+    text = " ".join(found[1].split())
+    return "" if text in {"-", "-."} else text
+
+
+def row(info: ApiInfo) -> str:
+    """One line of the table."""
+    kafka = f"{info.min_version}-{info.max_version}"
+    found = {
+        side: registry.load_api(info.key, controller_listener=side == "controller")
+        for side in ("broker", "controller")
+    }
+    served = [api for api in found.values() if api is not None]
+    if not served:
+        return f"| {int(info.key)} | {info.name} | {kafka} | **no** | | all of it |"
+    ranges = sorted({f"{low}-{high}" for low, high in (api.version_range() for api in served)})
+    sides = ", ".join(side for side, api in found.items() if api is not None)
+    modules = {registry.SERVED.get(info.key), registry.SERVED_ON_CONTROLLER.get(info.key)} - {None}
+    missing = "; ".join(
+        text for name in sorted(modules, key=str) if (text := not_done(header_of(str(name))))
+    )
+    return (
+        f"| {int(info.key)} | {info.name} | {kafka} | {', '.join(ranges)} | {sides} | {missing} |"
+    )
+
+
+def page() -> str:
+    """The whole page."""
+    rows = [row(API_INFO[key]) for key in sorted(ApiKey) if key in API_INFO]
+    served = sum(1 for key in API_INFO if key in registry.SERVED)
+    count = f"\n{served} of {len(API_INFO)} keys are served.\n"
+    return _HEAD + "\n".join(rows) + "\n" + count + "\n" + BEYOND.read_text()
+
+
+def main() -> int:
+    """Write or check."""
+    wanted = page()
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(wanted)
+        return 0
+    if PAGE.exists() and PAGE.read_text() == wanted:
+        return 0
+    print("COVERAGE.md is not what the code says; run: .venv/bin/python tools/coverage_page.py")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
