@@ -222,10 +222,7 @@ def test_aiokafka_members_share_and_take_over(node: SparkraftNode, topic: str) -
     asyncio.run(bounded())
 
 
-@pytest.mark.parametrize("client", [Confluent, KafkaPython])
-def test_a_static_member_comes_back_without_a_rebalance(
-    node: SparkraftNode, topic: str, client: Any
-) -> None:
+def test_a_static_member_comes_back_without_a_rebalance(node: SparkraftNode, topic: str) -> None:
     stays = Confluent(node, topic, topic, **{"group.instance.id": "stays"})
     until(lambda: len(stays.partitions()) == PARTITIONS, stays.poll)
     goes = Confluent(node, topic, topic, **{"group.instance.id": "goes"})
@@ -242,8 +239,6 @@ def test_a_static_member_comes_back_without_a_rebalance(
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_a_group_resumes_after_the_node_restarts(tmp_path: Path, end: str) -> None:
-    # flush.messages makes every commit wait for the disk; a kill -9 needs none of it, as what is
-    # written lies in the kernel's cache.
     with SparkraftNode(tmp_path / "node") as node:
         make_topic(node, "t")
         produce(node, "t")
