@@ -8,7 +8,7 @@ Threads: one thread (the event loop's) owns a log and calls everything. Only `fl
 another, beside appends and reads: it notes the log end offset, then syncs the files that hold data
 below it, and at last advances `recovery_point` to that offset unless the log was truncated in the
 meantime. It touches no file that an append may still change except by `fsync`, and writes the epoch
-checkpoint from a copy.
+checkpoint from a copy of its entries.
 
 Durability: an append is in the page cache when it returns, so a killed process loses nothing. A
 power loss keeps what is below `recovery_point`. `AppendInfo.needs_fsync` asks the caller to `flush`
@@ -99,6 +99,7 @@ class PartitionLog:
         "_flush_lock",
         "_flush_point",
         "_metadata_pending",
+        "_metadata_unsynced",
         "_producers",
         "_rules",
         "_segments",
@@ -159,6 +160,7 @@ class PartitionLog:
         self._flush_point = log_end_offset
         self._fault: StorageFault | None = None
         self._metadata_pending = False
+        self._metadata_unsynced = False
         # Where the last read stopped at the log's end: offset, position and segment.
         self._tail_hint: tuple[int, int, Segment | None] = _NO_HINT
         self._truncations = 0
@@ -715,9 +717,12 @@ class PartitionLog:
             return
         truncations = self._truncations
         try:
-            self._segments.sync(self.recovery_point, target)
+            if self._metadata_unsynced:
+                self._metadata_unsynced = False
+                self._disk.fsync(f"{self.directory}/{PARTITION_METADATA}")
             if self._epochs.dirty:
                 self._write_epochs()
+            self._segments.sync(self.recovery_point, target)
         except OSError as error:
             raise self._fail("sync", error) from error
         with self._mutex:
@@ -741,15 +746,27 @@ class PartitionLog:
             raise self._fail("write partition.metadata of", error) from error
 
     def _write_metadata(self) -> None:
+        """Not synced yet: `flush` does it before the recovery point passes any record.
+
+        Creating 10,000 partitions would else wait for 20,000 syncs.
+        """
         assert self.topic_id is not None
-        path = f"{self.directory}/{PARTITION_METADATA}"
-        self._disk.replace(path, format_partition_metadata(self.topic_id))
+        self._put(PARTITION_METADATA, format_partition_metadata(self.topic_id), synced=False)
         self._metadata_pending = False
+        self._metadata_unsynced = True
 
     def _write_epochs(self) -> None:
         self._epochs.dirty = False
-        data = format_epochs(self._epochs.entries)
-        self._disk.replace(f"{self.directory}/{LEADER_EPOCHS}", data)
+        self._put(LEADER_EPOCHS, format_epochs(self._epochs.entries), synced=True)
+
+    def _put(self, name: str, data: bytes, *, synced: bool) -> None:
+        """Replace a file atomically; its name is durable once the directory is synced."""
+        path = f"{self.directory}/{name}"
+        fresh = path + ".tmp"
+        self._disk.write(fresh, data)
+        if synced:
+            self._disk.fsync(fresh)
+        self._disk.rename(fresh, path)
 
     def moved_to(self, directory: str, log_dir: str) -> None:
         """Follow the directory, which the caller has renamed."""
@@ -757,16 +774,19 @@ class PartitionLog:
         self._segments.moved_to(directory)
 
     def close(self) -> None:
-        """Sync everything and write indexes and a producer snapshot: a clean stop."""
+        """A clean stop: `prepare_close`, then `flush`."""
+        if self._fault is None:
+            self.prepare_close()
+            self.flush()
+
+    def prepare_close(self) -> None:
+        """Write what a clean stop leaves: indexes, a producer snapshot, epochs; not synced."""
         if self._fault is not None:
             return
         try:
             if self._metadata_pending:
                 self._write_metadata()
             self._segments.close(self.log_end_offset, self._producers.to_snapshot())
-            if self._epochs.dirty:
-                self._write_epochs()
-            self.flush()
         except OSError as error:
             raise self._fail("close", error) from error
 

@@ -157,6 +157,8 @@ class LogManager:
             # It speaks of the last run only, and this one has begun.
             disk.unlink(f"{path}/{CLEAN_SHUTDOWN}")
             disk.fsync_dir(path)
+        # A partition it does not name is younger than the file; without one nothing is known.
+        known = disk.size(f"{path}/{RECOVERY_POINTS}") >= 0
         points = read_offsets(disk, f"{path}/{RECOVERY_POINTS}")
         starts = read_offsets(disk, f"{path}/{LOG_START_OFFSETS}")
         log_dir.high_watermarks = read_offsets(disk, f"{path}/{HIGH_WATERMARKS}")
@@ -173,10 +175,12 @@ class LogManager:
                 topic=parsed.topic,
                 partition=parsed.partition,
                 clean=clean,
-                recovery_point=points.get((parsed.topic, parsed.partition)),
+                recovery_point=points.get((parsed.topic, parsed.partition), 0 if known else None),
                 log_start_offset=max(0, starts.get((parsed.topic, parsed.partition), 0)),
             )
             self._load_one(log_dir, place, config_of)
+        if not known:
+            self._checkpoint_dir(log_dir)
 
     def _load_marked(self, log_dir: LogDir, name: str, parsed: PartitionDir) -> None:
         if parsed.mark in (DELETE_MARK, FUTURE_MARK):
@@ -202,17 +206,25 @@ class LogManager:
         log.set_high_watermark(mark)
         self._logs[key] = log_dir.logs[key] = log
 
-    def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
+    def close(
+        self,
+        *,
+        clean: bool = True,
+        broker_epoch: int = -1,
+        run_all: Callable[[list[Callable[[], None]]], None] | None = None,
+    ) -> None:
         """Stop: sync and checkpoint all, mark the stop as clean, release the locks.
 
         Args:
             clean: False leaves everything as a kill would, but for the locks.
             broker_epoch: kept in `.kafka_cleanshutdown` for the next registration.
+            run_all: runs the logs' syncs, perhaps in threads, and returns when all are done; syncs
+                side by side share the disk's flushes.
         """
         for log_dir in self._dirs:
             if clean and log_dir.fault is None:
                 try:
-                    self._close_dir(log_dir, broker_epoch)
+                    self._close_dir(log_dir, broker_epoch, run_all or _run_in_turn)
                 except OSError as error:
                     self._fail(log_dir, "close", error)
                 except StorageFault as fault:
@@ -222,9 +234,16 @@ class LogManager:
                 log_dir.lock = None
         self._disk.close()
 
-    def _close_dir(self, log_dir: LogDir, broker_epoch: int) -> None:
-        for log in log_dir.logs.values():
-            log.close()
+    def _close_dir(
+        self,
+        log_dir: LogDir,
+        broker_epoch: int,
+        run_all: Callable[[list[Callable[[], None]]], None],
+    ) -> None:
+        logs = list(log_dir.logs.values())
+        for log in logs:
+            log.prepare_close()
+        run_all([log.flush for log in logs if log.unflushed_messages > 0])
         self._checkpoint_dir(log_dir)
         path = f"{log_dir.path}/{CLEAN_SHUTDOWN}"
         self._disk.replace(path, format_clean_shutdown(broker_epoch))
@@ -480,3 +499,8 @@ class LogManager:
             if log_dir.fault is not None:
                 return log_dir.fault
         return StorageFault("-", "open", "no log directory is configured")
+
+
+def _run_in_turn(works: list[Callable[[], None]]) -> None:
+    for work in works:
+        work()

@@ -215,8 +215,11 @@ class _Recovery:
     def _read_topic_id(self) -> Uuid | None:
         if PARTITION_METADATA not in self._names:
             return None
+        data = self._disk.read(self._path(PARTITION_METADATA))
+        if not self._place.clean and not data.strip(b"\0"):
+            return None  # a power loss took it before anything was synced
         try:
-            return parse_partition_metadata(self._disk.read(self._path(PARTITION_METADATA)))
+            return parse_partition_metadata(data)
         except DamagedCheckpoint as error:
             raise StorageFault(
                 self._place.log_dir,
