@@ -55,6 +55,8 @@ class Progress:
     """Offsets behind the end of the topics."""
     dropped: int
     """Rows dropped by the watermark."""
+    is_batch: bool
+    """Whether something was written; a trigger without data bears the next batch's number."""
     end: dict[TopicPartition, int]
 
     @property
@@ -87,7 +89,13 @@ def run(
     """
     check(pipeline)
     with _alone(pipeline.checkpoint) as work:
-        spark = session(pipeline.name, master=pipeline.master, work=work, settings=pipeline.spark)
+        spark = session(
+            pipeline.name,
+            master=pipeline.master,
+            work=work,
+            log=work.with_suffix(".log"),
+            settings=pipeline.spark,
+        )
         try:
             _follow(_started(pipeline, spark), pipeline, on_progress, should_stop)
         finally:
@@ -174,31 +182,47 @@ def _follow(
 ) -> None:
     """Tell of each batch until the query ends."""
     seen = -1
+    told = False
     while True:
         active = query.isActive and not should_stop()
-        for progress in _new_progress(query, seen):
-            seen = progress.batch_id
+        for progress in _reports(query):
+            if progress.is_batch and progress.batch_id > seen:
+                seen = progress.batch_id
+            elif told:
+                continue
+            # The first report is passed on also without data: it shows where a restart stands.
+            told = True
             _publish(pipeline, progress)
             on_progress(progress)
         if not active:
             break
         time.sleep(_LOOK_SECONDS)
     failure = query.exception()
-    query.stop()
+    _stop(query)
     if failure is not None:
         raise PipelineError(cause_of(failure))
 
 
-def _new_progress(query: StreamingQuery, seen: int) -> Iterator[Progress]:
-    """Batches after `seen`; a trigger without data repeats the number of the next batch."""
+_CALM_SECONDS: Final = 5.0
+"""How long a stop waits for the running batch; one that is cut off is done again next time."""
+
+
+def _stop(query: StreamingQuery) -> None:
+    """Stop between two batches if there is such a moment soon."""
+    deadline = time.monotonic() + _CALM_SECONDS
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS / 10)
+    query.stop()
+
+
+def _reports(query: StreamingQuery) -> list[Progress]:
+    """What Spark remembers of recent triggers, oldest first."""
+    reports = []
     for each in query.recentProgress:
         report = json.loads(each.json) if hasattr(each, "json") else each
-        if report["batchId"] > seen and report.get("numInputRows", 0) + _rows_out(report) > 0:
-            yield _progress_of(report)
-
-
-def _rows_out(report: dict[str, Any]) -> int:
-    return sum(each.get("numRowsUpdated", 0) for each in report.get("stateOperators", ()))
+        if report.get("sources"):
+            reports.append(_progress_of(report))
+    return reports
 
 
 def _progress_of(report: dict[str, Any]) -> Progress:
@@ -213,6 +237,7 @@ def _progress_of(report: dict[str, Any]) -> Progress:
         seconds=report["durationMs"].get("triggerExecution", 0) / 1000,
         lag=lag,
         dropped=sum(each.get("numRowsDroppedByWatermark", 0) for each in states),
+        is_batch=bool(report["numInputRows"] or "commitOffsets" in report["durationMs"]),
         end=end,
     )
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -78,9 +79,17 @@ def check_java() -> None:
 
 
 def session(
-    name: str, *, master: str, work: Path, settings: Mapping[str, str] | None = None
+    name: str,
+    *,
+    master: str,
+    work: Path,
+    log: Path | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start Spark, with its temporary files in `work`, which only this session uses."""
+    """Start Spark, with its temporary files in `work`, which only this session uses.
+
+    What the JVM and its Python workers print goes to the file `log`, if one is given.
+    """
     check_java()
     _prepare(work)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -94,9 +103,27 @@ def session(
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in (_defaults(master, work) | dict(settings or {})).items():
         builder = builder.config(key, value)
-    made = builder.getOrCreate()
+    with _errors_to(log):
+        made = builder.getOrCreate()
     register(made)
     return made
+
+
+@contextmanager
+def _errors_to(log: Path | None) -> Iterator[None]:
+    """Let processes that are started meanwhile inherit a file as their standard error."""
+    if log is None:
+        yield
+        return
+    sys.stderr.flush()
+    ours = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
 
 
 def _prepare(work: Path) -> None:
@@ -121,7 +148,8 @@ def _defaults(master: str, work: Path) -> dict[str, str]:
         "spark.local.dir": str(work / "local"),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.driver.extraJavaOptions": (
-            f"-Dlog4j2.configurationFile={work / 'log4j2.properties'} -XX:+UseSerialGC"
+            # Spark matches long messages with recursive patterns: more stack than the default.
+            f"-Dlog4j2.configurationFile={work / 'log4j2.properties'} -XX:+UseSerialGC -Xss4m"
         ),
     }
     if master.startswith("local"):

@@ -154,8 +154,9 @@ class DeltaSink:
         if table is None or not self.keys:
             write_deltalake(self.path, rows, mode="append", commit_properties=noted)
             return
+        # Null keys are equal too; without brackets DataFusion reads AND into the last operand.
         same = " AND ".join(
-            f'target."{key}" IS NOT DISTINCT FROM source."{key}"' for key in self.keys
+            f'(target."{key}" IS NOT DISTINCT FROM source."{key}")' for key in self.keys
         )
         merger = table.merge(
             rows, same, source_alias="source", target_alias="target", commit_properties=noted

@@ -1,0 +1,305 @@
+"""`./quickstart`: a cluster, the flights, the pipeline, the result; `--check` compares and ends.
+
+The cluster is started and stopped with `sparkraft up` and `sparkraft down`, as anyone would.
+What is there is used again: a second start sends only flights that are missing and goes on from
+the pipeline's checkpoint. `--check` starts from nothing, in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sparkraft.pipeline import run as running
+from sparkraft.pipeline import spec
+from sparkraft.pipeline.demo import check, flights
+from sparkraft.pipeline.options import ClientOptions, OptionError, parse_servers
+from sparkraft.pipeline.session import NoJava, check_java
+from sparkraft.pipeline.wire import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
+
+_PORT: Final = 9092
+_REPORT_SECONDS: Final = 2.0
+_WORST: Final = 8
+_BUSY_HOUR: Final = 10
+"""Hours with fewer flights are left out of the worst: one late flight makes no bad hour."""
+
+_RESULT_PARTITIONS: Final = 2
+
+
+def say(line: str) -> None:
+    """Tell the person."""
+    print(line, flush=True)  # noqa: T201 (this is a program's output)
+
+
+@dataclass(slots=True)
+class Stop:
+    """Whether somebody asked to stop, and how it stands with the pipeline."""
+
+    asked: threading.Event = field(default_factory=threading.Event)
+    dropped: int = 0
+    processed: int = 0
+    batches: int = 0
+
+    def listen(self) -> None:
+        """Take Ctrl-C and SIGTERM as the wish to stop."""
+
+        def on_signal(_signal: int, _frame: FrameType | None) -> None:
+            self.asked.set()
+
+        for wanted in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(wanted, on_signal)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo; 0 only if it did all it was asked to."""
+    parser = argparse.ArgumentParser(prog="quickstart", description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare with pandas, then end")
+    parser.add_argument("--data", type=Path, default=Path("quickstart-data"), help="folder to use")
+    parser.add_argument(
+        "--port", type=int, help="port of the cluster (default 9092, if it is free)"
+    )
+    values = parser.parse_args(argv)
+    data = (values.data / "check" if values.check else values.data).resolve()
+    stop = Stop()
+    stop.listen()
+    try:
+        if values.check:
+            _clear(data)
+        with _cluster(data, values.port) as bootstrap:
+            return _demo(data, bootstrap, stop, checked=values.check)
+    except (flights.NoFlights, OptionError, spec.SpecError, running.PipelineError) as error:
+        say(f"quickstart: {error}")
+        return 1
+    except subprocess.CalledProcessError as error:
+        say(f"quickstart: {' '.join(error.cmd[2:])} failed: {error.stderr.strip()}")
+        return 1
+
+
+def _demo(data: Path, bootstrap: str, stop: Stop, *, checked: bool) -> int:
+    options = ClientOptions(
+        bootstrap_servers=parse_servers(bootstrap),
+        client_id="quickstart",
+        request_timeout_ms=30_000,
+    )
+    cluster = Cluster(options)
+    flights.create_topic(cluster)
+    cluster.create_topic(check.RESULT_TOPIC, partitions=_RESULT_PARTITIONS)
+    try:
+        check_java()
+    except NoJava as error:
+        return _without_java(cluster, bootstrap, error, stop, checked=checked)
+    pipeline = _pipeline(data, bootstrap)
+
+    def show() -> None:
+        _show_worst(data)
+        _show_connect(bootstrap)
+        say("The pipeline goes on waiting for flights. Ctrl-C stops everything.")
+
+    with _sending(options, stop):
+        say("Spark starts …")
+        running.run(
+            pipeline,
+            on_progress=lambda progress: _on_batch(progress, stop, None if checked else show),
+            should_stop=lambda: _is_over(stop, checked=checked),
+        )
+    if not checked:
+        return 0
+    if stop.processed < flights.TOTAL:
+        say(f"FAILED: stopped after {stop.processed:,} of {flights.TOTAL:,} flights")
+        return 1
+    return _verdict(data, cluster, stop)
+
+
+def _pipeline(data: Path, bootstrap: str) -> spec.Pipeline:
+    file = resources.files("sparkraft.pipeline.demo") / "delays.toml"
+    with resources.as_file(file) as path:
+        return spec.load(path, {"data": str(data), "bootstrap": bootstrap})
+
+
+def _on_batch(progress: running.Progress, stop: Stop, when_done: Callable[[], None] | None) -> None:
+    say(f"  spark    {progress}")
+    before = stop.processed
+    stop.processed = sum(progress.end.values())
+    stop.dropped += progress.dropped
+    stop.batches += progress.is_batch
+    if before < flights.TOTAL <= stop.processed and when_done:
+        when_done()
+
+
+def _is_over(stop: Stop, *, checked: bool) -> bool:
+    return stop.asked.is_set() or (checked and stop.processed >= flights.TOTAL)
+
+
+@contextmanager
+def _sending(options: ClientOptions, stop: Stop) -> Iterator[None]:
+    """Send the flights beside what the caller does."""
+    failure: list[BaseException] = []
+    left = threading.Event()
+
+    def send() -> None:
+        try:
+            # A cluster of its own: connections belong to one thread.
+            _send(Cluster(options), stop, left)
+        except Exception as error:
+            failure.append(error)
+            stop.asked.set()
+
+    sender = threading.Thread(target=send, name="flights")
+    sender.start()
+    try:
+        yield
+    finally:
+        left.set()
+        sender.join()
+    if failure:
+        raise running.PipelineError(f"sending the flights failed: {failure[0]}")
+
+
+def _send(cluster: Cluster, stop: Stop, left: threading.Event) -> None:
+    told = 0.0
+
+    def on_progress(count: int, rate: float) -> None:
+        nonlocal told
+        if count < flights.TOTAL and time.monotonic() - told < _REPORT_SECONDS:
+            return
+        told = time.monotonic()
+        say(
+            f"  flights  {count:>9,} of {flights.TOTAL:,} in topic {flights.TOPIC}  {rate:>9,.0f}/s"
+        )
+
+    flights.stream(
+        cluster,
+        on_progress=on_progress,
+        should_stop=lambda: stop.asked.is_set() or left.is_set(),
+    )
+
+
+def _without_java(
+    cluster: Cluster, bootstrap: str, error: NoJava, stop: Stop, *, checked: bool
+) -> int:
+    say(f"No pipeline: {error}")
+    _send(cluster, stop, threading.Event())
+    if checked:
+        say("FAILED: nothing could be compared")
+        return 1
+    _show_connect(bootstrap)
+    say("The cluster is up; Ctrl-C stops it.")
+    stop.asked.wait()
+    return 1
+
+
+# the result
+
+
+def _show_worst(data: Path) -> None:
+    rows = check.table_rows(str(data / "delays"))
+    busy = [(row, key) for key, row in rows.items() if row[0] >= _BUSY_HOUR and row[2] is not None]
+    busy.sort(key=lambda each: -(each[0][2] or 0))
+    say(f"\nThe worst hours of {len(rows):,} (delays in minutes):")
+    say("  origin  hour (UTC)         flights  cancelled    mean     p95")
+    for (count, cancelled, mean, high), (origin, hour) in busy[:_WORST]:
+        at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(hour / 1000))
+        say(f"  {origin:<6}  {at}  {count:>7}  {cancelled:>9}  {mean:>6.1f}  {high:>6.1f}")
+
+
+def _show_connect(bootstrap: str) -> None:
+    python = Path(sys.executable)
+    command = python.with_name("sparkraft")
+    say(f"\nThe cluster listens on {bootstrap}, for every Kafka client. For example:")
+    say(
+        f"  {command} console-consumer --bootstrap-server {bootstrap} --topic delays "
+        "--from-beginning --max-messages 5"
+    )
+    say(f"  {command} consumer-groups --bootstrap-server {bootstrap} --describe --group delays")
+
+
+def _verdict(data: Path, cluster: Cluster, stop: Stop) -> int:
+    say("\nComparing with pandas …")
+    wanted = check.expected()
+    wrong = check.differences("the Delta table", check.table_rows(str(data / "delays")), wanted)
+    wrong += check.differences(f"topic {check.RESULT_TOPIC}", check.topic_rows(cluster), wanted)
+    if stop.dropped:
+        wrong.append(f"{stop.dropped} rows were dropped by the watermark")
+    for line in wrong:
+        say(f"  DIFFERS: {line}")
+    if wrong:
+        say("FAILED")
+        return 1
+    nothing = sum(row[2] is None for row in wanted.values())
+    say(
+        f"OK: {flights.TOTAL:,} flights in {stop.batches} batches; {len(wanted):,} hours agree "
+        f"with pandas in topic and table, {nothing} of them with all flights cancelled; "
+        "no row was dropped by the watermark"
+    )
+    return 0
+
+
+# the cluster
+
+
+@contextmanager
+def _cluster(data: Path, port: int | None) -> Iterator[str]:
+    """Start what doesn't run, and stop it at the end; its bootstrap list."""
+    directory = data / "cluster"
+    data.mkdir(parents=True, exist_ok=True)
+    known = (directory / "cluster.json").exists()
+    chosen = [] if known and port is None else ["--port", str(port or _free_port())]
+    up = _sparkraft("up", "--dir", str(directory), *chosen, "--detach", "--output", "json")
+    bootstrap: str = json.loads(up)["bootstrap"]
+    say(f"The cluster is up on {bootstrap} (data in {directory})")
+    try:
+        yield bootstrap
+    finally:
+        _sparkraft("down", "--dir", str(directory))
+        say("The cluster is stopped.")
+
+
+def _sparkraft(*arguments: str) -> str:
+    command = [sys.executable, "-m", "sparkraft.cli.main", *arguments]
+    # In a session of its own: Ctrl-C is for us, and the cluster is stopped in order.
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, start_new_session=True
+    )
+    return done.stdout
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", _PORT))
+        except OSError:
+            pass
+        else:
+            return _PORT
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _clear(data: Path) -> None:
+    """Away with an earlier check, and with its cluster should it still run."""
+    if (data / "cluster" / "cluster.json").exists():
+        _sparkraft("down", "--dir", str(data / "cluster"))
+    shutil.rmtree(data, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
