@@ -4,7 +4,7 @@ Behaviour:
     * Each resource is checked as a whole: unknown topic keys, bad values: INVALID_CONFIG, static
       broker keys INVALID_REQUEST, no such topic UNKNOWN_TOPIC_OR_PARTITION.
     * Adding to or taking from a key that is no list: INVALID_CONFIG.
-    * With ELR on, min.insync.replicas is set for the cluster or a topic, not for a broker (KIP-966).
+    * With ELR on, no broker has a min.insync.replicas of its own (KIP-966).
 Versions: v1 flexible.    Not done: levels of broker loggers; policies in Java classes.
 """
 
