@@ -4,7 +4,6 @@ A log segment holds every record type in every version: with every field set, wi
 field null, and with defaults. The JSON that Kafka prints must equal `to_json`.
 """
 
-import itertools
 import json
 import re
 import subprocess
@@ -13,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from sparkraft.base.ids import Uuid
 from sparkraft.protocol.codec import encode
-from sparkraft.protocol.declare import Field, Message
+from sparkraft.protocol.declare import Message
 from sparkraft.protocol.framing import (
     decode_metadata_record,
     decode_record_key,
@@ -38,59 +36,11 @@ from sparkraft.protocol.messages.share_records import SHARE_RECORDS
 from sparkraft.protocol.messages.transaction_records import TRANSACTION_RECORDS
 from sparkraft.records.control import ControlType, control_batch
 from sparkraft.records.record import BatchBuilder
-from tests.protocol.strategies import versions_of
+from tests.protocol.strategies import Fill, versions_of
 
 pytestmark = pytest.mark.java
 
 DUMP_SECONDS_MAX = 120
-_VALUES = {
-    "int8": 7,
-    "int16": 1234,
-    "uint16": 40000,
-    "int32": 123456789,
-    "uint32": 4000000000,
-    "int64": 1234567890123456789,
-    "float64": 1.5,
-    "boolean": True,
-    "blob": b"\x00\xffbytes",
-}
-
-
-class Fill:
-    """Makes messages of one version, each field unlike its default and unlike its neighbours."""
-
-    def __init__(self, version: int, *, nulls: bool = False) -> None:
-        self.version = version
-        self.nulls = nulls
-        self.numbers = itertools.count(1)
-
-    def message(self, cls: type[Message]) -> Message:
-        here = [f for f in cls.SCHEMA.fields if self.version in f.versions]
-        return cls(**{field.name: self.field(field) for field in here})
-
-    def field(self, field: Field) -> Any:
-        if self.nulls and self.version in field.nullable:
-            return None
-        if field.kind == "struct":
-            return self.message(field.struct)
-        if field.kind == "array":
-            return [self.element(field) for _ in range(2)]
-        return self.scalar(field.kind, field.name)
-
-    def element(self, field: Field) -> Any:
-        if isinstance(field.element, str):
-            return self.scalar(field.element, field.name)
-        return self.message(field.struct)
-
-    def scalar(self, kind: str, name: str) -> Any:
-        number = next(self.numbers)
-        if kind == "string":
-            return f"{name} {number} é"
-        if kind == "uuid":
-            return Uuid(number.to_bytes(16, "big"))
-        if kind in ("float64", "boolean", "blob"):
-            return _VALUES[kind]
-        return _VALUES[kind] - number
 
 
 def variants(cls: type[Message], version: int) -> list[Message]:
