@@ -1,0 +1,187 @@
+"""What a leader takes, refuses and rewrites; the codes are LogValidator's."""
+
+import pytest
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.records.batch import (
+    HEADER,
+    BatchHeader,
+    crc_ok,
+    parse_header,
+    patched_head,
+    with_timestamps,
+)
+from sparkraft.records.compression import Codec
+from sparkraft.records.crc import crc32c
+from sparkraft.records.errors import RefusedRecords
+from sparkraft.records.record import BatchBuilder, decode_records
+from sparkraft.records.validate import Origin, Rules, check_produced, check_request_records
+
+NOW = 1_700_000_000_000
+USUAL = Rules()
+FULL = Rules(walk_records=True)
+
+
+def built(*timestamps, key=b"k", **options):
+    builder = BatchBuilder(**options)
+    for timestamp in timestamps or (NOW,):
+        builder.append(timestamp, key, b"value")
+    return builder.build()
+
+
+def forged(data, **fields):
+    """The batch with other header fields and the CRC to match."""
+    header = BatchHeader._make(HEADER.unpack_from(data))._replace(**fields)
+    changed = bytearray(HEADER.pack(*header) + data[61:])
+    changed[17:21] = crc32c(changed[21:]).to_bytes(4, "big")
+    return bytes(changed)
+
+
+def refusal(data, rules=USUAL, origin=Origin.CLIENT):
+    with pytest.raises(KafkaError) as caught:
+        check_produced(data, rules, NOW, origin)
+    return caught.value
+
+
+def whole(prepared):
+    head = patched_head(0, prepared.header.batch_length, 0)
+    return head + bytes(prepared.rest)
+
+
+@pytest.mark.parametrize("rules", [Rules(), FULL])
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"base_offset": 5}, ErrorCode.INVALID_RECORD),
+        ({"last_offset_delta": -1}, ErrorCode.INVALID_RECORD),
+        ({"last_offset_delta": 7}, ErrorCode.INVALID_RECORD),
+        ({"records_count": 0}, ErrorCode.INVALID_RECORD),
+        ({"records_count": -1}, ErrorCode.INVALID_RECORD),
+        ({"attributes": 0x20}, ErrorCode.INVALID_RECORD),
+        ({"attributes": 6}, ErrorCode.INVALID_RECORD),
+        ({"producer_id": 4, "base_sequence": -1}, ErrorCode.INVALID_RECORD),
+        ({"max_timestamp": NOW + 3_600_001}, ErrorCode.INVALID_TIMESTAMP),
+        ({"attributes": 8, "max_timestamp": -1}, ErrorCode.INVALID_TIMESTAMP),
+        ({"magic": 1}, ErrorCode.CORRUPT_MESSAGE),
+        ({"batch_length": 20}, ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+def test_a_header_at_odds_with_itself_is_refused(fields, code, rules):
+    if rules is FULL and fields == {"max_timestamp": NOW + 3_600_001}:
+        prepared = check_produced(forged(built(), **fields), rules, NOW)
+        assert prepared.header.max_timestamp == NOW, "the records' own times count, as in Kafka"
+        return
+    assert refusal(forged(built(), **fields), rules).code == code
+
+
+def test_a_wrong_crc_is_corrupt():
+    data = bytearray(built())
+    data[-1] ^= 1
+    assert refusal(data).code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_the_size_is_checked_before_the_crc():
+    data = bytearray(built())
+    data[-1] ^= 1
+    small = Rules(max_message_bytes=len(data) - 1)
+    assert refusal(data, small).code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_nothing_and_several_batches_are_refused():
+    assert refusal(b"").code == ErrorCode.CORRUPT_MESSAGE
+    assert refusal(built() + built()).code == ErrorCode.INVALID_RECORD
+
+
+def test_a_cut_off_second_batch_is_ignored():
+    data = built()
+    assert whole(check_produced(data + data[:20], Rules(), NOW))[16:] == data[16:]
+
+
+def test_a_coordinator_may_write_control_records_and_no_sequences():
+    data = forged(built(), attributes=0x20)
+    assert check_produced(data, Rules(), NOW, Origin.COORDINATOR).header.is_control
+
+
+def test_compacted_topics_need_keys_and_say_which_record_lacks_one():
+    builder = BatchBuilder()
+    builder.append(NOW, b"k", b"v")
+    builder.append(NOW, None, b"v")
+    error = refusal(builder.build(), Rules(compacted=True))
+    assert isinstance(error, RefusedRecords)
+    assert error.code == ErrorCode.INVALID_RECORD
+    assert error.record_errors == [(1, "Compacted topic cannot accept message without key")]
+    assert check_produced(builder.build(), Rules(), NOW).header.records_count == 2
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_full_validation_counts_the_records(codec):
+    data = forged(built(NOW, NOW, codec=codec), records_count=3, last_offset_delta=2)
+    assert refusal(data, FULL).code == ErrorCode.INVALID_RECORD
+    assert check_produced(data, Rules(), NOW).header.records_count == 3, "the header is believed"
+
+
+def test_times_out_of_bounds_name_their_records():
+    error = refusal(built(NOW, NOW + 3_600_001), FULL)
+    assert error.code == ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in error.record_errors] == [1]
+    old = Rules(walk_records=True, timestamp_before_max_ms=10)
+    assert refusal(built(NOW - 11), old).code == ErrorCode.INVALID_TIMESTAMP
+    assert refusal(built(NOW - 11), Rules(timestamp_before_max_ms=10)).code == (
+        ErrorCode.INVALID_TIMESTAMP
+    )
+
+
+def test_records_without_a_time_are_welcome():
+    assert check_produced(built(-1), FULL, NOW).header.max_timestamp == -1
+
+
+def test_log_append_time_stamps_the_batch():
+    rules = Rules(log_append_time=True)
+    stamped = whole(check_produced(built(5), rules, NOW))
+    assert crc_ok(stamped)
+    assert [record.timestamp for record in decode_records(stamped)] == [NOW]
+    head, rest = with_timestamps(built(), log_append_time=True, max_timestamp=NOW)
+    assert refusal(head + bytes(rest), rules).code == ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize("source", list(Codec))
+@pytest.mark.parametrize("target", list(Codec))
+def test_the_topics_codec_wins(source, target):
+    data = built(NOW, NOW + 1, codec=source, producer_id=4, producer_epoch=1, base_sequence=9)
+    changed = whole(check_produced(data, Rules(codec=target), NOW))
+    header = parse_header(changed)
+    assert header.codec is target
+    assert crc_ok(changed)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4, 1, 9)
+    assert [r.value for r in decode_records(changed)] == [b"value", b"value"]
+    if source is target:
+        assert changed[16:] == data[16:], "nothing is rewritten without need"
+
+
+def test_recompression_may_make_a_batch_too_large():
+    data = BatchBuilder(codec=Codec.ZSTD)
+    data.append(NOW, b"k", bytes(5000))
+    rules = Rules(codec=Codec.NONE, max_message_bytes=1000)
+    assert refusal(data.build(), rules).code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    ("records", "version", "code"),
+    [
+        (None, 9, ErrorCode.INVALID_RECORD),
+        (b"", 9, ErrorCode.INVALID_RECORD),
+        (built() + built(), 9, ErrorCode.INVALID_RECORD),
+        (built(codec=Codec.ZSTD), 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        (built()[:16] + b"\x01" + built()[17:], 9, ErrorCode.INVALID_RECORD),
+        (built()[:16] + b"\x09" + built()[17:], 9, ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+def test_a_produce_request_carries_one_batch_of_format_two(records, version, code):
+    with pytest.raises(KafkaError) as caught:
+        check_request_records(records, version)
+    assert caught.value.code == code
+
+
+def test_usual_requests_pass():
+    check_request_records(built(), 3)
+    check_request_records(built(codec=Codec.ZSTD), 7)
