@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from sparkraft.server.api.k00_produce import ProduceShapes
 from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
 from sparkraft.server.broker.background import Background
 from sparkraft.server.broker.fetch_sessions import FetchSessions
@@ -56,6 +57,7 @@ def assemble(
         env.entropy,
         slots=config.number("max.incremental.fetch.session.cache.slots"),
     )
+    broker.produce_shapes = ProduceShapes()
     broker.forwarding = Forwarding(config, broker.channel)
     broker.auto_topic_creation = AutoTopicCreation(broker, node.spawn)
     broker.producer_ids = ProducerIds(broker)

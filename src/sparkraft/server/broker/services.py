@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     from sparkraft.base.env import Clock
     from sparkraft.base.ids import Uuid
     from sparkraft.metadata.image import ClusterImage
+    from sparkraft.server.api.k00_produce import ProduceShapes
     from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.broker.fetch_sessions import FetchSessions
@@ -43,6 +44,7 @@ class Broker:
     controller: "ControllerDriver | None"
     channel: "ControllerChannel"
     fetch_sessions: "FetchSessions"
+    produce_shapes: "ProduceShapes"
     forwarding: "Forwarding"
     auto_topic_creation: "AutoTopicCreation"
     producer_ids: "ProducerIds"

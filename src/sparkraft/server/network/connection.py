@@ -244,7 +244,7 @@ class Connection(asyncio.Protocol):
             if frame_end > end:
                 needed = frame_end - at
                 break
-            if self._must_wait(view, at):
+            if (self._pending or self._write_paused or self._backlog) and self._must_wait(view, at):
                 self._hold()
                 return
             self._at = frame_end
@@ -313,6 +313,15 @@ class Connection(asyncio.Protocol):
                 at += 1
             else:
                 at = skip_tagged_fields(frame, at)
+        body = frame[at:]
+        if route.fast is not None:
+            answer = route.fast(self._node, version, body)
+            if type(answer) is bytes and not self._pending:
+                if answer:
+                    self._emit(encode_response(route, correlation_id, answer))
+                return
+        else:
+            answer = None
         context = RequestContext(
             key,
             version,
@@ -323,21 +332,21 @@ class Connection(asyncio.Protocol):
             connection=self,
             received_ms=now,
         )
-        self._call(route, context, frame[at:])
+        if answer is None:
+            self._call(route, context, body)
+        elif answer != b"":
+            self._answer(route, context, None, answer)
 
     def _call(self, route: Route, context: RequestContext, body: memoryview) -> None:
-        request: Any = body
-        if route.handles_bytes is None:
-            request, _ = route.decode(route.request_class, route.version, body, 0)
+        request, _ = route.decode(route.request_class, route.version, body, 0)
         try:
-            if route.handles_bytes is None:
-                answer = route.handle(self._node, context, request)
-            else:
-                answer = route.handles_bytes(self._node, context, body)
-        except DecodeError:
-            raise
+            answer = route.handle(self._node, context, request)
         except Exception as error:  # the root of a request's work
             answer = self._failed(route, context, request, error)
+        self._answer(route, context, request, answer)
+
+    def _answer(self, route: Route, context: RequestContext, request: Any, answer: Any) -> None:
+        """Send an answer, or keep it for its turn."""
         if answer is None:
             return
         if hasattr(answer, "__await__"):

@@ -34,10 +34,10 @@ class Route:
     __slots__ = (
         "api",
         "decode",
+        "fast",
         "flexible_request",
         "flexible_response",
         "handle",
-        "handles_bytes",
         "pipelined",
         "request_class",
         "response_class",
@@ -51,7 +51,7 @@ class Route:
         self.api = api
         self.version = version
         self.handle = _forward if forwarded else api.handle
-        self.handles_bytes = api.handle_bytes
+        self.fast = None if forwarded else api.fast
         self.pipelined = api.pipelined
         self.request_class = info.request_class()
         self.response_class = info.response_class()
