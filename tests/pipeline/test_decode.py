@@ -231,6 +231,7 @@ def test_read_committed_leaves_out_aborted_transactions_only(transactions):
 
 def test_the_columns_are_the_official_connectors():
     from pyspark.sql.pandas.types import to_arrow_schema
+
     from sparkraft.pipeline.source import source_schema
 
     for include_headers in (False, True):

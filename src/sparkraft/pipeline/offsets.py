@@ -118,7 +118,7 @@ def limited(
 ) -> dict[TopicPartition, int]:
     """The end of a batch of at most `budget`, shared out in proportion to what waits.
 
-    Rounding goes first to partitions that would get nothing, so that small ones don't starve.
+    Every partition gets one before any gets more, so that small ones don't starve.
     The budget is in offsets or bytes; `weight` says what one offset of a partition costs, 1 where
     it says nothing.
     """
@@ -126,15 +126,16 @@ def limited(
     total = sum(size * weight.get(each, 1) for each, size in waiting.items())
     if total <= budget:
         return dict(latest)
-    share = budget / total
-    taken = {each: int(size * share) for each, size in waiting.items()}
-    left = budget - sum(count * weight.get(each, 1) for each, count in taken.items())
-    by_need = sorted(waiting, key=lambda each: (taken[each] > 0, -waiting[each], each))
-    for each in by_need:
-        cost = weight.get(each, 1)
-        if cost <= left and taken[each] < waiting[each]:
+    weights = {each: weight.get(each, 1) for each in waiting}
+    first = int(sum(weights.values()) <= budget)
+    reserved = first * sum(weights.values())
+    share = (budget - reserved) / (total - reserved) if total > reserved else 0.0
+    taken = {each: first + int((size - first) * share) for each, size in waiting.items()}
+    left = budget - sum(number * weights[each] for each, number in taken.items())
+    for each in sorted(waiting, key=lambda each: (-waiting[each], each)):
+        if weights[each] <= left and taken[each] < waiting[each]:
             taken[each] += 1
-            left -= cost
+            left -= weights[each]
     if not any(taken.values()):
         taken[max(waiting, key=lambda each: (waiting[each], each))] = 1
     return _ends(start, latest, taken)

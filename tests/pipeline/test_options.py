@@ -1,0 +1,158 @@
+"""Options: official names in any case, and everything else refused in words that help."""
+
+import pytest
+
+from sparkraft.pipeline.options import (
+    EARLIEST,
+    LATEST,
+    ByOffset,
+    ByTimestamp,
+    Isolation,
+    OptionError,
+    sink_options,
+    source_options,
+)
+
+
+def read(streaming=True, **more):
+    given = {"kafka.bootstrap.servers": "a:1,[::1]:2", "subscribe": "t", **more}
+    return source_options({k: v for k, v in given.items() if v is not None}, streaming=streaming)
+
+
+def refused(match, streaming=True, **more):
+    with pytest.raises(OptionError, match=match):
+        read(streaming, **more)
+
+
+def test_names_arrive_in_lower_case_and_are_known_all_the_same():
+    options = read(
+        startingoffsets="earliest",
+        maxoffsetspertrigger="10",
+        failondataloss="false",
+        includeheaders="true",
+        **{"kafka.isolation.level": "read_committed", "groupidprefix": "p"},
+    )
+    assert options.starting == ByOffset(everywhere=EARLIEST)
+    assert options.offsets_per_trigger_max == 10
+    assert not options.fail_on_data_loss
+    assert options.include_headers
+    assert options.client.isolation is Isolation.READ_COMMITTED
+    assert options.client.client_id == "p"
+    assert options.client.bootstrap_servers == (("a", 1), ("::1", 2))
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_name():
+    refused("unknown option startingoffset .*did you mean startingOffsets", startingoffset="x")
+    refused("unknown option kafka.isolation.lvl", **{"kafka.isolation.lvl": "x"})
+
+
+@pytest.mark.parametrize(
+    "name", ["kafka.ssl.truststore.location", "kafka.sasl.oauthbearer.token.endpoint.url"]
+)
+def test_an_official_option_that_is_missing_here_says_so(name):
+    refused(f"{name} is not supported by sparkraft", **{name: "x"})
+
+
+def test_security_is_never_left_out_in_silence():
+    refused("SASL_SSL is not supported", **{"kafka.security.protocol": "SASL_SSL"})
+
+
+def test_what_spark_sets_itself_cannot_be_set():
+    refused("can't be set", **{"kafka.auto.offset.reset": "earliest"})
+
+
+def test_tuning_of_other_clients_is_taken_so_that_a_job_can_switch():
+    read(**{"kafka.max.poll.records": "5", "kafka.group.id": "g"})
+
+
+def test_a_sinks_option_means_nothing_to_a_source():
+    refused("option topic means nothing to a source", topic="x")
+
+
+def test_exactly_one_subscription():
+    refused("subscribe and assign", assign='{"t":[0]}')
+    refused("not none", subscribe=None)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"t":0}', '{"t":[]}', '{"t":[-1]}', '{"t":["0"]}', "{"])
+def test_assign_is_checked(text):
+    refused("assign", subscribe=None, assign=text)
+
+
+def test_offsets_by_partition_and_by_topic():
+    text = '{"a":{"0":23,"1":-2},"b":"latest","c":-2}'
+    assert read(startingOffsets=text).starting == ByOffset(
+        by_topic={"a": {0: 23, 1: EARLIEST}, "b": LATEST, "c": EARLIEST}
+    )
+
+
+@pytest.mark.parametrize("text", ["later", "[1]", '{"a":{"0":-3}}', '{"a":{"x":1}}', '{"a":true}'])
+def test_offset_json_is_checked(text):
+    refused("startingOffsets", startingOffsets=text)
+
+
+def test_timestamps_go_before_offsets():
+    options = read(startingTimestamp="5", startingOffsets="earliest")
+    assert options.starting == ByTimestamp(everywhere=5)
+    options = read(
+        startingOffsetsByTimestamp='{"t":{"0":7}}', startingOffsetsByTimestampStrategy="latest"
+    )
+    assert options.starting == ByTimestamp(by_topic={"t": {0: 7}}, or_latest=True)
+    assert read(False, endingTimestamp="9").ending == ByTimestamp(everywhere=9, or_latest=True)
+
+
+def test_ends_mean_nothing_to_a_stream():
+    refused("endingOffsets means nothing in a streaming query", endingOffsets="latest")
+
+
+def test_a_batch_that_would_read_nothing_is_refused():
+    refused("can't be latest", streaming=False, startingOffsets="latest")
+    refused("can't be latest", streaming=False, startingOffsets='{"t":{"0":-1}}')
+    refused("can't be earliest", streaming=False, endingOffsets="earliest")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("7", 7), ("64m", 64 << 20), ("1g", 1 << 30), ("2kb", 2048), ("3 MB", 3 << 20)],
+)
+def test_bytes_have_sparks_suffixes(text, size):
+    assert read(maxBytesPerTrigger=text).bytes_per_trigger_max == size
+
+
+@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minPartitions", "maxBytesPerTrigger"])
+@pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", "²"])
+def test_numbers_are_checked(name, text):
+    refused(name, **{name: text})
+
+
+def test_times_have_sparks_suffixes():
+    assert read(maxTriggerDelay="2m").trigger_delay_ms_max == 120_000
+    refused("maxTriggerDelay", maxTriggerDelay="soon")
+
+
+def test_limits_that_contradict_each_other():
+    refused("is above maxOffsetsPerTrigger", minOffsetsPerTrigger="9", maxOffsetsPerTrigger="8")
+    refused("is above maxPartitions", minPartitions="9", maxPartitions="8")
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:0", "host:70000", "host:x"])
+def test_bootstrap_servers_are_checked(text):
+    refused("kafka.bootstrap.servers", **{"kafka.bootstrap.servers": text})
+
+
+def sink(**more):
+    return sink_options({"kafka.bootstrap.servers": "a:1", "topic": "t", **more})
+
+
+def test_a_sink_is_always_idempotent():
+    assert sink(**{"kafka.acks": "-1"}).topic == "t"
+    with pytest.raises(OptionError, match="idempotent"):
+        sink(**{"kafka.acks": "1"})
+    with pytest.raises(OptionError, match="idempotent"):
+        sink(**{"kafka.enable.idempotence": "false"})
+    with pytest.raises(OptionError, match="transactions"):
+        sink(**{"kafka.transactional.id": "x"})
+
+
+def test_spark_hands_its_own_options_to_sinks():
+    assert sink(checkpointlocation="/x").topic == "t"
