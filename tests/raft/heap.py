@@ -174,7 +174,9 @@ class SimNode:
 
     def kill(self) -> None:
         self.quorum = None
-        self.waiting.clear()
+        waiting, self.waiting = self.waiting, {}
+        for reply in waiting.values():
+            reply(None)
         self.disk.crash(self.sim.dice)
 
     def wipe(self) -> None:
@@ -319,6 +321,7 @@ class Simulation:
         self.heap: list[tuple[int, int, Callable[[], None]]] = []
         self.sequence = 0
         self.faults = Faults()
+        self.broken = True
         self.cut: set[tuple[int, int]] = set()
         self.counts: Counter[str] = Counter()
         voters = VoterSet.of(voter_of(node_id) for node_id in range(1, nodes + 1))
@@ -385,8 +388,10 @@ class Simulation:
             )
 
         def reply(answer: Any) -> None:
-            lost = (target_id, sender.id) in self.cut or dice.random() < faults.loss
-            if lost:
+            if (target_id, sender.id) in self.cut or dice.random() < faults.loss:
+                return
+            if answer is None:
+                fail(Failure.DISCONNECTED, 1)
                 return
             answer = _as_peer_answer(answer)
 
@@ -431,6 +436,7 @@ class Simulation:
             node.ask(request, self.on_appended)
 
     def on_appended(self, answer: Any) -> None:
+        """None where the node was killed before it answered."""
         if isinstance(answer, Appended):
             self.counts["appends"] += 1
 
@@ -466,7 +472,9 @@ class Simulation:
         if leader is None or leader.quorum is None:
             return
         voters = leader.quorum.log.voters
-        outside = [n for n in self.nodes.values() if n.id not in voters.ids and n.quorum is not None]
+        outside = [
+            n for n in self.nodes.values() if n.id not in voters.ids and n.quorum is not None
+        ]
         request: Any
         if len(voters) > 2 and self.dice.random() < 0.5:
             request = RemoveVoterRequest(
@@ -481,7 +489,11 @@ class Simulation:
             )
         else:
             return
-        leader.ask(request, lambda answer: self.counts.update([f"voters {answer.error.name}"]))
+        leader.ask(request, self.on_voters_changed)
+
+    def on_voters_changed(self, answer: Any) -> None:
+        if answer is not None:
+            self.counts[f"voters {answer.error.name}"] += 1
 
     # ---- invariants (facts: Q1 to Q7, Q10)
 
@@ -520,7 +532,9 @@ class Simulation:
     def on_install(self, node: SimNode, snapshot: EpochAndOffset, raw: bytes) -> None:
         assert node.quorum is not None
         held, _, _ = pickle.loads(raw)
-        want = [(b.base_offset, b.epoch) for b in self.committed if b.next_offset <= snapshot.offset]
+        want = [
+            (b.base_offset, b.epoch) for b in self.committed if b.next_offset <= snapshot.offset
+        ]
         if list(held) != want:
             self.fail(f"Q10: node {node.id} installs a snapshot that is not the committed prefix")
         if node.quorum.is_leader:
