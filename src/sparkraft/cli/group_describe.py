@@ -143,8 +143,8 @@ def _print_offsets(group: GroupInfo, rows: list[_Row], *, is_verbose: bool) -> N
         for i, name in enumerate(header)
     ]
     print()
-    for line in [header, *cells]:
-        print(" ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)))
+    for texts in [header, *cells]:
+        print(" ".join(f"{text:<{width}}" for text, width in zip(texts, widths, strict=True)))
 
 
 def _row_json(row: _Row) -> dict[str, Any]:

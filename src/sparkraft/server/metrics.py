@@ -1,0 +1,152 @@
+"""What Prometheus is told of a node: read from its state at every scrape, counted nowhere else.
+
+So metrics cost nothing while nobody looks. Names start with `sparkraft_`; labels are bounded: a
+node with more than `PARTITIONS_MAX` partitions tells sums per topic only.
+
+Loaded by `http` at the first scrape: prometheus_client is no part of a node's start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.process_collector import ProcessCollector
+
+from sparkraft import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+    from sparkraft.server.node import Node
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+PARTITIONS_MAX = 2_000
+"""More series than that a scrape should not carry, and building them would hold up the loop."""
+
+
+def exposition(node: Node) -> bytes:
+    """The node's metrics in Prometheus' text format."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    registry.register(_NodeCollector(node))
+    return generate_latest(registry)
+
+
+class _NodeCollector:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family."""
+        yield from self._of_node()
+        yield from self._of_network()
+        if self._node.raft is not None:
+            yield from self._of_raft(self._node.raft)
+        if self._node.broker is not None:
+            yield from self._of_cluster(self._node.broker.image)
+            yield from self._of_partitions(self._node.broker)
+
+    def describe(self) -> list[Metric]:
+        """Nothing ahead of time: families depend on the node's roles."""
+        return []
+
+    def _of_node(self) -> Iterator[Metric]:
+        from sparkraft.server.http import health_of
+
+        identity = self._node.identity
+        yield InfoMetricFamily(
+            "sparkraft_node",
+            "Who this node is",
+            value={
+                "node_id": str(self._node.config.node_id),
+                "cluster_id": identity.cluster_id if identity is not None else "",
+                "version": __version__,
+            },
+        )
+        health = health_of(self._node)
+        yield _gauge("node_healthy", "1 while /health answers 200", int(health["healthy"]))
+
+    def _of_network(self) -> Iterator[Metric]:
+        names = ["listener"]
+        open_now = GaugeMetricFamily(
+            "sparkraft_connections", "Connections that are open", labels=names
+        )
+        accepted = CounterMetricFamily(
+            "sparkraft_connections_accepted", "Connections accepted since the start", labels=names
+        )
+        sent = CounterMetricFamily("sparkraft_sent_bytes", "Bytes of answers", labels=names)
+        bad = CounterMetricFamily(
+            "sparkraft_bad_requests", "Connections closed for bytes that mean nothing", labels=names
+        )
+        for listener in self._node.listeners:
+            open_now.add_metric([listener.name], listener.connections)
+            accepted.add_metric([listener.name], listener.connections_total)
+            sent.add_metric([listener.name], listener.bytes_out)
+            bad.add_metric([listener.name], listener.bad_requests)
+        yield from (open_now, accepted, sent, bad)
+
+    def _of_raft(self, raft: Any) -> Iterator[Metric]:
+        known = raft.leader_and_epoch
+        leader = -1 if known.leader_id is None else known.leader_id
+        yield _gauge("raft_leader_id", "The active controller, -1 for none", leader)
+        yield _gauge("raft_epoch", "Epoch of the metadata quorum", known.epoch)
+        yield _gauge("raft_is_leader", "1 on the active controller", int(raft.is_leader))
+        yield _gauge(
+            "raft_high_watermark", "Committed end of the metadata log", raft.high_watermark
+        )
+        yield _gauge("raft_log_end_offset", "End of the metadata log here", raft.log_end_offset)
+
+    def _of_cluster(self, image: Any) -> Iterator[Metric]:
+        fenced = sum(1 for registration in image.brokers.values() if registration.fenced)
+        brokers = GaugeMetricFamily("sparkraft_brokers", "Registered brokers", labels=["state"])
+        brokers.add_metric(["active"], len(image.brokers) - fenced)
+        brokers.add_metric(["fenced"], fenced)
+        yield brokers
+        yield _gauge("topics", "Topics of the cluster", len(image.topics_by_id))
+        yield _gauge("metadata_offset", "Offset of the metadata applied here", image.offset)
+
+    def _of_partitions(self, broker: Any) -> Iterator[Metric]:
+        hosted = list(broker.replica_manager.all_hosted())
+        led = sum(1 for partition in hosted if partition.is_leader)
+        yield _gauge("partitions_hosted", "Replicas on this node", len(hosted))
+        yield _gauge("partitions_led", "Partitions this node leads", led)
+        offline = len(broker.log_manager.offline_directories())
+        yield _gauge("log_dirs_offline", "Log directories that failed", offline)
+        yield _topic_bytes(hosted)
+        if len(hosted) <= PARTITIONS_MAX:
+            yield from _partition_offsets(hosted)
+
+
+def _gauge(name: str, about: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"sparkraft_{name}", about, value=value)
+
+
+def _topic_bytes(hosted: Iterable[Any]) -> Metric:
+    sizes: dict[str, int] = {}
+    for partition in hosted:
+        sizes[partition.topic] = sizes.get(partition.topic, 0) + partition.log.size_in_bytes
+    family = GaugeMetricFamily("sparkraft_topic_bytes", "Bytes of logs here", labels=["topic"])
+    for topic, size in sorted(sizes.items()):
+        family.add_metric([topic], size)
+    return family
+
+
+def _partition_offsets(hosted: Iterable[Any]) -> Iterator[Metric]:
+    labels = ["topic", "partition"]
+    start = GaugeMetricFamily("sparkraft_log_start_offset", "First offset", labels=labels)
+    end = GaugeMetricFamily("sparkraft_log_end_offset", "Offset after the last", labels=labels)
+    watermark = GaugeMetricFamily(
+        "sparkraft_high_watermark", "Offset up to which consumers read", labels=labels
+    )
+    for partition in hosted:
+        names = [partition.topic, str(partition.index)]
+        start.add_metric(names, partition.log.log_start_offset)
+        end.add_metric(names, partition.log.log_end_offset)
+        watermark.add_metric(names, partition.log.high_watermark)
+    yield from (start, end, watermark)
