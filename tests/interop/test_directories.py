@@ -72,7 +72,9 @@ def contents(bootstrap: str, topics: list[str]) -> Contents:
     configs: dict[str, str] = {}
     committed: dict[tuple[str, int], int] = {}
     for topic in topics:
-        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
+        consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False}
+        )
         places = [TopicPartition(topic, p, 0) for p in range(partitions[topic])]
         ends = {p.partition: consumer.get_watermark_offsets(p, timeout=30)[1] for p in places}
         consumer.assign(places)
