@@ -26,7 +26,7 @@ TOOLS = {
     "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "features": "org.apache.kafka.tools.FeatureCommand",
-    "dump-log": "kafka.tools.DumpLogSegments",
+    "dump-log": "org.apache.kafka.tools.DumpLogSegments",
 }
 _NOISE = re.compile(r"^SLF4J|^WARN|^OpenJDK|^$|log4j", re.IGNORECASE)
 
@@ -117,7 +117,11 @@ def test_our_command_prints_what_kafkas_prints(
 def neutral(printed: list[str]) -> list[str]:
     """Lines in an order of their own, without what moves on between two runs."""
     moving = re.compile(r"(HighWatermark|LeaderEpoch|MaxFollowerLag\w*|Epoch): *-?\d+")
-    return sorted(moving.sub(r"\1: N", line) for line in printed)
+    configs = re.compile(r"(?<=Configs: )\S+")  # Kafka prints them in the order of a hash map.
+    return sorted(
+        configs.sub(lambda found: ",".join(sorted(found[0].split(","))), moving.sub(r"\1: N", line))
+        for line in printed
+    )
 
 
 def test_kafkas_topic_command_creates_alters_and_deletes(node: SparkraftNode) -> None:

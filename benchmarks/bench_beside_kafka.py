@@ -13,9 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.bench_node import RECYCLED, _leader_named, _until
-from bench.measure import cpu_seconds, rss_mib
-from bench.report import Row, Table
+from benchmarks.bench_node import RECYCLED, _leader_named, _until
+from benchmarks.measure import cpu_seconds, rss_mib
+from benchmarks.report import Row, Table
 from tests.support.kafka_jars import kafka_jars_or_reason
 from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode
 

@@ -33,7 +33,7 @@ def rss_mib(pid: int) -> float:
 
 def compiled(name: str) -> Path:
     """The C program `name`, built if need be; `RuntimeError` where there is no compiler."""
-    source, program = ROOT / "bench" / "c" / f"{name}.c", BUILD / name
+    source, program = ROOT / "benchmarks" / "c" / f"{name}.c", BUILD / name
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
         if compiler is None:

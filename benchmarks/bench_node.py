@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.measure import cpu_seconds, framed, load, null_server, rss_mib
-from bench.report import Row, Table
+from benchmarks.measure import cpu_seconds, framed, load, null_server, rss_mib
+from benchmarks.report import Row, Table
 from sparkraft.base.ids import Uuid
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.codec import decode, encode

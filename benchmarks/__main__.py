@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 SUITES = (
-    "bench.bench_protocol",
-    "bench.bench_node",
-    "bench.bench_beside_kafka",
-    "bench.bench_spark_source",
+    "benchmarks.bench_protocol",
+    "benchmarks.bench_node",
+    "benchmarks.bench_beside_kafka",
+    "benchmarks.bench_spark_source",
 )
 
 
