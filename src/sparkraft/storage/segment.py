@@ -52,6 +52,7 @@ class Segment:
         "_bytes_since_index",
         "_dir",
         "_disk",
+        "_indexes_are_ours",
         "_offset_index",
         "_time_index",
         "base_offset",
@@ -96,6 +97,7 @@ class Segment:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._aborted: list[AbortedTransaction] | None = None
+        self._indexes_are_ours = True  # built by this process from what it wrote or walked
         if size == 0:
             self.reset_indexes()
 
@@ -119,6 +121,7 @@ class Segment:
         self.max_timestamp_offset = self.base_offset
         self.first_timestamp = None
         self._bytes_since_index = 0
+        self._indexes_are_ours = True
         self.indexes_dirty = True
 
     @property
@@ -164,13 +167,14 @@ class Segment:
             )
             times = TimeIndex.from_bytes(self._disk.read(self.path(TIME_INDEX)))
             self._check_against_log(offsets, times)
-        except (FileNotFoundError, DamagedIndex):
+            if self.max_timestamp is None:
+                self._load_max_timestamp(offsets, times)
+        except (FileNotFoundError, DamagedIndex, CorruptRecords):
             self.rebuild_indexes()
             return
         self._offset_index = offsets
         self._time_index = times
-        if self.max_timestamp is None:
-            self._load_max_timestamp(offsets, times)
+        self._indexes_are_ours = False
 
     def _check_against_log(self, offsets: OffsetIndex, times: TimeIndex) -> None:
         """Look where the last entries point: a stale, cut or foreign index shows there."""
@@ -186,23 +190,31 @@ class Segment:
         header = self.header_at(position)
         return header is not None and header.last_offset == self.base_offset + relative
 
+    def _scan_start(self, offsets: OffsetIndex, relative: int) -> int:
+        """Where to scan from for `relative`; an entry read from a file is held to its batch."""
+        entry, position = offsets.lookup(relative)
+        trusted = self._indexes_are_ours and offsets is self._offset_index
+        if entry >= 0 and not trusted and not self._ends_at(position, entry):
+            raise DamagedIndex("an entry points at no batch that ends there")
+        return position
+
     def _check_time_entry(self, offsets: OffsetIndex, timestamp: int, relative: int) -> None:
+        """A time entry names the first batch of its time; the one before it must be older."""
         last_offset = self.base_offset + relative
-        for header, _ in self.headers(offsets.lookup(relative)[1]):
-            if header.last_offset >= last_offset:
-                if header.last_offset == last_offset and header.max_timestamp == timestamp:
-                    return
+        for header, _ in self.headers(self._scan_start(offsets, relative - 1)):
+            if header.last_offset == last_offset and header.max_timestamp == timestamp:
+                return
+            if header.last_offset >= last_offset or header.max_timestamp >= timestamp:
                 break
-        raise DamagedIndex("a time entry names no batch of that time")
+        raise DamagedIndex("a time entry does not name the first batch of that time")
 
     def _load_max_timestamp(self, offsets: OffsetIndex, times: TimeIndex) -> None:
         timestamp, relative = times.last
-        self.max_timestamp = timestamp
-        self.max_timestamp_offset = self.base_offset + relative
-        for header, _ in self.headers(offsets.lookup(relative)[1]):
-            if header.max_timestamp > self.max_timestamp:
-                self.max_timestamp = header.max_timestamp
-                self.max_timestamp_offset = header.last_offset
+        largest, at = timestamp, self.base_offset + relative
+        for header, _ in self.headers(self._scan_start(offsets, relative)):
+            if header.max_timestamp > largest:
+                largest, at = header.max_timestamp, header.last_offset
+        self.max_timestamp, self.max_timestamp_offset = largest, at
 
     def rebuild_indexes(self) -> None:
         """Make offset and time index anew from the batches; damage in them is left to readers."""
@@ -341,10 +353,12 @@ class Segment:
 
     def position_of(self, offset: int) -> tuple[BatchHeader, int] | None:
         """The first batch that ends at or after `offset`; None where all end before it."""
-        relative, start = self.offset_index.lookup(offset - self.base_offset)
-        if relative >= 0 and self._not_yet_checked(start) and not self._ends_at(start, relative):
+        relative = offset - self.base_offset
+        try:
+            start = self._scan_start(self.offset_index, relative)
+        except DamagedIndex:
             self.rebuild_indexes()
-            start = self.offset_index.lookup(offset - self.base_offset)[1]
+            start = self.offset_index.lookup(relative)[1]
         for header, position in self.headers(start):
             if header.base_offset + header.last_offset_delta >= offset:
                 return header, position
@@ -353,16 +367,13 @@ class Segment:
     def position_of_time(self, timestamp: int) -> int:
         """Where to scan from for the first record at or after `timestamp`."""
         found, relative = self.time_index.lookup(timestamp)
-        if found >= 0:
-            try:
+        try:
+            if found >= 0 and not self._indexes_are_ours:
                 self._check_time_entry(self.offset_index, found, relative)
-            except (DamagedIndex, CorruptRecords):
-                self.rebuild_indexes()
-                relative = self.time_index.lookup(timestamp)[1]
-        return self.offset_index.lookup(relative)[1]
-
-    def _not_yet_checked(self, position: int) -> bool:
-        return not self.checked_from <= position < self.checked_to
+            return self._scan_start(self.offset_index, relative)
+        except (DamagedIndex, CorruptRecords):
+            self.rebuild_indexes()
+            return self.offset_index.lookup(self.time_index.lookup(timestamp)[1])[1]
 
     def last_header(self) -> tuple[BatchHeader, int] | None:
         """The last batch; None in an empty segment."""
