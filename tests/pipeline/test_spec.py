@@ -88,7 +88,7 @@ def test_no_sink_is_a_mistake():
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(spec.SpecError, match="nowhere.toml: No such file"):
+    with pytest.raises(spec.SpecError, match=r"nowhere\.toml: No such file"):
         spec.load(tmp_path / "nowhere.toml")
 
 

@@ -1,0 +1,213 @@
+"""`format("sparkraft")` in a real Spark: batch, stream, sink, and a pipeline from its file."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from sparkraft.pipeline.produce import Producer
+from tests.pipeline.test_fetch_and_produce import fill
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def frame(spark, node):
+    def read(streaming=False, **options):
+        reader = (spark.readStream if streaming else spark.read).format("sparkraft")
+        return reader.options(**{"kafka.bootstrap.servers": node.bootstrap, **options}).load()
+
+    return read
+
+
+def test_a_batch_query_has_the_official_columns_and_every_record(frame, cluster):
+    fill(cluster, "batch", 1000)
+    found = frame(subscribe="batch", includeHeaders="true")
+    assert found.columns == [
+        "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
+    ]  # fmt: skip
+    assert found.count() == 1000
+    assert found.select("partition", "offset").distinct().count() == 1000
+    row = found.where("timestamp = timestamp_millis(1700000000001)").first()
+    assert (row.key, row.value, row.topic, row.timestampType) == (b"key-1", b"1:v", "batch", 0)
+    assert [(each.key, each.value) for each in row.headers] == [("n", b"1")]
+
+
+def test_a_batch_query_reads_from_and_to_given_offsets_and_times(frame, cluster):
+    fill(cluster, "bounds", 300, partitions=2)
+    starting = json.dumps({"bounds": {"0": 5, "1": -2}})
+    ending = json.dumps({"bounds": {"0": 9, "1": 3}})
+    found = frame(subscribe="bounds", startingOffsets=starting, endingOffsets=ending)
+    rows = sorted((row.partition, row.offset) for row in found.collect())
+    assert rows == [(0, 5), (0, 6), (0, 7), (0, 8), (1, 0), (1, 1), (1, 2)]
+    by_time = frame(
+        subscribePattern="bou.*", startingTimestamp="1700000000100", endingTimestamp="1700000000200"
+    )
+    times = [int(row.timestamp.timestamp() * 1000) for row in by_time.collect()]
+    assert sorted(times) == list(range(1_700_000_000_100, 1_700_000_000_200))
+    assert frame(assign='{"bounds":[1]}').select("partition").distinct().count() == 1
+
+
+def test_mistakes_reach_the_user_in_words(frame):
+    for options, words in (
+        ({"subscribe": "t", "startingoffset": "x"}, "did you mean startingOffsets?"),
+        ({"subscribe": "nowhere"}, "topic nowhere, which subscribe names, does not exist"),
+        ({"subscribe": "t", "kafka.ssl.keystore.location": "x"}, "is not supported by sparkraft"),
+    ):
+        with pytest.raises(Exception, match="OptionError") as failed:
+            frame(**options).count()
+        assert words in str(failed.value)
+
+
+def test_a_stream_resumes_where_it_was_and_keeps_the_official_offset_json(
+    frame, spark, cluster, tmp_path
+):
+    fill(cluster, "stream", 500, partitions=2)
+
+    def run():
+        query = (
+            frame(
+                True,
+                subscribe="stream",
+                startingOffsets="earliest",
+                maxOffsetsPerTrigger="200",
+                publishGroupId="stream-group",
+            )
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "out"))
+        )
+        query.awaitTermination(120)
+        return query
+
+    first = run()
+    assert [each["numInputRows"] for each in first.recentProgress] == [200, 200, 100]
+    end = json.loads((tmp_path / "checkpoint/offsets/2").read_text().splitlines()[-1])
+    assert set(end) == {"stream"}
+    assert sum(end["stream"].values()) == 500
+    producer = Producer(cluster)
+    for number in range(50):
+        producer.send("stream", None, b"more", timestamp_ms=1 + number)
+    producer.flush()
+    second = run()
+    assert sum(each["numInputRows"] for each in second.recentProgress) == 50
+    rows = spark.read.parquet(str(tmp_path / "out"))
+    assert rows.count() == rows.select("partition", "offset").distinct().count() == 550
+    # Spark tells a source of a batch's end when it plans the next one.
+    assert sum(cluster.group_offsets("stream-group").values()) >= 500
+
+
+def test_a_sink_writes_keys_partitions_and_headers(frame, spark, node, cluster):
+    cluster.create_topic("sunk", partitions=3)
+    rows = spark.sql(
+        "SELECT concat('k', id) key, CAST(IF(id % 4 = 0, NULL, concat('v', id)) AS BINARY) value, "
+        "CAST(id % 3 AS INT) partition, "
+        "array(struct('h' AS key, CAST('x' AS BINARY) AS value)) headers FROM range(100)"
+    )
+    options = {
+        "kafka.bootstrap.servers": node.bootstrap,
+        "topic": "sunk",
+        "includeHeaders": "true",
+        "kafka.compression.type": "lz4",
+    }
+    rows.write.format("sparkraft").options(**options).mode("append").save()
+    back = frame(subscribe="sunk", includeHeaders="true").collect()
+    assert len(back) == 100
+    for row in back:
+        number = int(row.key[1:])
+        assert row.value == (None if number % 4 == 0 else b"v%d" % number)
+        assert row.partition == number % 3
+        assert [(each.key, each.value) for each in row.headers] == [("h", b"x")]
+
+
+def test_a_sink_without_a_value_or_topic_is_refused(spark, node):
+    writer = spark.sql("SELECT 'x' AS v").write.format("sparkraft")
+    writer = writer.option("kafka.bootstrap.servers", node.bootstrap).mode("append")
+    with pytest.raises(Exception, match="needs a column value"):
+        writer.option("topic", "t").save()
+    writer = spark.sql("SELECT 'x' AS value").write.format("sparkraft")
+    writer = writer.option("kafka.bootstrap.servers", node.bootstrap).mode("append")
+    with pytest.raises(Exception, match="where to write"):
+        writer.save()
+
+
+PIPELINE = """
+name = "by-third"
+checkpoint = "checkpoint"
+trigger = "available now"
+group = "by-third"
+[source]
+"kafka.bootstrap.servers" = "${bootstrap}"
+subscribe = "piped"
+startingOffsets = "earliest"
+maxOffsetsPerTrigger = 250
+[transform]
+function = "change.py:change"
+[[sink]]
+kind = "delta"
+path = "table"
+keys = ["partition", "offset"]
+[[sink]]
+kind = "topic"
+topic = "piped-out"
+keys = ["partition", "offset"]
+[[sink]]
+kind = "parquet"
+path = "files"
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path, node, cluster):
+    fill(cluster, "piped", 600, partitions=2)
+    (tmp_path / "pipeline.toml").write_text(PIPELINE)
+    (tmp_path / "change.py").write_text(
+        "def change(records):\n"
+        "    return records.selectExpr('partition', 'offset', 'length(value) AS size')\n"
+    )
+
+    def run(*extra):
+        return subprocess.run(
+            [
+                sys.executable, "-m", "sparkraft.cli.main", "pipeline", "run",
+                str(tmp_path / "pipeline.toml"), "--set", f"bootstrap={node.bootstrap}",
+                "--master", "local[2]", *extra,
+            ],
+            capture_output=True, text=True, timeout=180, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+def test_a_pipeline_from_a_file(pipeline, tmp_path, frame, cluster, spark):
+    from deltalake import DeltaTable
+
+    done = pipeline()
+    assert done.returncode == 0, done.stderr
+    assert "250 records" in done.stderr
+    assert "lag         0" in done.stderr
+    assert DeltaTable(str(tmp_path / "table")).to_pyarrow_table().num_rows == 600
+    assert spark.read.parquet(str(tmp_path / "files")).count() == 600
+    out = frame(subscribe="piped-out").collect()
+    assert len(out) == 600
+    assert set(json.loads(out[0].value)) == {"partition", "offset", "size"}
+    assert sum(cluster.group_offsets("by-third").values()) == 600
+    again = pipeline()
+    assert again.returncode == 0, again.stderr
+    assert DeltaTable(str(tmp_path / "table")).to_pyarrow_table().num_rows == 600
+
+
+def test_a_pipelines_mistakes_end_in_a_sentence(pipeline, tmp_path):
+    (tmp_path / "change.py").write_text("def chance(records):\n    return records\n")
+    done = pipeline()
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith("there is no function change in change.py")
+    (tmp_path / "change.py").write_text(
+        "def change(records):\n    return records.selectExpr('nosuchcolumn')\n"
+    )
+    done = pipeline()
+    assert done.returncode == 1
+    assert "nosuchcolumn" in done.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in done.stderr
