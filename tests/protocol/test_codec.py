@@ -6,18 +6,26 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sparkraft.base.errors import DecodeError
 from sparkraft.base.ids import Uuid
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.careful import Reader, Writer
-from sparkraft.protocol.codec import decode, encode, encode_parts
+from sparkraft.protocol.codec import decode, decode_from, encode, encode_parts
 from sparkraft.protocol.declare import parse_versions
+from sparkraft.protocol.decode_source import write_decoder
+from sparkraft.protocol.encode_source import write_encoder
 from sparkraft.protocol.errors import EncodeError, UnsupportedFieldError, UnsupportedVersionError
 from sparkraft.protocol.messages.group_records import GROUP_RECORDS
 from sparkraft.protocol.messages.k00_produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
+    PartitionProduceResponse,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
+    TopicProduceResponse,
 )
+from sparkraft.protocol.messages.k00_produce import LeaderIdAndEpoch as NewLeader
 from sparkraft.protocol.messages.k01_fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -219,3 +227,72 @@ def test_version_ranges_read_as_in_kafkas_documents(text, range_):
 
 def test_no_version_is_in_none():
     assert 0 not in parse_versions("none")
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+def test_produce_by_hand_reads_and_writes_what_the_compiled_code_does(version):
+    """Every request twice: the second time its beginning is remembered."""
+
+    @settings(max_examples=60, deadline=None, database=None)
+    @given(st.data())
+    def check(data):
+        index, size = (
+            data.draw(st.integers(0, 2)),
+            data.draw(st.sampled_from([0, 5, 126, 127, 200])),
+        )
+        name, acks = data.draw(st.sampled_from(["t", "é" * 64, ""])), data.draw(st.integers(-1, 1))
+        topic_id = Uuid(bytes(15) + bytes([index]))
+        batches = data.draw(st.sampled_from([None, bytes(size), bytes(20_000)]))
+        one = PartitionProduceData(index=index, records=batches)
+        named = {"topic_id": topic_id} if version == 13 else {"name": name}
+        topic = TopicProduceData(partition_data=[one] * data.draw(st.integers(0, 2)), **named)
+        request = ProduceRequest(
+            transactional_id=data.draw(st.sampled_from([None, "x"])),
+            acks=acks,
+            topic_data=[topic] * data.draw(st.integers(0, 2)),
+        )
+        frame = encode(request, version)
+        compiled = write_decoder(ProduceRequest, version)
+        for view in (frame, memoryview(frame), b"before" + frame):
+            at = len(view) - len(frame)
+            read, after = decode_from(ProduceRequest, version, view, at)
+            assert (read, after) == compiled(view, at, len(view), 1_000_000) == (request, len(view))
+        for cut in {*range(min(len(frame), 60)), *range(max(0, len(frame) - 5), len(frame))}:
+            with pytest.raises(DecodeError):
+                decode(ProduceRequest, version, frame[:cut])
+
+    check()
+
+
+def test_produce_answers_by_hand_are_those_of_the_compiled_code():
+    plain = PartitionProduceResponse(index=1, error_code=2, base_offset=3, log_append_time_ms=4)
+    error = BatchIndexAndErrorMessage(batch_index=1)
+    led = PartitionProduceResponse(current_leader=NewLeader(leader_id=1))
+    partitions = [
+        plain,
+        PartitionProduceResponse(record_errors=[error]),
+        PartitionProduceResponse(error_message="no"),
+    ]
+    for version in range(9, 14):
+        compiled = write_encoder(ProduceResponse, version)
+        for one in [*partitions, *([led] if version >= 10 else [])]:
+            for name in ("", "t", "n" * 126, "n" * 127, "n" * 300):
+                named = {"topic_id": Uuid(bytes(range(16)))} if version == 13 else {"name": name}
+                topic = TopicProduceResponse(partition_responses=[one], **named)
+                for topics in ([topic], [], [topic, topic]):
+                    message = ProduceResponse(responses=topics, throttle_time_ms=9)
+                    parts = []
+                    compiled(message, parts, [])
+                    assert encode(message, version) == b"".join(parts)
+                    assert decode(ProduceResponse, version, encode(message, version)) == message
+
+
+def test_a_padded_count_does_not_teach_the_produce_decoder_a_wrong_beginning():
+    def frame(name):
+        # topics + 1 as 82 00, so that the name's length stands one byte later than usual
+        return b"\0\0\1\0\0\0\1\x82\0\4" + name + b"\2\0\0\0\5\3ab\0\0\0"
+
+    for name in (b"aaa", b"aab", b"aaa"):
+        topic = decode(ProduceRequest, 9, frame(name)).topic_data[0]
+        assert topic.name == name.decode()
+        assert topic.partition_data == [PartitionProduceData(index=5, records=b"ab")]

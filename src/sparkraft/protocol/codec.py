@@ -38,24 +38,17 @@ M = TypeVar("M", bound=Message)
 
 def encode(message: Message, version: int) -> bytes:
     """The bytes of `message` in `version`, without header or frame."""
-    return b"".join(_parts(message, version)[0])
+    parts: list[bytes | memoryview] = []
+    write = encoder(type(message), version)
+    try:
+        write(message, parts, [])
+    except ENCODER_ERRORS as error:
+        raise _encode_error(message, version, error) from None
+    return b"".join(parts)
 
 
 def encode_parts(message: Message, version: int) -> list[bytes | memoryview]:
     """Like `encode`, in pieces: the buffers of `records` fields are never copied."""
-    parts, cuts = _parts(message, version)
-    joined: list[bytes | memoryview] = []
-    start = 0
-    for number, cut in enumerate(cuts):
-        # Cuts come in pairs: between the second of one and the first of the next lie small parts.
-        joined += parts[start:cut] if number % 2 else [b"".join(parts[start:cut])]
-        start = cut
-    if start < len(parts):
-        joined.append(b"".join(parts[start:]))
-    return joined
-
-
-def _parts(message: Message, version: int) -> tuple[list[bytes | memoryview], list[int]]:
     parts: list[bytes | memoryview] = []
     cuts: list[int] = []
     write = encoder(type(message), version)
@@ -63,7 +56,18 @@ def _parts(message: Message, version: int) -> tuple[list[bytes | memoryview], li
         write(message, parts, cuts)
     except ENCODER_ERRORS as error:
         raise _encode_error(message, version, error) from None
-    return parts, cuts
+    if not cuts:
+        return [b"".join(parts)]
+    joined: list[bytes | memoryview] = []
+    after = 0
+    # Cuts come in pairs around records; what lies between the pairs is small.
+    for number in range(0, len(cuts), 2):
+        before = cuts[number]
+        joined.append(b"".join(parts[after:before]))
+        after = cuts[number + 1]
+        joined.extend(parts[before:after])
+    joined.append(b"".join(parts[after:]))
+    return joined
 
 
 def _encode_error(message: Message, version: int, error: Exception) -> EncodeError:

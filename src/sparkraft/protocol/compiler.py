@@ -18,6 +18,9 @@ ELEMENT_BUDGET: Final = 1_000_000
 RESPONSE_ELEMENT_BUDGET: Final = 16_000_000
 """Elements in one response that we asked for: Metadata of a million partitions."""
 
+_TUNED_KEYS: Final = (0, 1)
+"""Produce and Fetch."""
+
 _DECODERS: dict[tuple[type[Message], int], tuple[Decoder, int]] = {}
 _ENCODERS: dict[tuple[type[Message], int], Encoder] = {}
 
@@ -43,12 +46,24 @@ def _make_decoder(cls: type[Message], version: int) -> tuple[Decoder, int]:
     if version not in cls.SCHEMA.versions:
         raise DecodeError(f"{name} has no version {version}", at=0)
     budget = RESPONSE_ELEMENT_BUDGET if name.endswith("Response") else ELEMENT_BUDGET
-    made = _DECODERS[cls, version] = write_decoder(cls, version), budget
+    written = write_decoder(cls, version)
+    if cls.SCHEMA.key in _TUNED_KEYS:
+        # Loaded with the first Produce or Fetch.
+        from sparkraft.protocol.hot import tuned_decoder
+
+        written = tuned_decoder(cls, version, written)
+    made = _DECODERS[cls, version] = written, budget
     return made
 
 
 def _make_encoder(cls: type[Message], version: int) -> Encoder:
     if version not in cls.SCHEMA.versions:
         raise UnsupportedVersionError(f"{cls.SCHEMA.name} has no version {version}")
-    made = _ENCODERS[cls, version] = write_encoder(cls, version)
-    return made
+    written = write_encoder(cls, version)
+    if cls.SCHEMA.key in _TUNED_KEYS:
+        # Loaded with the first Produce or Fetch.
+        from sparkraft.protocol.hot import tuned_encoder
+
+        written = tuned_encoder(cls, version, written)
+    _ENCODERS[cls, version] = written
+    return written

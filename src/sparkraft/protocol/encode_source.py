@@ -332,11 +332,13 @@ class _Packers(dict[tuple[int, ...], Callable[..., bytes]]):
         return packer
 
 
-def _pieces_and_length(records: Any) -> tuple[Sequence[Any], int]:
-    """The buffers of a records field and their bytes together."""
-    if isinstance(records, bytes | bytearray | memoryview):
-        return (records,), memoryview(records).nbytes
-    return records, sum(memoryview(piece).nbytes for piece in records)
+def pieces_and_length(records: Any) -> tuple[Sequence[Any], int]:
+    """The buffers of a records field and their bytes together; views must be of bytes."""
+    if type(records) is list:
+        return records, sum(map(len, records))
+    if isinstance(records, (bytes, bytearray, memoryview)):
+        return (records,), len(records)
+    return tuple(records), sum(map(len, records))
 
 
 def _add_tagged(entries: list[bytes], tag: int, parts: list[bytes]) -> None:
@@ -347,7 +349,7 @@ def _add_tagged(entries: list[bytes], tag: int, parts: list[bytes]) -> None:
 _RUNTIME: Final = {
     "VARINT": [encode_unsigned(value) for value in range(128)],
     "long_varint": encode_unsigned,
-    "pieces_and_length": _pieces_and_length,
+    "pieces_and_length": pieces_and_length,
     "add_tagged": _add_tagged,
 }
 

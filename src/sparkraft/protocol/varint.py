@@ -48,6 +48,9 @@ def _encode_long(value: int) -> bytes:
 
 def decode_unsigned(data: Buffer, at: int) -> tuple[int, int]:
     """Read an unsigned 32-bit number; gives it and the place after it."""
+    pair = data[at : at + 2]
+    if len(pair) == 2 and pair[1] < 0x80 <= pair[0]:  # noqa: PLR2004 (most have two bytes)
+        return pair[0] & 0x7F | pair[1] << 7, at + 2
     return _decode(data, at, _MAX_BYTES_32, 32)
 
 
