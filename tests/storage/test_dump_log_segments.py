@@ -1,0 +1,90 @@
+"""Kafka's own DumpLogSegments reads our files and finds nothing to complain about."""
+
+import subprocess
+
+import pytest
+
+from sparkraft.records.compression import Codec
+from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
+from sparkraft.storage.disk import OsDisk
+from sparkraft.storage.log import Origin
+from sparkraft.storage.log_manager import LogManager
+from tests.storage.worlds import SMALL, START_MS, HandClock, SeededDice, append
+
+pytestmark = pytest.mark.java
+
+COMPLAINTS = (
+    "corrupt",
+    "Mismatches",
+    "non-consecutive",
+    "isvalid: false",
+    "Exception",
+    "Found timestamp",
+)
+RECORDS = 200
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """A log with every codec, an idempotent producer, a transaction, two epochs, many segments."""
+    root = tmp_path_factory.mktemp("logs")
+    manager = LogManager(OsDisk(), [str(root)], SMALL, clock=HandClock(), entropy=SeededDice())
+    manager.load()
+    log = manager.create("flights", 3, None)
+    for index in range(RECORDS // 2):
+        append(
+            log,
+            b"a%d" % index,
+            b"b%d" % index,
+            codec=list(Codec)[index % 5],
+            epoch=index // 50,
+            timestamp=START_MS + index * 10,
+            producer=(4000, 1, index * 2) if index % 3 == 0 and index < 3 else None,
+        )
+    data = {"leader_epoch": 1, "now_ms": START_MS, "origin": Origin.COORDINATOR}
+    log.append_as_leader(
+        end_transaction_batch(
+            EndTransaction(ControlType.COMMIT, 2),
+            timestamp=START_MS,
+            producer_id=5,
+            producer_epoch=0,
+        ),
+        **data,
+    )
+    manager.close()
+    return root / "flights-3"
+
+
+def dump(jars, files, *options):
+    command = ["java", "-cp", f"{jars}/*", "org.apache.kafka.tools.DumpLogSegments"]
+    command += ["--files", ",".join(str(file) for file in files), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    for complaint in COMPLAINTS:
+        assert complaint not in done.stdout, done.stdout
+    return done.stdout
+
+
+def test_segments_and_their_records_are_whole(kafka_jars, directory):
+    text = dump(kafka_jars, sorted(directory.glob("*.log")), "--print-data-log", "--deep-iteration")
+    for index in range(RECORDS // 2):
+        assert f"payload: a{index}\n" in text
+        assert f"payload: b{index}\n" in text
+    assert "endTxnMarker: COMMIT coordinatorEpoch: 2" in text
+    for codec in Codec:
+        assert f"compresscodec: {codec.name.lower()}" in text
+
+
+def test_indexes_agree_with_the_segments(kafka_jars, directory):
+    files = [*sorted(directory.glob("*.index")), *sorted(directory.glob("*.timeindex"))]
+    assert len(files) > 10
+    dump(kafka_jars, files, "--verify-index-only")
+    text = dump(kafka_jars, files, "--index-sanity-check")
+    assert text.count("passed sanity check") == len(files)
+
+
+def test_producer_snapshots_are_understood(kafka_jars, directory):
+    newest = max(directory.glob("*.snapshot"))
+    text = dump(kafka_jars, [newest])
+    assert "producerId: 4000 producerEpoch: 1" in text
+    assert "producerId: 5 producerEpoch: 0 coordinatorEpoch: 2" in text

@@ -1,0 +1,138 @@
+"""The machine's disk: bounded open files, locks between processes, short writes, threads."""
+
+import os
+import resource
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from sparkraft.storage import disk as disk_module
+from sparkraft.storage.disk import FileLimitTooLow, OsDisk, raise_file_limit
+from sparkraft.storage.log_manager import LogManager
+from tests.storage.worlds import SMALL, HandClock, SeededDice, append, contents
+
+
+@pytest.fixture
+def disk():
+    made = OsDisk(open_files_max=8)
+    yield made
+    made.close()
+
+
+def test_open_files_stay_within_their_bound(disk, tmp_path):
+    for index in range(50):
+        disk.append(f"{tmp_path}/{index}", [b"%d" % index])
+    assert disk.open_files == 8
+    for index in range(50):
+        assert disk.pread(f"{tmp_path}/{index}", 10, 0) == b"%d" % index
+    disk.close()
+    assert disk.open_files == 0
+
+
+def test_appends_take_any_number_of_buffers(disk, tmp_path):
+    path = f"{tmp_path}/many"
+    buffers = [b"%d," % index for index in range(3000)]
+    disk.append(path, buffers)
+    disk.append(path, [b"end"])
+    assert disk.read(path) == b"".join(buffers) + b"end"
+
+
+def test_a_short_write_is_completed(disk, tmp_path, monkeypatch):
+    real = os.writev
+    monkeypatch.setattr(os, "writev", lambda fd, buffers: real(fd, [bytes(buffers[0])[:2]]))
+    disk.append(f"{tmp_path}/short", [b"abc", memoryview(b"defg")])
+    assert disk.read(f"{tmp_path}/short") == b"abcdefg"
+
+
+def test_files_are_forgotten_when_their_name_changes(disk, tmp_path):
+    disk.mkdir(f"{tmp_path}/a")
+    disk.append(f"{tmp_path}/a/x", [b"one"])
+    disk.rename(f"{tmp_path}/a", f"{tmp_path}/b")
+    disk.mkdir(f"{tmp_path}/a")
+    disk.append(f"{tmp_path}/a/x", [b"two"])
+    assert disk.read(f"{tmp_path}/b/x") == b"one"
+    assert disk.read(f"{tmp_path}/a/x") == b"two"
+    disk.unlink(f"{tmp_path}/a/x")
+    disk.append(f"{tmp_path}/a/x", [b"three"])
+    assert disk.pread(f"{tmp_path}/a/x", 10, 0) == b"three"
+
+
+def test_truncated_files_go_on_at_their_new_end(disk, tmp_path):
+    disk.append(f"{tmp_path}/x", [b"abcdef"])
+    disk.truncate(f"{tmp_path}/x", 2)
+    disk.append(f"{tmp_path}/x", [b"Z"])
+    assert disk.read(f"{tmp_path}/x") == b"abZ"
+
+
+def test_replacing_leaves_no_other_file(disk, tmp_path):
+    disk.replace(f"{tmp_path}/x", b"old")
+    disk.replace(f"{tmp_path}/x", b"new")
+    assert disk.listdir(str(tmp_path)) == ["x"]
+    assert disk.read(f"{tmp_path}/x") == b"new"
+
+
+def test_trees_are_removed_and_missing_ones_are_no_error(disk, tmp_path):
+    disk.mkdir(f"{tmp_path}/a/b")
+    disk.append(f"{tmp_path}/a/b/x", [b"1"])
+    disk.remove_tree(f"{tmp_path}/a")
+    disk.remove_tree(f"{tmp_path}/a")
+    disk.unlink(f"{tmp_path}/a")
+    assert disk.size(f"{tmp_path}/a") == -1
+
+
+def test_another_process_finds_the_directory_locked(disk, tmp_path):
+    lock = disk.lock(f"{tmp_path}/.lock")
+    code = (
+        "import sys; from sparkraft.storage.disk import *\n"
+        "try: OsDisk(9).lock(sys.argv[1]); print('free')\n"
+        "except DirectoryLocked as error: print('locked', error)"
+    )
+    command = [sys.executable, "-c", code, f"{tmp_path}/.lock"]
+    held = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert held.stdout.startswith("locked another process holds")
+    lock.release()
+    free = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert free.stdout.strip() == "free"
+
+
+def test_the_soft_file_limit_is_raised_and_too_low_a_one_is_named(monkeypatch):
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    assert raise_file_limit() == (1 << 20 if hard == resource.RLIM_INFINITY else hard)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
+    monkeypatch.setattr(disk_module.resource, "getrlimit", lambda _: (100, 100))
+    with pytest.raises(FileLimitTooLow, match="only 100 files"):
+        raise_file_limit()
+
+
+def test_flushes_run_beside_appends(tmp_path):
+    """Many threads' worth of flushes while the owner appends and rolls: nothing is torn."""
+    manager = LogManager(
+        OsDisk(open_files_max=4),
+        [str(tmp_path)],
+        replace(SMALL, flush_messages=1),
+        clock=HandClock(),
+        entropy=SeededDice(),
+    )
+    manager.load()
+    logs = [manager.create("t", index, None) for index in range(6)]
+    with ThreadPoolExecutor(3) as pool:
+        running = []
+        for index in range(400):
+            log = logs[index % 6]
+            info = append(log, b"%d" % index, epoch=index // 100)
+            running.append((log, info, pool.submit(log.flush)))
+            if index % 50 == 49:
+                log.roll()
+        for log, info, done in running:
+            done.result(timeout=60)
+            assert log.recovery_point > info.last_offset
+    manager.close(clean=False)
+    again = LogManager(OsDisk(), [str(tmp_path)], SMALL, clock=HandClock(), entropy=SeededDice())
+    again.load()
+    for number, log in enumerate(logs):
+        expected = [b"%d" % index for index in range(400) if index % 6 == number]
+        assert [value for _, value in contents(again.get("t", number))] == expected
+        assert again.get("t", number).leader_epochs == log.leader_epochs
