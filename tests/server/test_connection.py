@@ -18,6 +18,7 @@ from sparkraft.server.api.registry import Api
 from sparkraft.server.env import SystemClock, SystemNetwork
 from sparkraft.server.network import dispatch
 from sparkraft.server.network.listener import Limits, Listener, Turns
+from tests.server.harness import until
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -271,8 +272,7 @@ def test_answers_keep_the_order_of_requests_and_later_requests_wait(monkeypatch)
                 + api_versions(2)
                 + frame(ApiKey.DESCRIBE_PRODUCERS, version, 3, body)
             )
-            while not calls:
-                await asyncio.sleep(0)
+            await until(lambda: calls)
             await assert_alive(served)  # others are not held up
             assert calls == [1]
             gate.set()
@@ -303,8 +303,7 @@ def test_pipelined_requests_take_effect_before_earlier_answers(monkeypatch):
             body = codec.encode(API_INFO[ApiKey.PRODUCE].request_class()(), version)
             reader, writer = await served.connect()
             writer.write(b"".join(frame(ApiKey.PRODUCE, version, i, body) for i in (1, 2, 3)))
-            while len(calls) < 3:
-                await asyncio.sleep(0)
+            await until(lambda: len(calls) == 3)
             gate.set()
             for i in (1, 2, 3):
                 assert (await read_frame(reader))[:4] == i.to_bytes(4, "big")
@@ -352,8 +351,7 @@ def test_a_client_that_never_reads_pauses_only_itself(monkeypatch):
                 b"".join(frame(ApiKey.DESCRIBE_PRODUCERS, version, i, body) for i in range(200))
             )
             await slow.drain()
-            while not calls:
-                await asyncio.sleep(0)
+            await until(lambda: calls)
             for _ in range(20):
                 await assert_alive(served)
             assert len(calls) < 100, "a client that doesn't read was served on"
@@ -375,16 +373,15 @@ def test_connections_above_the_limit_are_closed_and_others_live(caplog):
                 writer.write(api_versions(1))
                 await read_frame(reader)
             reader, writer = await served.connect()
+            writer.write(api_versions(1))
             with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
-                writer.write(api_versions(1))
                 await read_frame(reader)
             writer.close()
             for reader, writer in kept:
                 writer.write(api_versions(2))
                 assert (await read_frame(reader))[:4] == (2).to_bytes(4, "big")
             kept.pop()[1].close()
-            while served.listener.connections > 2:
-                await asyncio.sleep(0)
+            await until(lambda: served.listener.connections <= 2)
             await assert_alive(served)
             for _, writer in kept:
                 writer.close()

@@ -93,8 +93,8 @@ class Api:
         pipelined: a request's effects happen before `handle` returns, so the connection's next
             pipelined request may start while the first still waits (only Produce).
         fast: `(node, version, body) -> encoded answer | awaitable of it | None`, tried before the
-            body is decoded; None: it is no common case, and `handle` does it. An empty answer is
-            none. Only for what is asked 100,000 times a second (Produce).
+            body is decoded; None: it is no common case, and `handle` does it.
+            Only for what is asked 100,000 times a second (Produce).
         dies_with_connection: a waiting answer is cancelled when its client goes (long polls).
         refuse: makes the response for a `KafkaError` of the whole request.
     """

@@ -305,23 +305,17 @@ class Connection(asyncio.Protocol):
         client_id: str | None = None
         if id_size >= 0:
             at += id_size
-            if at > len(frame):
-                raise DecodeError("client_id ends after its frame", path="client_id", at=10)
-            client_id = self._routes.client_id(bytes(frame[10:at]))
+            client_id = self._client_id(frame, at)
         if route.flexible_request:
             if at < len(frame) and frame[at] == 0:
                 at += 1
             else:
                 at = skip_tagged_fields(frame, at)
         body = frame[at:]
-        if route.fast is not None:
-            answer = route.fast(self._node, version, body)
-            if type(answer) is bytes and not self._pending:
-                if answer:
-                    self._emit(encode_response(route, correlation_id, answer))
-                return
-        else:
-            answer = None
+        answer = None if route.fast is None else route.fast(self._node, version, body)
+        if type(answer) is bytes and not self._pending:
+            self._emit(encode_response(route, correlation_id, answer))
+            return
         context = RequestContext(
             key,
             version,
@@ -334,8 +328,13 @@ class Connection(asyncio.Protocol):
         )
         if answer is None:
             self._call(route, context, body)
-        elif answer != b"":
+        else:
             self._answer(route, context, None, answer)
+
+    def _client_id(self, frame: memoryview, end: int) -> str:
+        if end > len(frame):
+            raise DecodeError("client_id ends after its frame", path="client_id", at=10)
+        return self._routes.client_id(bytes(frame[10:end]))
 
     def _call(self, route: Route, context: RequestContext, body: memoryview) -> None:
         request, _ = route.decode(route.request_class, route.version, body, 0)

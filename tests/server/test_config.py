@@ -1,0 +1,127 @@
+"""What a configuration may say, and what stops the start."""
+
+import pytest
+
+from sparkraft.server.config import ConfigError, NodeConfig, describe
+from sparkraft.server.properties import parse_properties
+
+BASE = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@localhost:9093",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "controller.listener.names": "CONTROLLER",
+    "log.dirs": "/data/a,/data/b",
+}
+
+
+def test_properties_are_read_as_java_reads_them():
+    text = (
+        "# comment\n! another\n  a = 1\nb:2\nc 3\nlong=one,\\\n   two\n"
+        "esc\\=aped=\\u00e9\\t|\nempty=\nkey only\n\\#x=y\r\nlast=1\\"
+    )
+    assert parse_properties(text) == {
+        "a": "1", "b": "2", "c": "3", "long": "one,two", "esc=aped": "é\t|", "empty": "",
+        "key": "only", "#x": "y", "last": "1",
+    }  # fmt: skip
+
+
+def test_a_malformed_escape_names_its_line():
+    with pytest.raises(ConfigError, match="line 2"):
+        NodeConfig.from_text("a=1\nb=\\u00zz\n")
+
+
+def test_roles_listeners_and_defaults():
+    config = NodeConfig(BASE)
+    assert (config.node_id, config.is_broker, config.is_controller) == (1, True, True)
+    assert config.log_dirs == ("/data/a", "/data/b")
+    assert config.metadata_log_dir == "/data/a"
+    assert [a.name for a in config.broker_listeners] == ["PLAINTEXT"]
+    assert [a.port for a in config.controller_listeners] == [9093]
+    assert config["num.partitions"] == 1
+    assert config.topic_defaults["retention.ms"] == 604_800_000
+    assert config.unknown == []
+
+
+def test_overrides_win_and_unknown_keys_are_listed():
+    config = NodeConfig.from_text(
+        "\n".join(f"{k}={v}" for k, v in BASE.items()) + "\nno.such.key=1\n",
+        {"num.partitions": "4"},
+    )
+    assert config["num.partitions"] == 4
+    assert config.unknown == ["no.such.key"]
+
+
+def test_secrets_are_not_shown():
+    config = NodeConfig(BASE | {"ssl.key.password": "sesame"})
+    assert describe(config)["ssl.key.password"] == "[hidden]"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"node.id": "x"}, "node.id"),
+        ({"process.roles": ""}, "process.roles"),
+        ({"process.roles": "zookeeper"}, "process.roles"),
+        ({"num.partitions": "0"}, "num.partitions"),
+        ({"listeners": "PLAINTEXT:9092"}, "NAME://host:port"),
+        ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9094,CONTROLLER://:1"}, "different name"),
+        ({"listeners": "PLAINTEXT://:99999,CONTROLLER://:9093"}, "65535"),
+        ({"listeners": "PLAINTEXT://:9092"}, "controller.listener.names"),
+        ({"listeners": "SSL://:9092,CONTROLLER://:9093"}, "only PLAINTEXT"),
+        ({"listeners": "SASL_PLAINTEXT://:9092,CONTROLLER://:9093"}, "only PLAINTEXT"),
+        (
+            {"listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"},
+            "only PLAINTEXT",
+        ),
+        ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"}, "CONTROLLER"),
+        ({"advertised.listeners": "OTHER://x:1"}, "OTHER"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "0.0.0.0"),
+        ({"inter.broker.listener.name": "CONTROLLER"}, "inter.broker.listener.name"),
+        ({"authorizer.class.name": "org.apache.kafka.metadata.X"}, "access control"),
+        ({"remote.log.storage.system.enable": "true"}, "tiered"),
+        ({"create.topic.policy.class.name": "X"}, "policy"),
+        ({"controller.quorum.voters": ""}, "controllers are"),
+        ({"controller.quorum.voters": "2@localhost:9093"}, "must be in"),
+        ({"controller.quorum.voters": "localhost:9093"}, "id@host:port"),
+        ({"broker.id": "2"}, "same"),
+        ({"log.retention.ms": "0"}, "log.retention.ms"),
+        ({"broker.heartbeat.interval.ms": "5000"}, "half"),
+        ({"sparkraft.record.validation": "maybe"}, "sparkraft.record.validation"),
+    ],
+)
+def test_what_can_not_be_stops_the_start_with_a_sentence(changes, said):
+    with pytest.raises(ConfigError) as caught:
+        NodeConfig(BASE | changes)
+    assert said in str(caught.value)
+
+
+def test_a_key_set_to_what_is_done_anyway_is_fine():
+    NodeConfig(
+        BASE
+        | {
+            "authorizer.class.name": "",
+            "remote.log.storage.system.enable": "FALSE",
+            "security.inter.broker.protocol": "PLAINTEXT",
+        }
+    )
+
+
+def test_roles_apart():
+    broker = NodeConfig(
+        BASE
+        | {
+            "process.roles": "broker",
+            "node.id": "2",
+            "listeners": "PLAINTEXT://:9092",
+        }
+    )
+    assert not broker.is_controller
+    with pytest.raises(ConfigError, match="only a broker"):
+        NodeConfig(BASE | {"process.roles": "broker", "node.id": "2"})
+    controller = NodeConfig(
+        BASE | {"process.roles": "controller", "listeners": "CONTROLLER://:9093"}
+    )
+    assert not controller.is_broker
+    with pytest.raises(ConfigError, match="only a controller"):
+        NodeConfig(BASE | {"process.roles": "controller"})
