@@ -3,6 +3,7 @@
 Parsed by hand: from the start of the process to the first answer counts every import.
 """
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ def main(argv: list[str]) -> int:
         print(_USAGE)
         return 0 if argv else 2
     path, overrides = _parse(argv)
+    _log_to_stdout()
     from sparkraft.server.config import ConfigError, NodeConfig
 
     try:
@@ -43,6 +45,18 @@ def _run(config: "NodeConfig") -> int:
     from sparkraft.server.node import Node
 
     return asyncio.run(Node(config, real_env()).run())
+
+
+def _log_to_stdout() -> None:
+    import logging
+
+    # Kafka's shape of a line, and its stream.
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stdout,
+        format="[%(asctime)s,%(msecs)03d] %(levelname)s %(message)s (%(name)s)",
+        datefmt="%Y-%m-%d %H:%M:%S",
+    )
 
 
 def _read(path: str) -> str:

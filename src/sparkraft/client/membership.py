@@ -260,7 +260,8 @@ class Membership:
             member_id=self.member_id,
             group_instance_id=self.settings.instance_id,
         )
-        while not self._needs_join:
+        # Also while a rebalance waits for us: a member that says nothing is taken for dead.
+        while self.generation == request.generation_id:
             await asyncio.sleep(self.settings.heartbeat_interval_ms / 1000)
             try:
                 answer = await self.cluster.ask_coordinator(self.settings.group_id, request)

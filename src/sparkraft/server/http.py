@@ -75,6 +75,7 @@ class HttpServer:
         self._server = await self.node.env.network.listen(
             lambda: _Connection(self), self.host or None, self.port
         )
+        await self._server.start_serving()
         sockets = getattr(self._server, "sockets", ())
         if sockets:
             self.port = sockets[0].getsockname()[1]

@@ -1,0 +1,66 @@
+"""The fixtures, used as anybody would."""
+
+import urllib.request
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+pytestmark = pytest.mark.real_clients
+pytest_plugins = ["pytester"]
+
+
+def test_another_client_reaches_the_node(sparkraft_cluster):
+    producer = Producer({"bootstrap.servers": sparkraft_cluster.bootstrap})
+    failures = []
+    producer.produce("of-the-plugin", b"v", on_delivery=lambda e, _: failures.append(e))
+    assert producer.flush(30) == 0
+    assert failures == [None]
+
+
+def test_its_text_is_the_bootstrap_string(sparkraft_cluster):
+    topics = AdminClient({"bootstrap.servers": str(sparkraft_cluster)}).list_topics(timeout=30)
+    assert list(topics.brokers) == [1]
+
+
+def test_it_serves_health(sparkraft_cluster):
+    with urllib.request.urlopen(f"{sparkraft_cluster.http}/health", timeout=10) as answer:
+        assert answer.status == 200
+
+
+def test_a_fresh_node_survives_a_kill_with_its_topics(fresh_sparkraft_cluster):
+    admin = AdminClient({"bootstrap.servers": fresh_sparkraft_cluster.bootstrap})
+    from confluent_kafka.admin import NewTopic
+
+    admin.create_topics([NewTopic("kept", 3, 1)])["kept"].result(30)
+    fresh_sparkraft_cluster.kill()
+    fresh_sparkraft_cluster.restart()
+    again = AdminClient({"bootstrap.servers": fresh_sparkraft_cluster.bootstrap})
+    assert len(again.list_topics("kept", timeout=30).topics["kept"].partitions) == 3
+
+
+def test_a_project_overrides_configs_in_its_conftest(pytester):
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def sparkraft_cluster_overrides():
+            return {"num.partitions": "7"}
+        """
+    )
+    pytester.makepyfile(
+        """
+        from confluent_kafka import Producer
+        from confluent_kafka.admin import AdminClient
+
+        def test_partitions(sparkraft_cluster):
+            producer = Producer({"bootstrap.servers": sparkraft_cluster.bootstrap})
+            producer.produce("made-by-itself", b"v")
+            assert producer.flush(30) == 0
+            admin = AdminClient({"bootstrap.servers": sparkraft_cluster.bootstrap})
+            topic = admin.list_topics("made-by-itself", timeout=30).topics["made-by-itself"]
+            assert len(topic.partitions) == 7
+        """
+    )
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
