@@ -20,13 +20,12 @@ unknown until it is loaded again. A failed fsync is never tried again.
 Not here: who may append, acknowledgements, the high watermark's advance (`server`, `replication`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import Lock
 from typing import NamedTuple
 
-from sparkraft.base.env import Clock, Entropy
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.base.ids import LeaderEpoch, Offset, Uuid
+from sparkraft.base.ids import Offset, Uuid
 from sparkraft.records.batch import (
     HEAD_PATCH,
     LOG_OVERHEAD,
@@ -40,14 +39,11 @@ from sparkraft.records.batch import (
 from sparkraft.records.errors import CorruptRecords
 from sparkraft.records.validate import Origin, check_produced
 from sparkraft.storage.checkpoints import format_epochs, format_partition_metadata
-from sparkraft.storage.config import LogConfig
-from sparkraft.storage.disk import Disk, StorageFault
-from sparkraft.storage.epochs import LeaderEpochs
 from sparkraft.storage.index import AbortedTransaction
+from sparkraft.storage.log_view import NO_HINT, FoundOffset, ReadableLog, ReadResult
 from sparkraft.storage.names import LEADER_EPOCHS, PARTITION_METADATA
-from sparkraft.storage.producers import CompletedTransaction, Producers, ProducerState
+from sparkraft.storage.producers import CompletedTransaction, Producers
 from sparkraft.storage.segment import Segment
-from sparkraft.storage.segments import Segments
 
 __all__ = ["AppendInfo", "FoundOffset", "Origin", "PartitionLog", "ReadResult"]
 
@@ -67,179 +63,13 @@ class AppendInfo(NamedTuple):
     """`flush` must have returned before the append is acknowledged."""
 
 
-class ReadResult(NamedTuple):
-    """Bytes for a fetch; hand the pieces on without joining them."""
-
-    pieces: list[bytes]
-    size: int
-
-
-class FoundOffset(NamedTuple):
-    """Answer of a search by time."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int
-    """-1 where it is not known."""
-
-
-_EMPTY = ReadResult([], 0)
-_NO_HINT = (-1, -1, None)
 _NOTHING = AppendInfo(-1, -1, -1, -1, duplicate=False, needs_fsync=False)
 
 
-class PartitionLog:
+class PartitionLog(ReadableLog):
     """A partition's log; made by `storage.recovery.load_log`."""
 
-    __slots__ = (
-        "_clock",
-        "_disk",
-        "_epochs",
-        "_fault",
-        "_flush_lock",
-        "_flush_point",
-        "_metadata_pending",
-        "_metadata_unsynced",
-        "_producers",
-        "_rules",
-        "_segments",
-        "_tail_hint",
-        "_truncations",
-        "high_watermark",
-        "last_flush_ms",
-        "log_dir",
-        "log_end_offset",
-        "log_start_offset",
-        "partition",
-        "recovery_point",
-        "topic",
-        "topic_id",
-    )
-
-    def __init__(  # noqa: PLR0913 (what a log is made of; only recovery calls it)
-        self,
-        *,
-        disk: Disk,
-        clock: Clock,
-        entropy: Entropy,
-        log_dir: str,
-        directory: str,
-        topic: str,
-        partition: int,
-        topic_id: Uuid | None,
-        config: LogConfig,
-        segments: list[Segment],
-        epochs: LeaderEpochs,
-        producers: Producers,
-        snapshots: list[int],
-        log_start_offset: int,
-        log_end_offset: int,
-        recovery_point: int,
-    ) -> None:
-        """Put the recovered parts together; at least one segment."""
-        self._disk = disk
-        self._clock = clock
-        self.log_dir = log_dir
-        self.topic = topic
-        self.partition = partition
-        self.topic_id = topic_id
-        self._rules = config.rules
-        self._segments = Segments(
-            disk, directory, segments, snapshots, config=config, entropy=entropy
-        )
-        self._epochs = epochs
-        self._producers = producers
-        self.log_start_offset = Offset(log_start_offset)
-        self.log_end_offset = Offset(log_end_offset)
-        self.high_watermark = Offset(log_start_offset)
-        self.recovery_point = Offset(recovery_point)
-        self.last_flush_ms = clock.wall_ms()
-        # Guards `recovery_point` between `flush` and truncation; made at the first of these,
-        # because most of a node's logs are idle.
-        self._flush_lock: Lock | None = None
-        self._flush_point = log_end_offset
-        self._fault: StorageFault | None = None
-        self._metadata_pending = False
-        self._metadata_unsynced = False
-        # Where the last read stopped at the log's end: offset, position and segment.
-        self._tail_hint: tuple[int, int, Segment | None] = _NO_HINT
-        self._truncations = 0
-
-    # -- what is known ---------------------------------------------------------------------------
-
-    def __repr__(self) -> str:
-        """Name and bounds."""
-        return (
-            f"PartitionLog({self.topic}-{self.partition} start={self.log_start_offset} "
-            f"HW={self.high_watermark} LEO={self.log_end_offset})"
-        )
-
-    @property
-    def config(self) -> LogConfig:
-        """The topic's settings; assign to change them."""
-        return self._segments.config
-
-    @config.setter
-    def config(self, config: LogConfig) -> None:
-        self._segments.config = config
-        self._rules = config.rules
-
-    @property
-    def directory(self) -> str:
-        """The directory of its files."""
-        return self._segments.directory
-
-    @property
-    def name(self) -> str:
-        """`topic-partition`."""
-        return f"{self.topic}-{self.partition}"
-
-    @property
-    def size_in_bytes(self) -> int:
-        """Bytes of all batches."""
-        return self._segments.size_in_bytes
-
-    @property
-    def segment_count(self) -> int:
-        """Number of segments, at least one."""
-        return len(self._segments)
-
-    @property
-    def segment_base_offsets(self) -> list[int]:
-        """Base offsets of the segments, rising."""
-        return self._segments.bases
-
-    @property
-    def latest_epoch(self) -> LeaderEpoch | None:
-        """The newest leader epoch, None where none is known."""
-        latest = self._epochs.latest
-        return None if latest is None else LeaderEpoch(latest)
-
-    @property
-    def leader_epochs(self) -> list[tuple[int, int]]:
-        """(epoch, start offset), rising."""
-        return self._epochs.entries
-
-    @property
-    def last_stable_offset(self) -> Offset:
-        """First offset of an unfinished transaction, at most the high watermark."""
-        unstable = self._producers.first_unstable_offset
-        if unstable is None or unstable > self.high_watermark:
-            return self.high_watermark
-        return Offset(max(unstable, self.log_start_offset))
-
-    @property
-    def fault(self) -> StorageFault | None:
-        """What made the log unusable, if anything did."""
-        return self._fault
-
-    def active_producers(self) -> list[ProducerState]:
-        """The idempotent and transactional producers known here, by id (DescribeProducers)."""
-        return list(self._producers)
-
-    def expire_producers(self, now_ms: int) -> None:
-        """Forget producers idle for longer than `producer.id.expiration.ms`."""
-        self._producers.expire(now_ms, self.config.producer_id_expiration_ms)
+    __slots__ = ()
 
     # -- appending -------------------------------------------------------------------------------
 
@@ -448,114 +278,6 @@ class PartitionLog:
     def _roll(self, now_ms: int) -> None:
         self._segments.roll(self.log_end_offset, now_ms, self._producers.to_snapshot())
 
-    # -- reading ---------------------------------------------------------------------------------
-
-    def read(
-        self, offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool = True
-    ) -> ReadResult:
-        """Batches from the one that holds `offset`, of one segment.
-
-        Args:
-            offset: from the log start offset to the log end offset.
-            max_bytes: most bytes to read; the last batch may be cut off, as in Kafka.
-            up_to: only batches that end below it (high watermark, last stable or log end offset).
-            min_one_batch: the first batch comes whole even if it is larger than `max_bytes`.
-
-        Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE where the file is damaged.
-            StorageFault: the disk failed.
-        """
-        if self._fault is not None:
-            raise self._refusal()
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not within [{self.log_start_offset}, {self.log_end_offset}]",
-            )
-        if offset >= up_to:
-            return _EMPTY
-        try:
-            return self._read(offset, max_bytes, up_to, min_one_batch=min_one_batch)
-        except OSError as error:
-            raise self._fail("read from", error) from error
-
-    def _read(self, offset: int, max_bytes: int, up_to: int, *, min_one_batch: bool) -> ReadResult:
-        segments = self._segments
-        if self._tail_hint[0] == offset and self._tail_hint[2] is segments.active:
-            index, position = len(segments) - 1, self._tail_hint[1]
-            header = segments.active.header_at(position) if min_one_batch else None
-            first_size = 0 if header is None else header.size_in_bytes
-        else:
-            found = segments.find(offset)
-            if found is None:
-                return _EMPTY
-            index, position, first_size = found
-        limit = segments.limit(index, up_to, self.log_end_offset)
-        wanted = max(max_bytes, first_size) if min_one_batch else max_bytes
-        size = min(wanted, limit - position)
-        if size <= 0:
-            return _EMPTY
-        segment = segments.at(index)
-        data = segment.read(position, size)
-        if segment is segments.active and position + size == segment.size:
-            self._tail_hint = (self.log_end_offset, segment.size, segment)
-        return ReadResult([data], len(data))
-
-    def read_batches(self, offset: int, up_to: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Whole batches from the one that holds `offset` to `up_to`, across segments."""
-        while offset < up_to:
-            pieces, size = self.read(offset, max_bytes=_SCAN_BYTES, up_to=up_to)
-            if size == 0:
-                return
-            for header, view in iter_batches(pieces[0]):
-                yield header, view
-                offset = header.last_offset + 1
-
-    def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
-        """Aborted transactions that overlap [offset, up_to), for read_committed fetches."""
-        found = []
-        for segment in list(self._segments)[self._segments.index_of(offset) :]:
-            for entry in segment.aborted:
-                if entry.last_offset >= offset and entry.first_offset < up_to:
-                    found.append(entry)
-                if entry.last_stable_offset >= up_to:
-                    return found
-        return found
-
-    # -- searching -------------------------------------------------------------------------------
-
-    def offset_for_timestamp(
-        self, timestamp: int, *, up_to: int | None = None
-    ) -> FoundOffset | None:
-        """The first record whose time is at or after `timestamp` (ListOffsets by time).
-
-        Args:
-            timestamp: ms since 1970, not negative.
-            up_to: only records below it; None for all.
-        """
-        bound = self.log_end_offset if up_to is None else up_to
-        try:
-            found = self._segments.first_at_or_after(timestamp, self.log_start_offset, bound)
-        except OSError as error:
-            raise self._fail("search", error) from error
-        return None if found is None else FoundOffset(*found)
-
-    def offset_of_max_timestamp(self) -> FoundOffset | None:
-        """The first record with the largest timestamp (KIP-734); None in an empty log."""
-        try:
-            found = self._segments.of_max_timestamp(self.log_start_offset)
-        except OSError as error:
-            raise self._fail("search", error) from error
-        return None if found is None else FoundOffset(*found)
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """(largest epoch at or below `epoch`, where it ended); None where it is unknown."""
-        return self._epochs.end_offset_for(epoch, self.log_end_offset)
-
-    def epoch_of(self, offset: int) -> int | None:
-        """The leader epoch in which `offset` was written."""
-        return self._epochs.epoch_of(offset)
-
     # -- moving the bounds -----------------------------------------------------------------------
 
     def set_high_watermark(self, offset: int) -> None:
@@ -616,7 +338,7 @@ class PartitionLog:
             raise self._fail("truncate", error) from error
         self.log_end_offset = Offset(offset)
         self._flush_point = min(self._flush_point, offset)
-        self._tail_hint = _NO_HINT
+        self._tail_hint = NO_HINT
         self.set_high_watermark(min(self.high_watermark, offset))
         return True
 
@@ -635,7 +357,7 @@ class PartitionLog:
         self._producers = Producers()
         self.log_start_offset = self.log_end_offset = self.high_watermark = Offset(offset)
         self._flush_point = offset
-        self._tail_hint = _NO_HINT
+        self._tail_hint = NO_HINT
 
     def _reload_producers(self, end_offset: int) -> None:
         """Make the producers' state what the log below `end_offset` says."""
@@ -789,19 +511,3 @@ class PartitionLog:
             self._segments.close(self.log_end_offset, self._producers.to_snapshot())
         except OSError as error:
             raise self._fail("close", error) from error
-
-    # -- faults ----------------------------------------------------------------------------------
-
-    def _fail(self, operation: str, error: OSError) -> StorageFault:
-        self._fault = StorageFault(self.log_dir, f"{operation} {self.name}", error)
-        return self._fault
-
-    def take_offline(self, fault: StorageFault) -> None:
-        """Refuse everything from now on: the log's directory failed elsewhere."""
-        self._fault = self._fault or fault
-
-    def _refusal(self) -> KafkaError:
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(self._fault))
-
-
-_SCAN_BYTES = 1 << 20
