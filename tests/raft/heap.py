@@ -1,4 +1,4 @@
-"""A quorum under a bare event heap: seeded delays, losses, kills, restarts, cuts; checks at each step.
+"""A quorum under a bare event heap: seeded delays, losses, kills, cuts; checks at each step.
 
 Only what a `SimDisk` holds survives a kill: the election state, the log as far as it was flushed
 (and sometimes more: an unsynced tail may have reached the disk too), and finished snapshots.
@@ -71,7 +71,7 @@ class SeededEntropy:
 
 
 def directory_of(node_id: int, life: int = 0) -> Uuid:
-    return Uuid(bytes([life, *[0] * 13, 1, node_id]))
+    return Uuid(bytes([life, *[0] * 13, 1, node_id & 0xFF]))
 
 
 def endpoint_of(node_id: int) -> Endpoint:
@@ -257,7 +257,8 @@ class SimNode:
 
     def end_flush(self) -> None:
         done, self.flushing = self.flushing, None
-        assert done is not None and self.quorum is not None
+        assert done is not None
+        assert self.quorum is not None
         if done.generation == self.quorum.log.generation:
             self.disk.durable_end = max(self.disk.durable_end, min(done.up_to, self.disk.end))
         if self.next_flush is not None:
@@ -300,7 +301,7 @@ class SimNode:
         self.later(delay, wake)
 
 
-class Broken(AssertionError):
+class InvariantError(AssertionError):
     """An invariant does not hold."""
 
 
@@ -370,11 +371,11 @@ class Simulation:
 
     def fail(self, text: str) -> None:
         tail = "\n".join(self.trace[-40:])
-        raise Broken(f"seed {self.seed} at {self.now}: {text}\n{tail}")
+        raise InvariantError(f"seed {self.seed} at {self.now}: {text}\n{tail}")
 
     # ---- network
 
-    def transmit(self, sender: SimNode, send: Send) -> None:
+    def transmit(self, sender: SimNode, send: Send) -> None:  # noqa: C901 (one message's fate)
         target_id = send.to.port - 9000
         faults, dice = self.faults, self.dice
         incarnation = sender.incarnation
@@ -501,9 +502,9 @@ class Simulation:
         before = node.disk.election
         if before is not None and election.epoch < before.epoch:
             self.fail(f"Q3: node {node.id} goes from epoch {before.epoch} to {election.epoch}")
-        if before is not None and election.epoch == before.epoch and before.leader_id is not None:
-            if election.leader_id not in (None, before.leader_id):
-                self.fail(f"Q3: node {node.id}: leader changes within epoch {election.epoch}")
+        known = before.leader_id if before is not None and before.epoch == election.epoch else None
+        if known is not None and election.leader_id not in (None, known):
+            self.fail(f"Q3: node {node.id}: leader changes within epoch {election.epoch}")
         if election.voted is not None:
             key = (node.id, node.life, election.epoch)
             if self.votes.setdefault(key, election.voted) != election.voted:

@@ -94,7 +94,7 @@ def _acknowledge(replica: Replica, request: FetchRequest, now: Millis) -> None:
     moved = progress.on_fetch(request.replica, request.fetch_offset, replica.log.end, now)
     on_voter_alive(replica, request.replica, now)
     if moved:
-        on_high_watermark(replica, now)
+        on_high_watermark(replica)
 
 
 def on_voter_alive(replica: Replica, key: ReplicaKey, now: Millis) -> None:
@@ -237,19 +237,19 @@ def on_append(replica: Replica, request_id: int, append: Append) -> None:
     return replica.respond(request_id, Appended(last_offset=batch.last_offset))
 
 
-def on_local_flush(replica: Replica, now: Millis) -> None:
+def on_local_flush(replica: Replica) -> None:
     """More of our own log is on disk."""
     progress = replica.progress
     if progress is not None and progress.on_local_flush(replica.log.durable_end):
-        on_high_watermark(replica, now)
+        on_high_watermark(replica)
 
 
-def on_high_watermark(replica: Replica, now: Millis) -> None:
+def on_high_watermark(replica: Replica) -> None:
     """The high watermark moved: what waited for a commit goes on."""
     assert replica.progress is not None
     assert replica.progress.high_watermark is not None
     replica.log.advance_high_watermark(replica.progress.high_watermark)
-    reconfiguration.on_commit(replica, now)
+    reconfiguration.on_commit(replica)
 
 
 def describe(replica: Replica, now: Millis) -> Description | None:

@@ -238,7 +238,7 @@ class Quorum:
                 if asked is not None:
                     self._on_failure(asked, failure, now)
             case LogFlushed():
-                self._on_flushed(event, now)
+                self._on_flushed(event)
             case SnapshotCreated(snapshot=snapshot, size=size):
                 self._log.snapshots[snapshot] = size
             case SnapshotInstalled():
@@ -322,13 +322,13 @@ class Quorum:
             jitter = replica.entropy.below(REFUSED_JITTER_MS)
             timers.expect_leader_by(replica, state, Millis(now + jitter))
 
-    def _on_flushed(self, event: LogFlushed, now: Millis) -> None:
+    def _on_flushed(self, event: LogFlushed) -> None:
         log = self._log
         if event.generation != log.generation or event.up_to <= log.durable_end:
             return
         log.durable_end = min(event.up_to, log.end)
         if isinstance(self.state, Leader):
-            leading.on_local_flush(self._replica, now)
+            leading.on_local_flush(self._replica)
         else:
             following.advance_from_leader(self._replica)
 

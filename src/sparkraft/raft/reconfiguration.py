@@ -251,7 +251,7 @@ def _upgrade(replica: Replica, request: UpgradeKRaftVersion) -> Refusal:
     return _OK
 
 
-def on_commit(replica: Replica, now: Millis) -> None:
+def on_commit(replica: Replica) -> None:
     """Finish the change that the new high watermark commits."""
     pending, progress = replica.pending, replica.progress
     assert progress is not None
@@ -259,9 +259,10 @@ def on_commit(replica: Replica, now: Millis) -> None:
     assert committed is not None
     if pending is not None and pending.last_offset is not None and committed > pending.last_offset:
         finish(replica, _OK)
-    at = replica.log.voters_offset
-    if not replica.is_voter and at is not None and at < committed:
-        replica.become_resigned("no longer a voter", now)
+    at, state = replica.log.voters_offset, replica.state
+    if not replica.is_voter and at is not None and at < committed and isinstance(state, Leader):
+        # Once this step's answers are made: they tell the followers what is committed.
+        replica.update(replace(state, resign_requested=True))
 
 
 def finish(replica: Replica, answer: Refusal) -> None:

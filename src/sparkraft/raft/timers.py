@@ -150,22 +150,24 @@ def _fetch(replica: Replica, state: Follower, now: Millis) -> Millis | None:
     if connections.has_timed_out(leader.id, now):
         connections.drop(leader.id)
         connections.back_off(leader.id, now)
-    if connections.is_backing_off(leader.id, now):
-        again = connections.ready_at(leader.id, now)
+    again = connections.ready_at(leader.id, now)
+    if again > now:
+        if not connections.is_backing_off(leader.id, now):
+            return again
         other = following.ask_bootstrap(replica, now)
         return again if other is None else min(again, other)
-    waiting = connections.waits_until(now)
-    if waiting is not None:
-        return waiting
-    request = following.next_request(replica, state, now)
-    replica.send(leader, request, now)
+    # A bootstrap server may still be thinking: its answer can do no harm, and ours won't wait.
+    replica.send(leader, following.next_request(replica, state, now), now)
     return connections.ready_at(leader.id, now)
 
 
 def _leader(replica: Replica, state: Leader, now: Millis) -> list[Millis | None]:
-    alone = replica.is_only_voter or len(replica.log.voters) == 1
+    alone = replica.is_only_voter
     if replica.shutting_down and not alone:
         replica.become_resigned("shutting down", now)
+        return []
+    if state.resign_requested:
+        replica.become_resigned("no longer a voter", now)
         return []
     if not alone and state.check_quorum_deadline <= now:
         replica.become_resigned("no majority has fetched in time", now)
