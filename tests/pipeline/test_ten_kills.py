@@ -1,0 +1,194 @@
+"""kill -9 of the whole Spark application, again and again: each offset is in the table once.
+
+Most kills come at a random moment after the start (seeded): while Java starts, while a batch is
+planned, read, written or committed. Some come exactly between the table's commit and Spark's own
+commit of the same batch, where a batch is bound to run again.
+"""
+
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.test_fetch_and_produce import fill
+from tests.support.ports import wait_until
+
+pytestmark = [pytest.mark.spark]
+
+log = logging.getLogger(__name__)
+
+BATCH = 1_000
+RECORDS_A_KILL = 10_000
+"""A run that is killed after half a minute at the latest does not get through more."""
+
+PATIENCE_S = 180
+
+PIPELINE = f"""
+name = "killed"
+checkpoint = "checkpoint"
+trigger = "0 seconds"
+group = "killed-${{kills}}"
+[source]
+"kafka.bootstrap.servers" = "${{bootstrap}}"
+subscribe = "killed-${{kills}}"
+startingOffsets = "earliest"
+maxOffsetsPerTrigger = {BATCH}
+[transform]
+sql = "SELECT partition, offset, crc32(value) AS crc FROM source"
+[[sink]]
+kind = "delta"
+path = "table"
+[[sink]]
+kind = "function"
+function = "hold.py:hold"
+"""
+
+HOLD = """
+import signal
+from pathlib import Path
+
+here = Path(__file__).parent
+
+def hold(batch, batch_id):
+    # Between the table's commit and Spark's: where the test asks for it, wait to be killed.
+    if (here / "hold").exists():
+        (here / "held").write_text(str(batch_id))
+        signal.pause()
+"""
+
+
+def process_tree(root: int) -> list[int]:
+    """The process and all its descendants, from the kernel's own table."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+class Application:
+    """The pipeline as a user runs it: Python driver, JVM, Python workers."""
+
+    def __init__(self, folder, bootstrap):
+        self.folder = folder
+        self.command = [
+            sys.executable, "-m", "sparkraft.cli.main", "pipeline", "run", "--master", "local[2]",
+            str(folder / "pipeline.toml"), "--set", f"bootstrap={bootstrap}",
+        ]  # fmt: skip
+        self.process = None
+
+    def start(self, *extra):
+        with (self.folder / "out.txt").open("ab") as out:
+            self.process = subprocess.Popen([*self.command, *extra], stdout=out, stderr=out)
+
+    def kill(self):
+        """All of it at once: nobody gets to clean up."""
+        for pid in process_tree(self.process.pid):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait(10)
+
+    def output(self):
+        return (self.folder / "out.txt").read_text(errors="replace")[-3000:]
+
+    def kill_at(self, seconds):
+        """Kill it so many seconds after its start, unless it ended before by a failure."""
+        self.start()
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        else:
+            raise AssertionError(f"it ended by itself:\n{self.output()}")
+
+    def kill_between_commits(self):
+        """Kill it when the table has a batch that Spark has not committed; the batch's number."""
+        held = self.folder / "held"
+        held.unlink(missing_ok=True)
+        (self.folder / "hold").touch()
+        self.start()
+
+        def is_held():
+            assert self.process.poll() is None, f"it ended by itself:\n{self.output()}"
+            return held.exists() and held.read_text()
+
+        wait_until(is_held, "a batch waits between the commits", PATIENCE_S)
+        self.kill()
+        (self.folder / "hold").unlink()
+        return int(held.read_text())
+
+    def finish(self):
+        self.start("--once")
+        assert self.process.wait(PATIENCE_S) == 0, self.output()
+
+
+@pytest.fixture
+def application(tmp_path, node):
+    (tmp_path / "pipeline.toml").write_text(PIPELINE)
+    (tmp_path / "hold.py").write_text(HOLD)
+    made = Application(tmp_path, node.bootstrap)
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.kill()
+
+
+def table_of(folder):
+    from deltalake import DeltaTable
+
+    return DeltaTable(str(folder / "table"))
+
+
+def committed_batches(folder):
+    return sorted(int(each.name) for each in (folder / "checkpoint/commits").glob("[0-9]*"))
+
+
+@pytest.mark.parametrize(
+    ("kills", "between", "seed"),
+    [
+        (2, 1, 20130101),
+        pytest.param(10, 2, 20131231, marks=pytest.mark.long),
+    ],
+)
+def test_every_offset_is_in_the_table_once(application, cluster, kills, between, seed):
+    records = kills * RECORDS_A_KILL
+    topic = f"killed-{kills}"
+    application.command += ["--set", f"kills={kills}"]
+    fill(cluster, topic, records, partitions=4)
+    dice = random.Random(seed)
+    plan = ["between"] * between + ["anywhere"] * (kills - between)
+    dice.shuffle(plan)
+    replayed = []
+    for kind in plan:
+        if kind == "anywhere":
+            moment = dice.uniform(1, 30)
+            application.kill_at(moment)
+            done = committed_batches(application.folder)
+            log.info("killed after %.1f s with %d batches committed", moment, len(done))
+            continue
+        batch = application.kill_between_commits()
+        assert batch not in committed_batches(application.folder)
+        log.info("killed between the commits of batch %d", batch)
+        replayed.append(batch)
+    application.finish()
+    assert len(replayed) == between
+    for batch in replayed:
+        assert batch in committed_batches(application.folder)
+    rows = table_of(application.folder).to_pyarrow_table().select(["partition", "offset"])
+    found = sorted(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+    ends = cluster.group_offsets(topic)
+    assert sum(ends.values()) == records
+    assert found == sorted((p, o) for (_, p), end in ends.items() for o in range(end))
