@@ -86,7 +86,12 @@ class RaftLog:
         except OSError as error:
             raise StorageFault(log_dir, f"make {METADATA_DIR}", error) from error
         place = LogPlace(
-            log_dir=log_dir, directory=directory, topic=METADATA_TOPIC, partition=0, clean=False
+            log_dir=log_dir,
+            directory=directory,
+            topic=METADATA_TOPIC,
+            partition=0,
+            clean=False,
+            recovery_point=0,  # walk everything, and let a gap between segments end the log
         )
         log_config = LogConfig(
             segment_bytes=settings.segment_bytes,

@@ -233,6 +233,9 @@ class _Recovery:
         for index, segment in enumerate(self._segments):
             if segment.base_offset <= point:
                 first = index
+        if self._segments:
+            # What the file says of walked batches may be newer than they are; they say it again.
+            self._epochs.truncate_from_end(self._segments[first].base_offset)
         expected: int | None = None
         for index in range(first, len(self._segments)):
             segment = self._segments[index]
