@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,6 +104,7 @@ static void take_frames(struct connection *c) {
 
 int main(int argc, char **argv) {
   if (argc != 3) { fprintf(stderr, "usage: null_server PORT RESPONSE_FILE\n"); return 2; }
+  signal(SIGPIPE, SIG_IGN); /* a client may leave with answers under way */
   load_answer(argv[2]);
   int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
   setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
