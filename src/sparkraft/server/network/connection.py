@@ -424,13 +424,18 @@ class Connection(asyncio.Protocol):
             self._backlog.extend(_slices(out))
             self._drain_backlog()
             return
-        assert self.transport is not None
-        self.transport.write(out[0])
+        transport = self.transport
+        if transport is not None and not transport.is_closing():
+            transport.write(out[0])
 
     def _drain_backlog(self) -> None:
-        assert self.transport is not None
+        transport = self.transport
+        assert transport is not None
         while self._backlog and not self._write_paused and not self._closed:
-            self.transport.write(self._backlog.popleft())
+            if transport.is_closing():  # the peer is gone, and `connection_lost` on its way
+                self._backlog.clear()
+                return
+            transport.write(self._backlog.popleft())
 
     # ---- refusals
 
