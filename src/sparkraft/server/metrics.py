@@ -116,7 +116,7 @@ class _NodeCollector:
         led = sum(1 for partition in hosted if partition.is_leader)
         yield _gauge("partitions_hosted", "Replicas on this node", len(hosted))
         yield _gauge("partitions_led", "Partitions this node leads", led)
-        offline = len(broker.log_manager.offline_directories())
+        offline = len(broker.log_manager.offline_directories)
         yield _gauge("log_dirs_offline", "Log directories that failed", offline)
         yield _topic_bytes(hosted)
         if len(hosted) <= PARTITIONS_MAX:

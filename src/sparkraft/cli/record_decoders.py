@@ -1,0 +1,160 @@
+"""What the records of Kafka's own topics say, as JSON in the shape of Kafka's tools.
+
+A decoder takes a record and gives (key, payload): a text, a JSON value, or None where there is
+none. A record that can't be read says so in its key's place; the dump goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sparkraft.base.errors import DecodeError
+from sparkraft.protocol import codec
+from sparkraft.protocol.framing import decode_metadata_record, decode_record_key
+from sparkraft.protocol.json_form import to_json
+from sparkraft.records.control import ControlType, parse_control_key
+
+if TYPE_CHECKING:
+    from sparkraft.protocol.declare import Message
+    from sparkraft.records.record import Record
+
+Decoded = tuple[Any, Any]
+Decoder = Callable[["Record"], Decoded]
+Types = dict[int, tuple[type["Message"], type["Message"]]]
+
+_WORDS = re.compile(r"(?<!^)(?=[A-Z])")
+_GROUP_METADATA_KEY = 2
+
+
+class Choice(NamedTuple):
+    """A decoder and what it is for."""
+
+    about: str
+    decode: Decoder
+
+
+def plain(record: Record) -> Decoded:
+    """Key and value as text."""
+    key, value = (
+        None if part is None else part.decode("utf-8", "replace")
+        for part in (record.key, record.value)
+    )
+    return key, value
+
+
+def _metadata(record: Record) -> Decoded:
+    try:
+        message, version = decode_metadata_record(record.value or b"")
+    except DecodeError as error:
+        return None, f"Error at {record.offset}, skipping. {error}"
+    name = _WORDS.sub("_", type(message).__name__).upper()
+    return None, {"type": name, "version": version, "data": to_json(message, version)}
+
+
+def _offsets(record: Record) -> Decoded:
+    from sparkraft.protocol.messages.group_records import GROUP_RECORDS
+
+    key, payload = _coordinator(record, GROUP_RECORDS)
+    if isinstance(payload, dict) and key["type"] == str(_GROUP_METADATA_KEY):
+        _open_members(payload["data"])
+    return key, payload
+
+
+def _transactions(record: Record) -> Decoded:
+    from sparkraft.protocol.messages.transaction_records import TRANSACTION_RECORDS
+
+    return _coordinator(record, TRANSACTION_RECORDS)
+
+
+def _share_state(record: Record) -> Decoded:
+    from sparkraft.protocol.messages.share_records import SHARE_RECORDS
+
+    return _coordinator(record, SHARE_RECORDS)
+
+
+def _coordinator(record: Record, types: Types) -> Decoded:
+    try:
+        found = decode_record_key(types, record.key or b"")
+        if found is None:
+            number = int.from_bytes((record.key or b"")[:2], "big", signed=True)
+            told = f"Unknown record type {number} at offset {record.offset}, skipping."
+            return told, None
+        key, value_class = found
+        told_key = {"type": str(key.SCHEMA.key), "data": to_json(key, 0)}
+        if record.value is None:
+            return told_key, "<DELETE>"
+        version = int.from_bytes(record.value[:2], "big", signed=True)
+        value = codec.decode(value_class, version, memoryview(record.value)[2:])
+    except DecodeError as error:
+        return f"Error at offset {record.offset}, skipping. {error}", None
+    return told_key, {"version": str(version), "data": to_json(value, version)}
+
+
+def _open_members(group: dict[str, Any]) -> None:
+    """Replace consumers' subscriptions and assignments by what they say."""
+    from base64 import b64decode
+
+    from sparkraft.protocol.messages.consumer_protocol import (
+        ConsumerProtocolAssignment,
+        ConsumerProtocolSubscription,
+    )
+
+    if group.get("protocolType") != "consumer":
+        return
+    for member in group["members"]:
+        for field, cls in (
+            ("subscription", ConsumerProtocolSubscription),
+            ("assignment", ConsumerProtocolAssignment),
+        ):
+            raw = b64decode(member[field])
+            try:
+                version = int.from_bytes(raw[:2], "big", signed=True)
+                member[field] = to_json(codec.decode(cls, version, memoryview(raw)[2:]), version)
+            except DecodeError:
+                continue
+
+
+DECODERS: dict[str, Choice] = {
+    "cluster-metadata-decoder": Choice("cluster metadata", _metadata),
+    "offsets-decoder": Choice("__consumer_offsets", _offsets),
+    "transaction-log-decoder": Choice("__transaction_state", _transactions),
+    "share-group-state-decoder": Choice("__share_group_state", _share_state),
+}
+"""By the option that chooses it."""
+
+
+def control_text(record: Record) -> str:
+    """What a control record says."""
+    try:
+        kind = parse_control_key(record.key)
+        if kind in {ControlType.ABORT, ControlType.COMMIT}:
+            epoch = int.from_bytes((record.value or b"")[2:6], "big", signed=True)
+            return f"endTxnMarker: {kind.name} coordinatorEpoch: {epoch}"
+        return _raft_control(kind, record)
+    except DecodeError as error:
+        return f"controlType: can't be read: {error}"
+
+
+def _raft_control(kind: ControlType, record: Record) -> str:
+    import json
+
+    from sparkraft.protocol.messages import raft_records
+
+    known: dict[ControlType, tuple[str, type[Message]]] = {
+        ControlType.LEADER_CHANGE: ("LeaderChange:", raft_records.LeaderChangeMessage),
+        ControlType.SNAPSHOT_HEADER: ("SnapshotHeader", raft_records.SnapshotHeaderRecord),
+        ControlType.SNAPSHOT_FOOTER: ("SnapshotFooter", raft_records.SnapshotFooterRecord),
+        ControlType.KRAFT_VERSION: ("KRaftVersion", raft_records.KRaftVersionRecord),
+        ControlType.KRAFT_VOTERS: ("KRaftVoters", raft_records.VotersRecord),
+    }
+    if kind not in known:
+        number = int.from_bytes((record.key or b"")[2:4], "big", signed=True)
+        return f"controlType: {kind.name}({number})"
+    name, cls = known[kind]
+    raw = record.value or b""
+    # Each begins with its own version.
+    version = int.from_bytes(raw[:2], "big", signed=True)
+    shown = to_json(codec.decode(cls, version, raw), version)
+    return f"{name} {json.dumps(shown, separators=(',', ':'))}"
