@@ -8,6 +8,7 @@ A directory that fails goes offline with all its logs; the others go on. What th
   `log.retention.check.interval.ms`).
 
 Not here: the log of the quorum itself, `__cluster_metadata-0` (`storage.raft_log`).
+Not done: moving logs between directories (`-future`), the log cleaner.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +36,6 @@ from sparkraft.storage.meta_properties import (
 from sparkraft.storage.names import (
     CLEAN_SHUTDOWN,
     DELETE_MARK,
-    FUTURE_MARK,
     HIGH_WATERMARKS,
     LOCK,
     LOG_START_OFFSETS,
@@ -183,8 +183,8 @@ class LogManager:
             self._checkpoint_dir(log_dir)
 
     def _load_marked(self, log_dir: LogDir, name: str, parsed: PartitionDir) -> None:
-        if parsed.mark in (DELETE_MARK, FUTURE_MARK):
-            # A move between directories is not done here, so a half moved copy is of no use.
+        """Finish a deletion; strays and Kafka's half moved copies stay as they are."""
+        if parsed.mark == DELETE_MARK:
             self._disk.remove_tree(f"{log_dir.path}/{name}")
 
     def _load_one(
