@@ -57,9 +57,7 @@ def examples(epoch: int) -> list[State]:
             check_quorum_deadline=NOW,
             begin_epoch_at=NOW,
         ),
-        Resigned(
-            epoch=e, unacknowledged=NOBODY, preferred_successors=(), election_deadline=NOW
-        ),
+        Resigned(epoch=e, unacknowledged=NOBODY, preferred_successors=(), election_deadline=NOW),
     ]
 
 

@@ -30,9 +30,7 @@ class FixedClock:
 
 def open_log(disk: MemoryDisk, **config: int) -> RaftLog:
     settings = RaftLogConfig(**{"segment_bytes": 400, **config})
-    return RaftLog.open(
-        disk, LOG_DIR, clock=FixedClock(), entropy=SeededDice(1), config=settings
-    )
+    return RaftLog.open(disk, LOG_DIR, clock=FixedClock(), entropy=SeededDice(1), config=settings)
 
 
 def add(log: RaftLog, count: int, *, epoch: int = 1, at: int | None = None) -> None:
