@@ -42,7 +42,7 @@ def update_features(
     response = k57.UpdateFeaturesResponse(error_message=None)
     if version < 2:  # noqa: PLR2004 (results per feature went away with version 2)
         response.results = [
-            k57.UpdatableFeatureResult(feature=name, error_message=None) for name in updates
+            k57.UpdatableFeatureResult(feature=name, error_message="NONE") for name in updates
         ]
     return Outcome(records=() if request.validate_only else tuple(records), response=response)
 

@@ -86,7 +86,10 @@ def _repeated(items: Sequence[Any]) -> list[Any]:
 
 
 def _collision_names(cluster: Cluster) -> dict[str, str]:
-    """Existing names that a new one may collide with, by what metrics make of them."""
+    """Existing names that a new one may collide with, by what metrics make of them.
+
+    As in Kafka, two new names of the same request are not held against each other.
+    """
     return {
         unify_collision_chars(name): name
         for name in sorted(cluster.image.topics_by_name)
@@ -121,8 +124,6 @@ def _create_topic(
         partition_record(topic_id, index, partition, cluster.metadata_level)
         for index, partition in sorted(partitions.items())
     ]
-    if "." in name or "_" in name:
-        taken[unify_collision_chars(name)] = name  # Its brothers in this very request count too.
     return records, _created(cluster, topic, topic_id, partitions)
 
 

@@ -230,7 +230,7 @@ class PartitionLog(ReadableLog):
         return AppendInfo(
             mark.first_offset,
             mark.last_offset,
-            mark.timestamp if self._rules.log_append_time else NO_TIMESTAMP,
+            mark.timestamp,  # Kafka tells a duplicate's own time, whatever the timestamp type.
             self.log_start_offset,
             duplicate=True,
             needs_fsync=self.config.flush_messages == 1 and mark.last_offset >= self.recovery_point,

@@ -16,11 +16,11 @@ _TIMES = frozenset(
 )
 _SIZES = frozenset({"totalBytes", "usableBytes"})
 _OWN_IDS = frozenset({"replicaDirectoryId", "voterDirectoryId", "finalizedFeaturesEpoch"})
-_OWN_COUNTS = frozenset({"highWatermark", "logEndOffset"})
+_OWN_COUNTS = frozenset({"highWatermark", "logEndOffset", "leaderEpoch"})
 _ORDERED_BY = (
     "apiKey", "name", "configName", "partitionIndex", "partition", "partitionId", "index",
     "groupId", "brokerId", "resourceName", "feature", "topic", "nodeId", "memberId", "topicName",
-    "topicId",
+    "topicId", "resourceType", "configSource",
 )  # fmt: skip
 _KEEPS_ORDER = frozenset({"resources"})
 

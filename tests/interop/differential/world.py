@@ -16,6 +16,7 @@ from sparkraft.protocol.headers import (
     response_header_version,
 )
 from sparkraft.protocol.json_form import to_json
+from sparkraft.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from tests.support.nodes import NodeProcess
 from tests.support.ports import wait_until
 
@@ -66,6 +67,16 @@ class World:
 
         wait_until(served, f"{self.name} serves groups")
         consumer.close()
+        # The first producer ids come from the controller; Kafka refuses until it has them.
+        init = Case(
+            "warm-up",
+            ApiKey.INIT_PRODUCER_ID,
+            4,
+            lambda _: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
+        )
+        wait_until(
+            lambda: exchange(self, init)["errorCode"] == 0, f"{self.name} hands out producer ids"
+        )
 
     def member(self, label: str) -> str:
         """The member id the node gave to the member the cases call `label`."""

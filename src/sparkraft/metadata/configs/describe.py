@@ -116,6 +116,10 @@ def describe_group(own: Mapping[str, str], broker: BrokerSources) -> list[Config
 
     def synonyms_of(name: str) -> tuple[ConfigSynonym, ...]:
         synonym = GROUP_SYNONYMS.get(name)
+        if synonym is None and name.startswith("share."):
+            # As Kafka: a share key without a broker key is its own synonym.
+            value = format_value(GROUP_CONFIGS[name].default)
+            return (ConfigSynonym(name, value, ConfigSource.DEFAULT_CONFIG),)
         return () if synonym is None else _broker_synonyms(synonym, broker, hide=False)
 
     return _describe(GROUP_CONFIGS, own, ConfigSource.GROUP_CONFIG, value_of, synonyms_of)

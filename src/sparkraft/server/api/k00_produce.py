@@ -45,6 +45,16 @@ _LOG_START_VERSION = 5
 _HINTS_VERSION = 10
 _ADMIN_CLIENT_ID = "__admin_client"
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+_TOLD_WITH_LOG_START = frozenset(
+    {
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+)
+"""Refusals that Kafka tells together with the log's start, as other errors are not."""
 
 Wait = tuple[PartitionProduceResponse, "asyncio.Future[None]"]
 
@@ -107,6 +117,7 @@ def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its conte
     waits: list[Wait],
 ) -> PartitionProduceResponse:
     answer = PartitionProduceResponse(index=part.index)
+    partition: HostedPartition | None = None
     try:
         partition = _partition(broker, context, name, topic_id, part, acks)
         info = broker.replica_manager.append_to(
@@ -114,6 +125,8 @@ def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its conte
         )
     except KafkaError as error:
         _refuse_partition(answer, error)
+        if partition is not None and error.code in _TOLD_WITH_LOG_START:
+            answer.log_start_offset = partition.log.log_start_offset
         return answer
     answer.base_offset = info.base_offset
     answer.log_append_time_ms = info.log_append_time

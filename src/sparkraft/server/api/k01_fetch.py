@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _IDS_VERSION = 13
 _HINTS_VERSION = 16
 _STORAGE_ERROR_VERSION = 6
+_UNKNOWN_PARTITION = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _REPLICA_STATE_VERSION = 15
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
@@ -197,7 +198,9 @@ class _Fetch:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         data.error_code = int(code)
         data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
-        data.aborted_transactions = None if self.request.isolation_level == 0 else []
+        # Kafka answers for a partition it does not know without looking at the isolation level.
+        unknown = code in _UNKNOWN_PARTITION
+        data.aborted_transactions = [] if unknown or self.request.isolation_level == 1 else None
 
     # ---- answering
 

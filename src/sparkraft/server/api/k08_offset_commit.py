@@ -70,7 +70,8 @@ def _check_topic(
     found = _find(image, topic, version)
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if found is not None:
-        topic.name = found.name
+        # A commit by name is stored with the topic's id too, as Kafka does since KIP-848.
+        topic.name, topic.topic_id = found.name, found.id
     elif version >= _BY_ID_FROM:
         error = ErrorCode.UNKNOWN_TOPIC_ID
     known = (

@@ -73,7 +73,8 @@ def _entries(node: "Broker", resource: DescribeConfigsResource) -> list[ConfigEn
     sources = BrokerSources(
         dynamic=image.config(ResourceType.BROKER, str(node.node_id)),
         cluster=image.config(ResourceType.BROKER, ""),
-        static=node.config.properties,
+        # Kafka keeps the two names of a broker's id equal.
+        static={"broker.id": str(node.node_id), **node.config.properties},
     )
     own = image.config(resource.resource_type, name)
     match resource.resource_type:

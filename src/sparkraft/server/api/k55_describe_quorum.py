@@ -38,10 +38,10 @@ def handle(
         and [p.partition_index for p in request.topics[0].partitions] == [0]
     )
     if not ours:
-        return _refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, context.api_version)
     found = node.raft.describe()
     if found is None:
-        return _refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return _refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER, context.api_version)
     return _described(found, context.api_version)
 
 
@@ -79,14 +79,24 @@ def _replica(progress: ReplicaProgress, *, newer: bool) -> ReplicaState:
     )
 
 
-def _refused(request: DescribeQuorumRequest, error: ErrorCode) -> DescribeQuorumResponse:
+_WHY = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "Only the active controller can describe the quorum.",
+}
+
+
+def _refused(
+    request: DescribeQuorumRequest, error: ErrorCode, version: int
+) -> DescribeQuorumResponse:
     """The same error for every partition asked about."""
     topics = [
         DescribeQuorumResponseTopicData(
             topic_name=topic.topic_name,
             partitions=[
                 DescribeQuorumResponsePartitionData(
-                    partition_index=partition.partition_index, error_code=error
+                    partition_index=partition.partition_index,
+                    error_code=error,
+                    error_message=_WHY[error] if version >= _DIRECTORIES_VERSION else None,
                 )
                 for partition in topic.partitions
             ],
