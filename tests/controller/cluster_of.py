@@ -13,6 +13,7 @@ from sparkraft.metadata.features import SUPPORTED_FEATURES
 from sparkraft.metadata.image import Partition
 from sparkraft.protocol.framing import decode_metadata_record, encode_metadata_record
 from sparkraft.protocol.messages import k19_create_topics as k19
+from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
 from sparkraft.protocol.messages import k56_alter_partition as k56
 from sparkraft.protocol.messages import k57_update_features as k57
 from sparkraft.protocol.messages import k62_broker_registration as k62
@@ -214,3 +215,12 @@ class Cluster:
             ],
         )
         return self.ask("alter_partition", request).topics[0].partitions[0]
+
+    def set_topic_config(self, topic: str, key: str, value: str | None) -> None:
+        change = k44.AlterableConfig(
+            name=key, config_operation=0 if value is not None else 1, value=value
+        )
+        resource = k44.AlterConfigsResource(resource_type=2, resource_name=topic, configs=[change])
+        request = k44.IncrementalAlterConfigsRequest(resources=[resource])
+        answer = self.ask("incremental_alter_configs", request)
+        assert answer.responses[0].error_code == 0

@@ -36,7 +36,7 @@ def activation_records(
     """What a controller writes on taking over.
 
     Args:
-        cluster: the latest image; empty of features where the log is new.
+        cluster: the image before any open transaction; empty of features where the log is new.
         bootstrap: records of bootstrap.checkpoint, metadata.version among them.
         in_transaction: a predecessor left a transaction open.
     """

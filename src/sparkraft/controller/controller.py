@@ -112,7 +112,9 @@ class Controller:
         del epoch  # The log's records carry it.
         self.sessions.activate(self.latest, self.config, now)
         return activation.activation_records(
-            self.cluster, bootstrap, in_transaction=self.in_transaction
+            Cluster(self._replay.after_abort, self.config, self._entropy),
+            bootstrap,
+            in_transaction=self.in_transaction,
         )
 
     def deactivate(self) -> None:

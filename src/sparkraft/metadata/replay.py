@@ -57,6 +57,11 @@ class Replay:
         return self._committed[0].offset
 
     @property
+    def after_abort(self) -> ClusterImage:
+        """What an abort would leave: the latest image, or the one before the open transaction."""
+        return self._before_transaction or self._latest
+
+    @property
     def in_transaction(self) -> bool:
         """Whether a metadata transaction is open."""
         return self._before_transaction is not None

@@ -40,10 +40,11 @@ from sparkraft.server.controller.submitting import tell
 
 if TYPE_CHECKING:
     from sparkraft.server.broker import Broker
+    from sparkraft.server.controller.services import ControllerServices
 
 
 def handle(
-    node: "Broker", context: RequestContext, request: DescribeConfigsRequest
+    node: "Broker | ControllerServices", context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     """Describe each resource."""
     response = DescribeConfigsResponse()
@@ -68,7 +69,9 @@ def handle(
     return response
 
 
-def _entries(node: "Broker", resource: DescribeConfigsResource) -> list[ConfigEntry]:
+def _entries(
+    node: "Broker | ControllerServices", resource: DescribeConfigsResource
+) -> list[ConfigEntry]:
     image, name = node.image, resource.resource_name
     sources = BrokerSources(
         dynamic=image.config(ResourceType.BROKER, str(node.node_id)),
@@ -108,7 +111,7 @@ def _check_named(name: str, wrong: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
 
 
-def _check_is_this_broker(node: "Broker", name: str) -> None:
+def _check_is_this_broker(node: "Broker | ControllerServices", name: str) -> None:
     if not (name.isascii() and name.isdecimal()):
         wrong = f"Broker id must be an integer, but it is: {name[:100]}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
@@ -149,4 +152,4 @@ def refuse(
     return DescribeConfigsResponse(results=[tell(result, error) for result in results])
 
 
-API = Api(key=ApiKey.DESCRIBE_CONFIGS, handle=handle, refuse=refuse)
+API = Api(key=ApiKey.DESCRIBE_CONFIGS, handle=handle, controller=True, refuse=refuse)

@@ -1,0 +1,285 @@
+"""The controller's driver on a raft that is a list: decisions, commits, leadership, timers."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import LeaderEpoch, Millis, Offset
+from sparkraft.controller.cluster import ControllerConfig
+from sparkraft.controller.controller import Controller
+from sparkraft.metadata.snapshot import records_of
+from sparkraft.protocol.messages import k19_create_topics as k19
+from sparkraft.protocol.messages import k62_broker_registration as k62
+from sparkraft.protocol.messages import k63_broker_heartbeat as k63
+from sparkraft.server.controller.driver import ControllerDriver
+from sparkraft.server.controller.snapshots import MetadataSnapshots
+from sparkraft.server.raft.listener import CommittedBatch
+from tests.controller.cluster_of import CLUSTER_ID, Cluster, Dice
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ms = 1000
+
+    def wall_ms(self) -> Millis:
+        return Millis(self.ms)
+
+    def mono_ms(self) -> Millis:
+        return Millis(self.ms)
+
+
+class ListRaft:
+    """A quorum of one that commits when the test says so."""
+
+    def __init__(self) -> None:
+        self.batches: list[CommittedBatch] = []
+        self.snapshots: list[tuple[int, int, list[Any]]] = []
+        self.refuse = False
+
+    @property
+    def log_end_offset(self) -> Offset:
+        # Offset 0 is raft's own record of the new leader.
+        return Offset(self.batches[-1].last_offset + 1 if self.batches else 1)
+
+    def append_now(self, records: list[tuple[Any, int]], *, epoch: int) -> Offset:
+        if self.refuse:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        base = self.log_end_offset
+        last = Offset(base + len(records) - 1)
+        messages = [message for message, _ in records]
+        self.batches.append(
+            CommittedBatch(base, last, LeaderEpoch(epoch), Millis(0), 100, messages)
+        )
+        return last
+
+    async def create_snapshot(self, offset: int, epoch: int, records: Iterator[Any]) -> bool:
+        self.snapshots.append((offset, epoch, list(records)))
+        return True
+
+
+class World:
+    def __init__(self) -> None:
+        self.raft, self.clock = ListRaft(), Clock()
+        config = ControllerConfig(cluster_id=CLUSTER_ID, node_id=1, voter_ids=(1,))
+        self.core = Controller(config, Dice())
+        self.driver = ControllerDriver(self.raft, self.core, self.clock)  # type: ignore[arg-type]
+        self.committed = 0
+
+    def commit(self) -> None:
+        for batch in self.raft.batches[self.committed :]:
+            self.driver.on_commit(batch)
+        self.committed = len(self.raft.batches)
+
+    def lead(self, epoch: int = 1) -> None:
+        self.driver.on_leader_change(1, LeaderEpoch(epoch))  # type: ignore[arg-type]
+
+    async def register(self, broker_id: int = 1) -> Any:
+        sketch = Cluster()
+        sketch.register(broker_id)
+        broker = sketch.core.latest.brokers[broker_id]
+        request = k62.BrokerRegistrationRequest(
+            broker_id=broker_id,
+            cluster_id=CLUSTER_ID,
+            incarnation_id=broker.incarnation_id,
+            log_dirs=list(broker.directories),
+            features=[
+                k62.Feature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in broker.supported_features.items()
+            ],
+        )
+        return await self.ask("broker_registration", request)
+
+    async def heartbeat(self, broker_id: int = 1, **fields: Any) -> Any:
+        request = k63.BrokerHeartbeatRequest(
+            broker_id=broker_id,
+            broker_epoch=self.core.latest.brokers[broker_id].epoch,
+            current_metadata_offset=self.core.latest.offset,
+            **fields,
+        )
+        return await self.ask("broker_heartbeat", request)
+
+    async def ask(self, name: str, request: Any, version: int = 7) -> Any:
+        """Submit, commit what came of it, and wait for the answer."""
+        asked = asyncio.ensure_future(self.driver.submit(name, request, version=version))
+        await asyncio.sleep(0)
+        self.commit()
+        return await asyncio.wait_for(asked, 5)
+
+
+def topics(*names: str) -> k19.CreateTopicsRequest:
+    return k19.CreateTopicsRequest(
+        topics=[k19.CreatableTopic(name=n, num_partitions=1, replication_factor=1) for n in names]
+    )
+
+
+def run(scenario: Callable[[World], Any]) -> None:
+    async def main() -> None:
+        await scenario(World())
+
+    asyncio.run(main())
+
+
+def test_a_leader_bootstraps_an_empty_log():
+    async def scenario(world: World) -> None:
+        world.lead()
+        assert world.driver.is_active
+        assert not world.driver.image.features
+        world.commit()
+        assert world.driver.image.metadata_version == 30
+        assert world.driver.image.offset == world.raft.batches[-1].last_offset
+
+    run(scenario)
+
+
+def test_an_answer_waits_for_the_commit():
+    async def scenario(world: World) -> None:
+        world.lead()
+        await world.register()
+        await world.heartbeat()
+        asked = asyncio.ensure_future(world.driver.submit("create_topics", topics("t"), version=7))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not asked.done()
+        assert world.core.latest.topic("t") is not None
+        assert world.driver.image.topic("t") is None
+        world.commit()
+        answer = await asyncio.wait_for(asked, 5)
+        assert answer.topics[0].error_code == 0
+        assert world.driver.image.topic("t") is not None
+
+    run(scenario)
+
+
+def test_a_refusal_that_read_what_is_not_committed_waits_too():
+    async def scenario(world: World) -> None:
+        world.lead()
+        await world.register()
+        await world.heartbeat()
+        first = asyncio.ensure_future(world.driver.submit("create_topics", topics("t"), version=7))
+        await asyncio.sleep(0)
+        second = asyncio.ensure_future(world.driver.submit("create_topics", topics("t"), version=7))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not second.done()
+        world.commit()
+        answer = await asyncio.wait_for(second, 5)
+        assert answer.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        await first
+
+    run(scenario)
+
+
+def test_a_standby_answers_not_controller_and_replays():
+    async def scenario(world: World) -> None:
+        with pytest.raises(KafkaError) as caught:
+            await world.driver.submit("create_topics", topics("t"), version=7)
+        assert caught.value.code is ErrorCode.NOT_CONTROLLER
+        leader = World()
+        leader.lead()
+        await leader.register()
+        for batch in leader.raft.batches:
+            world.driver.on_commit(batch)
+        assert world.driver.image == leader.driver.image
+        assert 1 in world.driver.image.brokers
+
+    run(scenario)
+
+
+def test_losing_leadership_turns_away_who_waits_and_forgets_what_was_not_committed():
+    async def scenario(world: World) -> None:
+        world.lead()
+        await world.register()
+        await world.heartbeat()
+        stable = world.driver.image
+        asked = asyncio.ensure_future(world.driver.submit("create_topics", topics("t"), version=7))
+        await asyncio.sleep(0)
+        world.driver.on_leader_change(2, LeaderEpoch(2))  # type: ignore[arg-type]
+        with pytest.raises(KafkaError) as caught:
+            await asked
+        assert caught.value.code is ErrorCode.NOT_CONTROLLER
+        assert not world.driver.is_active
+        assert world.core.latest == stable
+
+    run(scenario)
+
+
+def test_a_refused_append_changes_nothing():
+    async def scenario(world: World) -> None:
+        world.lead()
+        await world.register()
+        await world.heartbeat()
+        before = world.core.latest
+        world.raft.refuse = True
+        with pytest.raises(KafkaError):
+            await world.driver.submit("create_topics", topics("t"), version=7)
+        assert world.core.latest is before
+
+    run(scenario)
+
+
+def test_broker_epochs_are_above_rafts_own_records():
+    async def scenario(world: World) -> None:
+        world.lead()
+        world.commit()
+        answer = await world.register()
+        assert answer.broker_epoch == world.raft.batches[-1].base_offset
+        again = await world.heartbeat()
+        assert again.is_caught_up
+
+    run(scenario)
+
+
+def test_an_idle_log_gets_a_record_twice_a_second():
+    async def scenario(world: World) -> None:
+        world.lead()
+        world.commit()
+        before = len(world.raft.batches)
+        world.driver.tick()
+        assert len(world.raft.batches) == before
+        world.clock.ms += 500
+        world.driver.tick()
+        assert [type(r).__name__ for r in world.raft.batches[-1].records] == ["NoOpRecord"]
+
+    run(scenario)
+
+
+def test_a_silent_broker_is_fenced_but_not_right_after_a_stall():
+    async def scenario(world: World) -> None:
+        world.lead()
+        await world.register()
+        await world.heartbeat()
+        world.clock.ms += 20_000  # this process stood still
+        world.driver.tick()
+        assert not world.core.latest.brokers[1].fenced
+        world.clock.ms += 500
+        world.driver.tick()
+        assert world.core.latest.brokers[1].fenced
+
+    run(scenario)
+
+
+def test_a_snapshot_is_taken_of_the_stable_image_after_so_many_bytes():
+    async def scenario(world: World) -> None:
+        snapshots = MetadataSnapshots(
+            world.raft,  # type: ignore[arg-type]
+            lambda: world.driver.image,
+            world.clock,
+            bytes_between=250,
+        )
+        world.lead()
+        await world.register()
+        await world.heartbeat()
+        for batch in world.raft.batches:
+            snapshots.on_commit(batch)
+        await snapshots.stop()
+        ((offset, epoch, records),) = world.raft.snapshots
+        assert offset == world.driver.image.offset + 1
+        assert epoch == 1
+        assert records == list(records_of(world.driver.image))
+        await snapshots.create()
+        assert len(world.raft.snapshots) == 1
+
+    run(scenario)
