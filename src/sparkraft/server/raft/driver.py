@@ -32,6 +32,7 @@ from sparkraft.raft.quorum import Quorum
 from sparkraft.raft.states import Leader
 from sparkraft.raft.voters import Node, VoterSet
 from sparkraft.server.raft import records as log_records
+from sparkraft.server.raft.answering import on_wall_clock
 from sparkraft.server.raft.commits import Commits
 from sparkraft.server.raft.listener import CommittedBatch, Listener
 from sparkraft.server.raft.peers import Peers
@@ -174,27 +175,9 @@ class RaftDriver:
 
     def describe(self) -> events.Description | None:
         """The replicas' progress with wall-clock times; None where this node doesn't lead."""
-        now, wall = self._clock.mono_ms(), self._clock.wall_ms()
+        now = self._clock.mono_ms()
         found = self._quorum.describe(now)
-        if found is None:
-            return None
-        shift = wall - now
-
-        def on_wall(progress: events.ReplicaProgress) -> events.ReplicaProgress:
-            if progress.key.id == self.node_id:
-                return replace(progress, last_fetch_ms=wall, last_caught_up_ms=wall)
-            fetched, caught_up = progress.last_fetch_ms, progress.last_caught_up_ms
-            return replace(
-                progress,
-                last_fetch_ms=Millis(fetched + shift) if fetched >= 0 else fetched,
-                last_caught_up_ms=Millis(caught_up + shift) if caught_up >= 0 else caught_up,
-            )
-
-        return replace(
-            found,
-            voters=tuple(on_wall(voter) for voter in found.voters),
-            observers=tuple(on_wall(observer) for observer in found.observers),
-        )
+        return found and on_wall_clock(found, now=now, wall=self._clock.wall_ms())
 
     # ---- what others ask for
 
@@ -546,9 +529,7 @@ class RaftDriver:
             await self._in_executor(file.freeze)
             level, voters = self._start_at(file)
         except DecodeError as error:
-            log.warning(
-                "the leader's snapshot %s is damaged and fetched anew: %s", file.id, error
-            )
+            log.warning("the leader's snapshot %s is damaged and fetched anew: %s", file.id, error)
             file.discard()
             self._step(events.SnapshotDiscarded())
             return

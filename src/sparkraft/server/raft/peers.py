@@ -12,7 +12,7 @@ from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.client.connection import Connection
 from sparkraft.raft import events
 from sparkraft.raft.voters import Node
-from sparkraft.server.raft.wire import Call, write_call
+from sparkraft.server.raft.calls import Call, write_call
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import BrokerId
