@@ -57,13 +57,15 @@ class ControllerConfig:
 class Cluster:
     """An image with the questions that decisions ask of it."""
 
-    __slots__ = ("config", "entropy", "image")
+    __slots__ = ("_settings", "config", "entropy", "image")
 
     def __init__(self, image: ClusterImage, config: ControllerConfig, entropy: Entropy) -> None:
         """Look at `image`."""
         self.image = image
         self.config = config
         self.entropy = entropy
+        # A decision may ask the same of each of a topic's thousands of partitions.
+        self._settings: dict[tuple[str, str], ConfigValue] = {}
 
     @property
     def metadata_level(self) -> int:
@@ -157,6 +159,11 @@ class Cluster:
 
     def topic_setting(self, topic: str, name: str) -> ConfigValue:
         """A topic key's value in force: topic, this node, cluster, the file, the default."""
+        if (topic, name) not in self._settings:
+            self._settings[topic, name] = self._find_setting(topic, name)
+        return self._settings[topic, name]
+
+    def _find_setting(self, topic: str, name: str) -> ConfigValue:
         own = self.image.config(ResourceType.TOPIC, topic).get(name)
         if own is not None:
             return parse_value(TOPIC_CONFIGS[name], own)

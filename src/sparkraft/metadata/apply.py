@@ -125,7 +125,22 @@ def _put_partition(
     image: ClusterImage, topic: Topic, index: int, partition: Partition
 ) -> ClusterImage:
     changed = Topic(topic.name, topic.id, topic.partitions.set(index, partition))
-    return image._replace(topics_by_id=image.topics_by_id.set(topic.id, changed))
+    # Field by field: `_replace` would cost half of the whole apply, and partitions are the bulk.
+    return ClusterImage(
+        image.features,
+        image.brokers,
+        image.controllers,
+        image.topics_by_id.set(topic.id, changed),
+        image.topics_by_name,
+        image.configs,
+        image.next_producer_id,
+        image.acls,
+        image.scram,
+        image.quotas,
+        image.delegation_tokens,
+        image.offset,
+        image.epoch,
+    )
 
 
 def _apply_topic(image: ClusterImage, record: Record) -> ClusterImage:

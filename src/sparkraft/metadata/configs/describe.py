@@ -79,6 +79,11 @@ _BROKER_SYNONYMS = {
 }
 """Broker keys with others beside them: log.retention.ms with .minutes and .hours, and the like."""
 
+_TOPIC_KEY_OF = {
+    synonym.name: key for key, synonyms in TOPIC_SYNONYMS.items() for synonym in synonyms
+}
+"""The topic key that a broker key gives the default of."""
+
 _ALWAYS_DYNAMIC = frozenset(
     {
         "follower.replication.throttled.rate",
@@ -212,8 +217,16 @@ def _broker_entry(
         sensitive=sensitive,
         synonyms=synonyms,
         kind=ConfigType.STRING if definition is None else definition.kind,
-        doc="" if definition is None else definition.doc,
+        doc="" if definition is None else _broker_doc(definition),
     )
+
+
+def _broker_doc(definition: ConfigDef) -> str:
+    """Its own words, or those of the topic key it is the default of."""
+    key = _TOPIC_KEY_OF.get(definition.name)
+    if definition.doc or key is None:
+        return definition.doc
+    return f"Default of the topic config {key}. {TOPIC_CONFIGS[key].doc}"
 
 
 def _broker_synonyms(name: str, broker: BrokerSources, *, hide: bool) -> tuple[ConfigSynonym, ...]:
