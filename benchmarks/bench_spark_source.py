@@ -58,7 +58,6 @@ class ConfluentReader(DataSourceReader):
         from sparkraft.pipeline.source import _freeze_once
 
         _freeze_once()
-        ends = {(each.topic, each.partition): each.end for each in partition.value}
         consumer = Consumer(
             {
                 "bootstrap.servers": self.options["kafka.bootstrap.servers"],
@@ -72,14 +71,13 @@ class ConfluentReader(DataSourceReader):
         consumer.assign(
             [TopicPartition(each.topic, each.partition, each.start) for each in partition.value]
         )
-        while ends:
-            messages = consumer.consume(CONSUME_AT_ONCE, timeout=10)
+        left = sum(each.size for each in partition.value)
+        while left:
+            # It waits until it has as many as it was asked for, so never for more than there are.
+            messages = consumer.consume(min(left, CONSUME_AT_ONCE), timeout=30)
             if not messages:
-                raise TimeoutError("confluent-kafka gave nothing for 10 s")
-            for each in messages:
-                key = each.topic(), each.partition()
-                if key in ends and each.offset() + 1 >= ends[key]:
-                    del ends[key]
+                raise TimeoutError("confluent-kafka gave nothing for 30 s")
+            left -= len(messages)
             yield arrow(messages)
         consumer.close()
 
