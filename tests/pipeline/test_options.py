@@ -1,10 +1,13 @@
 """Options: official names in any case, and everything else refused in words that help."""
 
+from pathlib import Path
+
 import pytest
 
 from sparkraft.pipeline.options import (
     EARLIEST,
     LATEST,
+    NOT_SUPPORTED,
     ByOffset,
     ByTimestamp,
     Isolation,
@@ -156,3 +159,10 @@ def test_a_sink_is_always_idempotent():
 
 def test_spark_hands_its_own_options_to_sinks():
     assert sink(checkpointlocation="/x").topic == "t"
+
+
+def test_what_is_not_supported_stands_in_the_coverage_page():
+    page = (Path(__file__).parents[2] / "COVERAGE.md").read_text()
+    for name in NOT_SUPPORTED:
+        shown = name + "*" if name.endswith(".") else name
+        assert f"`{shown}`" in page

@@ -1,8 +1,8 @@
 """kill -9 of the whole Spark application, again and again: each offset is in the table once.
 
-Most kills come at a random moment after the start (seeded): while Java starts, while a batch is
-planned, read, written or committed. Some come exactly between the table's commit and Spark's own
-commit of the same batch, where a batch is bound to run again.
+Moments are drawn by seed: some seconds after the start, while Java and Spark come up; or some
+batches later and a bit, while a batch is planned, read, written or committed; or exactly between
+the table's commit and Spark's own commit of the same batch, where a batch is bound to run again.
 """
 
 import logging
@@ -105,9 +105,23 @@ class Application:
     def output(self):
         return (self.folder / "out.txt").read_text(errors="replace")[-3000:]
 
-    def kill_at(self, seconds):
-        """Kill it so many seconds after its start, unless it ended before by a failure."""
+    def kill_after_start(self, seconds):
         self.start()
+        self.kill_in(seconds)
+
+    def kill_at_work(self, batches, seconds):
+        """Kill it so many planned batches from now, and so many seconds later."""
+        before = len(planned_batches(self.folder))
+        self.start()
+
+        def has_worked():
+            assert self.process.poll() is None, f"it ended by itself:\n{self.output()}"
+            return len(planned_batches(self.folder)) >= before + batches
+
+        wait_until(has_worked, f"{batches} more batches are planned", PATIENCE_S)
+        self.kill_in(seconds)
+
+    def kill_in(self, seconds):
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -153,38 +167,44 @@ def table_of(folder):
 
 
 def committed_batches(folder):
-    return sorted(int(each.name) for each in (folder / "checkpoint/commits").glob("[0-9]*"))
+    return [int(each.name) for each in (folder / "checkpoint/commits").glob("[0-9]*")]
+
+
+def planned_batches(folder):
+    return [int(each.name) for each in (folder / "checkpoint/offsets").glob("[0-9]*")]
 
 
 @pytest.mark.parametrize(
-    ("kills", "between", "seed"),
+    ("moments", "seed"),
     [
-        (2, 1, 20130101),
-        pytest.param(10, 2, 20131231, marks=pytest.mark.long),
+        ({"between commits": 1, "at work": 1}, 20130101),
+        pytest.param(
+            {"between commits": 2, "at work": 6, "after start": 2}, 20131231, marks=pytest.mark.long
+        ),
     ],
 )
-def test_every_offset_is_in_the_table_once(application, cluster, kills, between, seed):
-    records = kills * RECORDS_A_KILL
-    topic = f"killed-{kills}"
-    application.command += ["--set", f"kills={kills}"]
-    fill(cluster, topic, records, partitions=4)
+def test_every_offset_is_in_the_table_once(application, cluster, moments, seed):
     dice = random.Random(seed)
-    plan = ["between"] * between + ["anywhere"] * (kills - between)
+    plan = [moment for moment, count in moments.items() for _ in range(count)]
     dice.shuffle(plan)
+    records = len(plan) * RECORDS_A_KILL
+    topic = f"killed-{len(plan)}"
+    application.command += ["--set", f"kills={len(plan)}"]
+    fill(cluster, topic, records, partitions=4)
     replayed = []
-    for kind in plan:
-        if kind == "anywhere":
-            moment = dice.uniform(1, 30)
-            application.kill_at(moment)
-            done = committed_batches(application.folder)
-            log.info("killed after %.1f s with %d batches committed", moment, len(done))
-            continue
-        batch = application.kill_between_commits()
-        assert batch not in committed_batches(application.folder)
-        log.info("killed between the commits of batch %d", batch)
-        replayed.append(batch)
+    for moment in plan:
+        match moment:
+            case "after start":
+                application.kill_after_start(dice.uniform(1, 15))
+            case "at work":
+                application.kill_at_work(dice.randrange(1, 7), dice.uniform(0, 1.5))
+            case "between commits":
+                replayed.append(application.kill_between_commits())
+                assert replayed[-1] not in committed_batches(application.folder)
+        planned, done = planned_batches(application.folder), committed_batches(application.folder)
+        log.info("killed %s: %d planned, %d committed", moment, len(planned), len(done))
     application.finish()
-    assert len(replayed) == between
+    assert len(replayed) == moments["between commits"]
     for batch in replayed:
         assert batch in committed_batches(application.folder)
     rows = table_of(application.folder).to_pyarrow_table().select(["partition", "offset"])

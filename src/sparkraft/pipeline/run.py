@@ -104,6 +104,8 @@ def run(
 
 def check(pipeline: Pipeline) -> None:
     """Find what is wrong before Spark is started: options, functions, Java, the brokers."""
+    if pipeline.master.startswith("sc://"):
+        raise PipelineError("Spark Connect endpoints are not supported yet: name a Spark master")
     check_java()
     if pipeline.connector == "sparkraft":
         options = source_options(pipeline.source, streaming=True)
