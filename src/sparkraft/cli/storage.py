@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
         "random-uuid": _random_uuid,
     }
     if not argv or argv[0] in {"-h", "--help"}:
-        print("sparkraft storage random-uuid | format | info; each has --help")
+        print("usage: sparkraft storage random-uuid | format | info; each has --help")
         return 0 if argv else 2
     command = commands.get(argv[0])
     if command is None:

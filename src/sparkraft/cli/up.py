@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import signal
-import threading
-from typing import TYPE_CHECKING
+import time
 
 from sparkraft.cli import local_cluster
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.local_cluster import ClusterDirectory, LocalCluster
 from sparkraft.cli.options import Options, Values, key_values
 from sparkraft.cli.session import print_json, warn
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 _PORT_MAX = 0xFFFF
 _LOOK_SECONDS = 0.5
@@ -42,14 +38,37 @@ def main(argv: list[str]) -> int:
     values = _options().parse(argv)
     _check(values)
     directory = ClusterDirectory(values.dir)
-    with directory.locked():
-        cluster, was_up = _start(directory, values)
-    if was_up and not values.detach:
-        raise CommandError(
-            f"it is up already on {cluster.bootstrap}; `sparkraft down --dir {values.dir}` stops it"
-        )
-    _tell(values, directory, cluster)
-    return 0 if values.detach else _stay(directory)
+    if values.detach:
+        with directory.locked():
+            cluster, _ = _start(directory, values)
+        _tell(values, directory, cluster)
+        return 0
+    return _in_foreground(directory, values)
+
+
+def _in_foreground(directory: ClusterDirectory, values: Values) -> int:
+    # From now on SIGTERM is what Ctrl-C is: an exception, wherever we are.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    is_ours = False
+    code = 0
+    try:
+        with directory.locked():
+            cluster, was_up = _start(directory, values)
+            is_ours = not was_up
+        if was_up:
+            raise CommandError(
+                f"it is up already on {cluster.bootstrap}; "
+                f"`sparkraft down --dir {values.dir}` stops it"
+            )
+        _tell(values, directory, cluster)
+        code = _watch(directory)
+    except KeyboardInterrupt:
+        if not is_ours:
+            raise
+    finally:
+        if is_ours:
+            _stop(directory)
+    return code
 
 
 def _check(values: Values) -> None:
@@ -103,30 +122,26 @@ def _tell(values: Values, directory: ClusterDirectory, cluster: LocalCluster) ->
     print(f"    stop     {stop}", flush=True)
 
 
-def _stay(directory: ClusterDirectory) -> int:
-    """Until a signal, or until no node is left; then stop what runs."""
-    done = threading.Event()
-
-    def on_signal(_signal: int, _frame: FrameType | None) -> None:
-        done.set()
-
-    for wanted in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(wanted, on_signal)
-    code = 0
-    while not done.wait(_LOOK_SECONDS):
+def _watch(directory: ClusterDirectory) -> int:
+    """Until no node is left that should run; 1 if one ended by itself."""
+    while True:
+        time.sleep(_LOOK_SECONDS)
         cluster = directory.load()
         if any(map(local_cluster.is_running, cluster.nodes)):
             continue
-        for node in cluster.nodes:
-            if node.state == local_cluster.RUNNING:
-                code = 1
-                warn(
-                    f"node {node.id} ended by itself; its log says:\n{local_cluster.log_tail(node)}"
-                )
-        break
+        lost = [node for node in cluster.nodes if node.state == local_cluster.RUNNING]
+        for node in lost:
+            tail = local_cluster.log_tail(node)
+            warn(f"node {node.id} ended by itself; its log says:\n{tail}")
+        return int(bool(lost))
+
+
+def _stop(directory: ClusterDirectory) -> None:
+    """Stop what runs; a second Ctrl-C must not leave half of it behind."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     with directory.locked():
         cluster = directory.load()
         local_cluster.for_each_running(cluster, local_cluster.stop)
         directory.save(cluster)
     print("stopped", flush=True)
-    return code

@@ -1,0 +1,168 @@
+"""Dispatch, misuse, and how little a start loads."""
+
+import subprocess
+import sys
+
+import pytest
+
+from sparkraft.cli import main as cli
+from sparkraft.cli.errors import UsageError
+from sparkraft.cli.names import PartitionFilter, TopicFilter
+from sparkraft.cli.options import Options, exactly_one, key_values, only_with
+
+
+def run(capsys, *argv: str) -> tuple[int, str, str]:
+    code = cli.main(list(argv))
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_help_lists_every_command(capsys):
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    assert all(f"  {name} " in out for name in cli._MODULES)
+
+
+@pytest.mark.parametrize("command", sorted(cli._MODULES))
+def test_every_command_explains_itself(command, capsys):
+    try:
+        code = cli.main([command, "--help"])
+    except SystemExit as leaving:
+        code = leaving.code
+    assert code == 0
+    assert "usage:" in capsys.readouterr().out.lower()
+
+
+def test_an_unknown_command_names_the_nearest(capsys):
+    code, _, err = run(capsys, "topic", "--list")
+    assert (code, "did you mean topics?" in err) == (2, True)
+
+
+def test_kafkas_file_names_work_too(capsys):
+    code, _, err = run(capsys, "kafka-topics.sh", "--bogus")
+    assert code == 2
+    assert err.startswith("sparkraft topics:")
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["topics", "--bootstrap-server", "h:1", "--lst"], "did you mean --list?"),
+        (["topics", "--list"], "missing --bootstrap-server"),
+        (["topics", "--bootstrap-server", "h:1"], "give exactly one of --create"),
+        (["topics", "--bootstrap-server", "h:1", "--list", "x"], "'x' belongs to no option"),
+        (["topics", "--bootstrap-server", "h:1", "--create"], "--create needs --topic"),
+        (
+            ["topics", "--bootstrap-server", "h:1", "--list", "--if-not-exists"],
+            "--if-not-exists goes only with --create",
+        ),
+        (["topics", "--bootstrap-server", "host:port", "--list"], "is not a server's address"),
+        (["server-start", "f", "--overide", "a=b"], "did you mean --override?"),
+        (["server-start", "f", "--override", "ab"], "wants key=value"),
+        (["get-offsets", "--bootstrap-server", "h:1", "--time", "soon"], "--time wants ms"),
+    ],
+)
+def test_misuse_is_exit_code_2_and_a_sentence(argv, sentence, capsys):
+    code, out, err = run(capsys, *argv)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert "Traceback" not in err
+
+
+def test_no_cluster_there_is_exit_code_1_and_a_sentence(capsys, unused_port):
+    code, _, err = run(capsys, "topics", "--bootstrap-server", f"127.0.0.1:{unused_port}", "--list")
+    assert code == 1
+    assert f"can't connect to 127.0.0.1:{unused_port}" in err
+
+
+def test_a_missing_properties_file_is_named(capsys, tmp_path):
+    code, _, err = run(capsys, "server-start", str(tmp_path / "none.properties"))
+    assert code == 1
+    assert "none.properties: No such file" in err
+
+
+def test_security_that_is_not_there_is_refused(capsys, tmp_path):
+    config = tmp_path / "client.properties"
+    config.write_text("security.protocol=SASL_SSL\n")
+    code, _, err = run(
+        capsys, "topics", "--bootstrap-server", "h:1", "--list", "--command-config", str(config)
+    )
+    assert code == 1
+    assert "only PLAINTEXT is" in err
+
+
+def test_a_node_starts_without_what_only_tools_need():
+    script = (
+        "import sys, sparkraft.cli.main, sparkraft.cli.server_start, sparkraft.server.node\n"
+        "print(' '.join(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    loaded = set(done.stdout.split())
+    heavy = {"argparse", "prometheus_client", "rich", "numpy", "pyarrow", "pyspark", "difflib"}
+    assert not loaded & heavy
+    assert "sparkraft.client.producer" not in loaded
+
+
+def test_the_entry_module_loads_nothing_of_ours():
+    script = (
+        "import sys, sparkraft.cli.main; print(' '.join(m for m in sys.modules if 'spark' in m))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert set(done.stdout.split()) == {"sparkraft", "sparkraft.cli", "sparkraft.cli.main"}
+
+
+def test_exactly_one_and_only_with():
+    options = Options("x", "")
+    options.flag("--a", "")
+    options.value("--b", about="")
+    assert exactly_one(options.parse(["--a"]), ["--a", "--b"]) == "--a"
+    for argv in ([], ["--a", "--b", "1"]):
+        with pytest.raises(UsageError):
+            exactly_one(options.parse(argv), ["--a", "--b"])
+    with pytest.raises(UsageError):
+        only_with(options.parse(["--b", "1"]), ["--b"], "--a")
+
+
+def test_values_that_begin_with_a_dash_are_values():
+    options = Options("x", "")
+    options.value("--shift-by", about="", type=int)
+    assert options.parse(["--shift-by", "-5"]).shift_by == -5
+
+
+def test_key_values():
+    assert key_values(["a=b", "c=d=e"], "--x") == {"a": "b", "c": "d=e"}
+    with pytest.raises(UsageError):
+        key_values(["ab"], "--x")
+
+
+def test_topic_filters_match_whole_names_and_know_commas():
+    wanted = TopicFilter("a.*,b")
+    assert [t for t in ("a", "ab", "b", "bb") if wanted.allows(t, exclude_internal=False)] == [
+        "a",
+        "ab",
+        "b",
+    ]
+    assert not TopicFilter(".*").allows("__consumer_offsets", exclude_internal=True)
+    with pytest.raises(UsageError):
+        TopicFilter("(")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("t:1", {("t", 1)}),
+        ("t:1-3", {("t", 1), ("t", 2)}),
+        ("t:3-", {("t", 3), ("t", 4)}),
+        (":-1", {("t", 0), ("u", 0)}),
+        ("u", {("u", i) for i in range(5)}),
+        ("t:0,u:4", {("t", 0), ("u", 4)}),
+    ],
+)
+def test_partition_filters(text, expected):
+    rules = PartitionFilter(text)
+    everything = {(topic, i) for topic in "tu" for i in range(5)}
+    assert {tp for tp in everything if rules.allows(*tp)} == expected

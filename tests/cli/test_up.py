@@ -1,0 +1,191 @@
+"""`up`, `down` and `node`: real processes, ended by their own ids."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from sparkraft.cli import local_cluster
+from sparkraft.cli import main as cli
+from tests.support.ports import accepts, free_ports, wait_until
+
+pytestmark = pytest.mark.real_clients
+
+SECONDS = 60
+
+
+@pytest.fixture
+def home(tmp_path):
+    directory = tmp_path / "cluster"
+    yield directory
+    if (directory / "cluster.json").exists():
+        cli.main(["down", "--dir", str(directory)])
+
+
+@pytest.fixture
+def up(home, capsys):
+    port = free_ports(1)[0] % 20_000 + 12_000
+
+    def start(*more: str) -> dict:
+        code = cli.main(["up", "--dir", str(home), "--port", str(port), "--detach", *more])
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        return described(home)
+
+    return start
+
+
+def described(home) -> dict:
+    return json.loads((home / "cluster.json").read_text())
+
+
+def node_command(home, action: str, node: str = "1") -> int:
+    return cli.main(["node", action, node, "--dir", str(home)])
+
+
+def health(cluster: dict) -> int:
+    url = f"http://127.0.0.1:{cluster['nodes'][0]['http_port']}/health"
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_detach_returns_once_it_serves_and_the_file_tells_all(up, home, capsys):
+    cluster = up()
+    (node,) = cluster["nodes"]
+    assert accepts(node["port"])
+    assert cluster["bootstrap"] == f"127.0.0.1:{node['port']}"
+    assert health(cluster) == 200
+    os.kill(node["pid"], 0)
+    assert "is ready" in Path(node["log"]).read_text()
+    listed = cli.main(["topics", "--bootstrap-server", cluster["bootstrap"], "--list"])
+    assert (listed, capsys.readouterr().out) == (0, "\n")
+
+
+def test_a_second_up_finds_it_running_and_down_ends_it(up, home, capsys):
+    first = up()
+    assert up()["nodes"][0]["pid"] == first["nodes"][0]["pid"]
+    assert cli.main(["up", "--dir", str(home)]) == 1
+    assert "is up already" in capsys.readouterr().err
+    assert cli.main(["down", "--dir", str(home)]) == 0
+    assert not accepts(first["nodes"][0]["port"])
+    assert described(home)["nodes"][0]["pid"] is None
+
+
+def test_what_was_written_is_there_after_down_and_up(up, home, capsys):
+    bootstrap = ["--bootstrap-server", up()["bootstrap"]]
+    assert cli.main(["topics", *bootstrap, "--create", "--topic", "kept"]) == 0
+    cli.main(["down", "--dir", str(home)])
+    up()
+    capsys.readouterr()
+    assert cli.main(["topics", *bootstrap, "--list"]) == 0
+    assert capsys.readouterr().out == "kept\n"
+
+
+def test_a_node_is_paused_resumed_killed_started_and_stopped(up, home, capsys):
+    cluster = up()
+    pid = cluster["nodes"][0]["pid"]
+    assert node_command(home, "pause") == 0
+
+    def state() -> str:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    wait_until(lambda: state() == "T", "the node is stopped by a signal", SECONDS)
+    assert node_command(home, "resume") == 0
+    wait_until(lambda: health(cluster) == 200, "it is healthy again", SECONDS)
+    assert node_command(home, "kill") == 0
+    assert described(home)["nodes"][0]["state"] == "killed"
+    assert node_command(home, "kill") == 1
+    assert "node 1 is not running" in capsys.readouterr().err
+    assert node_command(home, "start") == 0
+    assert described(home)["nodes"][0]["pid"] != pid
+    assert node_command(home, "start") == 1
+    assert node_command(home, "stop") == 0
+    assert node_command(home, "stop", "7") == 1
+    assert "there is no node 7" in capsys.readouterr().err
+
+
+def test_a_paused_node_still_ends_by_down(up, home):
+    port = up()["nodes"][0]["port"]
+    node_command(home, "pause")
+    assert cli.main(["down", "--dir", str(home)]) == 0
+    assert not accepts(port)
+
+
+@pytest.mark.parametrize("wanted", [signal.SIGINT, signal.SIGTERM])
+def test_in_the_foreground_it_ends_its_nodes_at_a_signal(home, wanted):
+    port = free_ports(1)[0] % 20_000 + 12_000
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sparkraft.cli.main", "up", "--dir", str(home), "--port", str(port)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(f"up: 127.0.0.1:{port}")
+    process.send_signal(wanted)
+    rest, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0
+    assert rest.endswith("stopped\n")
+    assert not accepts(port)
+
+
+def test_in_the_foreground_a_node_that_ends_by_itself_is_reported(home):
+    port = free_ports(1)[0] % 20_000 + 12_000
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sparkraft.cli.main", "up", "--dir", str(home), "--port", str(port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    os.kill(described(home)["nodes"][0]["pid"], signal.SIGKILL)
+    _, said = process.communicate(timeout=SECONDS)
+    assert process.returncode == 1
+    assert "node 1 ended by itself" in said
+
+
+def test_more_nodes_wait_for_the_quorum_work(home, capsys):
+    assert cli.main(["up", "--dir", str(home), "--nodes", "3"]) == 1
+    assert "waits for the quorum work" in capsys.readouterr().err
+    assert not home.exists()
+
+
+def test_a_taken_port_is_named(up, home, tmp_path, capsys):
+    port = up()["nodes"][0]["port"]
+    other = tmp_path / "other"
+    assert cli.main(["up", "--dir", str(other), "--port", str(port), "--detach"]) == 1
+    assert f"port {port} on 127.0.0.1 is taken" in capsys.readouterr().err
+
+
+def test_a_config_the_node_refuses_is_shown_from_its_log(home, capsys):
+    port = free_ports(1)[0] % 20_000 + 12_000
+    override = "--override=broker.session.timeout.ms=1"
+    code = cli.main(["up", "--dir", str(home), "--port", str(port), "--detach", override])
+    assert code == 1
+    assert "broker.session.timeout.ms" in capsys.readouterr().err
+
+
+def test_down_and_node_need_a_cluster(tmp_path, capsys):
+    for argv in (["down"], ["node", "stop", "1"]):
+        assert cli.main([*argv, "--dir", str(tmp_path / "none")]) == 1
+        assert "no cluster lives in" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_process_that_only_has_the_same_id_is_not_ours():
+    node = local_cluster.LocalNode(
+        id=1, port=1, controller_port=2, http_port=3, properties="", data="", log="",
+        pid=os.getpid(), started="some other time",
+    )  # fmt: skip
+    assert not local_cluster.is_running(node)
+    with pytest.raises(local_cluster.CommandError):
+        local_cluster.kill(node)
