@@ -1,0 +1,114 @@
+"""/health and /metrics over raw sockets: what is well formed, and what is not."""
+
+import http.client
+import socket
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sparkraft.server.config import ConfigError
+from sparkraft.server.http import CONNECTIONS_MAX, HEAD_BYTES_MAX, parse_address
+from tests.support.ports import wait_until
+
+pytestmark = pytest.mark.real_clients
+
+
+@pytest.fixture
+def address(sparkraft_cluster) -> tuple[str, int]:
+    host, port = sparkraft_cluster.http.removeprefix("http://").split(":")
+    return host, int(port)
+
+
+def exchange(address: tuple[str, int], request: bytes) -> bytes:
+    """Send, read to the end."""
+    with socket.create_connection(address, timeout=10) as client:
+        client.sendall(request)
+        client.shutdown(socket.SHUT_WR)
+        answer = b""
+        while chunk := client.recv(65_536):
+            answer += chunk
+    return answer
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def test_metrics_are_what_prometheus_reads(address):
+    connection = http.client.HTTPConnection(*address, timeout=10)
+    connection.request("GET", "/metrics")
+    answer = connection.getresponse()
+    assert answer.status == 200
+    families = {f.name: f for f in text_string_to_metric_families(answer.read().decode())}
+    assert families["sparkraft_node_healthy"].samples[0].value == 1
+    assert families["sparkraft_raft_leader_id"].samples[0].value == 1
+    assert "process_resident_memory_bytes" in families
+    # The same connection serves the next scrape.
+    connection.request("GET", "/health")
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+def test_pipelined_requests_are_answered_in_order(address):
+    answer = exchange(address, b"GET /health HTTP/1.1\r\n\r\nGET /none HTTP/1.1\r\n\r\n")
+    assert [int(part[:3]) for part in answer.split(b"HTTP/1.1 ")[1:]] == [200, 404]
+
+
+def test_head_has_no_body(address):
+    answer = exchange(address, b"HEAD /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+    assert status(answer) == 200
+    assert answer.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "expected"),
+    [
+        (b"GET /nothing HTTP/1.1\r\nConnection: close\r\n\r\n", 404),
+        (b"POST /health HTTP/1.1\r\n\r\n", 405),
+        (b"GET /health HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 413),
+        (b"hello\r\n\r\n", 400),
+        (b"GET /health SPDY/9\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nX: " + b"y" * HEAD_BYTES_MAX + b"\r\n\r\n", 431),
+    ],
+)
+def test_what_is_refused(address, request_bytes, expected):
+    assert status(exchange(address, request_bytes)) == expected
+
+
+def test_connections_are_counted_and_capped(address):
+    clients = [socket.create_connection(address, timeout=10) for _ in range(CONNECTIONS_MAX + 10)]
+
+    def closed(client: socket.socket) -> bool:
+        client.setblocking(False)
+        try:
+            return client.recv(1) == b""
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            return True
+
+    wait_until(lambda: sum(map(closed, clients)) >= 10, "the ones too many are closed", 10)
+    for client in clients:
+        client.close()
+
+    def healthy() -> bool:
+        try:
+            return status(exchange(address, b"GET /health HTTP/1.0\r\n\r\n")) == 200
+        except ConnectionError:
+            return False
+
+    wait_until(healthy, "it answers again", 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("127.0.0.1:80", ("127.0.0.1", 80)), (":0", ("", 0)), ("[::1]:9", ("::1", 9))],
+)
+def test_addresses(text, expected):
+    assert parse_address(text) == expected
+
+
+@pytest.mark.parametrize("text", ["host", "host:", "host:x", "host:70000"])
+def test_what_is_no_address_is_refused(text):
+    with pytest.raises(ConfigError):
+        parse_address(text)
