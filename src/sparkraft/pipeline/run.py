@@ -186,7 +186,8 @@ def _follow(
     seen = -1
     told = False
     while True:
-        active = query.isActive and not should_stop()
+        asked = should_stop()
+        active = query.isActive and not asked
         for progress in _reports(query):
             if progress.is_batch and progress.batch_id > seen:
                 seen = progress.batch_id
@@ -201,7 +202,8 @@ def _follow(
         time.sleep(_LOOK_SECONDS)
     failure = query.exception()
     _stop(query)
-    if failure is not None:
+    # A terminal's Ctrl-C reaches Spark's helpers as well; what they say of it is no failure.
+    if failure is not None and not asked:
         raise PipelineError(cause_of(failure))
 
 

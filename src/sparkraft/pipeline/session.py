@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -103,7 +105,7 @@ def session(
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in (_defaults(master, work) | dict(settings or {})).items():
         builder = builder.config(key, value)
-    with _errors_to(log):
+    with _errors_to(log), _own_signals():
         made = builder.getOrCreate()
     register(made)
     return made
@@ -124,6 +126,19 @@ def _errors_to(log: Path | None) -> Iterator[None]:
     finally:
         os.dup2(ours, 2)
         os.close(ours)
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep our handling of Ctrl-C: pyspark takes it over to raise in the middle of anything."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _prepare(work: Path) -> None:
