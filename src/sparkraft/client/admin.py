@@ -22,8 +22,8 @@ from sparkraft.client.cluster import (
     TopicInfo,
     check,
     code_of,
-    is_worth_retrying,
 )
+from sparkraft.client.partition_calls import PartitionCalls, refusal_of
 from sparkraft.client.values import (
     ClusterInfo,
     ConfigEntry,
@@ -32,7 +32,6 @@ from sparkraft.client.values import (
     ConfigSynonym,
     CreatedTopic,
     Features,
-    ListedOffset,
     LogDir,
     NewTopic,
     QuorumInfo,
@@ -40,7 +39,6 @@ from sparkraft.client.values import (
     ReplicaDir,
     Resource,
     ResourceType,
-    TopicPartition,
 )
 from sparkraft.protocol.api_keys import ApiKey
 
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 
-class Admin:
+class Admin(PartitionCalls):
     """Operator's calls over a `Cluster`, which stays the caller's to close."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -133,7 +131,7 @@ class Admin:
         )
         answer = await self._submit(request, lambda a: a.topics)
         return {
-            entry.name: _refusal(entry)
+            entry.name: refusal_of(entry)
             or CreatedTopic(
                 name=entry.name,
                 id=Uuid(entry.topic_id),
@@ -155,7 +153,7 @@ class Admin:
         else:
             request.topic_names = wanted
         answer = await self._submit(request, lambda a: a.responses)
-        return {entry.name: _refusal(entry) for entry in answer.responses}
+        return {entry.name: refusal_of(entry) for entry in answer.responses}
 
     async def create_partitions(
         self,
@@ -185,7 +183,7 @@ class Admin:
             validate_only=validate_only,
         )
         answer = await self._submit(request, lambda a: a.results)
-        return {entry.name: _refusal(entry) for entry in answer.results}
+        return {entry.name: refusal_of(entry) for entry in answer.results}
 
     # configs
 
@@ -203,7 +201,7 @@ class Admin:
             )
             for entry in answer.results:
                 key = (ResourceType(entry.resource_type), entry.resource_name)
-                found[key] = _refusal(entry) or [_config_of(config) for config in entry.configs]
+                found[key] = refusal_of(entry) or [_config_of(config) for config in entry.configs]
         return found
 
     async def _describe_configs(
@@ -241,7 +239,7 @@ class Admin:
             answer = await self._ask_until(ask, lambda a: a.responses)
             for entry in answer.responses:
                 key = (ResourceType(entry.resource_type), entry.resource_name)
-                outcome[key] = _refusal(entry)
+                outcome[key] = refusal_of(entry)
         return outcome
 
     def _owner_of(self, resource: Resource) -> int | None:
@@ -263,133 +261,6 @@ class Admin:
         request = ListConfigResourcesRequest(resource_types=[int(kind)])
         answer = await self._checked(lambda: self.cluster.ask_any(request))
         return sorted(entry.resource_name for entry in answer.config_resources)
-
-    # records and offsets
-
-    async def list_offsets(
-        self, wanted: Mapping[TopicPartition, int], *, isolation_level: int = 0
-    ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-        """Offsets by timestamp (ms or one of the special ones), each asked of the leader."""
-        from sparkraft.protocol.messages import k02_list_offsets as k02
-
-        def request(partitions: list[TopicPartition]) -> Any:
-            return k02.ListOffsetsRequest(
-                replica_id=-1,
-                isolation_level=isolation_level,
-                topics=[
-                    k02.ListOffsetsTopic(
-                        name=topic,
-                        partitions=[
-                            k02.ListOffsetsPartition(
-                                partition_index=index, timestamp=wanted[topic, index]
-                            )
-                            for index in indexes
-                        ],
-                    )
-                    for topic, indexes in by_topic(partitions).items()
-                ],
-            )
-
-        def read(answer: Any) -> Iterable[tuple[TopicPartition, Any]]:
-            for topic in answer.topics:
-                for entry in topic.partitions:
-                    yield (topic.name, entry.partition_index), entry
-
-        found = await self._ask_leaders(wanted, request, read)
-        return {
-            tp: entry
-            if isinstance(entry, KafkaError)
-            else ListedOffset(
-                offset=entry.offset, timestamp=entry.timestamp, leader_epoch=entry.leader_epoch
-            )
-            for tp, entry in found.items()
-        }
-
-    async def delete_records(
-        self, before: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int | KafkaError]:
-        """Delete records below an offset (-1: all); the answer is the new log start offset."""
-        from sparkraft.protocol.messages import k21_delete_records as k21
-
-        def request(partitions: list[TopicPartition]) -> Any:
-            return k21.DeleteRecordsRequest(
-                timeout_ms=self.cluster.request_timeout_ms,
-                topics=[
-                    k21.DeleteRecordsTopic(
-                        name=topic,
-                        partitions=[
-                            k21.DeleteRecordsPartition(
-                                partition_index=index, offset=before[topic, index]
-                            )
-                            for index in indexes
-                        ],
-                    )
-                    for topic, indexes in by_topic(partitions).items()
-                ],
-            )
-
-        def read(answer: Any) -> Iterable[tuple[TopicPartition, Any]]:
-            for topic in answer.topics:
-                for entry in topic.partitions:
-                    yield (topic.name, entry.partition_index), entry
-
-        found = await self._ask_leaders(before, request, read)
-        return {
-            tp: entry if isinstance(entry, KafkaError) else entry.low_watermark
-            for tp, entry in found.items()
-        }
-
-    async def _ask_leaders(
-        self,
-        wanted: Iterable[TopicPartition],
-        request: Callable[[list[TopicPartition]], Any],
-        read: Callable[[Any], Iterable[tuple[TopicPartition, Any]]],
-    ) -> dict[TopicPartition, Any]:
-        """Ask each leader for its partitions; those with a retriable error are asked again."""
-        found: dict[TopicPartition, Any] = {}
-        left = set(wanted)
-
-        async def attempt() -> None:
-            failure: KafkaError | None = None
-            for leader, partitions in (await self._leaders(left, found)).items():
-                answer = await self.cluster.ask_node(leader, request(partitions))
-                for tp, entry in read(answer):
-                    error = _refusal(entry)
-                    found[tp] = error or entry
-                    if error is not None and is_worth_retrying(error):
-                        failure = error
-                        self.cluster.forget_topic(tp[0])
-                    else:
-                        left.discard(tp)
-            if failure is not None:
-                raise failure
-
-        try:
-            await self.cluster.retrying(attempt)
-        except KafkaError as error:
-            for tp in left:
-                found.setdefault(tp, error)
-        return found
-
-    async def _leaders(
-        self, left: set[TopicPartition], found: dict[TopicPartition, Any]
-    ) -> dict[int, list[TopicPartition]]:
-        """Partitions by leader; those that don't exist are answered and taken out of `left`."""
-        await self.cluster.refresh({topic for topic, _ in left})
-        view = self.cluster.view
-        by_leader: dict[int, list[TopicPartition]] = {}
-        for tp in sorted(left):
-            topic = view.topics.get(tp[0])
-            info = topic.partitions.get(tp[1]) if topic else None
-            if info is None:
-                detail = f"there is no partition {tp[0]}-{tp[1]}"
-                found[tp] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
-                left.discard(tp)
-            elif info.leader < 0:
-                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp[0]}-{tp[1]} has no leader")
-            else:
-                by_leader.setdefault(info.leader, []).append(tp)
-        return by_leader
 
     # log dirs
 
@@ -477,11 +348,11 @@ class Admin:
             validate_only=validate_only,
         )
         answer = await self._submit(request, lambda _: ())
-        whole = _refusal(answer)
+        whole = refusal_of(answer)
         if whole is not None:
             return dict.fromkeys(levels, whole)
         outcome: dict[str, KafkaError | None] = dict.fromkeys(levels)
-        outcome.update({entry.feature: _refusal(entry) for entry in answer.results})
+        outcome.update({entry.feature: refusal_of(entry) for entry in answer.results})
         return outcome
 
     # asking
@@ -531,20 +402,6 @@ _PASSING = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions as topic → indexes, both in order."""
-    found: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        found.setdefault(topic, []).append(index)
-    return found
-
-
-def _refusal(entry: Any) -> KafkaError | None:
-    if not entry.error_code:
-        return None
-    return KafkaError(code_of(entry.error_code), getattr(entry, "error_message", None) or "")
 
 
 def _described(entry: Any, before: TopicInfo | KafkaError | None) -> TopicInfo | KafkaError:
