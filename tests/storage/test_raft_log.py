@@ -85,6 +85,19 @@ def test_a_torn_tail_is_cut_off() -> None:
     assert offsets(again) == [(0, 2), (3, 3)]
 
 
+def test_what_a_killed_process_left_is_on_disk_once_the_log_is_open_again() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    add(log, 3)
+    killed = len(disk.journal)
+    disk._locked.clear()
+    open_log(disk)
+    assert len(disk.journal) > killed
+    for seed in range(20):
+        lost = disk.power_lost_at(len(disk.journal), SeededDice(seed))
+        assert open_log(lost).end == 3
+
+
 def test_a_gap_is_refused() -> None:
     log = open_log(MemoryDisk())
     add(log, 2)
