@@ -115,7 +115,7 @@ def put_api(monkeypatch, served, handle, **more):
     api = Api(key=key, handle=handle, **more)
     version = api.version_range()[1]
     code = int(key) << 16 | version
-    served.listener.routes._by_code[code] = dispatch.Route(api, version)
+    served.listener.routes.by_code[code] = dispatch.Route(api, version)
     return version
 
 
@@ -223,7 +223,7 @@ def test_unserved_keys_and_versions_close_the_connection(key, version, caplog):
             await assert_closed(reader)
             writer.close()
             await assert_alive(served)
-            assert len(served.listener.routes._by_code) < 5
+            assert len(served.listener.routes.by_code) < 5
 
     with caplog.at_level(logging.WARNING):
         run(test())

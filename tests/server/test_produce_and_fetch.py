@@ -1,6 +1,5 @@
 """Produce and Fetch against a whole node: acks, errors, sessions, long polls, limits."""
 
-
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -53,7 +52,7 @@ def test_what_is_produced_is_fetched_in_every_version_also_by_the_short_way(tmp_
                 assert answer.index == 0
                 if version >= 5:
                     assert answer.log_start_offset == 0
-            if version >= 5:
+            if version >= 7:
                 assert len(node.broker.produce_shapes.shapes) == 1
             data = await read(connection, topic_id)
             assert values_of(data) == [b"a0", b"b", b"a1", b"b", b"a2", b"b", b"a3", b"b"]

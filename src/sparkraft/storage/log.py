@@ -113,7 +113,11 @@ class PartitionLog(ReadableLog):
         last_offset = base_offset + header[6]
         head = HEAD_PATCH.pack(base_offset, header[1], leader_epoch)
         try:
-            segment = self._segment_for(size, header[8], base_offset, last_offset, now_ms)
+            segment = self._segments.active
+            if self._metadata_pending or segment.must_roll(
+                config, size=size, max_timestamp=header[8], last_offset=last_offset, now_ms=now_ms
+            ):
+                segment = self._segment_for(size, header[8], base_offset, last_offset, now_ms)
             if self._epochs.latest != leader_epoch:
                 self._epochs.assign(leader_epoch, base_offset)
             position = segment.append((head, rest), size)

@@ -35,6 +35,8 @@ from sparkraft.storage.names import DELETED, INDEX, LOG, TIME_INDEX, TRANSACTION
 SCAN_CHUNK = 1 << 16
 """Bytes read at a time while walking headers."""
 
+_TIME_ENTRY_BYTES = 12
+
 _RELATIVE_OFFSET_MAX = (1 << 31) - 1
 
 _UNINDEXED_BYTES_MAX = 8 << 20
@@ -299,6 +301,9 @@ class Segment:
         waited = max_timestamp - first if first >= 0 else now_ms - self.created_ms
         if waited > config.segment_ms - self.roll_jitter_ms:
             return True
+        entries_max = mine // (self.index_interval_bytes + 1) + 2
+        if entries_max * _TIME_ENTRY_BYTES < config.segment_index_bytes:
+            return False  # neither index can be full: there are not that many batches
         return (
             len(self.offset_index) >= config.index_entries_max
             or len(self.time_index) >= config.time_index_entries_max

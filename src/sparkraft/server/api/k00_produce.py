@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.partition import HostedPartition
 
 _IDS_VERSION = 13
-_LOG_START_VERSION = 5
+_ZSTD_VERSION = 7
 _HINTS_VERSION = 10
 _ADMIN_CLIENT_ID = "__admin_client"
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
@@ -299,10 +299,13 @@ def fast(broker: "Broker", version: int, body: memoryview) -> Any:
     partition = shape.partition
     if records is None or not partition.is_leader:
         return None
+    if (
+        version < _ZSTD_VERSION
+        or len(records) <= BATCH_OVERHEAD
+        or records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT
+    ):
+        return None
     try:
-        check_request_records(records, version)
-        if records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT:
-            return None
         info = broker.replica_manager.append_to(
             partition, records, acks=shape.acks, origin=Origin.CLIENT
         )
@@ -362,7 +365,7 @@ def _learn(
         return
     part, answer = topic.partition_data[0], response.responses[0].partition_responses[0]
     name = response.responses[0].name
-    if answer.error_code or name in INTERNAL_TOPICS or version < _LOG_START_VERSION:
+    if answer.error_code or name in INTERNAL_TOPICS or version < _ZSTD_VERSION:
         return
     partition = broker.replica_manager.hosted(name, part.index)
     if partition is None:

@@ -24,6 +24,7 @@ from sparkraft.base.errors import DecodeError, InvariantBroken, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.server.api.registry import RequestContext
 from sparkraft.server.network.dispatch import (
+    ANSWER_HEAD,
     HEADER,
     Route,
     encode_response,
@@ -297,30 +298,32 @@ class Connection(asyncio.Protocol):
             raise DecodeError("a request shorter than its header", at=len(frame))
         key, version, correlation_id, id_size = HEADER.unpack_from(frame)
         self.requests += 1
-        route = self._routes.find(key, version)
+        route = self._routes.by_code.get(key << 16 | version)
         if route is None:
-            self._refuse_route(key, version, correlation_id)
-            return
-        at = 10
-        client_id: str | None = None
-        if id_size >= 0:
-            at += id_size
-            client_id = self._client_id(frame, at)
+            route = self._routes.find(key, version)
+            if route is None:
+                self._refuse_route(key, version, correlation_id)
+                return
+        at = id_end = 10 + id_size if id_size > 0 else 10
+        if at > len(frame):
+            raise DecodeError("client_id ends after its frame", path="client_id", at=10)
         if route.flexible_request:
             if at < len(frame) and frame[at] == 0:
                 at += 1
             else:
                 at = skip_tagged_fields(frame, at)
         body = frame[at:]
-        answer = None if route.fast is None else route.fast(self._node, version, body)
-        if type(answer) is bytes and not self._pending:
-            self._emit(encode_response(route, correlation_id, answer))
-            return
+        answer = None
+        if route.fast is not None:
+            answer = route.fast(self._node, version, body)
+            if type(answer) is bytes and not self._pending:
+                self._emit_small(route, correlation_id, answer)
+                return
         context = RequestContext(
             key,
             version,
             correlation_id,
-            client_id,
+            None if id_size < 0 else self._routes.client_id(bytes(frame[10:id_end])),
             listener_name=self.listener.name,
             client_host=self.client_host,
             connection=self,
@@ -330,11 +333,6 @@ class Connection(asyncio.Protocol):
             self._call(route, context, body)
         else:
             self._answer(route, context, None, answer)
-
-    def _client_id(self, frame: memoryview, end: int) -> str:
-        if end > len(frame):
-            raise DecodeError("client_id ends after its frame", path="client_id", at=10)
-        return self._routes.client_id(bytes(frame[10:end]))
 
     def _call(self, route: Route, context: RequestContext, body: memoryview) -> None:
         request, _ = route.decode(route.request_class, route.version, body, 0)
@@ -406,6 +404,15 @@ class Connection(asyncio.Protocol):
             self.run()
         elif not self._running:
             self._flush()
+
+    def _emit_small(self, route: Route, correlation_id: int, body: bytes) -> None:
+        """`encode_response` and `_emit` for the fast way."""
+        if route.flexible_response:
+            answer = ANSWER_HEAD.pack(len(body) + 5, correlation_id) + b"\0" + body
+        else:
+            answer = ANSWER_HEAD.pack(len(body) + 4, correlation_id) + body
+        self._out.append(answer)
+        self._out_bytes += len(answer)
 
     def _emit(self, parts: list[Any]) -> None:
         self._out += parts

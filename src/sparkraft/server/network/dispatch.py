@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 HEADER = struct.Struct(">hhih")
 """request_api_key, request_api_version, correlation_id, length of client_id."""
 
+ANSWER_HEAD = struct.Struct(">ii")
+"""size, correlation_id."""
+
 HEADER_TAGS_MAX = 16
 """Tagged fields of one request header; Kafka 4.3 defines none, so anything more is an attack."""
 
@@ -68,19 +71,19 @@ class Routes:
     def __init__(self, *, controller_listener: bool) -> None:
         """Start empty; routes are added at first use."""
         self.controller_listener = controller_listener
-        self._by_code: dict[int, Route | None] = {}
+        self.by_code: dict[int, Route] = {}
+        """Key and version as `key << 16 | version` → route, for those used so far."""
         self._client_ids: dict[bytes, str] = {}
 
     def find(self, key: int, version: int) -> Route | None:
         """The route of `key` and `version`; None where this listener doesn't serve it."""
         code = key << 16 | (version & 0xFFFF)
-        try:
-            return self._by_code[code]
-        except KeyError:
+        route = self.by_code.get(code)
+        if route is None:
             route = self._make(key, version)
             if route is not None:  # an unserved code is not kept: a peer could send 2**32 of them
-                self._by_code[code] = route
-            return route
+                self.by_code[code] = route
+        return route
 
     def _make(self, key: int, version: int) -> Route | None:
         if key not in ApiKey.__members__.values():
