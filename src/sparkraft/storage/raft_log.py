@@ -106,7 +106,7 @@ class RaftLog:
             log.write_metadata()
         made = cls(disk, log, settings, clock)
         made._recover_snapshots()
-        # What a killed process left may be in the page cache only; raft counts all of it as on disk.
+        # A killed process may leave it in the page cache only; raft counts all of it as on disk.
         log.flush()
         return made
 
