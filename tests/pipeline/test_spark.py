@@ -99,6 +99,28 @@ def test_a_stream_resumes_where_it_was_and_keeps_the_official_offset_json(
     assert sum(cluster.group_offsets("stream-group").values()) >= 500
 
 
+def test_a_batch_is_bounded_by_bytes(frame, cluster, tmp_path):
+    cluster.create_topic("heavy", partitions=2)
+    producer = Producer(cluster)
+    for number in range(200):
+        size = 1000 if number % 2 else 10_000
+        producer.send("heavy", None, b"x" * size, partition=number % 2, timestamp_ms=1 + number)
+    producer.flush()
+    stream = frame(True, subscribe="heavy", startingOffsets="earliest", maxBytesPerTrigger="300k")
+    query = (
+        stream.writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    batches = [each["numInputRows"] for each in query.recentProgress]
+    assert sum(batches) == 200
+    # 100 records of 10 kB and 100 of 1 kB are 1.1 MB: four batches of 300 kB.
+    assert batches[0] == pytest.approx(55, abs=4)
+    assert len(batches) == 4
+
+
 def test_a_sink_writes_keys_partitions_and_headers(frame, spark, node, cluster):
     cluster.create_topic("sunk", partitions=3)
     rows = spark.sql(

@@ -17,6 +17,7 @@ import logging
 import os
 import re
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
@@ -449,15 +450,17 @@ def _record_sizes(
     from dataclasses import replace
 
     sample = replace(options, client=replace(options.client, partition_fetch_bytes_max=1 << 16))
-    sizes: dict[TopicPartition, float] = {}
-    for each in plan.ranges_of(begin, end):
-        few = each._replace(end=min(each.end, each.start + _SAMPLE_RECORDS))
-        rows = bytes_read = 0
-        for piece in RangeReader(cluster, [few], sample).read():
-            rows += piece.num_rows
-            bytes_read += piece.nbytes
-        sizes[each.topic, each.partition] = max(1.0, bytes_read / max(1, rows))
-    return sizes
+    few = [
+        each._replace(end=min(each.end, each.start + _SAMPLE_RECORDS))
+        for each in plan.ranges_of(begin, end)
+    ]
+    rows: Counter[TopicPartition] = Counter()
+    size: Counter[TopicPartition] = Counter()
+    for piece in RangeReader(cluster, few, sample).read():
+        key = piece.column("topic")[0].as_py(), piece.column("partition")[0].as_py()
+        rows[key] += piece.num_rows
+        size[key] += piece.nbytes
+    return {key: max(1.0, size[key] / rows[key]) for key in rows}
 
 
 _SAMPLE_RECORDS: Final = 100
