@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -45,13 +45,24 @@ class NodeProcess:
         *,
         overrides: Mapping[str, str] | None = None,
         jars: Path | None = None,
+        ports: tuple[int, int] | None = None,
+        format_as: Sequence[str] = ("--standalone",),
     ) -> None:
-        """Write the configuration; start nothing."""
+        """Write the configuration; start nothing.
+
+        Args:
+            directory: of this node alone.
+            overrides: configuration beyond, or instead of, that of a single combined node.
+            jars: Kafka's, for its node.
+            ports: for clients and for controllers; any free ones by default.
+            format_as: what `storage format` is told about the quorum.
+        """
         self.directory = directory
         self.log_dir = directory / "data"
         self.output_path = directory / "node.out"
         self.jars = jars
-        self.port, self.controller_port = free_ports(2)
+        self.format_as = tuple(format_as)
+        self.port, self.controller_port = ports or free_ports(2)
         directory.mkdir(parents=True, exist_ok=True)
         self.properties_path = directory / "server.properties"
         self.overrides = dict(overrides or {})
@@ -102,17 +113,44 @@ class NodeProcess:
 
     def start(self) -> None:
         """Start the process and wait until its client listener accepts."""
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Start the process."""
         with self.output_path.open("ab") as output:
             self.process = subprocess.Popen(
                 self.start_command(), stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
-        process = self.process
+
+    @property
+    def ready_port(self) -> int:
+        """The port that is open once the node serves."""
+        return self.port
+
+    def wait_until_ready(self) -> None:
+        """Return once the node serves; fail with what it printed if it ends or doesn't."""
+        process, port = self.process, self.ready_port
+        assert process is not None
 
         def ready() -> bool:
             assert process.poll() is None, f"the node ended at once:\n{self.output_tail()}"
-            return accepts(self.port)
+            return accepts(port)
 
-        wait_until(ready, f"the node listens on {self.port}:\n{self.output_tail()}")
+        try:
+            wait_until(ready, f"the node listens on {port}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.output_tail()}") from None
+
+    def pause(self) -> None:
+        """SIGSTOP: it answers nobody and keeps its sockets."""
+        assert self.process is not None
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self.process is not None
+        os.kill(self.process.pid, signal.SIGCONT)
 
     def stop(self, *, seconds: float = 30) -> int:
         """SIGTERM, and wait for a clean end; the exit code."""
@@ -160,7 +198,7 @@ class SparkraftNode(NodeProcess):
     def format_command(self) -> list[str]:
         """`sparkraft storage format`."""
         return [
-            sys.executable, "-m", "sparkraft.cli.main", "storage", "format", "--standalone",
+            sys.executable, "-m", "sparkraft.cli.main", "storage", "format", *self.format_as,
             "--ignore-formatted", "-t", CLUSTER_ID, "-c", str(self.properties_path),
         ]  # fmt: skip
 
@@ -178,7 +216,7 @@ class KafkaNode(NodeProcess):
         """`kafka-storage.sh format`."""
         return [
             "java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-cp", f"{self.jars}/*",
-            "kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted",
+            "kafka.tools.StorageTool", "format", *self.format_as, "--ignore-formatted",
             "-t", CLUSTER_ID, "-c", str(self.properties_path),
         ]  # fmt: skip
 

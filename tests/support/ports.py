@@ -1,5 +1,6 @@
 """Free loopback ports, and waiting with a bound."""
 
+import random
 import socket
 import time
 from collections.abc import Callable
@@ -33,3 +34,18 @@ def accepts(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(0.5)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def lasting_ports(count: int) -> list[int]:
+    """`count` free ports below those that systems hand out: a node may come back to them."""
+    found: list[int] = []
+    for port in random.sample(range(15_000, 32_000), 1_000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError(f"no {count} free ports")

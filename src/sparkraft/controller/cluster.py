@@ -38,6 +38,7 @@ class ControllerConfig:
         session_timeout_ms: a broker without heartbeat for longer is fenced.
         default_partitions: of a topic created with -1 partitions.
         default_replication_factor: of a topic created with replication factor -1.
+        replication_factor_max: what the brokers of this build can keep in sync; None: any number.
         delete_topics: `delete.topic.enable`.
         elections_per_balance_max: elections of one periodic check.
     """
@@ -50,6 +51,7 @@ class ControllerConfig:
     session_timeout_ms: int = 9000
     default_partitions: int = 1
     default_replication_factor: int = 1
+    replication_factor_max: int | None = None
     delete_topics: bool = True
     elections_per_balance_max: int = 1000
 
@@ -81,6 +83,20 @@ class Cluster:
     def directories_supported(self) -> bool:
         """Whether replicas name their log directory (KIP-858)."""
         return self.metadata_level >= features.DIRECTORIES_LEVEL
+
+    def check_replication_factor(self, factor: int) -> None:
+        """Refuse more replicas of a partition than the brokers can keep in sync.
+
+        Raises:
+            KafkaError: INVALID_REPLICATION_FACTOR.
+        """
+        limit = self.config.replication_factor_max
+        if limit is not None and factor > limit:
+            wrong = (
+                f"Unable to replicate the partition {factor} time(s): partitions are not "
+                f"replicated between brokers yet, so there may be {limit}."
+            )
+            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, wrong)
 
     def is_active(self, broker_id: int) -> bool:
         """Registered, not fenced, not shutting down."""

@@ -86,6 +86,7 @@ def _moved(
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, wrong)
     removing = tuple(sorted(set(partition.replicas) - set(wanted)))
     adding = tuple(sorted(set(wanted) - set(partition.replicas)))
+    cluster.check_replication_factor(len(wanted + removing))
     return Target(
         replicas=wanted + removing,
         removing=removing or None,

@@ -191,6 +191,7 @@ def _place(cluster: Cluster, *, first: int, count: int, factor: int) -> dict[int
         )
     except KafkaError as error:
         raise refuse(error.detail) from error
+    cluster.check_replication_factor(factor)
 
     def nobody() -> KafkaError:
         return refuse("All brokers are currently fenced or in controlled shutdown.")
@@ -241,7 +242,8 @@ def check_assignment(
         replication_factor: how many there must be; None for any number.
 
     Raises:
-        KafkaError: INVALID_REPLICA_ASSIGNMENT.
+        KafkaError: INVALID_REPLICA_ASSIGNMENT; INVALID_REPLICATION_FACTOR where there are more
+            than brokers can keep in sync.
     """
     wrong = ""
     if not replicas:
@@ -265,6 +267,7 @@ def check_assignment(
         )
     if wrong:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
+    cluster.check_replication_factor(len(replicas))
 
 
 def _created(

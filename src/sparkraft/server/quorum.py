@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+REPLICATION_FACTOR_MAX = 1
+"""Our brokers keep no followers yet; a topic with more replicas would never have them in sync."""
+
 REGISTRATION_MS_MAX = 60_000
 """How long a controller tries to register with the active one, each time."""
 
@@ -44,6 +47,7 @@ def make_controller(
             session_timeout_ms=config.number("broker.session.timeout.ms"),
             default_partitions=config.number("num.partitions"),
             default_replication_factor=config.number("default.replication.factor"),
+            replication_factor_max=REPLICATION_FACTOR_MAX,
             delete_topics=config.flag("delete.topic.enable"),
         ),
         env.entropy,

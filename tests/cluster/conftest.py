@@ -1,0 +1,65 @@
+"""What the tests of several nodes share."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from tests.support.clusters import Cluster
+
+QUICK = {
+    # A killed node may come back once its session has lapsed; Kafka's 9 s would be most of a test.
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "500",
+    "offsets.topic.num.partitions": "6",
+}
+
+
+class TopicStream:
+    """Creates topics one after another; `acknowledged` must be there in the end."""
+
+    def __init__(self, cluster: Cluster, prefix: str) -> None:
+        self.acknowledged: list[str] = []
+        self._cluster = cluster
+        self._prefix = prefix
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._failure: BaseException | None = None
+
+    def _run(self) -> None:
+        count = 0
+        while not self._stop.is_set():
+            count += 1
+            name = f"{self._prefix}-{count}"
+            try:
+                self._cluster.create_topic(name)
+            except KafkaError as error:
+                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    continue  # Nobody said that it is there.
+            except BaseException as error:
+                self._failure = error
+                return
+            self.acknowledged.append(name)
+
+    def end(self) -> list[str]:
+        """Stop, and the names of all topics that were acknowledged."""
+        self._stop.set()
+        self._thread.join(90)
+        assert not self._thread.is_alive()
+        if self._failure is not None:
+            raise self._failure
+        return self.acknowledged
+
+    def start(self) -> None:
+        self._thread.start()
+
+
+@contextmanager
+def topics_created_throughout(cluster: Cluster, prefix: str) -> Iterator[TopicStream]:
+    """A stream of new topics as long as the block lasts."""
+    stream = TopicStream(cluster, prefix)
+    stream.start()
+    try:
+        yield stream
+    finally:
+        stream.end()

@@ -1,0 +1,289 @@
+"""Several nodes as processes on loopback: combined or separate, ours, Kafka's or mixed.
+
+    with Cluster(tmp_path, [Member(1), Member(2), Member(3, kind="kafka")], jars=jars) as cluster:
+        cluster.create_topic("t", partitions=6)
+        dead = cluster.kill(cluster.leader())
+
+A quorum is dynamic (`initial`: all first voters known when formatting), static
+(`controller.quorum.voters`) or grown from one voter (`standalone`).
+"""
+
+import asyncio
+import base64
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.client.admin import Admin
+from sparkraft.client.cluster import Cluster as ClusterClient
+from sparkraft.client.values import NewTopic, QuorumInfo
+from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode
+from tests.support.ports import accepts, lasting_ports
+
+T = TypeVar("T")
+Kind = Literal["sparkraft", "kafka"]
+COMBINED = "broker,controller"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One node to be."""
+
+    id: int
+    kind: Kind = "sparkraft"
+    roles: str = COMBINED
+
+    @property
+    def is_controller(self) -> bool:
+        return "controller" in self.roles
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.roles
+
+
+class _SparkraftMember(SparkraftNode):
+    is_broker = True
+
+    @property
+    def ready_port(self) -> int:
+        return self.port if self.is_broker else self.controller_port
+
+
+class _KafkaMember(KafkaNode):
+    is_broker = True
+
+    @property
+    def ready_port(self) -> int:
+        return self.port if self.is_broker else self.controller_port
+
+
+class Cluster:
+    """See the module docstring."""
+
+    def __init__(
+        self,
+        directory: Path,
+        members: Sequence[Member],
+        *,
+        quorum: Literal["initial", "static", "standalone"] = "initial",
+        overrides: Mapping[str, str] | None = None,
+        jars: Path | None = None,
+    ) -> None:
+        """Write every node's configuration; start nothing."""
+        self.directory = directory
+        self.quorum = quorum
+        self.overrides = dict(overrides or {})
+        self.jars = jars
+        self.members = {member.id: member for member in members}
+        ports = iter(lasting_ports(2 * len(members)))
+        self.ports = {member.id: (next(ports), next(ports)) for member in members}
+        self.directory_ids = {member.id: _uuid() for member in members if member.is_controller}
+        self.nodes: dict[int, NodeProcess] = {}
+        for member in members:
+            self.nodes[member.id] = self._make(member)
+
+    # ---- making
+
+    @property
+    def controllers(self) -> list[int]:
+        """The ids of the nodes that are controllers."""
+        return [m.id for m in self.members.values() if m.is_controller]
+
+    @property
+    def brokers(self) -> list[int]:
+        """The ids of the nodes that are brokers."""
+        return [m.id for m in self.members.values() if m.is_broker]
+
+    def _make(self, member: Member) -> NodeProcess:
+        kind = _SparkraftMember if member.kind == "sparkraft" else _KafkaMember
+        node = kind(
+            self.directory / f"node-{member.id}",
+            overrides={**self._properties(member), **self.overrides},
+            jars=self.jars,
+            ports=self.ports[member.id],
+            format_as=self._format_as(member),
+        )
+        node.is_broker = member.is_broker
+        return node
+
+    def _properties(self, member: Member) -> dict[str, str]:
+        port, controller_port = self.ports[member.id]
+        listeners, advertised = [], []
+        if member.is_broker:
+            listeners.append(f"PLAINTEXT://127.0.0.1:{port}")
+            advertised.append(f"PLAINTEXT://127.0.0.1:{port}")
+        if member.is_controller:
+            listeners.append(f"CONTROLLER://127.0.0.1:{controller_port}")
+            advertised.append(f"CONTROLLER://127.0.0.1:{controller_port}")
+        found = {
+            "process.roles": member.roles,
+            "node.id": str(member.id),
+            "listeners": ",".join(listeners),
+            "advertised.listeners": ",".join(advertised),
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        }
+        if self.quorum == "static":
+            voters = [f"{n}@127.0.0.1:{self.ports[n][1]}" for n in self.controllers]
+            found["controller.quorum.voters"] = ",".join(voters)
+            found["controller.quorum.bootstrap.servers"] = ""
+        else:
+            found["controller.quorum.bootstrap.servers"] = self.controller_bootstrap
+        return found
+
+    def _format_as(self, member: Member) -> list[str]:
+        if self.quorum == "static":
+            return []
+        if not member.is_controller:
+            return ["--no-initial-controllers"]
+        if self.quorum == "standalone":
+            first = member.id == min(self.controllers)
+            return ["--standalone" if first else "--no-initial-controllers"]
+        voters = [
+            f"{n}@127.0.0.1:{self.ports[n][1]}:{self.directory_ids[n]}" for n in self.controllers
+        ]
+        return ["--initial-controllers", ",".join(voters)]
+
+    def replace(self, node_id: int, kind: Kind) -> NodeProcess:
+        """The same node on the same directory, ports and id, as the other kind; it must be down."""
+        assert self.nodes[node_id].process is None
+        old = self.members[node_id]
+        self.members[node_id] = Member(old.id, kind, old.roles)
+        self.nodes[node_id] = self._make(self.members[node_id])
+        return self.nodes[node_id]
+
+    # ---- running
+
+    @property
+    def bootstrap(self) -> str:
+        """The client listeners of all brokers."""
+        return ",".join(f"127.0.0.1:{self.ports[n][0]}" for n in self.brokers)
+
+    @property
+    def controller_bootstrap(self) -> str:
+        """The controller listeners of all controllers."""
+        return ",".join(f"127.0.0.1:{self.ports[n][1]}" for n in self.controllers)
+
+    def start(self, ids: Iterable[int] | None = None) -> None:
+        """Start these nodes, or all that are down, together; return when they serve."""
+        chosen = [n for n in ids or self.nodes if self.nodes[n].process is None]
+        for node_id in chosen:
+            self.nodes[node_id].format()
+        for node_id in chosen:
+            self.nodes[node_id].launch()
+        for node_id in chosen:
+            self.nodes[node_id].wait_until_ready()
+
+    def kill(self, *ids: int) -> None:
+        """kill -9 of these."""
+        for node_id in ids:
+            self.nodes[node_id].kill()
+
+    def stop(self, *ids: int) -> None:
+        """SIGTERM and a clean end, one after another; all that run by default."""
+        for node_id in ids or list(self.nodes):
+            if self.nodes[node_id].process is not None:
+                assert self.nodes[node_id].stop(seconds=60) in (0, 143), self.tails()
+
+    @property
+    def running(self) -> list[int]:
+        """The ids of the nodes that have a process."""
+        return [n for n, node in self.nodes.items() if node.process is not None]
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes.values():
+            if node.process is not None:
+                node.kill()
+
+    def tails(self) -> str:
+        """What every node printed last."""
+        return "\n".join(f"--- node {n}\n{node.output_tail()}" for n, node in self.nodes.items())
+
+    # ---- asking
+
+    def ask(
+        self,
+        work: Callable[[Admin], Coroutine[Any, Any, T]],
+        *,
+        controllers: bool = False,
+        of: int | None = None,
+        timeout_ms: int = 30_000,
+    ) -> T:
+        """The outcome of `work` with our own admin client, over all running nodes or over one."""
+        ids = self.controllers if controllers else self.brokers
+        place = int(controllers)
+        ids = [of] if of is not None else [n for n in ids if n in self.running]
+        return asyncio.run(
+            _asked(work, [self.ports[n][place] for n in ids], controllers, timeout_ms)
+        )
+
+    def describe_quorum(self) -> QuorumInfo:
+        """DescribeQuorum, asked of the controllers themselves."""
+        return self.ask(lambda admin: admin.describe_quorum(), controllers=True, timeout_ms=5_000)
+
+    def leader(self, *, other_than: int | None = None, seconds: float = 30) -> int:
+        """The active controller, once there is one (that is not `other_than`)."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                leader = self.describe_quorum().leader_id
+            except (KafkaError, OSError):
+                leader = -1
+            if leader >= 0 and leader != other_than:
+                return leader
+            assert time.monotonic() < deadline, f"no leader in {seconds:g} s\n{self.tails()}"
+            time.sleep(0.02)
+
+    def create_topic(self, name: str, *, partitions: int = 1, of: int | None = None) -> None:
+        """CreateTopics with one replica, through any broker or this one."""
+
+        async def work(admin: Admin) -> None:
+            outcome = await admin.create_topics(
+                [NewTopic(name=name, partitions=partitions, replication_factor=1)]
+            )
+            created = outcome[name]
+            if isinstance(created, KafkaError):
+                raise created
+
+        self.ask(work, of=of)
+
+    def topics(self, *, of: int | None = None) -> set[str]:
+        """The topics a broker knows."""
+
+        async def work(admin: Admin) -> set[str]:
+            return set(await admin.list_topics())
+
+        return self.ask(work, of=of)
+
+
+async def _asked(
+    work: Callable[[Admin], Coroutine[Any, Any, T]],
+    ports: Sequence[int],
+    controllers: bool,
+    timeout_ms: int,
+) -> T:
+    ports = [port for port in ports if accepts(port)] or list(ports)
+    bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports)
+    async with ClusterClient(
+        bootstrap, client_id="test", to_controllers=controllers, api_timeout_ms=timeout_ms
+    ) as cluster:
+        return await work(Admin(cluster))
+
+
+def _uuid() -> str:
+    while True:
+        text = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
