@@ -147,7 +147,7 @@ class Application:
 
     def finish(self):
         self.start("--once")
-        assert self.process.wait(PATIENCE_S) == 0, self.output()
+        assert self.process.wait(3 * PATIENCE_S) == 0, self.output()
 
 
 @pytest.fixture
