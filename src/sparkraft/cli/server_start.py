@@ -3,6 +3,7 @@
 Parsed by hand: from the start of the process to the first answer counts every import.
 """
 
+import gc
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ def main(argv: list[str]) -> int:
         print(_USAGE)
         return 0 if argv else 2
     path, overrides = _parse(argv)
+    gc.disable()  # nothing of a start is garbage; the node turns it on again when it is up
     _log_to_stdout()
     from sparkraft.server.config import ConfigError, NodeConfig
 

@@ -5,7 +5,6 @@
 
 import asyncio
 import os
-import secrets
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -44,7 +43,8 @@ class SystemEntropy:
 
     def below(self, bound: int) -> int:
         """See `Entropy`."""
-        return secrets.randbelow(bound)
+        size = (bound.bit_length() + 7) // 8 + 8  # the bias of the remainder is below 2**-64
+        return int.from_bytes(os.urandom(size), "big") % bound
 
 
 class Network(Protocol):

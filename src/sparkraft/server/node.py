@@ -10,6 +10,7 @@ Not here: what each part does; this file only puts them together.
 """
 
 import asyncio
+import gc
 import logging
 import signal
 from typing import TYPE_CHECKING, Any
@@ -119,6 +120,8 @@ class Node:
         if self.config.is_broker:
             await self._start_broker()
         await self._start_http()
+        gc.freeze()
+        gc.enable()
         log.info("Node %d is ready: %s", self.config.node_id, self.ports)
 
     async def stop(self) -> None:
