@@ -1,7 +1,9 @@
 """Six clients seek by time, resume behind a restart, and administer topics and groups.
 
 With SPARKRAFT_MATRIX_PEER=kafka the same runs against Apache Kafka, which tells a fault of ours
-from one of a client or of these tests.
+from one of a client or of these tests. Kafka's broker follows its controller only after the answer,
+so a client that asks at once what it just changed (aiokafka's configs, kafkajs's new partitions)
+sees there the old state now and then; ours answers once it follows.
 """
 
 import os
