@@ -52,6 +52,24 @@ def test_overrides_win_and_unknown_keys_are_listed():
     assert config.unknown == ["no.such.key"]
 
 
+def test_keys_without_effect_are_listed_and_those_that_code_reads_are_not():
+    import re
+    from pathlib import Path
+
+    import sparkraft.server
+    from sparkraft.server.config import _NOT_IMPLEMENTED, OWN_CONFIGS
+    from sparkraft.server.effective_keys import EFFECTIVE_KEYS
+
+    config = NodeConfig(BASE | {"num.io.threads": "8", "log.retention.hours": "5", "x.y": "z"})
+    assert config.without_effect == ["num.io.threads"]
+    folder = Path(sparkraft.server.__file__).parent
+    read = set()
+    for path in folder.rglob("*.py"):
+        pattern = r"\.(?:number|text|flag|words)\(\s*\"([a-z.]+)\""
+        read |= set(re.findall(pattern, path.read_text()))
+    assert read - EFFECTIVE_KEYS - set(OWN_CONFIGS) - set(_NOT_IMPLEMENTED) == set()
+
+
 def test_secrets_are_not_shown():
     config = NodeConfig(BASE | {"ssl.key.password": "sesame"})
     assert describe(config)["ssl.key.password"] == "[hidden]"

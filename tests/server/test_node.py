@@ -235,6 +235,13 @@ def test_one_of_two_directories_failing_leaves_the_other_serving(tmp_path):
                 log = node.broker.replica_manager.get_log("t", partition)
                 places.setdefault(log.log_dir, []).append(partition)
             assert len(places) == 2, "partitions spread over the directories"
+
+            def told():
+                topic = node.broker.image.topic("t")
+                ids = {p.directory(1) for p in topic.partitions.values()}
+                return ids == set(node.identity.directory_ids.values())
+
+            await until(told)
             disk.fault = lambda operation, path: errno.EIO if str(bad) in path else 0
             for partition in places[str(bad)]:
                 answer = await append(connection, topic_id, batch(b"x"), partition=partition)

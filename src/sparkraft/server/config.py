@@ -20,6 +20,7 @@ from sparkraft.base.errors import KafkaError
 from sparkraft.metadata.configs import BROKER_CONFIGS, ConfigValue, parse_value, topic_defaults
 from sparkraft.metadata.configs.broker import definition_of
 from sparkraft.metadata.configs.definition import ConfigDef, ConfigType, one_of
+from sparkraft.server.effective_keys import without_effect
 from sparkraft.server.properties import parse_properties
 
 INT_MAX = (1 << 31) - 1
@@ -84,12 +85,16 @@ class NodeConfig(Mapping[str, ConfigValue]):
     Attributes:
         properties: what was set, as text; also what DescribeConfigs calls STATIC_BROKER_CONFIG.
         unknown: set keys that nobody knows, sorted.
+        without_effect: set keys of Kafka's that change nothing here yet, sorted.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         """Read and check `properties`; ConfigError where the node can't start with them."""
         self.properties = dict(properties)
         self.unknown = sorted(key for key in properties if _definition(key) is None)
+        self.without_effect = without_effect(
+            key for key in properties if key in BROKER_CONFIGS and key not in _NOT_IMPLEMENTED
+        )
         self._values: dict[str, ConfigValue] = {}
         for key, text in self.properties.items():
             definition = _definition(key)

@@ -110,6 +110,9 @@ class Node:
         """
         for key in self.config.unknown:
             log.warning("Nobody knows the configuration key %s; it is ignored", key)
+        idle = self.config.without_effect
+        if idle:
+            log.info("These keys are Kafka's, and have no effect here yet: %s", ", ".join(idle))
         tune_malloc()
         limits = self._limits()
         self._open_disks()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from sparkraft.server.api.k00_produce import ProduceShapes
 from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
 from sparkraft.server.broker.background import Background
+from sparkraft.server.broker.directory_assignments import DirectoryAssignments
 from sparkraft.server.broker.fetch_sessions import FetchSessions
 from sparkraft.server.broker.forwarding import Forwarding
 from sparkraft.server.broker.lifecycle import BrokerLifecycle
@@ -49,6 +50,8 @@ def assemble(
         spawn=node.spawn,
         on_storage_fault=node.on_storage_fault,
     )
+    broker.directory_assignments = DirectoryAssignments(broker)
+    broker.replica_manager.placement_listeners.append(broker.directory_assignments.note)
     broker.groups = GroupDriver(broker)
     assert node.channel is not None
     broker.channel = node.channel
@@ -70,6 +73,7 @@ def assemble(
         previous_epoch=log_manager.previous_broker_epoch,
     )
     _follow(broker, publisher)
+    node.spawn(broker.directory_assignments.run(), "directory assignments")
     node.spawn(Background(broker, node.on_storage_fault).run(), "background")
     return broker
 

@@ -73,6 +73,8 @@ class ReplicaManager:
         self.topic_configs = TopicConfigs(config)
         self.spawn = spawn
         self.leadership_listeners: list[LeadershipListener] = []
+        self.placement_listeners: list[Callable[[HostedPartition, bytes], None]] = []
+        """Called with a hosted partition and the directory the image puts it in."""
         self.image: ClusterImage = EMPTY_IMAGE
         self._on_storage_fault = on_storage_fault
         self._node_id = config.node_id
@@ -246,6 +248,8 @@ class ReplicaManager:
         except KafkaError as error:
             log.warning("Can't host %s-%d: %s", topic.name, index, error)
             return
+        for listener in self.placement_listeners:
+            listener(hosted, partition.directory(self._node_id))
         hosted.min_insync = values["min.insync.replicas"]
         was_leader = hosted.is_leader
         if hosted.apply(partition, local_id=self._node_id) and (was_leader or hosted.is_leader):

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sparkraft.server.api.k00_produce import ProduceShapes
     from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
     from sparkraft.server.broker.controller_channel import ControllerChannel
+    from sparkraft.server.broker.directory_assignments import DirectoryAssignments
     from sparkraft.server.broker.fetch_sessions import FetchSessions
     from sparkraft.server.broker.forwarding import Forwarding
     from sparkraft.server.broker.lifecycle import BrokerLifecycle
@@ -43,6 +44,7 @@ class Broker:
     raft: "RaftDriver"
     controller: "ControllerDriver | None"
     channel: "ControllerChannel"
+    directory_assignments: "DirectoryAssignments"
     fetch_sessions: "FetchSessions"
     produce_shapes: "ProduceShapes"
     forwarding: "Forwarding"

@@ -1,0 +1,41 @@
+"""Which of Kafka's node keys do something here; the others are named at the start when they're set.
+
+A key belongs here when code reads it; `tests/server/test_config.py` compares.
+"""
+
+from collections.abc import Iterable
+
+from sparkraft.metadata.configs.topic import TOPIC_SYNONYMS
+
+_READ = frozenset(
+    """
+    advertised.listeners auto.create.topics.enable auto.leader.rebalance.enable broker.id
+    broker.heartbeat.interval.ms broker.rack broker.session.timeout.ms connections.max.idle.ms
+    controlled.shutdown.enable controller.listener.names controller.quorum.bootstrap.servers
+    controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
+    controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
+    controller.quorum.retry.backoff.ms controller.quorum.voters default.replication.factor
+    delete.topic.enable fetch.max.bytes group.consumer.session.timeout.ms
+    group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
+    group.min.session.timeout.ms initial.broker.registration.timeout.ms inter.broker.listener.name
+    listener.security.protocol.map listeners log.dir log.dirs log.flush.scheduler.interval.ms
+    log.retention.check.interval.ms max.connections max.connections.per.ip
+    max.incremental.fetch.session.cache.slots max.request.partition.size.limit metadata.log.dir
+    metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
+    metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
+    metadata.max.retention.bytes metadata.max.retention.ms node.id num.partitions
+    offset.metadata.max.bytes offsets.commit.timeout.ms offsets.retention.check.interval.ms
+    offsets.retention.minutes offsets.topic.compression.codec offsets.topic.num.partitions
+    offsets.topic.replication.factor offsets.topic.segment.bytes process.roles
+    producer.id.expiration.ms queued.max.request.bytes replica.high.watermark.checkpoint.interval.ms
+    request.timeout.ms security.inter.broker.protocol socket.request.max.bytes
+    """.split()  # noqa: SIM905 (a list of sixty quoted names is harder to read)
+)
+
+EFFECTIVE_KEYS = _READ | {s.name for synonyms in TOPIC_SYNONYMS.values() for s in synonyms}
+"""Kafka's node keys that change what this node does."""
+
+
+def without_effect(known_keys: Iterable[str]) -> list[str]:
+    """Those of `known_keys` that change nothing here yet."""
+    return sorted(key for key in known_keys if key not in EFFECTIVE_KEYS)
