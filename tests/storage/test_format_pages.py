@@ -5,10 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from sparkraft.protocol.framing import encode_metadata_record
+from sparkraft.protocol.messages.metadata_records import FeatureLevelRecord
 from sparkraft.records.batch import crc_ok, parse_header
 from sparkraft.records.record import BatchBuilder
+from sparkraft.simulation.memory_disk import MemoryDisk
 from sparkraft.storage.index import AbortedTransaction, OffsetIndex, TimeIndex
 from sparkraft.storage.producers import Producers
+from sparkraft.storage.quorum_state import read_quorum_state
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "formats"
 
@@ -50,6 +54,22 @@ def test_the_producer_snapshot():
     assert example("log-directory.md", "snapshot") == producers.to_snapshot()
 
 
-@pytest.mark.parametrize("page", ["record-batch.md", "log-directory.md"])
+def test_a_metadata_record():
+    record = FeatureLevelRecord(name="metadata.version", feature_level=30)
+    assert example("metadata-log.md", "metadata-record") == encode_metadata_record(record, 0)
+
+
+def test_the_quorum_state():
+    page = (PAGES / "metadata-log.md").read_text()
+    line = next(line for line in page.splitlines() if line.startswith('{"leaderId"'))
+    disk = MemoryDisk()
+    disk.mkdir("/d")
+    disk.replace("/d/quorum-state", line.encode())
+    state = read_quorum_state(disk, "/d")
+    assert state is not None
+    assert (state.leader_id, state.leader_epoch, state.version) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("page", ["record-batch.md", "log-directory.md", "metadata-log.md"])
 def test_pages_exist(page):
     assert (PAGES / page).stat().st_size > 1000
