@@ -457,6 +457,59 @@ def test_memory_for_a_large_frame_grows_only_as_it_arrives():
     run(test())
 
 
+def test_a_refused_request_does_not_swallow_the_answers_before_it(monkeypatch):
+    async def test():
+        async with serving() as served:
+            version = put_api(
+                monkeypatch, served, lambda *_: [b"\0\0\0\0", bytes(4 << 20), b"\x01\0"]
+            )
+            body = codec.encode(DescribeProducersRequest(), version)
+            reader, writer = await served.connect()
+            writer.write(frame(ApiKey.DESCRIBE_PRODUCERS, version, 1, body) + b"\xff" * 8)
+            assert len(await read_frame(reader)) > 4 << 20
+            await assert_closed(reader)
+            writer.close()
+
+    run(test())
+
+
+def test_clients_share_a_round_and_those_after_it_wait_for_the_next():
+    from sparkraft.server.network.listener import ROUND_MS_MAX
+
+    class Clock:
+        now = 0
+
+        def mono_ms(self):
+            return self.now
+
+    class Client:
+        def __init__(self, cost):
+            self.cost = cost
+            self.ran = 0
+
+        def run(self):
+            self.ran += 1
+            clock.now += self.cost
+
+    clock = Clock()
+
+    async def test():
+        turns = Turns(clock)
+        busy, late, later = Client(ROUND_MS_MAX), Client(ROUND_MS_MAX), Client(1)
+        assert turns.take(busy)
+        busy.run()
+        assert not turns.take(late)
+        assert not turns.take(later)
+        assert (late.ran, later.ran) == (0, 0)
+        await asyncio.sleep(0)
+        assert (late.ran, later.ran) == (1, 0), "the budget of a round was overrun"
+        await asyncio.sleep(0)
+        assert later.ran == 1
+        assert turns.take(Client(1)), "a new round has a new budget"
+
+    run(test())
+
+
 def test_the_hexdump_marks_the_byte_that_was_wrong():
     from sparkraft.server.network.hexdump import hexdump
 

@@ -123,8 +123,9 @@ class Node:
         if self.config.is_broker:
             await self._start_broker()
         await self._start_http()
-        gc.freeze()
-        gc.enable()
+        if not gc.isenabled():  # switched off by `server-start`: what is there now stays
+            gc.freeze()
+            gc.enable()
         log.info("Node %d is ready: %s", self.config.node_id, self.ports)
 
     async def stop(self) -> None:

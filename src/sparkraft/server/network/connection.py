@@ -513,6 +513,8 @@ class Connection(asyncio.Protocol):
         if why:
             log.info("Closing %s: %s", self._name, why)
         self._flush()
+        while self._backlog and not self.transport.is_closing():
+            self.transport.write(self._backlog.popleft())
         self._closed = True
         self.transport.close()
 
