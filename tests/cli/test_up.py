@@ -153,9 +153,23 @@ def test_in_the_foreground_a_node_that_ends_by_itself_is_reported(home):
     assert "node 1 ended by itself" in said
 
 
-def test_more_nodes_wait_for_the_quorum_work(home, capsys):
-    assert cli.main(["up", "--dir", str(home), "--nodes", "3"]) == 1
-    assert "waits for the quorum work" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--nodes", "2"], "1, 3 or 5"),
+        (["--nodes", "0"], "1, 3 or 5"),
+        (["--nodes", "3", "--brokers", "2"], "leave out"),
+        (["--controllers", "3"], "go together"),
+        (["--controllers", "4", "--brokers", "1"], "1, 3 or 5"),
+        (["--controllers", "1", "--brokers", "0"], "--brokers is between"),
+        (["--nodes", "3", "--port", "65534"], "--port is between"),
+    ],
+)
+def test_a_layout_that_makes_no_sense_is_refused(home, capsys, options, said):
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(cli.main(["up", "--dir", str(home), *options]))
+    assert ended.value.code
+    assert said in capsys.readouterr().err
     assert not home.exists()
 
 

@@ -13,8 +13,7 @@ def main(argv: list[str]) -> int:
     directory.load()
     with directory.locked():
         cluster = directory.load()
-        running = [node.id for node in cluster.nodes if local_cluster.is_running(node)]
-        local_cluster.for_each_running(cluster, local_cluster.stop)
+        running = local_cluster.stop_all(cluster)
         for node in cluster.nodes:
             node.state = local_cluster.STOPPED
         directory.save(cluster)

@@ -7,7 +7,9 @@ DIR/node-N/         server.properties, node.log and the node's data
 Every node is a process of its own, led by `server-start`. A process is only ever ended by its id,
 and only if it still is the one we started: its start time is kept beside the id.
 
-Not done: more than one node; it waits for a quorum of several voters.
+Nodes are combined (1 to N), or brokers (1 to B) beside controllers (101 to 100+C). The controllers
+are a dynamic quorum: all of them are its first voters, known to each other when they are formatted.
+Partitions have one replica, so the internal topics are set to one, too.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from typing import TYPE_CHECKING
 from sparkraft.cli.errors import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 START_SECONDS_MAX = 60
 """A node that does not serve after that has failed; recovery of a large directory needs time."""
@@ -44,6 +46,11 @@ _HTTP_PORT_DISTANCE = 2_000
 _PORTS_TRIED_MAX = 500
 _LOG_LINES_SHOWN = 15
 
+FIRST_CONTROLLER_ID = 101
+"""Of controllers that are no brokers; brokers count from 1."""
+
+COMBINED = "broker,controller"
+
 RUNNING = "running"
 PAUSED = "paused"
 STOPPED = "stopped"
@@ -56,7 +63,9 @@ class LocalNode:
 
     id: int
     port: int
+    """For clients; unused where it is no broker."""
     controller_port: int
+    """Unused where it is no controller."""
     http_port: int
     properties: str
     data: str
@@ -66,6 +75,43 @@ class LocalNode:
     """When process `pid` began, in the system's own words; tells it from a later one."""
     state: str = STOPPED
     """What it was last told to do."""
+    roles: str = COMBINED
+    directory_id: str = ""
+    """Of its metadata directory, by which the other voters know it; empty: chosen by formatting."""
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether clients may use it."""
+        return "broker" in self.roles
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether it is a voter."""
+        return "controller" in self.roles
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Who is in a cluster."""
+
+    combined: int = 1
+    controllers: int = 0
+    brokers: int = 0
+
+    def __str__(self) -> str:
+        """As the options of `up` say it."""
+        if self.combined:
+            return f"--nodes {self.combined}"
+        return f"--controllers {self.controllers} --brokers {self.brokers}"
+
+    def members(self) -> Iterator[tuple[int, str]]:
+        """Ids and roles."""
+        for number in range(self.combined):
+            yield 1 + number, COMBINED
+        for number in range(self.brokers):
+            yield 1 + number, "broker"
+        for number in range(self.controllers):
+            yield FIRST_CONTROLLER_ID + number, "controller"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,6 +124,28 @@ class LocalCluster:
     bootstrap: str = ""
     nodes: list[LocalNode] = field(default_factory=list)
     overrides: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def layout(self) -> Layout:
+        """What it is made of."""
+        roles = [node.roles for node in self.nodes]
+        return Layout(*(roles.count(each) for each in (COMBINED, "controller", "broker")))
+
+    @property
+    def controllers(self) -> list[LocalNode]:
+        """The voters."""
+        return [node for node in self.nodes if node.is_controller]
+
+    @property
+    def brokers(self) -> list[LocalNode]:
+        """Those that clients use."""
+        return [node for node in self.nodes if node.is_broker]
+
+    @property
+    def has_majority(self) -> bool:
+        """Whether enough controllers run to elect one."""
+        running = sum(is_running(n) and n.state != PAUSED for n in self.controllers)
+        return running > len(self.controllers) // 2
 
     def node(self, node_id: int) -> LocalNode:
         """The node of that id; `CommandError` where there is none."""
@@ -122,35 +190,58 @@ class ClusterDirectory:
         fresh.replace(self.file)
 
     def plan(
-        self, *, port: int, listen: str, advertise: str | None, overrides: Mapping[str, str]
+        self,
+        layout: Layout | None,
+        *,
+        port: int,
+        listen: str,
+        advertise: str | None,
+        overrides: Mapping[str, str],
     ) -> LocalCluster:
-        """The cluster to run: the one recorded with these addresses, or a new one."""
-        cluster = self._recorded_or_new(listen)
+        """The cluster to run: the one recorded with these addresses, or a new one.
+
+        Raises:
+            CommandError: another layout than `layout` is recorded.
+        """
+        cluster = self._recorded_or_new(layout, listen)
         cluster.listen = listen
         cluster.advertise = advertise or _default_host(listen)
         cluster.overrides.update(overrides)
         for node in cluster.nodes:
             node.port = port + node.id - 1
-        cluster.bootstrap = ",".join(f"{cluster.advertise}:{node.port}" for node in cluster.nodes)
+        cluster.bootstrap = ",".join(f"{cluster.advertise}:{node.port}" for node in cluster.brokers)
         return cluster
 
-    def _recorded_or_new(self, listen: str) -> LocalCluster:
+    def _recorded_or_new(self, layout: Layout | None, listen: str) -> LocalCluster:
         if self.file.exists():
-            return self.load()
-        home = self.path / "node-1"
-        node = LocalNode(
-            id=1,
+            recorded = self.load()
+            if layout is not None and layout != recorded.layout:
+                raise CommandError(
+                    f"a cluster of {recorded.layout} lives in {self.path}, and its voters stay as "
+                    f"they are: start it with {recorded.layout}, or choose another --dir"
+                )
+            return recorded
+        nodes = [
+            self._new_node(node_id, roles) for node_id, roles in (layout or Layout()).members()
+        ]
+        return LocalCluster(cluster_id=_random_id(), listen=listen, advertise="", nodes=nodes)
+
+    def _new_node(self, node_id: int, roles: str) -> LocalNode:
+        home = self.path / f"node-{node_id}"
+        return LocalNode(
+            id=node_id,
             port=0,
             controller_port=0,
             http_port=0,
             properties=str(home / "server.properties"),
             data=str(home / "data"),
             log=str(home / "node.log"),
+            roles=roles,
+            directory_id=_random_id(),
         )
-        return LocalCluster(cluster_id=_new_cluster_id(), listen=listen, advertise="", nodes=[node])
 
 
-def _new_cluster_id() -> str:
+def _random_id() -> str:
     while True:
         text = urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
         if not text.startswith("-"):
@@ -164,15 +255,21 @@ def _default_host(listen: str) -> str:
 # starting
 
 
-def start(cluster: LocalCluster, node: LocalNode) -> None:
-    """Write its properties, format its directory if it is new, and start its process."""
-    if is_running(node):
-        raise CommandError(f"node {node.id} is running already (process {node.pid})")
-    _choose_ports(cluster, node)
-    home = Path(node.properties).parent
-    home.mkdir(parents=True, exist_ok=True)
-    Path(node.properties).write_text(_properties(cluster, node))
-    _format(cluster, node)
+def start(cluster: LocalCluster, nodes: Sequence[LocalNode]) -> None:
+    """Write their properties, format directories that are new, and start their processes."""
+    for node in nodes:
+        if is_running(node):
+            raise CommandError(f"node {node.id} is running already (process {node.pid})")
+        _choose_ports(cluster, node)
+    # All ports are known before the first node is formatted: the voters are named by them.
+    for node in nodes:
+        Path(node.properties).parent.mkdir(parents=True, exist_ok=True)
+        Path(node.properties).write_text(_properties(cluster, node))
+        _format(cluster, node)
+        _launch(node)
+
+
+def _launch(node: LocalNode) -> None:
     with Path(node.log).open("ab") as log:
         # Its own session: Ctrl-C at our terminal reaches us alone, and we end it in order.
         process = subprocess.Popen(
@@ -194,12 +291,12 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 def _choose_ports(cluster: LocalCluster, node: LocalNode) -> None:
     """Keep recorded ports; choose near the node's port, below what systems hand out at random."""
-    if not _is_free(cluster.listen, node.port):
+    if node.is_broker and not _is_free(cluster.listen, node.port):
         raise CommandError(
             f"port {node.port} on {cluster.listen} is taken by another program; "
             "free it or choose another with --port"
         )
-    taken = {n.port for n in cluster.nodes} | {n.controller_port for n in cluster.nodes}
+    taken = {p for n in cluster.nodes for p in (n.port, n.controller_port, n.http_port)}
     if not node.controller_port or not _is_free("127.0.0.1", node.controller_port):
         node.controller_port = _free_port(node.port + _CONTROLLER_PORT_DISTANCE, taken)
     taken.add(node.controller_port)
@@ -227,16 +324,14 @@ def _is_free(host: str, port: int) -> bool:
 
 
 def _properties(cluster: LocalCluster, node: LocalNode) -> str:
-    listen = f"[{cluster.listen}]" if ":" in cluster.listen else cluster.listen
     lines = {
-        "process.roles": "broker,controller",
+        "process.roles": node.roles,
         "node.id": str(node.id),
-        "listeners": f"PLAINTEXT://{listen}:{node.port},"
-        f"CONTROLLER://127.0.0.1:{node.controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{cluster.advertise}:{node.port},"
-        f"CONTROLLER://127.0.0.1:{node.controller_port}",
+        **_listeners(cluster, node),
         "controller.listener.names": "CONTROLLER",
-        "controller.quorum.bootstrap.servers": f"127.0.0.1:{node.controller_port}",
+        "controller.quorum.bootstrap.servers": ",".join(
+            f"127.0.0.1:{voter.controller_port}" for voter in cluster.controllers
+        ),
         "log.dirs": node.data,
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
@@ -244,11 +339,26 @@ def _properties(cluster: LocalCluster, node: LocalNode) -> str:
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
-        "sparkraft.http.listener": f"{listen}:{node.http_port}",
+        "sparkraft.http.listener": f"{_in_url(cluster.listen)}:{node.http_port}",
         **cluster.overrides,
     }
     head = "# Written by `sparkraft up` at every start; change it with --override.\n"
     return head + "".join(f"{key}={_escaped(value)}\n" for key, value in lines.items())
+
+
+def _listeners(cluster: LocalCluster, node: LocalNode) -> dict[str, str]:
+    listening, advertised = [], []
+    if node.is_broker:
+        listening.append(f"PLAINTEXT://{_in_url(cluster.listen)}:{node.port}")
+        advertised.append(f"PLAINTEXT://{cluster.advertise}:{node.port}")
+    if node.is_controller:
+        listening.append(f"CONTROLLER://127.0.0.1:{node.controller_port}")
+        advertised.append(f"CONTROLLER://127.0.0.1:{node.controller_port}")
+    return {"listeners": ",".join(listening), "advertised.listeners": ",".join(advertised)}
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _escaped(value: str) -> str:
@@ -266,14 +376,35 @@ def _format(cluster: LocalCluster, node: LocalNode) -> None:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         code = storage.main(
-            ["format", "--standalone", "-t", cluster.cluster_id, "-c", node.properties]
+            [
+                "format",
+                *_format_as(cluster, node),
+                "-t",
+                cluster.cluster_id,
+                "-c",
+                node.properties,
+            ]
         )
     if code:
         raise CommandError(f"{node.data} can't be formatted: {said.getvalue().strip()}")
 
 
+def _format_as(cluster: LocalCluster, node: LocalNode) -> list[str]:
+    voters = cluster.controllers
+    if not node.is_controller:
+        return ["--no-initial-controllers"]
+    if len(voters) == 1:
+        return ["--standalone"]
+    named = [f"{v.id}@127.0.0.1:{v.controller_port}:{v.directory_id}" for v in voters]
+    return ["--initial-controllers", ",".join(named)]
+
+
 def wait_until_serving(cluster: LocalCluster, node: LocalNode) -> None:
-    """Return when the node answers Metadata and names itself; `CommandError` if it does not."""
+    """Return when a broker answers Metadata and names itself, a controller when it listens.
+
+    Raises:
+        CommandError: it ended, or doesn't serve in time.
+    """
     deadline = time.monotonic() + START_SECONDS_MAX
     host = cluster.listen if cluster.listen not in {"0.0.0.0", "::", ""} else "127.0.0.1"
     while not _serves(host, node):
@@ -288,13 +419,19 @@ def wait_until_serving(cluster: LocalCluster, node: LocalNode) -> None:
 
 
 def _serves(host: str, node: LocalNode) -> bool:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.settimeout(1)
-        if probe.connect_ex((host, node.port)):
-            return False
+    if not node.is_broker:
+        return _accepts("127.0.0.1", node.controller_port)
+    if not _accepts(host, node.port):
+        return False
     import asyncio
 
     return asyncio.run(_is_in_metadata(host, node))
+
+
+def _accepts(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.settimeout(1)
+        return not probe.connect_ex((host, port))
 
 
 async def _is_in_metadata(host: str, node: LocalNode) -> bool:
@@ -325,17 +462,29 @@ def log_tail(node: LocalNode) -> str:
 # ending
 
 
-def stop(node: LocalNode) -> None:
-    """SIGTERM, and wait for a clean end; SIGKILL if it takes too long."""
-    if is_running(node):
-        pid = _own_pid(node)
+def stop(*nodes: LocalNode) -> None:
+    """SIGTERM, and wait for a clean end of all; SIGKILL where it takes too long."""
+    running = [(node, _own_pid(node)) for node in nodes if is_running(node)]
+    for _, pid in running:
         os.kill(pid, signal.SIGTERM)
         # A paused process takes SIGTERM only when it goes on.
         os.kill(pid, signal.SIGCONT)
-        if not _wait_for_end(node, STOP_SECONDS_MAX):
+    deadline = time.monotonic() + STOP_SECONDS_MAX
+    for node, pid in running:
+        if not _wait_for_end(node, deadline - time.monotonic()):
             os.kill(pid, signal.SIGKILL)
             _wait_for_end(node, STOP_SECONDS_MAX)
-    _forget_process(node, STOPPED)
+    for node in nodes:
+        _forget_process(node, STOPPED)
+
+
+def stop_all(cluster: LocalCluster) -> bool:
+    """Stop brokers, then controllers, which brokers need to leave in order; whether any ran."""
+    brokers = [n for n in cluster.nodes if not n.is_controller and is_running(n)]
+    controllers = [n for n in cluster.controllers if is_running(n)]
+    stop(*brokers)
+    stop(*controllers)
+    return bool(brokers or controllers)
 
 
 def kill(node: LocalNode) -> None:
@@ -407,10 +556,3 @@ def _start_of(pid: int) -> str | None:
         ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
     return asked.stdout.strip() or None
-
-
-def for_each_running(cluster: LocalCluster, act: Callable[[LocalNode], None]) -> None:
-    """Do `act` to the nodes that run, last one first."""
-    for node in reversed(cluster.nodes):
-        if is_running(node):
-            act(node)

@@ -4,11 +4,15 @@ from sparkraft.cli import local_cluster
 from sparkraft.cli.errors import UsageError
 from sparkraft.cli.local_cluster import ClusterDirectory, LocalCluster, LocalNode
 from sparkraft.cli.options import Options
+from sparkraft.cli.session import warn
 
 
 def _start(cluster: LocalCluster, node: LocalNode) -> None:
-    local_cluster.start(cluster, node)
-    local_cluster.wait_until_serving(cluster, node)
+    local_cluster.start(cluster, [node])
+    if cluster.has_majority:
+        local_cluster.wait_until_serving(cluster, node)
+    else:
+        warn("it serves once a majority of the controllers runs")
 
 
 _ACTIONS = {

@@ -7,18 +7,33 @@ import time
 
 from sparkraft.cli import local_cluster
 from sparkraft.cli.errors import CommandError, UsageError
-from sparkraft.cli.local_cluster import ClusterDirectory, LocalCluster
+from sparkraft.cli.local_cluster import ClusterDirectory, Layout, LocalCluster
 from sparkraft.cli.options import Options, Values, key_values
 from sparkraft.cli.session import print_json, warn
 
 _PORT_MAX = 0xFFFF
 _LOOK_SECONDS = 0.5
+_VOTER_COUNTS = (1, 3, 5)
+_BROKERS_MAX = 100
+"""One machine's; controllers' ids begin above."""
 
 
 def _options() -> Options:
     options = Options("up", "Starts a cluster on this machine; what lies in DIR is used again.")
     options.value("--dir", about="where it keeps everything", required=True, metavar="DIR")
-    options.value("--nodes", about="how many nodes (default 1)", type=int, default=1, metavar="N")
+    options.value(
+        "--nodes",
+        about="1, 3 or 5 nodes that are broker and controller (default: as before, else 1)",
+        type=int,
+        metavar="N",
+    )
+    options.value(
+        "--controllers",
+        about="1, 3 or 5 controllers, beside --brokers and instead of --nodes",
+        type=int,
+        metavar="C",
+    )
+    options.value("--brokers", about="brokers, beside --controllers", type=int, metavar="B")
     options.value(
         "--port",
         about="node 1 listens there, node i on PORT+i-1 (default: as before, else 9092)",
@@ -72,23 +87,45 @@ def _in_foreground(directory: ClusterDirectory, values: Values) -> int:
 
 
 def _check(values: Values) -> None:
-    if values.nodes < 1:
-        raise UsageError("--nodes is at least 1")
-    if values.nodes > 1:
-        raise CommandError(
-            "more than one node waits for the quorum work (several KRaft voters and replication); "
-            "--nodes 1 works"
+    layout = _layout(values) or Layout()
+    count = layout.combined or layout.brokers
+    if values.port is not None and not 0 < values.port <= values.port + count - 1 <= _PORT_MAX:
+        raise UsageError(f"--port is between 1 and {_PORT_MAX}, for every node")
+
+
+def _layout(values: Values) -> Layout | None:
+    """What the options ask for; None where they leave it to what is there."""
+    if values.nodes is None and values.controllers is None and values.brokers is None:
+        return None
+    if values.nodes is not None:
+        if values.controllers is not None or values.brokers is not None:
+            raise UsageError("--nodes are both roles in one; leave out --controllers and --brokers")
+        return Layout(_voters("--nodes", values.nodes))
+    if values.controllers is None or values.brokers is None:
+        raise UsageError("--controllers and --brokers go together")
+    if not 1 <= values.brokers <= _BROKERS_MAX:
+        raise UsageError(f"--brokers is between 1 and {_BROKERS_MAX}")
+    return Layout(0, _voters("--controllers", values.controllers), values.brokers)
+
+
+def _voters(option: str, count: int) -> int:
+    if count not in _VOTER_COUNTS:
+        raise UsageError(
+            f"{option} is 1, 3 or 5: an even number of voters survives no more failures than the "
+            "odd one below it"
         )
-    if values.port is not None and not 0 < values.port + values.nodes - 1 <= _PORT_MAX:
-        raise UsageError(f"--port is between 1 and {_PORT_MAX}")
+    return count
 
 
 def _start(directory: ClusterDirectory, values: Values) -> tuple[LocalCluster, bool]:
     """Start the nodes that don't run; the cluster, and whether all of it ran already."""
     known = directory.load() if directory.file.exists() else None
-    if known is not None and all(map(local_cluster.is_running, known.nodes)):
+    layout = _layout(values)
+    fits = known is not None and layout in {None, known.layout}
+    if known is not None and fits and all(map(local_cluster.is_running, known.nodes)):
         return known, True
     cluster = directory.plan(
+        layout,
         port=values.port or (known.nodes[0].port if known else 9092),
         listen=values.listen or (known.listen if known else "127.0.0.1"),
         advertise=values.advertise or (known.advertise if known and not values.listen else None),
@@ -96,14 +133,12 @@ def _start(directory: ClusterDirectory, values: Values) -> tuple[LocalCluster, b
     )
     started = [node for node in cluster.nodes if not local_cluster.is_running(node)]
     try:
-        for node in started:
-            local_cluster.start(cluster, node)
-            directory.save(cluster)
+        local_cluster.start(cluster, started)
+        directory.save(cluster)
         for node in started:
             local_cluster.wait_until_serving(cluster, node)
     except BaseException:
-        for node in started:
-            local_cluster.stop(node)
+        local_cluster.stop(*started)
         directory.save(cluster)
         raise
     return cluster, False
@@ -114,8 +149,10 @@ def _tell(values: Values, directory: ClusterDirectory, cluster: LocalCluster) ->
         print_json({"bootstrap": cluster.bootstrap, "file": str(directory.file)})
         return
     node = cluster.nodes[0]
-    print(f"up: {cluster.bootstrap}   (cluster {cluster.cluster_id}, {len(cluster.nodes)} node)")
-    print(f"    logs     {node.log}")
+    count = len(cluster.nodes)
+    nodes = "1 node" if count == 1 else f"{count} nodes"
+    print(f"up: {cluster.bootstrap}   (cluster {cluster.cluster_id}, {nodes})")
+    print(f"    logs     {node.log if count == 1 else directory.path / 'node-*' / 'node.log'}")
     print(f"    health   http://{cluster.advertise}:{node.http_port}/health  and /metrics")
     print(f"    try      sparkraft topics --bootstrap-server {cluster.bootstrap} --list")
     stop = f"sparkraft down --dir {values.dir}" if values.detach else "Ctrl-C"
@@ -124,16 +161,19 @@ def _tell(values: Values, directory: ClusterDirectory, cluster: LocalCluster) ->
 
 def _watch(directory: ClusterDirectory) -> int:
     """Until no node is left that should run; 1 if one ended by itself."""
+    lost: set[int] = set()
     while True:
         time.sleep(_LOOK_SECONDS)
         cluster = directory.load()
-        if any(map(local_cluster.is_running, cluster.nodes)):
-            continue
-        lost = [node for node in cluster.nodes if node.state == local_cluster.RUNNING]
-        for node in lost:
-            tail = local_cluster.log_tail(node)
-            warn(f"node {node.id} ended by itself; its log says:\n{tail}")
-        return int(bool(lost))
+        running = {node.id for node in cluster.nodes if local_cluster.is_running(node)}
+        lost -= running
+        for node in cluster.nodes:
+            if node.state == local_cluster.RUNNING and node.id not in running | lost:
+                lost.add(node.id)
+                tail = local_cluster.log_tail(node)
+                warn(f"node {node.id} ended by itself; its log says:\n{tail}")
+        if not running:
+            return int(bool(lost))
 
 
 def _stop(directory: ClusterDirectory) -> None:
@@ -142,6 +182,6 @@ def _stop(directory: ClusterDirectory) -> None:
         signal.signal(number, signal.SIG_IGN)
     with directory.locked():
         cluster = directory.load()
-        local_cluster.for_each_running(cluster, local_cluster.stop)
+        local_cluster.stop_all(cluster)
         directory.save(cluster)
     print("stopped", flush=True)

@@ -29,7 +29,7 @@ from sparkraft.raft.events import (
     WriteSnapshotChunk,
 )
 from sparkraft.raft.replica import FetchingSnapshot, Replica
-from sparkraft.raft.states import Follower
+from sparkraft.raft.states import NO_ANSWER, Follower
 from sparkraft.raft.voters import Node
 from sparkraft.raft.votes import on_common_response
 
@@ -140,7 +140,9 @@ def _heard_from_leader(replica: Replica, now: Millis) -> None:
     state = replica.state
     assert isinstance(state, Follower)
     deadline = Millis(now + replica.config.fetch_timeout_ms)
-    replica.update(replace(state, fetch_deadline=deadline, has_fetched=True))
+    replica.update(
+        replace(state, fetch_deadline=deadline, deadline_reason=NO_ANSWER, has_fetched=True)
+    )
 
 
 def _truncate(replica: Replica, diverging: EpochAndOffset) -> bool:

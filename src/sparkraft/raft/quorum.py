@@ -138,7 +138,10 @@ class Quorum:
         """Whether nobody needs this replica to hand anything over."""
         replica = self._replica
         remote = replica.leader_id is not None and replica.leader_id != replica.local.id
-        return not replica.is_voter or replica.is_only_voter or remote
+        # Without a majority of running voters nobody can take over, however long we wait.
+        voters = replica.log.voters
+        hopeless = len(set(voters.ids) - replica.gone) < voters.majority
+        return not replica.is_voter or replica.is_only_voter or remote or hopeless
 
     def describe(self, now: Millis) -> Description | None:
         """The replicas' progress as this leader sees it; None where it doesn't lead."""
@@ -315,7 +318,11 @@ class Quorum:
         if isinstance(asked.request, ApiVersionsRequest):
             error = ApiVersionsResponse(error=ErrorCode.NETWORK_EXCEPTION)
             reconfiguration.on_api_versions(replica, asked.to.id, error, now)
-        if not isinstance(state, Follower) or failure is not Failure.REFUSED:
+        if failure is not Failure.REFUSED:
+            return
+        if replica.shutting_down:
+            replica.gone.add(asked.to.id)
+        if not isinstance(state, Follower):
             return
         if replica.is_voter and asked.to.id == state.leader_id:
             # Its process is gone. Pre-vote keeps this safe: others that still hear it refuse.

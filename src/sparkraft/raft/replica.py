@@ -120,6 +120,9 @@ class Replica:
         self.fetching_snapshot: FetchingSnapshot | None = None
         self.leader_high_watermark = Offset(-1)
         self.shutting_down = False
+        self.gone: set[BrokerId] = set()
+        """Voters whose ports refused us while we were shutting down."""
+        self.probe_at = Millis(0)
         self._state: State = state
 
     # ---- what it is

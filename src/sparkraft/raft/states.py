@@ -56,6 +56,9 @@ class Candidate:
     election_deadline: Millis
 
 
+NO_ANSWER = "no answer of the leader within the fetch timeout"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Follower:
     """Fetches from a known leader. Ends: fetch deadline (voters), a larger epoch."""
@@ -66,6 +69,8 @@ class Follower:
     voted: ReplicaKey | None
     fetch_deadline: Millis
     update_voter_at: Millis
+    deadline_reason: str = NO_ANSWER
+    """Why it stands for election once `fetch_deadline` has come."""
     has_fetched: bool = False
     has_updated_leader: bool = False
 

@@ -10,6 +10,7 @@ from sparkraft.base.errors import InvariantBroken
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis
 from sparkraft.raft import following, reconfiguration, votes
 from sparkraft.raft.events import (
+    ApiVersionsRequest,
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     PeerRequest,
@@ -25,6 +26,11 @@ from sparkraft.raft.states import (
     Unattached,
 )
 from sparkraft.raft.voters import Voter
+
+PROBE_EVERY_MS = 100
+"""A leader that is stopping looks this often whether anyone is left to take over."""
+
+REFUSED = "the leader's port refuses connections"
 
 _ROUNDS_MAX = 16
 """Transitions that one event may set off through timers; more would be a loop without end."""
@@ -124,8 +130,9 @@ def _ask(replica: Replica, voter: Voter, request: PeerRequest, now: Millis) -> M
 
 
 def expect_leader_by(replica: Replica, state: Follower, deadline: Millis) -> None:
-    """Stand for election at `deadline` unless the leader is heard of before."""
-    replica.update(replace(state, fetch_deadline=min(deadline, state.fetch_deadline)))
+    """The leader's port refuses us: stand for election at `deadline` unless it is heard of."""
+    if deadline < state.fetch_deadline:
+        replica.update(replace(state, fetch_deadline=deadline, deadline_reason=REFUSED))
 
 
 def _follower(replica: Replica, state: Follower, now: Millis) -> list[Millis | None]:
@@ -134,7 +141,7 @@ def _follower(replica: Replica, state: Follower, now: Millis) -> list[Millis | N
     if not replica.is_voter:
         return [_fetch(replica, state, now)]
     if state.fetch_deadline <= now:
-        replica.become_prospective("no answer of the leader within the fetch timeout", now)
+        replica.become_prospective(state.deadline_reason, now)
         return []
     return [state.fetch_deadline, _fetch(replica, state, now)]
 
@@ -206,13 +213,23 @@ def _resigned(replica: Replica, state: Resigned, now: Millis) -> list[Millis | N
         _say_goodbye(replica, state, voter_id, now) for voter_id in sorted(state.unacknowledged)
     ]
     if replica.shutting_down:
-        return wakes
+        return [*wakes, _look_for_successors(replica, state, now)]
     if state.election_deadline <= now:
         # The next epoch, so that a vote for ourselves can't clash with the one we led.
         epoch = LeaderEpoch(state.epoch + 1)
         replica.become_unattached(epoch, None, "resigned an election timeout ago", now)
         return []
     return [state.election_deadline, *wakes]
+
+
+def _look_for_successors(replica: Replica, state: Resigned, now: Millis) -> Millis:
+    """Ask those who took our farewell whether they are still there: they may be stopping, too."""
+    if replica.probe_at <= now:
+        replica.probe_at = Millis(now + PROBE_EVERY_MS)
+        for voter in replica.log.voters.voters:
+            if voter.key.id not in state.unacknowledged | {replica.local.id}:
+                _ask(replica, voter, ApiVersionsRequest(), now)
+    return replica.probe_at
 
 
 def _say_goodbye(

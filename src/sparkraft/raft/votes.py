@@ -57,6 +57,8 @@ def maybe_transition(
     leader_id: BrokerId | None,
     endpoints: tuple[Endpoint, ...],
     now: Millis,
+    *,
+    by_leader: bool = False,
 ) -> bool:
     """Learn of an epoch, and perhaps its leader; False where that contradicts what we know."""
     if not _is_consistent(replica, epoch, leader_id):
@@ -70,8 +72,10 @@ def maybe_transition(
             replica.become_unattached(epoch, None, f"epoch {epoch} seen", now)
     elif epoch == replica.epoch and known and not isinstance(replica.state, Leader | Resigned):
         assert leader_id is not None
+        # A prospective knows the leader and doubts it: only the leader's own word ends that.
         fewer = len(replica.leader_endpoints) < len(endpoints)
-        if replica.leader_id is None or not isinstance(replica.state, Follower) or fewer:
+        doubted = by_leader and not isinstance(replica.state, Follower)
+        if replica.leader_id is None or fewer or doubted:
             replica.become_follower(epoch, leader_id, endpoints, now)
     return True
 
@@ -213,7 +217,9 @@ def on_begin_request(
     if error is not None:
         return epoch_response(replica, error)
     endpoints = request.leader_endpoints or replica.log.voters.endpoints(request.leader_id)
-    if not maybe_transition(replica, request.epoch, request.leader_id, endpoints, now):
+    if not maybe_transition(
+        replica, request.epoch, request.leader_id, endpoints, now, by_leader=True
+    ):
         return epoch_response(replica, ErrorCode.INVALID_REQUEST)
     if _meant_for_another(replica, request.voter):
         return epoch_response(replica, ErrorCode.INVALID_VOTER_KEY)
@@ -234,7 +240,13 @@ def on_end_request(
     if isinstance(state, Follower) and state.leader_id == request.leader_id:
         backoff = _succession_backoff(replica, request.preferred_successors)
         # It has said itself that it no longer leads, so a pre-vote of ours may pass.
-        replica.update(replace(state, fetch_deadline=Millis(now + backoff), has_fetched=False))
+        heard = replace(
+            state,
+            fetch_deadline=Millis(now + backoff),
+            deadline_reason=f"leader {request.leader_id} resigned",
+            has_fetched=False,
+        )
+        replica.update(heard)
     return epoch_response(replica, ErrorCode.NONE)
 
 

@@ -467,8 +467,8 @@ class RaftDriver:
             start = state.epoch_start_offset if isinstance(state, Leader) else Offset(0)
             self._commits.set_leader(ready.leader, start)
         if ready.leader is not None or ready.high_watermark is not None:
-            self._changed.set()
             self._commits.advance()
+        self._changed.set()
 
     def _carry_out_log(self, effects: Iterable[events.LogEffect]) -> None:
         run: list[memoryview] = []
