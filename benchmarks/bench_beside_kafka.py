@@ -87,7 +87,7 @@ def consume(node: NodeProcess, topic: str, size: int, total: int) -> tuple[float
     wanted, seen, deadline = total // size, 0, time.perf_counter() + 120
     cpu, begun = cpu_seconds(node.process.pid), time.perf_counter()
     while seen < wanted and time.perf_counter() < deadline:
-        seen += len(consumer.consume(10_000, timeout=1.0))
+        seen += len(consumer.consume(min(10_000, wanted - seen), timeout=1.0))
     took = time.perf_counter() - begun
     used = (cpu_seconds(node.process.pid) - cpu) * 1000
     consumer.close()
@@ -156,7 +156,10 @@ def main() -> None:
     total = options.megabytes * 1_000_000
     table = Table("Beside Apache Kafka 4.3.1, one node each, same librdkafka client")
     # Deleted at once: the next round writes to the same memory (docs/PERFORMANCE.md says why).
-    overrides = {"log.segment.delete.delay.ms": "100"}
+    overrides = {
+        "log.segment.delete.delay.ms": "100",
+        "log.retention.check.interval.ms": "500",
+    }
     with tempfile.TemporaryDirectory() as folder:
         ours = SparkraftNode(Path(folder) / "ours", overrides=overrides)
         kafka = BenchKafka(Path(folder) / "kafka", overrides=overrides, jars=found)
