@@ -286,6 +286,13 @@ def creations() -> Iterator[Case]:
 def metadata() -> Iterator[Case]:
     """Topics by name and by id, all of them, none, and unknown ones."""
     key = ApiKey.METADATA
+    yield Case(
+        "settled",
+        key,
+        12,
+        lambda _: k03.MetadataRequest(topics=[k03.MetadataRequestTopic(name="assigned")]),
+        until=lambda answer: answer["topics"][0]["errorCode"] == 0,
+    )
 
     def by_name(*names: str, auto: bool = False) -> Any:
         return lambda _: k03.MetadataRequest(
@@ -940,7 +947,14 @@ def deletions() -> Iterator[Case]:
         k20.DeleteTopicState(name=None, topic_id=w.topic_id("assigned")), k20.DeleteTopicState(name=None, topic_id=w.topic_id("?"))]))  # fmt: skip
     yield Case("by both", key, 6, lambda w: k20.DeleteTopicsRequest(timeout_ms=10_000, topics=[
         k20.DeleteTopicState(name=TOPIC, topic_id=w.topic_id(TOPIC))]))  # fmt: skip
-    yield Case("afterwards", ApiKey.METADATA, 12, lambda _: k03.MetadataRequest(topics=None))
+    gone = {f"made-by-v{version}" for version in range(2, 8)} | {"assigned"}
+    yield Case(
+        "afterwards",
+        ApiKey.METADATA,
+        12,
+        lambda _: k03.MetadataRequest(topics=None),
+        until=lambda answer: not gone & {topic["name"] for topic in answer["topics"]},
+    )
 
 
 def broken_frames() -> Iterator[Case]:

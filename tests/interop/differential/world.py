@@ -105,6 +105,8 @@ class Case:
         after: sees the decoded answer, to remember ids.
         raw: changes the frame's bytes (after the length) before they are sent.
         answered_in: the version the answer is expected in, where it is not the request's.
+        until: asks again, within a bound, until this holds of the answer: a broker hears of what
+            the controller has done a moment later, in Kafka as here.
     """
 
     label: str
@@ -114,6 +116,7 @@ class Case:
     after: Callable[[World, Any], None] | None = None
     raw: Callable[[bytes], bytes] | None = None
     answered_in: int | None = None
+    until: Callable[[Any], bool] | None = None
 
     def __str__(self) -> str:
         """`Fetch v12: from the start`."""
@@ -149,6 +152,20 @@ def _receive(connection: socket.socket, count: int) -> bytes:
 
 def exchange(world: World, case: Case) -> Any:
     """Send the case's request; the answer as JSON, or a word for what happened instead."""
+    if case.until is None:
+        return _exchange_once(world, case)
+    answers: list[Any] = []
+
+    def settled() -> bool:
+        answers.append(_exchange_once(world, case))
+        assert case.until is not None
+        return case.until(answers[-1])
+
+    wait_until(settled, f"{world.name} has settled for {case}")
+    return answers[-1]
+
+
+def _exchange_once(world: World, case: Case) -> Any:
     message = fit(case.build(world), case.version)
     header = RequestHeader(
         request_api_key=int(case.key),
