@@ -318,6 +318,40 @@ def durable(seconds: float, table: Table) -> None:
         node.stop()
 
 
+def validation(seconds: float, table: Table) -> None:
+    """What walking every record costs: server CPU of one node that does and one that doesn't."""
+    full = {**RECYCLED, "sparkraft.record.validation": "full"}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        SparkraftNode(Path(folder) / "header", overrides=RECYCLED) as plain,
+        SparkraftNode(Path(folder) / "full", overrides=full) as walking,
+    ):
+        for node in (plain, walking):
+            create_topic(node.port, "load", 4)
+        for label, size, count, shape in (
+            ("1 record of 100 B", 100, 1, (4, 64)),
+            ("160 records of 100 B", 100, 160, (4, 8)),
+            ("16 records of 1 KB", 1024, 16, (4, 8)),
+            ("1000 records of 1 KB", 1024, 1000, (4, 2)),
+        ):
+            frames = produce_frames("load", batch(size, count))
+            done: dict[SparkraftNode, list[dict[str, Any]]] = {plain: [], walking: []}
+            for _ in range(3):
+                for node, results in done.items():
+                    assert node.process is not None
+                    results.append(
+                        load(
+                            node.port, node.process.pid, frames,
+                            connections=shape[0], in_flight=shape[1], seconds=seconds,
+                        )
+                    )  # fmt: skip
+            a, b, r = ratio(done[walking], done[plain], "cpu_us")
+            what = f"Produce {label}, every record checked: CPU"
+            table.add(Row(what, f"{a:,.1f} µs", f"header only {b:,.1f} µs", r))
+        for node in (plain, walking):
+            node.stop()
+
+
 def start_up(table: Table) -> None:
     """From the start of the process to a Metadata that names a leader, and to the first Produce."""
     frames = produce_frames("first", batch(100, 1), 1)
@@ -422,11 +456,14 @@ def many_partitions(table: Table, count: int = 10_000) -> None:
             node.stop(seconds=120)
 
 
+PARTS = ("start", "load", "durable", "validation", "partitions")
+
+
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=2.0, help="length of each round")
-    parser.add_argument("--only", choices=["start", "load", "durable", "partitions"])
+    parser.add_argument("--only", choices=PARTS)
     options = parser.parse_args()
     table = Table("One node against the C server")
     if options.only in {None, "start"}:
@@ -435,6 +472,8 @@ def main() -> None:
         produce_and_fetch(options.seconds, table)
     if options.only in {None, "durable"}:
         durable(options.seconds, table)
+    if options.only in {None, "validation"}:
+        validation(options.seconds, table)
     if options.only in {None, "partitions"}:
         many_partitions(table)
     print(f"\nLoad of the machine over the last 15 minutes: {os.getloadavg()[2]:.1f}")
