@@ -3,8 +3,13 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.kafka_jars import kafka_jars_or_reason
+
+# How long an example takes says nothing here: speed is shown in benchmarks, never in a test.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
