@@ -92,6 +92,20 @@ def test_high_watermarks_and_bounds_survive():
     assert log.topic_id == TOPIC_ID
 
 
+def test_the_metadata_logs_recovery_point_is_checkpointed_beside_the_others():
+    world = World()
+    append(world.log(), b"a")
+    (log_dir,) = world.manager.directories
+    log_dir.metadata_recovery_point = lambda: 77
+    world.manager.checkpoint()
+    world.reopen(clean=False)
+    (log_dir,) = world.manager.directories
+    assert log_dir.metadata_recovery_point() == 77
+    world.manager.checkpoint()
+    world.reopen(clean=True)
+    assert world.manager.directories[0].metadata_recovery_point() == 77
+
+
 def test_a_log_that_ends_before_its_start_begins_afresh():
     world = World()
     append(world.log(), b"a")

@@ -28,9 +28,16 @@ class FixedClock:
         return Millis(self.now)
 
 
-def open_log(disk: MemoryDisk, **config: int) -> RaftLog:
+def open_log(disk: MemoryDisk, *, recovery_point: int = 0, **config: int) -> RaftLog:
     settings = RaftLogConfig(**{"segment_bytes": 400, **config})
-    return RaftLog.open(disk, LOG_DIR, clock=FixedClock(), entropy=SeededDice(1), config=settings)
+    return RaftLog.open(
+        disk,
+        LOG_DIR,
+        clock=FixedClock(),
+        entropy=SeededDice(1),
+        config=settings,
+        recovery_point=recovery_point,
+    )
 
 
 def add(log: RaftLog, count: int, *, epoch: int = 1, at: int | None = None) -> None:
@@ -96,6 +103,55 @@ def test_what_a_killed_process_left_is_on_disk_once_the_log_is_open_again() -> N
     for seed in range(20):
         lost = disk.power_lost_at(len(disk.journal), SeededDice(seed))
         assert open_log(lost).end == 3
+
+
+def test_the_recovery_point_is_what_is_both_on_disk_and_committed() -> None:
+    log = open_log(MemoryDisk())
+    add(log, 3)
+    log.set_high_watermark(Offset(3))
+    assert log.recovery_point == 0
+    log.flush(Offset(3))
+    assert log.recovery_point == 3
+    add(log, 2)
+    log.flush(Offset(5))
+    assert log.recovery_point == 3
+
+
+@pytest.mark.parametrize("damage", ["a flipped byte", "a missing tail", "a missing segment"])
+def test_damage_below_the_recovery_point_is_refused_and_left_as_it_is(damage: str) -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    for _ in range(12):
+        add(log, 1)
+    segments = sorted(path for path in disk.files() if path.endswith(".log"))
+    assert len(segments) > 2
+    log.close()
+    broken = disk.files()[segments[1]]
+    if damage == "a flipped byte":
+        disk.put(segments[1], broken[:-1] + bytes([broken[-1] ^ 1]))
+    elif damage == "a missing tail":
+        disk.put(segments[-1], b"")
+    else:
+        disk.unlink(segments[1])
+    before = disk.files()
+    with pytest.raises(StorageFault, match=r"load __cluster_metadata-0 in /data: .*recovery.point"):
+        open_log(disk, recovery_point=12)
+    after = disk.files()
+    assert {path: after[path] for path in after if path.endswith(".log")} == {
+        path: before[path] for path in before if path.endswith(".log")
+    }
+
+
+def test_damage_above_the_recovery_point_ends_the_log_there() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    for _ in range(12):
+        add(log, 1)
+    log.close()
+    last = max(path for path in disk.files() if path.endswith(".log"))
+    base = int(last[-24:-4])
+    disk.put(last, disk.files()[last][:-1])
+    assert base <= open_log(disk, recovery_point=base).end < 12
 
 
 def test_a_gap_is_refused() -> None:

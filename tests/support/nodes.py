@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tests.support.ports import accepts, free_ports, wait_until
 
@@ -151,6 +151,24 @@ class NodeProcess:
         """SIGCONT."""
         assert self.process is not None
         os.kill(self.process.pid, signal.SIGCONT)
+
+    def refused_start(self, *, seconds: float = 60, **given: Any) -> str:
+        """Start where that must not work: what is printed, a plain sentence and a code above 0."""
+        done = subprocess.run(
+            self.start_command(),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, timeout=seconds, check=False, **given,
+        )  # fmt: skip
+        assert done.returncode > 0, f"{done.returncode}: {done.stdout}"
+        assert "Traceback" not in done.stdout, done.stdout
+        return done.stdout
+
+    def wait(self, *, seconds: float = 60) -> int:
+        """Wait until the process ends by itself; the exit code."""
+        assert self.process is not None
+        code = self.process.wait(seconds)
+        self.process = None
+        return code
 
     def stop(self, *, seconds: float = 30) -> int:
         """SIGTERM, and wait for a clean end; the exit code."""

@@ -268,13 +268,18 @@ class Node:
 
         config, env = self.config, self.env
         assert self.identity is not None
+        assert self._log_manager is not None
+        place = self._log_manager.directory(config.metadata_log_dir)
+        known = place.metadata_recovery_point()
         self.raft = raft = open_raft(
             config,
             env,
             cluster_id=self.identity.cluster_id,
             directory_id=self.identity.directory_ids[config.metadata_log_dir],
+            recovery_point=known,
             on_fatal=self.fail,
         )
+        place.metadata_recovery_point = lambda: max(known, raft.recovery_point)
         if config.is_controller:
             self.controller_services = make_controller(config, env, self.identity, raft)
             raft.register(self.controller_services.controller)

@@ -40,6 +40,7 @@ from sparkraft.storage.names import (
     LOCK,
     LOG_START_OFFSETS,
     METADATA_DIR,
+    METADATA_TOPIC,
     RECOVERY_POINTS,
     STRAY_MARK,
     PartitionDir,
@@ -64,6 +65,9 @@ class LogDir:
     """As checkpointed by the last run."""
     broker_epoch: int = -1
     """Of the last run, if it stopped cleanly."""
+    metadata_recovery_point: Callable[[], int] = lambda: 0
+    """Of the quorum's log, which is not among `logs`: as checkpointed by the last run, until the
+    node sets it to what gives the present one; asked at each checkpoint."""
 
     @property
     def directory_id(self) -> Uuid | None:
@@ -162,6 +166,8 @@ class LogManager:
         points = read_offsets(disk, f"{path}/{RECOVERY_POINTS}")
         starts = read_offsets(disk, f"{path}/{LOG_START_OFFSETS}")
         log_dir.high_watermarks = read_offsets(disk, f"{path}/{HIGH_WATERMARKS}")
+        metadata_point = points.get((METADATA_TOPIC, 0), 0)
+        log_dir.metadata_recovery_point = lambda: metadata_point
         for name in disk.listdir(path):
             parsed = parse_partition_dir(name)
             if parsed is None or name == METADATA_DIR or not disk.is_dir(f"{path}/{name}"):
@@ -352,7 +358,7 @@ class LogManager:
         return log
 
     def _dir_of(self, log: PartitionLog) -> LogDir:
-        return next(log_dir for log_dir in self._dirs if log_dir.path == log.log_dir)
+        return self.directory(log.log_dir)
 
     # -- rounds ----------------------------------------------------------------------------------
 
@@ -365,6 +371,8 @@ class LogManager:
         for key, log in log_dir.logs.items():
             points[key] = int(log.recovery_point)
             marks[key] = int(log.high_watermark)
+        if metadata_point := log_dir.metadata_recovery_point():
+            points[METADATA_TOPIC, 0] = metadata_point
         self._disk.replace(f"{log_dir.path}/{RECOVERY_POINTS}", format_offsets(points))
         self._checkpoint_starts(log_dir)
         self._disk.replace(f"{log_dir.path}/{HIGH_WATERMARKS}", format_offsets(marks))
@@ -444,6 +452,10 @@ class LogManager:
     def directories(self) -> list[LogDir]:
         """The log directories in the order of `log.dirs`."""
         return self._dirs
+
+    def directory(self, path: str) -> LogDir:
+        """The log directory of this path, which is one of `directories`."""
+        return next(log_dir for log_dir in self._dirs if log_dir.path == path)
 
     @property
     def offline_directories(self) -> list[LogDir]:

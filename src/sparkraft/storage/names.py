@@ -25,7 +25,8 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 META_PROPERTIES: Final = "meta.properties"
 LOCK: Final = ".lock"
 
-METADATA_DIR: Final = "__cluster_metadata-0"
+METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_DIR: Final = f"{METADATA_TOPIC}-0"
 """The quorum's own log; not a topic of the brokers."""
 
 DELETE_MARK: Final = "-delete"

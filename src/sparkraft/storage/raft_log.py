@@ -2,7 +2,8 @@
 
 A `PartitionLog` whose offsets and epochs come from the quorum, and beside its segments the
 snapshots `<offset>-<epoch>.checkpoint`. At start everything is walked, CRC and all: a torn tail
-is cut off. A snapshot ahead of the log empties the log to it.
+is cut off, but damage below the recovery point is refused, because what is there was committed. A
+snapshot ahead of the log empties the log to it.
 
 Invariants:
     * A log that starts above 0 has a snapshot at or above its start.
@@ -26,7 +27,7 @@ from sparkraft.records.validate import Origin
 from sparkraft.storage.config import LogConfig
 from sparkraft.storage.disk import Disk, StorageFault
 from sparkraft.storage.log import PartitionLog
-from sparkraft.storage.names import METADATA_DIR
+from sparkraft.storage.names import METADATA_DIR, METADATA_TOPIC
 from sparkraft.storage.recovery import LogPlace, load_log
 from sparkraft.storage.snapshot_files import (
     BATCH_BYTES_MAX,
@@ -36,8 +37,6 @@ from sparkraft.storage.snapshot_files import (
     open_snapshot,
     parse_snapshot_name,
 )
-
-METADATA_TOPIC = "__cluster_metadata"
 
 METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 """The one reserved topic id: the quorum's log has it in every cluster."""
@@ -73,11 +72,21 @@ class RaftLog:
         clock: Clock,
         entropy: Entropy,
         config: RaftLogConfig | None = None,
+        recovery_point: int = 0,
     ) -> "RaftLog":
         """Recover what is in `log_dir`, or start empty.
 
+        Args:
+            disk: files.
+            log_dir: `metadata.log.dir`.
+            clock: wall time.
+            entropy: dice.
+            config: settings.
+            recovery_point: a `recovery_point` of an earlier run; 0 where none is known.
+
         Raises:
-            StorageFault: the disk failed, or the log starts where no snapshot stands.
+            StorageFault: the disk failed, or the log starts where no snapshot stands, or what is
+                below `recovery_point` is not whole.
         """
         settings = config or RaftLogConfig()
         directory = f"{log_dir}/{METADATA_DIR}"
@@ -91,7 +100,8 @@ class RaftLog:
             topic=METADATA_TOPIC,
             partition=0,
             clean=False,
-            recovery_point=0,  # walk everything, and let a gap between segments end the log
+            recovery_point=recovery_point,
+            whole=True,
         )
         log_config = LogConfig(
             segment_bytes=settings.segment_bytes,
@@ -158,6 +168,11 @@ class RaftLog:
     def end(self) -> Offset:
         """The offset of the next record."""
         return self._log.log_end_offset
+
+    @property
+    def recovery_point(self) -> Offset:
+        """Everything below it is on disk and committed: no crash and no leader takes it back."""
+        return min(self._log.recovery_point, self._log.high_watermark)
 
     @property
     def epochs(self) -> list[tuple[int, int]]:

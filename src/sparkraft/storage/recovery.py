@@ -8,6 +8,9 @@ epochs and producers of walked segments are derived anew.
 Data below the recovery point was synced, so damage there is no crash's doing: it is reported
 (`StorageFault`), never cut off silently. In segments that are not walked readers find it.
 
+The metadata log is walked whole at every start: what is missing or broken below its recovery point
+was committed, and the log is refused instead of cut.
+
 Invariants: recovering twice gives the same; nothing below the recovery point is removed; a gap
 between segments above it means that an unsynced tail was lost, and ends the log as well (compacted
 topics have gaps of their own).
@@ -36,6 +39,7 @@ from sparkraft.storage.names import (
     LEADER_EPOCHS,
     LOG,
     PARTITION_METADATA,
+    RECOVERY_POINTS,
     SNAPSHOT,
     SWAP,
     TIME_INDEX,
@@ -60,6 +64,8 @@ class LogPlace:
     recovery_point: int | None = None
     """None where the checkpoint does not name it: then everything is walked."""
     log_start_offset: int = 0
+    whole: bool = False
+    """Walk below the recovery point too: a log that ends there, or has a gap there, is damaged."""
 
 
 def load_log(
@@ -208,7 +214,8 @@ class _Recovery:
         try:
             entries = parse_epochs(self._disk.read(self._path(LEADER_EPOCHS)))
         except DamagedCheckpoint:
-            self._recovery_point = 0  # it can only be rebuilt from all batches
+            if not self._place.whole:
+                self._recovery_point = 0  # it can only be rebuilt from all batches
             return
         self._epochs = LeaderEpochs(entries)
 
@@ -228,7 +235,7 @@ class _Recovery:
             ) from error
 
     def _walk_unflushed(self) -> None:
-        point = self._recovery_point
+        point = 0 if self._place.whole else self._recovery_point
         first = 0
         for index, segment in enumerate(self._segments):
             if segment.base_offset <= point:
@@ -242,13 +249,24 @@ class _Recovery:
             lost = expected is not None and self._gap_is_loss(expected, segment)
             if lost or not self._walk(segment):
                 keep = index if lost else index + 1
+                self._check_whole()
                 self._drop_from(keep)
                 return
             expected = self._end
+        self._check_whole()
+
+    def _check_whole(self) -> None:
+        """Where the log is walked whole it must reach the recovery point."""
+        if self._place.whole and self._end < self._recovery_point:
+            raise CorruptRecords(
+                f"it ends at offset {self._end} or has a gap there, and {RECOVERY_POINTS} says "
+                f"that everything below {self._recovery_point} was committed and on disk"
+            )
 
     def _gap_is_loss(self, expected: int, segment: Segment) -> bool:
         known = self._place.recovery_point is not None and not self._config.compact
-        return known and segment.base_offset > expected >= self._recovery_point
+        above = expected >= self._recovery_point or self._place.whole
+        return known and above and segment.base_offset > expected
 
     def _walk(self, segment: Segment) -> bool:
         """Check every batch and derive indexes and epochs; False where the tail had to go."""

@@ -23,7 +23,7 @@ from sparkraft.protocol.messages.k55_describe_quorum import (
 )
 from sparkraft.raft.events import Description, ReplicaProgress
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.storage.raft_log import METADATA_TOPIC
+from sparkraft.storage.names import METADATA_TOPIC
 
 _DIRECTORIES_VERSION = 2
 

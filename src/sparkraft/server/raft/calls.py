@@ -25,7 +25,8 @@ from sparkraft.raft.voters import Endpoint
 from sparkraft.records.errors import CorruptRecords
 from sparkraft.server.raft.records import parse_batches
 from sparkraft.server.raft.wire import PARTITION, only_partition
-from sparkraft.storage.raft_log import METADATA_TOPIC, METADATA_TOPIC_ID
+from sparkraft.storage.names import METADATA_TOPIC
+from sparkraft.storage.raft_log import METADATA_TOPIC_ID
 
 _FETCH_VERSION_MIN = 12
 _PRE_VOTE_VERSION = 2

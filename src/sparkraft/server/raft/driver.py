@@ -154,6 +154,11 @@ class RaftDriver:
         return self._quorum.log.end
 
     @property
+    def recovery_point(self) -> Offset:
+        """Everything below it is on disk and committed: damage there is no crash's doing."""
+        return self._log.recovery_point
+
+    @property
     def voters(self) -> VoterSet:
         """The voter set in force."""
         return self._quorum.log.voters

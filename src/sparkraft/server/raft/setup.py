@@ -22,6 +22,7 @@ def open_raft(
     *,
     cluster_id: str,
     directory_id: Uuid,
+    recovery_point: int = 0,
     on_fatal: Callable[[BaseException], None],
 ) -> RaftDriver:
     """Recover the metadata log of `config.metadata_log_dir` and make its driver; blocks.
@@ -31,6 +32,7 @@ def open_raft(
         env: the outside world.
         cluster_id: as `meta.properties` of that directory says.
         directory_id: likewise; voters are known by it (KIP-853).
+        recovery_point: `RaftDriver.recovery_point` of an earlier run; 0 where none is known.
         on_fatal: called once when a disk fails or the log holds what we can't understand.
 
     Raises:
@@ -48,6 +50,7 @@ def open_raft(
             retention_bytes=config.number("metadata.max.retention.bytes"),
             retention_ms=config.number("metadata.max.retention.ms"),
         ),
+        recovery_point=recovery_point,
     )
     return RaftDriver(
         quorum_config(config, cluster_id=cluster_id, directory_id=directory_id),

@@ -24,7 +24,8 @@ from sparkraft.protocol.messages import (
 from sparkraft.raft import events
 from sparkraft.raft.voters import Endpoint, ReplicaKey
 from sparkraft.server.raft.records import directory_or_none
-from sparkraft.storage.raft_log import METADATA_TOPIC, METADATA_TOPIC_ID
+from sparkraft.storage.names import METADATA_TOPIC
+from sparkraft.storage.raft_log import METADATA_TOPIC_ID
 
 PARTITION = 0
 _NAMES_UNTIL_FETCH_VERSION = 12
