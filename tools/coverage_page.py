@@ -24,7 +24,8 @@ _HEAD = """# What is served
 
 Generated from the headers of `src/sparkraft/server/api/` by `tools/coverage_page.py`; don't edit it
 by hand. "Kafka" is the range that Apache Kafka 4.3 has. A key that is not served is not advertised
-in ApiVersions, and a request with it closes the connection, as in Kafka.
+in ApiVersions, and a request with it closes the connection, as in Kafka. Our own keys, from 10000
+on, are never advertised.
 
 | key | API | Kafka | served | listeners | not done |
 |--:|---|---|---|---|---|
@@ -47,7 +48,7 @@ def not_done(header: str) -> str:
 
 def row(info: ApiInfo) -> str:
     """One line of the table."""
-    kafka = f"{info.min_version}-{info.max_version}"
+    kafka = "(ours)" if info.is_own else f"{info.min_version}-{info.max_version}"
     found = {
         side: registry.load_api(info.key, controller_listener=side == "controller")
         for side in ("broker", "controller")
@@ -69,8 +70,9 @@ def row(info: ApiInfo) -> str:
 def page() -> str:
     """The whole page."""
     rows = [row(API_INFO[key]) for key in sorted(ApiKey) if key in API_INFO]
-    served = sum(1 for key in API_INFO if key in registry.SERVED)
-    count = f"\n{served} of {len(API_INFO)} keys are served.\n"
+    kafkas = [info.key for info in API_INFO.values() if not info.is_own]
+    served = sum(key in registry.SERVED for key in kafkas)
+    count = f"\n{served} of Kafka's {len(kafkas)} keys are served.\n"
     return _HEAD + "\n".join(rows) + "\n" + count + "\n" + BEYOND.read_text()
 
 

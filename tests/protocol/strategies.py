@@ -31,9 +31,9 @@ _SCALARS: dict[str, st.SearchStrategy[Any]] = {
 _COUNTS = st.integers(0, 2)
 
 
-def message_classes() -> list[type[Message]]:
-    """Every request and response."""
-    infos = API_INFO.values()
+def message_classes(*, kafkas_only: bool = False) -> list[type[Message]]:
+    """Every request and response, with ours or without."""
+    infos = [info for info in API_INFO.values() if not (kafkas_only and info.is_own)]
     return [cls for info in infos for cls in (info.request_class(), info.response_class())]
 
 

@@ -39,7 +39,7 @@ LOOSE = [
 ]
 CASES = [
     pytest.param(cls, version, id=f"{cls.__name__}-v{version}")
-    for cls in [*message_classes(), *LOOSE]
+    for cls in [*message_classes(kafkas_only=True), *LOOSE]
     for version in versions_of(cls)
 ]
 EXAMPLES = 12

@@ -34,9 +34,8 @@ async def _main(values: Values) -> int:
 
 
 def _print(node: Node, versions: dict[int, tuple[int, int]]) -> None:
-    unsupported = {int(key) for key, info in API_INFO.items() if "broker" in info.listeners} - set(
-        versions
-    )
+    kafkas = [info for info in API_INFO.values() if not info.is_own]
+    unsupported = {int(i.key) for i in kafkas if "broker" in i.listeners} - set(versions)
     lines = {key: _line(key, low, high) for key, (low, high) in versions.items()}
     lines |= {key: f"{API_INFO[ApiKey(key)].name}({key}): UNSUPPORTED" for key in unsupported}
     fenced = str(node.is_fenced).lower()

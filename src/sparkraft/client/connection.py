@@ -203,7 +203,7 @@ class Connection(asyncio.Protocol):
         info = API_INFO[key]
         highest = info.max_version if at_most is None else min(info.max_version, at_most)
         lowest = info.min_version
-        if self.versions:
+        if self.versions and not info.is_own:  # ours are never advertised
             theirs = self.versions.get(int(key))
             if theirs is None:
                 raise KafkaError(

@@ -1,4 +1,7 @@
-"""Which requests Kafka 4.3 has: their keys, versions and listeners.
+"""Which requests Kafka 4.3 has, and a few of our own: their keys, versions and listeners.
+
+Our own have keys from `OWN_KEYS_FROM` on, far above Kafka's, and are never advertised in
+ApiVersions: no Kafka client or node may stumble over them.
 
 Invariant: importing this module loads no message; `request_class` and `response_class` do.
 Not here: which of them we serve (`sparkraft.server.api.registry`).
@@ -10,9 +13,12 @@ from typing import Final, NamedTuple, cast
 
 from sparkraft.protocol.declare import Message
 
+OWN_KEYS_FROM: Final = 10_000
+"""Keys from here on are ours; Kafka's grow by a few a year."""
+
 
 class ApiKey(IntEnum):
-    """Kafka's API keys; 4 to 7 left with ZooKeeper."""
+    """Kafka's API keys (4 to 7 left with ZooKeeper), and ours."""
 
     PRODUCE = 0
     FETCH = 1
@@ -104,6 +110,9 @@ class ApiKey(IntEnum):
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
 
+    DESCRIBE_ELECTIONS = 10_000
+    RESIGN_CONTROLLER = 10_001
+
 
 class ApiInfo(NamedTuple):
     """One API key.
@@ -124,6 +133,11 @@ class ApiInfo(NamedTuple):
     listeners: frozenset[str]
     latest_version_unstable: bool
     module: str
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is ours and not Kafka's."""
+        return self.key >= OWN_KEYS_FROM
 
     def request_class(self) -> type[Message]:
         """The request's class; loads its module."""
@@ -628,7 +642,27 @@ _TABLE: Final = (
         False,
         "k92_delete_share_group_offsets",
     ),
+    (
+        ApiKey.DESCRIBE_ELECTIONS,
+        "DescribeElections",
+        0,
+        0,
+        0,
+        _BOTH,
+        False,
+        "k10000_describe_elections",
+    ),
+    (
+        ApiKey.RESIGN_CONTROLLER,
+        "ResignController",
+        0,
+        0,
+        0,
+        _BOTH,
+        False,
+        "k10001_resign_controller",
+    ),
 )
 
 API_INFO: Final[dict[ApiKey, ApiInfo]] = {row[0]: ApiInfo(*row) for row in _TABLE}
-"""Every API key of Kafka 4.3."""
+"""Every API key of Kafka 4.3, and ours."""

@@ -55,10 +55,6 @@ _NOT_IMPLEMENTED: dict[str, tuple[frozenset[str], str]] = {
         frozenset({"", "PLAINTEXT"}),
         "only PLAINTEXT exists so far",
     ),
-    "controller.quorum.auto.join.enable": (
-        frozenset({"false"}),
-        "controllers can't join a quorum by themselves yet",
-    ),
     "unstable.api.versions.enable": (frozenset({"false"}), "unstable APIs are not served"),
     "unstable.feature.versions.enable": (frozenset({"false"}), "unstable features are not served"),
 }
@@ -339,6 +335,8 @@ class NodeConfig(Mapping[str, ConfigValue]):
             raise ConfigError(
                 f"node {self.node_id} is only a broker and must not be in controller.quorum.voters"
             )
+        if self.flag("controller.quorum.auto.join.enable") and not self.is_controller:
+            raise ConfigError("controller.quorum.auto.join.enable is for controllers only")
 
     def _check_listeners(self) -> None:
         names = {address.name for address in self.listeners}

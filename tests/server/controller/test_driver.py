@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.base.ids import LeaderEpoch, Millis, Offset
+from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
 from sparkraft.controller.cluster import ControllerConfig
 from sparkraft.controller.controller import Controller
 from sparkraft.metadata.snapshot import records_of
 from sparkraft.protocol.messages import k19_create_topics as k19
 from sparkraft.protocol.messages import k62_broker_registration as k62
 from sparkraft.protocol.messages import k63_broker_heartbeat as k63
+from sparkraft.raft.voters import ReplicaKey, Voter, VoterSet
 from sparkraft.server.controller.driver import ControllerDriver
 from sparkraft.server.controller.snapshots import MetadataSnapshots
 from sparkraft.server.raft.listener import CommittedBatch
@@ -43,6 +44,10 @@ class ListRaft:
     def log_end_offset(self) -> Offset:
         # Offset 0 is raft's own record of the new leader.
         return Offset(self.batches[-1].last_offset + 1 if self.batches else 1)
+
+    @property
+    def voters(self) -> VoterSet:
+        return VoterSet.of([Voter(key=ReplicaKey(BrokerId(1)), endpoints=())])
 
     def append_now(self, records: list[tuple[Any, int]], *, epoch: int) -> Offset:
         if self.refuse:

@@ -176,6 +176,7 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.ADD_RAFT_VOTER: "k80_add_raft_voter",
     ApiKey.REMOVE_RAFT_VOTER: "k81_remove_raft_voter",
     ApiKey.UPDATE_RAFT_VOTER: "k82_update_raft_voter",
+    ApiKey.RESIGN_CONTROLLER: "k10001_resign_controller",
 }
 """Key → file in this package. One line per key, sorted; its `API` says on which listeners."""
 
@@ -201,7 +202,8 @@ def served_ranges(*, controller_listener: bool) -> list[tuple[int, int, int]]:
     """Key, lowest and highest version of what ApiVersions advertises, by key."""
     known = _RANGES.get(controller_listener)
     if known is None:
-        known = [_advertised(api) for api in served_apis(controller_listener=controller_listener)]
+        apis = served_apis(controller_listener=controller_listener)
+        known = [_advertised(api) for api in apis if not API_INFO[api.key].is_own]
         _RANGES[controller_listener] = known
     return known
 

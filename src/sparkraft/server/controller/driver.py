@@ -16,6 +16,7 @@ import asyncio
 import heapq
 import itertools
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -23,6 +24,7 @@ from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis
 from sparkraft.controller.activation import default_bootstrap
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE
+from sparkraft.raft.events import Refusal, UpgradeKRaftVersion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,12 +121,36 @@ class ControllerDriver:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
         handle = getattr(self._core, f"handle_{name}")
         extra = {}
+        self._note_voters()
         if name == "broker_registration":
             extra["next_offset"] = self._next_offset()
         outcome: Outcome = handle(request, self._clock.mono_ms(), version=version, **extra)
         self._carry_out(outcome, epoch)
         await self._committed_up_to(self._core.latest.offset)
         return outcome.response
+
+    async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
+        """Raise kraft.version; returns once that is committed (KIP-853).
+
+        Raises:
+            KafkaError: NOT_CONTROLLER, INVALID_UPDATE_VERSION, REQUEST_TIMED_OUT.
+        """
+        epoch = self._epoch
+        if epoch is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+        wanted = UpgradeKRaftVersion(epoch=epoch, kraft_version=level, validate_only=validate_only)
+        answer = await self._raft.request(wanted)
+        assert isinstance(answer, Refusal)
+        if answer.error is not ErrorCode.NONE:
+            raise KafkaError(answer.error, answer.detail)
+        if not validate_only:
+            await self._committed_up_to(self._raft.log_end_offset - 1)
+
+    def _note_voters(self) -> None:
+        """The voters may have changed since the core was made."""
+        ids = tuple(self._raft.voters.ids)
+        if ids != self._core.config.voter_ids:
+            self._core.config = replace(self._core.config, voter_ids=ids)
 
     def start(self) -> None:
         """Start the timers; needs a running event loop."""

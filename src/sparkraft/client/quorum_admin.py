@@ -1,0 +1,107 @@
+"""What an operator asks of the metadata quorum beyond describing it: its voters, its leader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.client.admin import Admin
+from sparkraft.client.cluster import check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sparkraft.base.ids import Uuid
+    from sparkraft.client.cluster import Cluster
+    from sparkraft.client.values import QuorumInfo
+
+
+async def add_voter(
+    cluster: Cluster,
+    *,
+    voter_id: int,
+    directory_id: Uuid,
+    endpoints: Iterable[tuple[str, str, int]],
+) -> None:
+    """AddRaftVoter (KIP-853); `endpoints` are (listener name, host, port).
+
+    Raises:
+        KafkaError: DUPLICATE_VOTER, UNSUPPORTED_VERSION (static voters), REQUEST_TIMED_OUT (the
+            controller has not caught up, or another change is under way).
+    """
+    from sparkraft.protocol.messages import k80_add_raft_voter as k80
+
+    request = k80.AddRaftVoterRequest(
+        cluster_id=None,
+        timeout_ms=cluster.request_timeout_ms,
+        voter_id=voter_id,
+        voter_directory_id=directory_id,
+        listeners=[k80.Listener(name=name, host=host, port=port) for name, host, port in endpoints],
+    )
+    await _change(cluster, request)
+
+
+async def remove_voter(cluster: Cluster, *, voter_id: int, directory_id: Uuid) -> None:
+    """RemoveRaftVoter (KIP-853).
+
+    Raises:
+        KafkaError: VOTER_NOT_FOUND, also for the last one; UNSUPPORTED_VERSION (static voters).
+    """
+    from sparkraft.protocol.messages import k81_remove_raft_voter as k81
+
+    request = k81.RemoveRaftVoterRequest(
+        cluster_id=None, voter_id=voter_id, voter_directory_id=directory_id
+    )
+    await _change(cluster, request)
+
+
+async def _change(cluster: Cluster, request: Any) -> None:
+    async def attempt() -> Any:
+        answer = await cluster.ask_controller(request)
+        # That one is not tried again: the change may have been made after its time was up.
+        if answer.error_code != ErrorCode.REQUEST_TIMED_OUT:
+            check(answer.error_code, answer.error_message)
+        return answer
+
+    answer = await cluster.retrying(attempt)
+    check(answer.error_code, answer.error_message)
+
+
+async def resign(cluster: Cluster) -> tuple[int, int]:
+    """Make the active controller, a sparkraft node, hand over: its id and the epoch it gave up.
+
+    Raises:
+        KafkaError: UNSUPPORTED_VERSION where the controller is Apache Kafka's, INVALID_REQUEST
+            where there is no other voter.
+    """
+    from sparkraft.protocol.messages.k10001_resign_controller import ResignControllerRequest
+
+    quorum = await Admin(cluster).describe_quorum()
+    host, port = await _address_of(cluster, quorum)
+    connection = await cluster.connect(host, port)
+    request = ResignControllerRequest(epoch=quorum.leader_epoch)
+    try:
+        answer = await connection.send(request, timeout_ms=cluster.request_timeout_ms)
+    except KafkaError as error:
+        if error.code is not ErrorCode.NETWORK_EXCEPTION:
+            raise
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"controller {quorum.leader_id} closed the connection: only sparkraft's know the "
+            "request to resign",
+        ) from error
+    check(answer.error_code, answer.error_message)
+    return quorum.leader_id, answer.epoch
+
+
+async def _address_of(cluster: Cluster, quorum: QuorumInfo) -> tuple[str, int]:
+    """Where the leader listens: for clients if it is a broker too, else for controllers."""
+    await cluster.refresh(())
+    node = cluster.view.nodes.get(quorum.leader_id)
+    if node is not None:
+        return node.host, node.port
+    for _, host, port in quorum.endpoints.get(quorum.leader_id, ()):
+        return host, port
+    raise KafkaError(
+        ErrorCode.NETWORK_EXCEPTION, f"nobody knows where controller {quorum.leader_id} listens"
+    )

@@ -1,0 +1,123 @@
+"""Changing the voters of a running quorum, going from static to dynamic ones, and resigning."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Uuid
+from sparkraft.cli import main as cli
+from sparkraft.client.admin import Admin
+from sparkraft.client.quorum_admin import remove_voter
+from tests.cluster.conftest import QUICK
+from tests.support.clusters import Cluster, Member
+from tests.support.ports import wait_until
+
+pytestmark = pytest.mark.real_clients
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def tool(capsys: pytest.CaptureFixture[str]) -> Run:
+    """`sparkraft` with these arguments, which must succeed; what it printed."""
+
+    def run(*arguments: str, code: int = 0) -> str:
+        capsys.readouterr()
+        ended = cli.main(list(arguments))
+        said = capsys.readouterr()
+        assert ended == code, said.err
+        return said.out if code == 0 else said.err
+
+    return run
+
+
+def voters(cluster: Cluster) -> dict[int, Uuid]:
+    return {v.id: v.directory_id for v in cluster.describe_quorum().voters}
+
+
+def upgrade_kraft_version(cluster: Cluster, level: int = 1) -> KafkaError | None:
+    async def work(admin: Admin) -> KafkaError | None:
+        return (await admin.update_features({"kraft.version": level}))["kraft.version"]
+
+    return cluster.ask(work)
+
+
+def test_a_quorum_grows_from_one_voter_and_shrinks_again(tmp_path: Path, tool: Run) -> None:
+    members = [Member(1), Member(2), Member(3)]
+    with Cluster(tmp_path, members, quorum="standalone", overrides=QUICK) as cluster:
+        server = ["--bootstrap-server", cluster.bootstrap]
+        assert set(voters(cluster)) == {1}
+        for node in (2, 3):
+            config = str(cluster.nodes[node].properties_path)
+            adding = ["metadata-quorum", *server, "add-controller", "--command-config", config]
+            dry = tool(*adding, "--dry-run")
+            assert dry.startswith(f"DRY RUN of adding controller {node} with directory id ")
+            said = tool(*adding)
+            assert said.startswith(f"Added controller {node} with directory id ")
+            assert said.endswith(f"CONTROLLER://127.0.0.1:{cluster.ports[node][1]}\n")
+        assert set(voters(cluster)) == {1, 2, 3}
+        assert "DUPLICATE_VOTER" in tool(*adding, code=1)
+
+        before = cluster.describe_quorum()
+        assert "resigned" in tool("metadata-quorum", *server, "resign")
+        leader = cluster.leader(other_than=before.leader_id)
+        assert leader != before.leader_id
+        removed = [
+            "--controller-id", str(leader),
+            "--controller-directory-id", str(voters(cluster)[leader]),
+        ]  # fmt: skip
+        said = tool("metadata-quorum", *server, "remove-controller", *removed)
+        assert said.startswith(f"Removed  KRaft controller {leader} with directory id ")
+        assert cluster.leader(other_than=leader) in {1, 2, 3} - {leader}
+        assert set(voters(cluster)) == {1, 2, 3} - {leader}
+        assert "VOTER_NOT_FOUND" in tool(
+            "metadata-quorum", *server, "remove-controller", *removed, code=1
+        )
+        cluster.create_topic("after-all", of=leader)
+        shown = json.loads(
+            tool("metadata-quorum", *server, "describe", "--status", "--output", "json")
+        )
+        assert {v["id"] for v in shown["currentVoters"]} == {1, 2, 3} - {leader}
+
+
+def test_a_static_quorum_becomes_dynamic_and_then_changes(tmp_path: Path) -> None:
+    members = [Member(n, roles="controller") for n in (1, 2, 3)] + [Member(11, roles="broker")]
+    with Cluster(tmp_path, members, quorum="static", overrides=QUICK) as cluster:
+
+        def upgraded() -> bool:
+            error = upgrade_kraft_version(cluster)
+            if error is None:
+                return True
+            # Right after an election the voters have yet to tell their directories.
+            assert error.code is ErrorCode.INVALID_UPDATE_VERSION, error
+            return False
+
+        wait_until(upgraded, "every voter has told its directory id")
+        known = voters(cluster)
+        assert Uuid.ZERO not in known.values()
+        assert upgrade_kraft_version(cluster, 0) is not None
+
+        leader = cluster.leader()
+        other = next(n for n in known if n != leader)
+        cluster.ask(
+            lambda admin: remove_voter(admin.cluster, voter_id=other, directory_id=known[other])
+        )
+        assert set(voters(cluster)) == {1, 2, 3} - {other}
+        cluster.create_topic("dynamic")
+        cluster.stop()
+        cluster.start()
+        assert set(voters(cluster)) == {1, 2, 3} - {other}
+        assert "dynamic" in cluster.topics()
+
+
+def test_a_controller_that_may_joins_by_itself(tmp_path: Path) -> None:
+    overrides = {**QUICK, "controller.quorum.auto.join.enable": "true"}
+    members = [Member(1), Member(2), Member(3)]
+    with Cluster(tmp_path, members, quorum="standalone", overrides=overrides) as cluster:
+        wait_until(lambda: set(voters(cluster)) == {1, 2, 3}, "all of them are voters")
+        dead = cluster.leader()
+        cluster.kill(dead)
+        assert cluster.leader(other_than=dead) != dead
