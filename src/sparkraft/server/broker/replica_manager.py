@@ -41,6 +41,12 @@ log = logging.getLogger(__name__)
 STEP_MS_MAX = 10
 """Work on logs in one round of the loop: short beside a heartbeat, long beside a mkdir."""
 
+COMPACTION_MISSING = (
+    "Topics with cleanup.policy=compact, such as %s, "
+    "keep every record: compaction does not exist yet"
+)
+"""Said once by a node that hosts such a topic."""
+
 LeadershipListener = Callable[[str, int, int | None], None]
 Result = TypeVar("Result")
 
@@ -84,6 +90,7 @@ class ReplicaManager:
         self._work: deque[Iterator[None]] = deque()
         self._working = False
         self._settled: list[asyncio.Future[None]] = []
+        self._said_compaction = False
 
     # ---- finding
 
@@ -237,6 +244,9 @@ class ReplicaManager:
         hosted = self._by_id.get((topic.id, index))
         try:
             config = self.log_manager.log_config(values)
+            if config.compact and not self._said_compaction:
+                self._said_compaction = True
+                log.warning(COMPACTION_MISSING, topic.name)
             if hosted is None:
                 hosted = self._make(topic, index, partition, config)
             else:
