@@ -46,7 +46,7 @@ from sparkraft.raft.events import (
 from sparkraft.raft.log_view import RecoveredLog
 from sparkraft.raft.quorum import Quorum
 from sparkraft.raft.voters import Node, ReplicaKey, VoterSet, without_directories
-from tests.raft.heap import LISTENER, directory_of, endpoint_of, voter_of
+from sparkraft.simulation.core_node import LISTENER, directory_of, endpoint_of, voter_of
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 

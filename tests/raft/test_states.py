@@ -21,7 +21,13 @@ from sparkraft.raft.states import (
     Unattached,
 )
 from sparkraft.raft.voters import ReplicaKey, Voter, VoterSet
-from tests.raft.heap import LISTENER, SeededEntropy, directory_of, endpoint_of, voter_of
+from sparkraft.simulation.core_node import (
+    LISTENER,
+    SeededEntropy,
+    directory_of,
+    endpoint_of,
+    voter_of,
+)
 
 VOTERS = VoterSet.of(voter_of(node_id) for node_id in (1, 2, 3))
 NOBODY: frozenset[BrokerId] = frozenset()

@@ -30,6 +30,7 @@ _OUR_COMMANDS = {
     "down": "stop it",
     "node": "start, stop, kill, pause, resume one node of it",
     "pipeline": "run a pipeline on Spark",
+    "simulate": "run quorums by seed, with faults, and check every invariant",
 }
 _MODULES = {name: f"sparkraft.cli.{name.replace('-', '_')}" for name in _KAFKA_COMMANDS} | {
     name: f"sparkraft.cli.{name}" for name in _OUR_COMMANDS

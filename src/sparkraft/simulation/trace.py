@@ -1,0 +1,105 @@
+"""What happened in a simulation, line by line, and a digest of all of it.
+
+A line is the world's time in milliseconds, then what happened. Nodes are `n1`; `n1*` leads; logs
+are told as `LEO=7 HW=5`, as in the rest of the project's notation.
+
+Invariant: a line holds only what the seed decides: no addresses, no sets of text, no clock.
+"""
+
+from collections import deque
+from dataclasses import fields
+from hashlib import blake2b
+from typing import Any, TextIO
+
+TAIL_LINES = 60
+"""Lines kept for the report of a failing seed."""
+
+DIGEST_BYTES = 16
+
+_UNTOLD = frozenset({"cluster_id", "endpoints", "leader_endpoints", "payload", "read", "detail"})
+"""Fields that never vary within a run, or say nothing to a reader."""
+
+
+class Trace:
+    """Keeps the digest and the end of a trace; the whole of it goes to `sink`, if there is one."""
+
+    def __init__(self, sink: TextIO | None = None) -> None:
+        """Start empty."""
+        self._sink = sink
+        self._digest = blake2b(digest_size=DIGEST_BYTES)
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self.lines = 0
+
+    def add(self, at: int, text: str) -> None:
+        """One more line."""
+        line = f"{at:>8} {text}\n"
+        self._digest.update(line.encode())
+        self.tail.append(line)
+        self.lines += 1
+        if self._sink is not None:
+            self._sink.write(line)
+
+    def digest(self) -> str:
+        """Equal for equal traces."""
+        return self._digest.hexdigest()
+
+
+_FIELDS: dict[type[Any], list[tuple[str, Any]]] = {}
+"""Field names and defaults of the message classes seen so far: never changes what is told."""
+
+
+def tell(message: Any) -> str:
+    """A request, answer or effect in short: its name and the fields that differ from default."""
+    kind = type(message)
+    known = _FIELDS.get(kind)
+    if known is None:
+        told = [field for field in fields(kind) if field.name not in _UNTOLD]
+        known = _FIELDS[kind] = [(field.name, field.default) for field in told]
+    parts = [kind.__name__]
+    for name, default in known:
+        value = getattr(message, name)
+        if value != default and value is not None:
+            parts.append(f"{name}={_tell_value(value)}")
+    return " ".join(parts)
+
+
+def _tell_value(value: Any) -> str:
+    if isinstance(value, bytes | memoryview | bytearray):
+        return f"<{len(value)} bytes {blake2b(value, digest_size=4).hexdigest()}>"
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return "[" + ",".join(_tell_value(item) for item in value) + "]"
+    name = getattr(value, "name", None)
+    if isinstance(name, str):
+        return name
+    return _tell_known(value)
+
+
+def _tell_known(value: Any) -> str:
+    match type(value).__name__:
+        case "EpochAndOffset":
+            return f"{value.epoch}@{value.offset}"
+        case "LogBatch":
+            controls = "".join(f" {_control(control)}" for control in value.controls)
+            return f"({value.epoch}@{value.base_offset}-{value.last_offset}{controls})"
+        case "ReplicaKey":
+            return (
+                f"n{value.id}"
+                if value.directory_id is None
+                else f"n{value.id}.{value.directory_id[0]}"
+            )
+        case "VoterSet":
+            return _tell_value(tuple(voter.key for voter in value.voters))
+        case _:
+            return str(value)
+
+
+def _control(control: Any) -> str:
+    match type(control).__name__:
+        case "VotersChange":
+            return f"voters={_tell_value(control.voters)}"
+        case "LeaderChange":
+            return f"leader=n{control.leader_id}"
+        case "KRaftVersionChange":
+            return f"kraft.version={control.kraft_version}"
+        case _:
+            return "-"
