@@ -33,7 +33,9 @@ from sparkraft.storage.index import (
 from sparkraft.storage.names import DELETED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, offset_name
 
 SCAN_CHUNK = 1 << 16
-"""Bytes read at a time while walking headers."""
+"""Bytes read at a time while walking headers; a walk begins with fewer, as most end soon."""
+
+_FIRST_SCAN_CHUNK = 1 << 12
 
 _TIME_ENTRY_BYTES = 12
 
@@ -335,11 +337,13 @@ class Segment:
         """
         end = self.size
         chunk = b""
+        chunk_size = _FIRST_SCAN_CHUNK
         start = position  # where `chunk` begins
         while position < end:
             if position + BATCH_OVERHEAD > start + len(chunk):
                 start = position
-                chunk = self._disk.pread(self.log_path, min(SCAN_CHUNK, end - position), position)
+                chunk = self._disk.pread(self.log_path, min(chunk_size, end - position), position)
+                chunk_size = min(4 * chunk_size, SCAN_CHUNK)
                 if len(chunk) < BATCH_OVERHEAD:
                     raise self._damage(position, f"{end - position} bytes are no batch")
             header = BatchHeader._make(HEADER.unpack_from(chunk, position - start))

@@ -31,6 +31,13 @@ from sparkraft.server.network.dispatch import (
     skip_tagged_fields,
 )
 from sparkraft.server.network.hexdump import hexdump
+from sparkraft.server.network.sending import (
+    PIECE_BYTES,
+    join_small,
+    next_piece,
+    plain_fd,
+    write_straight,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -44,9 +51,6 @@ IN_FLIGHT_MAX = 256
 
 RUN_BYTES_MAX = 1 << 20
 """Answers collected before a write: more gains nothing and holds memory."""
-
-SLICE_BYTES = 512 * 1024
-"""What goes to the transport at once: it copies what the socket doesn't take."""
 
 SMALL_CHUNK_BYTES = 4096
 """Received pieces below it are gathered, so that a slow dribble costs no object per byte."""
@@ -79,6 +83,7 @@ class Connection(asyncio.Protocol):
         "_chunk_bytes",
         "_chunks",
         "_closed",
+        "_fd",
         "_held",
         "_name",
         "_needed",
@@ -127,6 +132,7 @@ class Connection(asyncio.Protocol):
         self._write_paused = False
         self._reading_paused = False
         self._closed = False
+        self._fd = -1
 
     def __str__(self) -> str:
         """`local:port-peer:port-number`, as Kafka names connections."""
@@ -144,6 +150,7 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         transport.set_write_buffer_limits(high=64 * 1024, low=0)
+        self._fd = plain_fd(transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
         local = transport.get_extra_info("sockname") or ("?", 0)
         self.client_host = str(peer[0])
@@ -427,8 +434,8 @@ class Connection(asyncio.Protocol):
         self._out = []
         total, self._out_bytes = self._out_bytes, 0
         self.listener.bytes_out += total
-        if self._backlog or self._write_paused or total > SLICE_BYTES or len(out) > 1:
-            self._backlog.extend(_slices(out))
+        if self._backlog or self._write_paused or total > PIECE_BYTES or len(out) > 1:
+            self._backlog.extend(join_small(out))
             self._drain_backlog()
             return
         transport = self.transport
@@ -442,7 +449,11 @@ class Connection(asyncio.Protocol):
             if transport.is_closing():  # the peer is gone, and `connection_lost` on its way
                 self._backlog.clear()
                 return
-            transport.write(self._backlog.popleft())
+            if self._fd >= 0 and not transport.get_write_buffer_size():
+                write_straight(self._fd, self._backlog)
+                if not self._backlog:
+                    return
+            transport.write(next_piece(self._backlog))
 
     # ---- refusals
 
@@ -522,26 +533,3 @@ class Connection(asyncio.Protocol):
         """Close at once, unsent answers and all."""
         if self.transport is not None:
             self.transport.abort()
-
-
-def _slices(parts: list[Any]) -> list[Any]:
-    """`parts` with small neighbours joined and large ones cut for the transport."""
-    out: list[Any] = []
-    small: list[Any] = []
-    small_bytes = 0
-    for part in parts:
-        size = len(part)
-        if size < SMALL_CHUNK_BYTES * 8:
-            small.append(part)
-            small_bytes += size
-            if small_bytes < SLICE_BYTES:
-                continue
-        if small:
-            out.append(b"".join(small) if len(small) > 1 else small[0])
-            small, small_bytes = [], 0
-        if size >= SMALL_CHUNK_BYTES * 8:
-            view = memoryview(part)
-            out.extend(view[at : at + SLICE_BYTES] for at in range(0, size, SLICE_BYTES))
-    if small:
-        out.append(b"".join(small) if len(small) > 1 else small[0])
-    return out
