@@ -6,7 +6,7 @@
 import asyncio
 import os
 import time
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -86,6 +86,13 @@ class Env:
     network: Network
     disk: "Disk"
     executor: Executor
+
+    def run_all_and_wait(self, works: "list[Callable[[], None]]") -> None:
+        """Run blocking works side by side; the first error is raised when all have ended."""
+        running = [self.executor.submit(work) for work in works]
+        wait(running)
+        for done in running:
+            done.result()
 
 
 def real_env() -> Env:

@@ -371,10 +371,24 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._log_manager is not None:
-            epoch = -1 if self.broker is None else self.broker.lifecycle.broker_epoch
-            self._log_manager.close(clean=self.failure is None, broker_epoch=epoch)
+            self._close_logs(self._log_manager)
             self._log_manager = None
         self.env.executor.shutdown(wait=False)
+
+    def _close_logs(self, manager: LogManager) -> None:
+        """Sync and checkpoint every log; blocks, as nobody else has a turn any more."""
+        offline = [directory.path for directory in manager.offline_directories]
+        epoch = -1 if self.broker is None else self.broker.lifecycle.broker_epoch
+        manager.close(
+            clean=self.failure is None, broker_epoch=epoch, run_all=self.env.run_all_and_wait
+        )
+        for directory in manager.offline_directories:
+            if directory.path not in offline:
+                log.error(
+                    "A log directory failed while it was closed; the next start recovers it: %s",
+                    directory.fault,
+                )
+                self.failure = self.failure or directory.fault
 
     async def _close_broker(self) -> None:
         for listener in self.listeners:
