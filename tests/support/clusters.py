@@ -20,7 +20,7 @@ from typing import Any, Literal, Self, TypeVar
 from sparkraft.base.errors import KafkaError
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster as ClusterClient
-from sparkraft.client.values import NewTopic, QuorumInfo
+from sparkraft.client.values import ConfigOperation, NewTopic, QuorumInfo, ResourceType
 from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode
 from tests.support.ports import accepts, lasting_ports
 
@@ -80,6 +80,7 @@ class Cluster:
         self.overrides = dict(overrides or {})
         self.jars = jars
         self.members = {member.id: member for member in members}
+        self.late: set[int] = set()
         ports = iter(lasting_ports(2 * len(members)))
         self.ports = {member.id: (next(ports), next(ports)) for member in members}
         self.directory_ids = {member.id: _uuid() for member in members if member.is_controller}
@@ -140,13 +141,26 @@ class Cluster:
             return []
         if not member.is_controller:
             return ["--no-initial-controllers"]
+        if member.id in self.late:
+            return ["--no-initial-controllers"]
         if self.quorum == "standalone":
             first = member.id == min(self.controllers)
             return ["--standalone" if first else "--no-initial-controllers"]
         voters = [
-            f"{n}@127.0.0.1:{self.ports[n][1]}:{self.directory_ids[n]}" for n in self.controllers
+            f"{n}@127.0.0.1:{self.ports[n][1]}:{self.directory_ids[n]}"
+            for n in self.controllers
+            if n not in self.late
         ]
         return ["--initial-controllers", ",".join(voters)]
+
+    def add(self, member: Member) -> NodeProcess:
+        """A node more, not started; a controller is no voter before it is added to them."""
+        first, second = lasting_ports(2)
+        self.members[member.id] = member
+        self.late.add(member.id)
+        self.ports[member.id] = (first, second)
+        self.nodes[member.id] = self._make(member)
+        return self.nodes[member.id]
 
     def replace(self, node_id: int, kind: Kind) -> NodeProcess:
         """The same node on the same directory, ports and id, as the other kind; it must be down."""
@@ -170,7 +184,8 @@ class Cluster:
 
     def start(self, ids: Iterable[int] | None = None) -> None:
         """Start these nodes, or all that are down, together; return when they serve."""
-        chosen = [n for n in ids or self.nodes if self.nodes[n].process is None]
+        wanted = self.nodes if ids is None else ids
+        chosen = [n for n in wanted if self.nodes[n].process is None]
         for node_id in chosen:
             self.nodes[node_id].format()
         for node_id in chosen:
@@ -184,8 +199,9 @@ class Cluster:
             self.nodes[node_id].kill()
 
     def stop(self, *ids: int) -> None:
-        """SIGTERM and a clean end, one after another; all that run by default."""
-        for node_id in ids or list(self.nodes):
+        """SIGTERM and a clean end, one after another; all that run by default, brokers first."""
+        order = sorted(self.nodes, key=lambda n: (self.members[n].is_controller, n))
+        for node_id in ids or order:
             if self.nodes[node_id].process is not None:
                 assert self.nodes[node_id].stop(seconds=60) in (0, 143), self.tails()
 
@@ -258,6 +274,31 @@ class Cluster:
                 raise created
 
         self.ask(work, of=of)
+
+    def set_config(self, topic: str, **configs: str) -> None:
+        """Set configs of a topic; underscores stand for dots."""
+
+        async def work(admin: Admin) -> None:
+            changes = [(k.replace("_", "."), ConfigOperation.SET, v) for k, v in configs.items()]
+            resource = (ResourceType.TOPIC, topic)
+            outcome = await admin.alter_configs({resource: changes})
+            error = outcome[resource]
+            if error is not None:
+                raise error
+
+        self.ask(work)
+
+    def config(self, topic: str, key: str, *, of: int) -> str | None:
+        """A topic's config as one broker tells it."""
+
+        async def work(admin: Admin) -> str | None:
+            resource = (ResourceType.TOPIC, topic)
+            found = (await admin.describe_configs([resource]))[resource]
+            if isinstance(found, KafkaError):
+                raise found
+            return next((entry.value for entry in found if entry.name == key), None)
+
+        return self.ask(work, of=of)
 
     def topics(self, *, of: int | None = None) -> set[str]:
         """The topics a broker knows."""
