@@ -24,7 +24,7 @@ from sparkraft.base.errors import KafkaError
 from sparkraft.pipeline import offsets as plan
 from sparkraft.pipeline import sinks
 from sparkraft.pipeline.options import OptionError, TopicPartition, source_options
-from sparkraft.pipeline.session import check_java, session
+from sparkraft.pipeline.session import NoJava, check_java, session
 from sparkraft.pipeline.spec import Pipeline, SpecError
 from sparkraft.pipeline.wire import shared_cluster
 
@@ -89,17 +89,39 @@ def run(
     """
     check(pipeline)
     with _alone(pipeline.checkpoint) as work:
-        spark = session(
-            pipeline.name,
-            master=pipeline.master,
-            work=work,
-            log=work.with_suffix(".log"),
-            settings=pipeline.spark,
-        )
+        spark = _session(pipeline, work)
         try:
             _follow(_started(pipeline, spark), pipeline, on_progress, should_stop)
         finally:
             spark.stop()
+
+
+def _session(pipeline: Pipeline, work: Path) -> SparkSession:
+    log = work.with_suffix(".log")
+    said_before = log.stat().st_size if log.exists() else 0
+    try:
+        return session(
+            pipeline.name, master=pipeline.master, work=work, log=log, settings=pipeline.spark
+        )
+    except NoJava:
+        raise
+    except Exception as error:
+        # Where Java itself ended, pyspark knows no more than that; what it printed is in the log.
+        why = _last_words(log, said_before) or cause_of(error)
+        told = f"Spark did not start on {pipeline.master}: {why} (more in {log})"
+        raise PipelineError(told) from error
+
+
+_JAVA_ERROR: Final = re.compile(
+    r"^(?:Exception in thread \S+ |Caused by: |Error: )(.+)$", re.MULTILINE
+)
+
+
+def _last_words(log: Path, since: int) -> str | None:
+    """The first error that Java printed after byte `since`."""
+    printed = log.read_bytes()[since:] if log.exists() else b""
+    found = _JAVA_ERROR.search(printed.decode(errors="replace"))
+    return found[1].strip() if found else None
 
 
 def check(pipeline: Pipeline) -> None:

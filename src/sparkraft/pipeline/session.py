@@ -164,7 +164,9 @@ def _defaults(master: str, work: Path) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.driver.extraJavaOptions": (
             # Spark matches long messages with recursive patterns: more stack than the default.
-            f"-Dlog4j2.configurationFile={work / 'log4j2.properties'} -XX:+UseSerialGC -Xss4m"
+            # A file's URI has no spaces, at which Spark would cut a path.
+            f"-Dlog4j2.configurationFile={(work / 'log4j2.properties').resolve().as_uri()} "
+            "-XX:+UseSerialGC -Xss4m"
         ),
     }
     if master.startswith("local"):
