@@ -1,5 +1,6 @@
 """Options: official names in any case, and everything else refused in words that help."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,40 @@ def test_what_spark_sets_itself_cannot_be_set():
 
 def test_tuning_of_other_clients_is_taken_so_that_a_job_can_switch():
     read(**{"kafka.max.poll.records": "5", "kafka.group.id": "g"})
+
+
+NAMES_OF_KAFKAS_CLIENTS = """
+import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.producer.ProducerConfig;
+
+public class Names {
+    public static void main(String[] none) {
+        ConsumerConfig.configNames().forEach(name -> System.out.println("source " + name));
+        ProducerConfig.configNames().forEach(name -> System.out.println("sink " + name));
+    }
+}
+"""
+
+
+@pytest.mark.java
+def test_no_setting_of_kafkas_clients_is_unknown(kafka_jars, tmp_path):
+    """What the official connector hands on is honoured, without effect, or refused by name."""
+    (tmp_path / "Names.java").write_text(NAMES_OF_KAFKAS_CLIENTS)
+    done = subprocess.run(
+        ["java", "-cp", f"{kafka_jars}/*", str(tmp_path / "Names.java")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    pairs = [line.split() for line in done.stdout.splitlines()]
+    assert len(pairs) > 200
+    unknown = []
+    for place, name in pairs:
+        if name.startswith("internal."):
+            continue
+        try:
+            (read if place == "source" else sink)(**{f"kafka.{name}": "1"})
+        except OptionError as error:
+            unknown += [(place, name)] if "unknown option" in str(error) else []
+    assert unknown == []
 
 
 def test_a_sinks_option_means_nothing_to_a_source():

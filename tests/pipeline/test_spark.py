@@ -131,7 +131,6 @@ def test_a_sink_writes_keys_partitions_and_headers(frame, spark, node, cluster):
     options = {
         "kafka.bootstrap.servers": node.bootstrap,
         "topic": "sunk",
-        "includeHeaders": "true",
         "kafka.compression.type": "lz4",
     }
     rows.write.format("sparkraft").options(**options).mode("append").save()
@@ -153,6 +152,10 @@ def test_a_sink_without_a_value_or_topic_is_refused(spark, node):
     writer = writer.option("kafka.bootstrap.servers", node.bootstrap).mode("append")
     with pytest.raises(Exception, match="where to write"):
         writer.save()
+    writer = spark.sql("SELECT 'x' AS value, array('h') AS headers").write.format("sparkraft")
+    writer = writer.option("kafka.bootstrap.servers", node.bootstrap).mode("append")
+    with pytest.raises(Exception, match=r"column headers is array<string>; a sink takes array<st"):
+        writer.option("topic", "t").save()
 
 
 PIPELINE = """
@@ -232,4 +235,13 @@ def test_a_pipelines_mistakes_end_in_a_sentence(pipeline, tmp_path):
     done = pipeline()
     assert done.returncode == 1
     assert "nosuchcolumn" in done.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_master_that_is_none_ends_in_a_sentence(pipeline):
+    done = pipeline("--master", "nobody")
+    assert done.returncode == 1
+    told = done.stderr.strip().splitlines()[-1]
+    assert "Spark did not start on nobody" in told
+    assert "Master must" in told
     assert "Traceback" not in done.stderr

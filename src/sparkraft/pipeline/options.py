@@ -121,7 +121,6 @@ class SinkOptions:
 
     client: ClientOptions
     topic: str | None
-    include_headers: bool
 
 
 _SOURCE_NAMES: Final = (
@@ -158,6 +157,12 @@ NOT_SUPPORTED: Final[Mapping[str, str]] = {
     "kafka.sasl.": "only PLAINTEXT listeners can be reached so far",
     "kafka.ssl.": "only PLAINTEXT listeners can be reached so far",
     "kafka.transactional.id": "the sink has no transactions so far",
+    "kafka.transaction.timeout.ms": "the sink has no transactions so far",
+    "kafka.transaction.two.phase.commit.enable": "the sink has no transactions so far",
+    "kafka.partitioner.class": "rows go where a column partition or Kafka's own partitioner says",
+    "kafka.security.providers": "only PLAINTEXT listeners can be reached so far",
+    "kafka.config.providers": "values are taken as they are",
+    "kafka.client.rack": "records are always fetched from leaders so far",
 }
 """Options the official connector takes and this one refuses, and why.
 
@@ -208,7 +213,12 @@ _WITHOUT_EFFECT: Final = frozenset(
         socket.connection.setup.timeout.ms, socket.connection.setup.timeout.max.ms,
         metric.reporters, metrics.num.samples, metrics.sample.window.ms, metrics.recording.level,
         enable.metrics.push, allow.auto.create.topics, partitioner.ignore.keys,
-        exclude.internal.topics""".split(",")  # noqa: SIM905 (thirty quoted lines say no more)
+        partitioner.adaptive.partitioning.enable, partitioner.availability.timeout.ms,
+        compression.gzip.level, compression.lz4.level, compression.zstd.level,
+        exclude.internal.topics, auto.commit.interval.ms, group.protocol, group.remote.assignor,
+        group.instance.id, partition.assignment.strategy, share.acknowledgement.mode,
+        share.acquire.mode, metadata.max.idle.ms, metadata.recovery.strategy,
+        metadata.recovery.rebootstrap.trigger.ms""".split(",")  # noqa: SIM905 (thirty quoted lines say no more)
 )
 """Settings of Kafka's clients that have nothing to tune here; taken so that a job can switch."""
 
@@ -244,6 +254,8 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Check and read the options of a writer; `OptionError` for the first that is wrong."""
     given = _Given(options, _SINK_NAMES, "sink")
+    # Checked and without effect, as officially: a column headers is written wherever there is one.
+    given.flag("includeHeaders", default=False)
     acks = given.text("kafka.acks") or "all"
     if acks not in {"all", "-1"}:
         raise OptionError(f"kafka.acks is {acks}: the sink is idempotent and needs acks=all")
@@ -254,7 +266,6 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
             _client_options(given, "sparkraft-sink", prefix=None), auto_create_topics=True
         ),
         topic=given.text("topic"),
-        include_headers=given.flag("includeHeaders", default=False),
     )
 
 

@@ -1,8 +1,9 @@
 """Spark's side of the sink: rows become records, idempotent and at-least-once.
 
 Columns, as the official connector has them: `value` (string or binary), and optionally `key`
-(string or binary), `topic`, `partition`, and `headers` with `includeHeaders`. The option `topic`
-goes before the column. Other columns are left out.
+(string or binary), `topic`, `partition`, and `headers`, which like there is written wherever it
+exists, whatever `includeHeaders` says. The option `topic` goes before the column. Other columns
+are left out.
 
 A task that fails is run again by Spark and its records are written again; within a task nothing
 is doubled. Not done: transactions.
@@ -26,6 +27,7 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     StringType,
+    StructField,
     StructType,
 )
 
@@ -36,12 +38,14 @@ from sparkraft.pipeline.wire import shared_cluster
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
-    "key": (StringType, BinaryType),
-    "value": (StringType, BinaryType),
-    "topic": (StringType,),
-    "partition": (IntegerType,),
-    "headers": (ArrayType,),
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+
+_TYPES: Final[dict[str, tuple[DataType, ...]]] = {
+    "key": (StringType(), BinaryType()),
+    "value": (StringType(), BinaryType()),
+    "topic": (StringType(),),
+    "partition": (IntegerType(),),
+    "headers": (ArrayType(_HEADER),),
 }
 
 
@@ -90,15 +94,26 @@ def checked_columns(schema: StructType, options: SinkOptions) -> tuple[str, ...]
     if options.topic is None and "topic" not in types:
         raise OptionError("where to write? Set option topic, or give a column topic")
     wanted = [name for name in _TYPES if name in types]
-    if not options.include_headers and "headers" in wanted:
-        wanted.remove("headers")
     for name in wanted:
-        if not isinstance(types[name], _TYPES[name]):
-            expected = " or ".join(each.typeName() for each in _TYPES[name])
+        if not any(_is_same(types[name], each) for each in _TYPES[name]):
+            expected = " or ".join(each.simpleString() for each in _TYPES[name])
             raise OptionError(
                 f"column {name} is {types[name].simpleString()}; a sink takes {expected}"
             )
     return tuple(wanted)
+
+
+def _is_same(given: DataType, wanted: DataType) -> bool:
+    """Equal but for whether nulls may be in it, and for a text's collation."""
+    if isinstance(wanted, ArrayType):
+        return isinstance(given, ArrayType) and _is_same(given.elementType, wanted.elementType)
+    if isinstance(wanted, StructType):
+        return (
+            isinstance(given, StructType)
+            and given.names == wanted.names
+            and all(map(_is_same, (f.dataType for f in given), (f.dataType for f in wanted)))
+        )
+    return isinstance(given, type(wanted))
 
 
 def _write(
