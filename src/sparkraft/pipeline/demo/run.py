@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import shutil
 import signal
 import subprocess
@@ -36,7 +37,7 @@ _PORT: Final = 9092
 _REPORT_SECONDS: Final = 2.0
 _WORST: Final = 8
 _BUSY_HOUR: Final = 10
-"""Hours with fewer flights are left out of the worst: one late flight makes no bad hour."""
+"""Hours in which fewer departed are left out of the worst: one late flight makes no bad hour."""
 
 _RESULT_PARTITIONS: Final = 2
 
@@ -208,7 +209,7 @@ def _without_java(
 
 def _show_worst(data: Path) -> None:
     rows = check.table_rows(str(data / "delays"))
-    busy = [(row, key) for key, row in rows.items() if row[0] >= _BUSY_HOUR and row[2] is not None]
+    busy = [(row, key) for key, row in rows.items() if row[0] - row[1] >= _BUSY_HOUR]
     busy.sort(key=lambda each: -(each[0][2] or 0))
     say(f"\nThe worst hours of {len(rows):,} (delays in minutes):")
     say("  origin  hour (UTC)         flights  cancelled    mean     p95")
@@ -219,7 +220,7 @@ def _show_worst(data: Path) -> None:
 
 def _show_connect(bootstrap: str) -> None:
     python = Path(sys.executable)
-    command = python.with_name("sparkraft")
+    command = shlex.quote(str(python.with_name("sparkraft")))
     say(f"\nThe cluster listens on {bootstrap}, for every Kafka client. For example:")
     say(
         f"  {command} console-consumer --bootstrap-server {bootstrap} --topic delays "
@@ -261,7 +262,8 @@ def _cluster(data: Path, port: int | None) -> Iterator[str]:
     chosen = [] if known and port is None else ["--port", str(port or _free_port())]
     up = _sparkraft("up", "--dir", str(directory), *chosen, "--detach", "--output", "json")
     bootstrap: str = json.loads(up)["bootstrap"]
-    say(f"The cluster is up on {bootstrap} (data in {directory})")
+    again = " again, with what an earlier start left" if known else ""
+    say(f"The cluster is up{again} on {bootstrap} (data in {directory})")
     try:
         yield bootstrap
     finally:
