@@ -9,6 +9,7 @@ Not here: what the states mean (`states`), elections (`votes`), replication (`le
 `following`), changing voters (`reconfiguration`), the wire and the files (`server.raft`).
 """
 
+from collections import deque
 from typing import assert_never
 
 from sparkraft.base.env import Entropy
@@ -57,13 +58,16 @@ from sparkraft.raft.events import (
     VoteResponse,
 )
 from sparkraft.raft.log_view import LogView, RecoveredLog
-from sparkraft.raft.replica import Outbox, Replica, Transition
+from sparkraft.raft.replica import Ballot, Outbox, Replica, Transition
 from sparkraft.raft.states import Candidate, Follower, Leader, Resigned, State, Unattached
 from sparkraft.raft.voters import Node, VoterSet
 
 REFUSED_JITTER_MS = 50
 """Followers whose leader's port refuses them stand for election within so long, at random: at
 once they would all stand together and split the votes."""
+
+BALLOTS_MAX = 100
+"""Answers to Vote requests that are kept for whoever takes them; they are for people."""
 
 NO_VOTERS = VoterSet()
 """No static voters are configured."""
@@ -92,6 +96,7 @@ class Quorum:
         self._told_leader: LeaderAndEpoch | None = None
         self._told_high_watermark = self._log.high_watermark
         self._transitions: list[Transition] = []
+        self._ballots: deque[Ballot] = deque(maxlen=BALLOTS_MAX)
 
     # ---- what others may look at
 
@@ -150,6 +155,12 @@ class Quorum:
     def take_transitions(self) -> list[Transition]:
         """The changes of state since the last call, for the log and the election journal."""
         taken, self._transitions = self._transitions, []
+        return taken
+
+    def take_ballots(self) -> list[Ballot]:
+        """The votes given and refused since the last call, for the election journal."""
+        taken = list(self._ballots)
+        self._ballots.clear()
         return taken
 
     # ---- work
@@ -345,6 +356,7 @@ class Quorum:
         leading.answer_parked(replica, now)
         outbox, replica.outbox = replica.outbox, Outbox()
         self._transitions += outbox.transitions
+        self._ballots += outbox.ballots
         leader, high_watermark = self.leader_and_epoch, self._log.high_watermark
         ready = Ready(
             persist=outbox.persist,

@@ -63,9 +63,19 @@ class Transition:
     at: Millis
 
 
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """How this replica answered a Vote request; `why_not` is None where it granted."""
+
+    candidate: ReplicaKey
+    epoch: LeaderEpoch
+    pre_vote: bool
+    why_not: str | None
+
+
 @dataclass(slots=True)
 class Outbox:
-    """The `Ready` being made; `transitions` are kept beside it."""
+    """The `Ready` being made; `transitions` and `ballots` are kept beside it."""
 
     persist: ElectionState | None = None
     log: list[LogEffect] = field(default_factory=list)
@@ -73,6 +83,7 @@ class Outbox:
     send: list[Send] = field(default_factory=list)
     respond: list[Respond] = field(default_factory=list)
     transitions: list[Transition] = field(default_factory=list)
+    ballots: list[Ballot] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from sparkraft.raft.events import (
     VoteRequest,
     VoteResponse,
 )
-from sparkraft.raft.replica import Replica
+from sparkraft.raft.replica import Ballot, Replica
 from sparkraft.raft.states import (
     Candidate,
     Follower,
@@ -106,9 +106,12 @@ def on_vote_request(replica: Replica, request: VoteRequest, now: Millis) -> Vote
         )
     if _meant_for_another(replica, request.voter):
         return _vote_response(replica, ErrorCode.INVALID_VOTER_KEY)
-    granted = _can_grant(replica, request)
+    why_not = _why_not(replica, request)
+    granted = why_not is None
     if granted and not request.pre_vote and replica.voted is None:
         replica.add_vote(request.candidate, now)
+    ballot = Ballot(request.candidate, request.epoch, request.pre_vote, why_not)
+    replica.outbox.ballots.append(ballot)
     return _vote_response(replica, ErrorCode.NONE, granted=granted)
 
 
@@ -125,30 +128,42 @@ def _check_vote_request(replica: Replica, request: VoteRequest) -> ErrorCode | N
     return ErrorCode.INVALID_REQUEST if request.candidate.id < 0 else None
 
 
-def _can_grant(replica: Replica, request: VoteRequest) -> bool:
+def _why_not(replica: Replica, request: VoteRequest) -> str | None:
+    """What speaks against the vote; None where it is granted."""
     theirs = EpochAndOffset(request.last_epoch, request.last_offset)
-    up_to_date = theirs >= replica.log.end_point
+    ours = replica.log.end_point
+    behind = None
+    if theirs < ours:
+        behind = (
+            f"its log ends at {theirs.offset} of epoch {theirs.epoch}, "
+            f"ours at {ours.offset} of epoch {ours.epoch}"
+        )
     match replica.state:
         case Leader():
-            return False
-        case Follower(has_fetched=has_fetched):
-            return request.pre_vote and not has_fetched and up_to_date
+            return "we lead this epoch"
+        case Follower(leader_id=leader_id, has_fetched=has_fetched):
+            if request.pre_vote and not has_fetched:
+                return behind
+            return f"we follow {leader_id} in this epoch"
         case Candidate() | Resigned():
-            return request.pre_vote and up_to_date
+            return behind if request.pre_vote else "we stood or led in this epoch ourselves"
         case Unattached() | Prospective():
             if request.pre_vote:
-                return up_to_date
-            return _can_vote(replica, request.candidate, up_to_date=up_to_date)
+                return behind
+            return _why_no_vote(replica, request.candidate, behind)
 
 
-def _can_vote(replica: Replica, candidate: ReplicaKey, *, up_to_date: bool) -> bool:
+def _why_no_vote(replica: Replica, candidate: ReplicaKey, behind: str | None) -> str | None:
     """For a vote that binds, as Unattached or Prospective."""
     voted = replica.voted
     if candidate.id == replica.local.id:
-        return False
+        return "it has our own id"
     if voted is not None:
-        return voted.id == candidate.id and voted.directory_id in (None, candidate.directory_id)
-    return replica.leader_id is None and up_to_date
+        again = voted.id == candidate.id and voted.directory_id in (None, candidate.directory_id)
+        return None if again else f"we voted for {voted} in this epoch"
+    if replica.leader_id is not None:
+        return f"{replica.leader_id} leads this epoch"
+    return behind
 
 
 def _vote_response(replica: Replica, error: ErrorCode, *, granted: bool = False) -> VoteResponse:

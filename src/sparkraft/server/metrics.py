@@ -48,6 +48,11 @@ class _NodeCollector:
         yield from self._of_network()
         if self._node.raft is not None:
             yield from self._of_raft(self._node.raft)
+        if self._node.controller_services is not None:
+            yield from self._of_controller(self._node.controller_services.controller)
+        if self._node.channel is not None:
+            waiting = self._node.channel.waiting
+            yield _gauge("forwarding_queue", "Requests on their way to the controller", waiting)
         if self._node.broker is not None:
             yield from self._of_cluster(self._node.broker.image)
             yield from self._of_partitions(self._node.broker)
@@ -101,6 +106,42 @@ class _NodeCollector:
             "raft_high_watermark", "Committed end of the metadata log", raft.high_watermark
         )
         yield _gauge("raft_log_end_offset", "End of the metadata log here", raft.log_end_offset)
+        state = GaugeMetricFamily(
+            "sparkraft_raft_state", "1 for the state it is in", labels=["state"]
+        )
+        for name in _STATES:
+            state.add_metric([name.lower()], int(raft.state_name == name))
+        yield state
+        yield from self._of_elections(raft.journal)
+        yield from _voter_lags(raft)
+
+    def _of_elections(self, journal: Any) -> Iterator[Metric]:
+        now = self._node.env.clock.mono_ms()
+        yield _gauge(
+            "raft_leaderless_ms",
+            "How long no leader has been known here",
+            journal.leaderless_ms(now),
+        )
+        about = "From losing a leader to knowing the next, as seen here; sum and count"
+        yield CounterMetricFamily("sparkraft_raft_elections", about, value=journal.elections)
+        total = journal.election_ms_total
+        yield CounterMetricFamily("sparkraft_raft_election_ms", about, value=total)
+        yield _gauge("raft_election_ms_last", "The last one", journal.election_ms_last)
+        yield _gauge("raft_election_ms_max", "The longest since the start", journal.election_ms_max)
+
+    def _of_controller(self, controller: Any) -> Iterator[Metric]:
+        yield _gauge("controller_active", "1 on the active controller", int(controller.is_active))
+        times = controller.times
+        for name, about, spent in (
+            ("event_queue", "Requests: from their last byte to the decision", times.queued),
+            ("event_processing", "Requests: deciding, appending, replaying", times.processing),
+            ("commit", "Requests: from the append to the commit", times.committing),
+        ):
+            yield CounterMetricFamily(
+                f"sparkraft_controller_{name}_ms", about, value=spent.total_ms
+            )
+            yield CounterMetricFamily(f"sparkraft_controller_{name}s", about, value=spent.count)
+            yield _gauge(f"controller_{name}_ms_max", about, spent.max_ms)
 
     def _of_cluster(self, image: Any) -> Iterator[Metric]:
         fenced = sum(1 for registration in image.brokers.values() if registration.fenced)
@@ -121,6 +162,29 @@ class _NodeCollector:
         yield _topic_bytes(hosted)
         if len(hosted) <= PARTITIONS_MAX:
             yield from _partition_offsets(hosted)
+
+
+_STATES = ("Unattached", "Prospective", "Candidate", "Follower", "Leader", "Resigned")
+
+
+def _voter_lags(raft: Any) -> Iterator[Metric]:
+    """What the leader knows of its followers; nothing elsewhere."""
+    found = raft.describe()
+    if found is None:
+        return
+    labels = ["node_id", "role"]
+    lag = GaugeMetricFamily(
+        "sparkraft_raft_follower_lag", "Records the replica is behind", labels=labels
+    )
+    caught_up = GaugeMetricFamily(
+        "sparkraft_raft_follower_caught_up_ms", "When it last had all, ms since 1970", labels=labels
+    )
+    for role, replicas in (("voter", found.voters), ("observer", found.observers)):
+        for replica in replicas:
+            names = [str(replica.key.id), role]
+            lag.add_metric(names, raft.log_end_offset - replica.log_end_offset)
+            caught_up.add_metric(names, replica.last_caught_up_ms)
+    yield from (lag, caught_up)
 
 
 def _gauge(name: str, about: str, value: float) -> Metric:

@@ -176,6 +176,7 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.ADD_RAFT_VOTER: "k80_add_raft_voter",
     ApiKey.REMOVE_RAFT_VOTER: "k81_remove_raft_voter",
     ApiKey.UPDATE_RAFT_VOTER: "k82_update_raft_voter",
+    ApiKey.DESCRIBE_ELECTIONS: "k10000_describe_elections",
     ApiKey.RESIGN_CONTROLLER: "k10001_resign_controller",
 }
 """Key → file in this package. One line per key, sorted; its `API` says on which listeners."""

@@ -50,6 +50,8 @@ class ControllerChannel:
         self._listener = controller_listener
         self._connection: tuple[int, Connection] | None = None
         self._opening: asyncio.Lock | None = None
+        self.waiting = 0
+        """Requests that have no answer yet."""
 
     async def send(
         self,
@@ -72,6 +74,15 @@ class ControllerChannel:
         Raises:
             KafkaError: REQUEST_TIMED_OUT where nobody answered in time.
         """
+        self.waiting += 1
+        try:
+            return await self._until_answered(request, key, version, context, timeout_ms)
+        finally:
+            self.waiting -= 1
+
+    async def _until_answered(
+        self, request: Any, key: ApiKey, version: int | None, context: Any, timeout_ms: int
+    ) -> Any:
         deadline = self._env.clock.mono_ms() + timeout_ms
         pause = RETRY_MS_FIRST
         why = "no controller is known"

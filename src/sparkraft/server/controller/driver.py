@@ -54,6 +54,36 @@ STALL_MS = 2_000
 """A tick this late means that the process stood still, and heartbeats with it."""
 
 
+class Spent:
+    """How long something took, over all times: count, sum and maximum, in ms."""
+
+    __slots__ = ("count", "max_ms", "total_ms")
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.count = 0
+        self.total_ms = 0
+        self.max_ms = 0
+
+    def add(self, spent_ms: int) -> None:
+        """Once more."""
+        self.count += 1
+        self.total_ms += spent_ms
+        self.max_ms = max(self.max_ms, spent_ms)
+
+
+class Times:
+    """Where requests spend their time on the active controller, for the metrics."""
+
+    __slots__ = ("committing", "processing", "queued")
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.queued = Spent()
+        self.processing = Spent()
+        self.committing = Spent()
+
+
 class ControllerDriver:
     """The only task that touches a `Controller`; a raft `Listener`."""
 
@@ -91,6 +121,7 @@ class ControllerDriver:
         self._last_balance_ms = Millis(0)
         self._last_tick_ms = Millis(0)
         self._timers: asyncio.Task[None] | None = None
+        self.times = Times()
 
     # What others ask.
 
@@ -109,8 +140,12 @@ class ControllerDriver:
         """The newest committed image outside a transaction."""
         return self._core.stable
 
-    async def submit(self, name: str, request: Any, *, version: int) -> Any:
+    async def submit(
+        self, name: str, request: Any, *, version: int, received_ms: int | None = None
+    ) -> Any:
         """Decide by the core's `handle_<name>` and answer once that is committed.
+
+        `received_ms` is when the request's last byte came, on the node's monotonic clock.
 
         Raises:
             KafkaError: NOT_CONTROLLER where this node does not lead or no longer does,
@@ -124,9 +159,16 @@ class ControllerDriver:
         self._note_voters()
         if name == "broker_registration":
             extra["next_offset"] = self._next_offset()
-        outcome: Outcome = handle(request, self._clock.mono_ms(), version=version, **extra)
+        begun = self._clock.mono_ms()
+        if received_ms is not None:
+            self.times.queued.add(begun - received_ms)
+        outcome: Outcome = handle(request, begun, version=version, **extra)
         self._carry_out(outcome, epoch)
+        appended = self._clock.mono_ms()
+        self.times.processing.add(appended - begun)
         await self._committed_up_to(self._core.latest.offset)
+        if outcome.records:
+            self.times.committing.add(self._clock.mono_ms() - appended)
         return outcome.response
 
     async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:

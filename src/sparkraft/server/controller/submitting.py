@@ -16,7 +16,9 @@ def submitted(name: str) -> Handle:
     """A handler that lets the active controller decide by its `handle_<name>`."""
 
     async def handle(node: "ControllerServices", context: "RequestContext", request: Any) -> Any:
-        return await node.controller.submit(name, request, version=context.api_version)
+        return await node.controller.submit(
+            name, request, version=context.api_version, received_ms=context.received_ms
+        )
 
     return handle
 

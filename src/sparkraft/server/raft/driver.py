@@ -36,12 +36,14 @@ from sparkraft.server.raft.answering import on_wall_clock
 from sparkraft.server.raft.commits import Commits
 from sparkraft.server.raft.listener import CommittedBatch, Listener
 from sparkraft.server.raft.peers import Peers
+from sparkraft.server.raft.watching import Watch
 from sparkraft.storage.quorum_state import read_quorum_state, write_quorum_state
 from sparkraft.storage.raft_log import RaftLog
 from sparkraft.storage.snapshot_files import BATCH_BYTES_MAX, SnapshotFile, snapshot_batches
 
 if TYPE_CHECKING:
     from sparkraft.server.env import Env
+    from sparkraft.server.raft.journal import QuorumJournal
 
 BATCH_RECORDS_MAX = 10_000
 """Records in one append; more would hold up every loop that replays them."""
@@ -92,6 +94,7 @@ class RaftDriver:
             static_voters=static_voters,
             entropy=env.entropy,
         )
+        self._watch = Watch(env, raft_log.log_dir, self)
         client_id = f"raft-client-{config.local.id}"
         self._peers = Peers(config.listener, client_id, self._on_outcome)
         self._commits = Commits(raft_log, config.local.id, self._fail)
@@ -172,6 +175,11 @@ class RaftDriver:
     def latest_snapshot(self) -> EpochAndOffset | None:
         """The newest snapshot on this node."""
         return self._quorum.log.latest_snapshot
+
+    @property
+    def journal(self) -> "QuorumJournal":
+        """What this node saw of elections."""
+        return self._watch.journal
 
     @property
     def state_name(self) -> str:
@@ -295,6 +303,7 @@ class RaftDriver:
         if self._closed:
             return
         self._stopped = self._closed = True
+        self._watch.stop()
         for timer in (self._timer, self._clean_timer):
             if timer is not None:
                 timer.cancel()
@@ -460,10 +469,7 @@ class RaftDriver:
         self._set_timer(ready.wake_at)
 
     def _tell(self, ready: Ready) -> None:
-        for change in self._quorum.take_transitions():
-            log.info(
-                "%s in epoch %d: %s", type(change.new).__name__, change.new.epoch, change.reason
-            )
+        self._watch.note_states(self._quorum)
         if ready.high_watermark is not None:
             self._log.set_high_watermark(ready.high_watermark)
             self._commits.set_high_watermark(ready.high_watermark)
@@ -471,6 +477,7 @@ class RaftDriver:
             state = self._quorum.state
             start = state.epoch_start_offset if isinstance(state, Leader) else Offset(0)
             self._commits.set_leader(ready.leader, start)
+            self._watch.note_leader(ready.leader)
         if ready.leader is not None or ready.high_watermark is not None:
             self._commits.advance()
         self._changed.set()
@@ -478,6 +485,8 @@ class RaftDriver:
     def _carry_out_log(self, effects: Iterable[events.LogEffect]) -> None:
         run: list[memoryview] = []
         for effect in effects:
+            if isinstance(effect, events.AppendBatch) and effect.batch.controls:
+                self._watch.note_batch(effect.batch)
             if isinstance(effect, events.AppendBatch) and isinstance(
                 effect.batch.payload, memoryview
             ):

@@ -1,0 +1,85 @@
+"""Tells people how the quorum is: the node's log, its journal, and a line while there is no leader.
+
+Nothing here decides anything.
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from sparkraft.raft import events
+from sparkraft.server.raft.journal import QuorumJournal
+
+if TYPE_CHECKING:
+    from sparkraft.raft.quorum import Quorum
+    from sparkraft.server.env import Env
+    from sparkraft.server.raft.driver import RaftDriver
+
+LEADERLESS_MS = 3_000
+"""A quorum without a leader for longer is worth a line: elections take well below a second."""
+
+LEADERLESS_REPEAT_MS = 10_000
+"""And another line this often, as long as it lasts."""
+
+log = logging.getLogger("sparkraft.raft")
+
+
+class Watch:
+    """See the module docstring."""
+
+    def __init__(self, env: "Env", log_dir: str, raft: "RaftDriver") -> None:
+        """Watch `raft`, whose log lies in `log_dir`."""
+        self._clock = env.clock
+        self._raft = raft
+        self.journal = QuorumJournal(env.disk, log_dir, env.clock, int(raft.node_id))
+        self._complaint: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def note_states(self, quorum: "Quorum") -> None:
+        """Pass on what happened since the last call."""
+        for change in quorum.take_transitions():
+            log.info(
+                "%s in epoch %d: %s", type(change.new).__name__, change.new.epoch, change.reason
+            )
+            self.journal.note_transition(change)
+        for ballot in quorum.take_ballots():
+            self.journal.note_ballot(ballot)
+
+    def note_batch(self, batch: events.LogBatch) -> None:
+        """A batch with control records is on its way to the log."""
+        for place, control in enumerate(batch.controls):
+            if isinstance(control, events.LeaderChange):
+                self.journal.note_leader_change(control, batch.epoch, batch.base_offset + place)
+
+    def note_leader(self, known: events.LeaderAndEpoch) -> None:
+        """Another leader, or none: then have it said again and again."""
+        self.journal.note_leader(known, self._clock.mono_ms())
+        self._cancel()
+        if known.leader_id is None and not self._stopped:
+            self._complain_in(LEADERLESS_MS)
+
+    def _complain_in(self, wait_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._complaint = loop.call_later(wait_ms / 1000, self._complain)
+
+    def _complain(self) -> None:
+        raft = self._raft
+        log.warning(
+            "The quorum has had no leader for %d ms, as far as this node knows: it is %s in epoch "
+            "%d; voters %s",
+            self.journal.leaderless_ms(self._clock.mono_ms()),
+            raft.state_name,
+            raft.leader_and_epoch.epoch,
+            ", ".join(str(voter) for voter in raft.voters.ids),
+        )
+        self._complain_in(LEADERLESS_REPEAT_MS)
+
+    def _cancel(self) -> None:
+        if self._complaint is not None:
+            self._complaint.cancel()
+            self._complaint = None
+
+    def stop(self) -> None:
+        """Say nothing more."""
+        self._stopped = True
+        self._cancel()
