@@ -8,6 +8,8 @@ import os
 import pytest
 
 from sparkraft.base.errors import ErrorCode
+from sparkraft.base.ids import Uuid
+from sparkraft.metadata.apply import apply
 from sparkraft.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -16,6 +18,11 @@ from sparkraft.protocol.messages.k02_list_offsets import (
 from sparkraft.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from sparkraft.protocol.messages.k35_describe_log_dirs import DescribeLogDirsRequest
 from sparkraft.protocol.messages.k60_describe_cluster import DescribeClusterRequest
+from sparkraft.protocol.messages.metadata_records import (
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from sparkraft.server.identity import StartRefused
 from sparkraft.storage.disk import DirectoryLocked
 from tests.server.harness import (
@@ -158,6 +165,36 @@ def test_a_topic_made_again_under_its_name_starts_empty_after_a_restart(tmp_path
             connection = await connect(node)
             answer = await connection.send(fetch(topic_id))
             assert values_of(answer.responses[0].partitions[0]) == [b"new"]
+            assert not [name for name in os.listdir(tmp_path) if name.endswith("-stray")]
+            await connection.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("later_id", [Uuid(bytes(15) + b"\1"), Uuid(b"\xff" * 16)])
+def test_a_topic_made_again_under_its_name_keeps_its_log_when_one_image_tells_both(
+    tmp_path, later_id
+):
+    """As a snapshot does to a broker that was away: deleted and made again in one step."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t")
+            await append(connection, topic_id, batch(b"old"))
+            manager = node.broker.replica_manager
+            image = manager.image
+            again = apply(image, RemoveTopicRecord(topic_id=topic_id))
+            again = apply(again, TopicRecord(name="t", topic_id=later_id))
+            partition = PartitionRecord(
+                partition_id=0, topic_id=later_id, replicas=[1], isr=[1], leader=1, leader_epoch=0
+            )
+            manager.on_image(apply(again, partition), None)
+            await manager.settle()
+            log = manager.get_log("t", 0)
+            assert (log.topic_id, log.log_end_offset) == (later_id, 0)
+            assert manager.append("t", 0, batch(b"new")).base_offset == 0
+            assert manager.log_manager.get("t", 0) is log
             assert not [name for name in os.listdir(tmp_path) if name.endswith("-stray")]
             await connection.close()
 

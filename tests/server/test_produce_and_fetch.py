@@ -1,5 +1,9 @@
 """Produce and Fetch against a whole node: acks, errors, sessions, long polls, limits."""
 
+import asyncio
+import threading
+import time
+
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -9,6 +13,8 @@ from sparkraft.protocol.messages.k19_create_topics import CreateTopicsRequest
 from sparkraft.records.batch import HEADER, BatchHeader
 from sparkraft.records.crc import crc32c
 from tests.server.harness import (
+    NOW_MS,
+    PATIENCE_S,
     FaultyDisk,
     append,
     batch,
@@ -240,6 +246,39 @@ def test_flush_messages_1_syncs_before_the_answer_and_shares_syncs(tmp_path):
                 assert (await answer).responses[0].partition_responses[0].error_code == 0
             assert synced() - before < 50, "each of a hundred appends was synced by itself"
             assert (await read(connection, topic_id)).high_watermark == 103
+            await connection.close()
+
+    run(test())
+
+
+def test_what_comes_right_after_an_fsync_is_seen_though_it_asks_for_none(tmp_path):
+    """The disk is done, and the loop has not heard of it yet: then an append needs no fsync."""
+
+    class Slow(FaultyDisk):
+        begun, go_on = threading.Event(), threading.Event()
+
+        def fsync(self, path: str) -> None:
+            if "/t-0/" in path and path.endswith(".log"):
+                self.begun.set()
+                self.go_on.wait(PATIENCE_S)
+            super().fsync(path)
+
+    async def test():
+        disk = Slow()
+        async with node_in(tmp_path, make_env(disk)) as node:
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t", flush_messages="3")
+            partition = node.broker.replica_manager.leader("t", 0)
+            first = append(connection, topic_id, batch(b"a", b"b", b"c"))
+            answer = asyncio.ensure_future(first)
+            await until(disk.begun.is_set)
+            disk.go_on.set()
+            while partition.log.recovery_point < 3:
+                time.sleep(0.001)  # noqa: ASYNC251 (the loop must not hear of it)
+            info = partition.append(batch(b"d"), acks=1, now_ms=NOW_MS)
+            assert partition.durable(info, acks=1) is None
+            assert (await answer).error_code == 0
+            await until(lambda: partition.log.high_watermark == 4)
             await connection.close()
 
     run(test())

@@ -160,6 +160,9 @@ class HostedPartition:
                 self.wake_all()
         finally:
             self._flush_running = False
+        if self.is_leader and self.log.fault is None:
+            self._advance()  # over what came during the last fsync and asked for none
+            self.wake_all()
 
     # ---- reads
 

@@ -182,7 +182,8 @@ class ReplicaManager:
         if changed_topics is None:
             ids = {*dict(before.topics_by_id), *dict(image.topics_by_id)}
             changed_topics = sorted(ids)
-        for topic_id in changed_topics:
+        # What is gone first: a topic made again has its predecessor's name, and its directory.
+        for topic_id in sorted(changed_topics, key=lambda each: each in image.topics_by_id):
             self._work.append(self._follow(topic_id, before.topics_by_id.get(topic_id)))
         self._step()
 
@@ -297,6 +298,8 @@ class ReplicaManager:
     def _drop(self, hosted: HostedPartition) -> None:
         """Stop serving a partition and remove its log."""
         self.forget(hosted)
+        if self.log_manager.get(hosted.topic, hosted.index) is not hosted.log:
+            return  # set aside already, and the name is another topic's
         try:
             self.log_manager.delete(hosted.topic, hosted.index)
         except StorageFault as fault:
