@@ -1,11 +1,14 @@
 """Puts a broker together out of its parts, in the order in which they need each other."""
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sparkraft.server.api.k00_produce import ProduceShapes
 from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
 from sparkraft.server.broker.background import Background
 from sparkraft.server.broker.directory_assignments import DirectoryAssignments
+from sparkraft.server.broker.dynamic_configs import DynamicConfigs
 from sparkraft.server.broker.fetch_sessions import FetchSessions
 from sparkraft.server.broker.forwarding import Forwarding
 from sparkraft.server.broker.lifecycle import BrokerLifecycle
@@ -13,6 +16,7 @@ from sparkraft.server.broker.producer_ids import ProducerIds
 from sparkraft.server.broker.replica_manager import ReplicaManager
 from sparkraft.server.broker.services import Broker
 from sparkraft.server.coordinator.group_driver import GroupDriver
+from sparkraft.server.limits import connections_max
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,7 +76,8 @@ def assemble(
         directories=_online(log_manager),
         previous_epoch=log_manager.previous_broker_epoch,
     )
-    _follow(broker, publisher)
+    dynamic = DynamicConfigs(config, log_manager, partial(_limit_connections, node))
+    _follow(broker, publisher, dynamic)
     node.spawn(broker.directory_assignments.run(), "directory assignments")
     node.spawn(Background(broker, node.on_storage_fault).run(), "background")
     return broker
@@ -86,13 +91,23 @@ def _online(log_manager: "LogManager") -> "list[Uuid]":
     ]
 
 
-def _follow(broker: Broker, publisher: "MetadataPublisher") -> None:
+def _limit_connections(node: "Node", connections: int, per_ip: int) -> None:
+    for listener in node.listeners:
+        listener.limits = replace(
+            listener.limits,
+            connections_max=connections_max(connections),
+            connections_per_ip_max=per_ip,
+        )
+
+
+def _follow(broker: Broker, publisher: "MetadataPublisher", dynamic: DynamicConfigs) -> None:
     """Let every image reach the broker's parts."""
 
     def on_image(
         before: "ClusterImage", image: "ClusterImage", changed: "Iterable[Uuid] | None"
     ) -> None:
         broker.image = image
+        dynamic.on_image(image)
         broker.replica_manager.on_image(image, changed)
         broker.groups.on_image(before, image, changed)
 

@@ -1,0 +1,124 @@
+"""Configs altered while a node runs: what they say holds at once, for topics and for the node."""
+
+import asyncio
+
+import pytest
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.metadata.image import ResourceType
+from sparkraft.protocol.messages.k44_incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.server.harness import (
+    NOW_MS,
+    append,
+    batch,
+    connect,
+    create_topic,
+    node_in,
+    run,
+    until,
+)
+
+SET, DELETE = 0, 1
+CLUSTER, NODE = "", "1"
+BIG = bytes(300_000)
+
+
+async def alter(connection, type_, name, key, value):
+    """Set a config, or delete it where `value` is None."""
+    operation = DELETE if value is None else SET
+    config = AlterableConfig(name=key, config_operation=operation, value=value)
+    resource = AlterConfigsResource(resource_type=type_, resource_name=name, configs=[config])
+    answer = await connection.send(IncrementalAlterConfigsRequest(resources=[resource]))
+    assert answer.responses[0].error_code == 0, answer
+
+
+def test_what_a_topic_is_told_holds_for_its_live_log(tmp_path):
+    async def test():
+        async with node_in(tmp_path, log_retention_check_interval_ms="20") as node:
+            connection = await connect(node)
+            configs = {"segment_bytes": "1048576", "retention_ms": "-1"}
+            topic_id = await create_topic(connection, "t", **configs)
+
+            async def told(key, value):
+                await alter(connection, ResourceType.TOPIC, "t", key, value)
+
+            await told("max.message.bytes", "400")
+            refused = await append(connection, topic_id, batch(BIG))
+            assert refused.error_code == ErrorCode.MESSAGE_TOO_LARGE
+            await told("max.message.bytes", None)
+            for _ in range(10):
+                assert (await append(connection, topic_id, batch(BIG))).error_code == 0
+            log = node.broker.replica_manager.get_log("t", 0)
+            assert len(log.segment_base_offsets) == 4
+            await told("message.timestamp.type", "LogAppendTime")
+            stamped = await append(connection, topic_id, batch(BIG))
+            assert stamped.log_append_time_ms > NOW_MS
+            assert log.log_start_offset == 0
+            await told("retention.bytes", "1048576")
+            await until(lambda: log.log_start_offset > 0)
+            await connection.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("level", [CLUSTER, NODE])
+def test_what_brokers_are_told_holds_for_logs_of_topics_that_set_nothing(tmp_path, level):
+    async def test():
+        async with node_in(
+            tmp_path, log_retention_check_interval_ms="20", log_retention_ms="-1"
+        ) as node:
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t")
+            own_id = await create_topic(connection, "own", retention_ms="-1")
+            await append(connection, topic_id, batch(b"old"))
+            await append(connection, own_id, batch(b"old"))
+            manager = node.broker.replica_manager
+            log = manager.get_log("t", 0)
+            await alter(connection, ResourceType.BROKER, level, "producer.id.expiration.ms", "77")
+            assert log.config.producer_id_expiration_ms == 77
+            assert log.log_start_offset == 0
+            await alter(connection, ResourceType.BROKER, level, "log.retention.ms", "1000")
+            await until(lambda: log.log_start_offset == 1)
+            assert manager.get_log("own", 0).log_start_offset == 0
+            await alter(connection, ResourceType.BROKER, level, "producer.id.expiration.ms", None)
+            assert log.config.producer_id_expiration_ms == 86_400_000
+            await connection.close()
+
+    run(test())
+
+
+def test_connections_are_limited_anew(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            first = await connect(node)
+            for key in ("max.connections.per.ip", "max.connections"):
+                await alter(first, ResourceType.BROKER, CLUSTER, key, "2")
+                second = await connect(node)
+                with pytest.raises((KafkaError, OSError)):
+                    await connect(node)
+                await alter(first, ResourceType.BROKER, CLUSTER, key, None)
+                third = await connect(node)
+                await asyncio.gather(second.close(), third.close())
+                listener = node.listeners[0]
+                await until(lambda: listener.connections == 1)  # noqa: B023 (awaited here)
+            await first.close()
+
+    run(test())
+
+
+def test_dynamic_configs_without_effect_are_named_once(tmp_path, caplog):
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            caplog.set_level("INFO")
+            for value in ("9", "10"):
+                await alter(connection, ResourceType.BROKER, CLUSTER, "num.io.threads", value)
+            await connection.close()
+
+    run(test())
+    assert caplog.text.count("num.io.threads") == 1
+    assert "have no effect here yet" in caplog.text
