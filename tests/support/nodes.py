@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from tests.support.ports import accepts, free_ports, wait_until
 
@@ -34,6 +34,11 @@ def run_kafka_tool(
         ],
         input=stdin, capture_output=True, text=True, timeout=seconds, check=False,
     )  # fmt: skip
+
+
+def with_limits(limits: str) -> list[str]:
+    """A prefix that runs a command under a shell's limits, such as `ulimit -n 64`."""
+    return ["sh", "-c", f'{limits} && exec "$@"', "sh"]
 
 
 class NodeProcess:
@@ -67,6 +72,10 @@ class NodeProcess:
         self.properties_path = directory / "server.properties"
         self.overrides = dict(overrides or {})
         self.process: subprocess.Popen[bytes] | None = None
+        self.environment: dict[str, str] = {}
+        """Variables that the started process gets beside those of the tests."""
+        self.prefix: list[str] = []
+        """Words before the start command, such as `with_limits` gives."""
         self.write_properties()
 
     def write_properties(self) -> None:
@@ -120,8 +129,10 @@ class NodeProcess:
         """Start the process."""
         with self.output_path.open("ab") as output:
             self.process = subprocess.Popen(
-                self.start_command(), stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
+                [*self.prefix, *self.start_command()],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                env={**os.environ, **self.environment},
+            )  # fmt: skip
 
     @property
     def ready_port(self) -> int:
@@ -152,12 +163,13 @@ class NodeProcess:
         assert self.process is not None
         os.kill(self.process.pid, signal.SIGCONT)
 
-    def refused_start(self, *, seconds: float = 60, **given: Any) -> str:
+    def refused_start(self, *, seconds: float = 60) -> str:
         """Start where that must not work: what is printed, a plain sentence and a code above 0."""
         done = subprocess.run(
-            self.start_command(),
+            [*self.prefix, *self.start_command()],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, timeout=seconds, check=False, **given,
+            env={**os.environ, **self.environment},
+            text=True, timeout=seconds, check=False,
         )  # fmt: skip
         assert done.returncode > 0, f"{done.returncode}: {done.stdout}"
         assert "Traceback" not in done.stdout, done.stdout

@@ -142,7 +142,9 @@ class Node:
         """Stop because of `error`; the first one counts."""
         if self.failure is None:
             self.failure = error
-            log.critical("This node stops: %s", error, exc_info=error)
+            # A disk's failure is no riddle of ours: where we met it helps nobody.
+            where = None if isinstance(error, StorageFault) else error
+            log.critical("This node stops: %s", error, exc_info=where)
         self._stop_asked.set()
 
     def spawn(self, work: "Coroutine[Any, Any, Any]", name: str) -> asyncio.Task[Any]:

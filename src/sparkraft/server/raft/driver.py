@@ -603,5 +603,4 @@ class RaftDriver:
         if self._stopped:
             return
         self._stopped = True
-        log.critical("the metadata log can't go on: %s", error)
         self._on_fatal(error)
