@@ -9,20 +9,48 @@ from sparkraft.base.errors import DecodeError
 from sparkraft.protocol.careful import Reader
 from sparkraft.protocol.codec import decode, decode_from, encode
 from sparkraft.protocol.headers import HEADER_TAGS_MAX
-from sparkraft.protocol.messages.headers import RequestHeader
+from sparkraft.protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from sparkraft.protocol.messages.group_records import GROUP_RECORDS
+from sparkraft.protocol.messages.headers import RequestHeader, ResponseHeader
 from sparkraft.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from sparkraft.protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
 from sparkraft.protocol.messages.k11_join_group import JoinGroupRequest
 from sparkraft.protocol.messages.metadata_records import METADATA_RECORDS
+from sparkraft.protocol.messages.misc import DefaultPrincipalData
+from sparkraft.protocol.messages.raft_records import (
+    ControlRecordTypeSchema,
+    EndTxnMarker,
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    QuorumStateData,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
+from sparkraft.protocol.messages.share_records import SHARE_RECORDS
+from sparkraft.protocol.messages.transaction_records import TRANSACTION_RECORDS
 from tests.protocol.strategies import Fill, message_classes, versions_of
 
 MUTATED_FRAMES = 10_000
 SMALL_BUDGET = 40
 
-ENDS = [
+RECORD_TYPES = [GROUP_RECORDS, SHARE_RECORDS, TRANSACTION_RECORDS]
+MESSAGES = [
+    *message_classes(),
+    *METADATA_RECORDS.values(),
+    *(cls for types in RECORD_TYPES for key_and_value in types.values() for cls in key_and_value),
+    *(LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord),
+    *(KRaftVersionRecord, VotersRecord, ControlRecordTypeSchema, EndTxnMarker, QuorumStateData),
+    *(ConsumerProtocolAssignment, ConsumerProtocolSubscription, DefaultPrincipalData),
+    *(RequestHeader, ResponseHeader),
+]
+EVERY = [
     pytest.param(cls, version, id=f"{cls.__name__}-v{version}")
-    for cls in [*message_classes(), *METADATA_RECORDS.values()]
-    for version in sorted({versions_of(cls)[0], versions_of(cls)[-1]})
+    for cls in MESSAGES
+    for version in versions_of(cls)
 ]
 
 
@@ -46,7 +74,7 @@ def carefully(cls, version, data, budget):
     return made if reader.at == len(data) else None
 
 
-@pytest.mark.parametrize(("cls", "version"), ENDS)
+@pytest.mark.parametrize(("cls", "version"), EVERY)
 def test_every_cut_off_prefix_is_refused(cls, version):
     whole = encode(Fill(version).message(cls), version)
     for size in range(len(whole)):
@@ -54,7 +82,7 @@ def test_every_cut_off_prefix_is_refused(cls, version):
             decode(cls, version, whole[:size])
 
 
-@pytest.mark.parametrize(("cls", "version"), ENDS)
+@pytest.mark.parametrize(("cls", "version"), EVERY)
 def test_bytes_after_the_message_are_refused_and_their_place_named(cls, version):
     whole = encode(Fill(version).message(cls), version)
     with pytest.raises(DecodeError) as refused:
@@ -88,7 +116,7 @@ def test_mutated_frames_give_a_message_within_budget_or_a_decode_error():
     dice = random.Random(seed)
     originals = [
         (cls, version, encode(Fill(version, nulls=nulls).message(cls), version))
-        for cls in [*message_classes(), *METADATA_RECORDS.values()]
+        for cls in MESSAGES
         for version in versions_of(cls)
         for nulls in (False, True)
     ]
