@@ -11,7 +11,8 @@ _READ = frozenset(
     """
     advertised.listeners auto.create.topics.enable auto.leader.rebalance.enable broker.id
     broker.heartbeat.interval.ms broker.rack broker.session.timeout.ms connections.max.idle.ms
-    controlled.shutdown.enable controller.listener.names controller.quorum.bootstrap.servers
+    controlled.shutdown.enable controller.listener.names controller.quorum.auto.join.enable
+    controller.quorum.bootstrap.servers
     controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
     controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
     controller.quorum.retry.backoff.ms controller.quorum.voters default.replication.factor
