@@ -20,13 +20,15 @@ def free_ports(count: int) -> list[int]:
             listener.close()
 
 
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    """Poll `condition` until it holds; fail with `what` after `seconds`."""
+def wait_until(
+    condition: Callable[[], object], what: str, seconds: float = 60.0, *, pause: float = 0.05
+) -> None:
+    """Poll `condition` every `pause` until it holds; fail with `what` after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"after {seconds:g} s still not: {what}")
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 def accepts(port: int) -> bool:
