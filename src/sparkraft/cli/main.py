@@ -29,6 +29,7 @@ _OUR_COMMANDS = {
     "up": "start a cluster on this machine",
     "down": "stop it",
     "node": "start, stop, kill, pause, resume one node of it",
+    "explain": "tell who was elected controller, when, by whom, and why",
     "pipeline": "run a pipeline on Spark",
     "simulate": "run quorums by seed, with faults, and check every invariant",
 }

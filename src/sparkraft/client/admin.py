@@ -407,7 +407,10 @@ _PASSING = frozenset(
 def _described(entry: Any, before: TopicInfo | KafkaError | None) -> TopicInfo | KafkaError:
     """A topic of one page, with the partitions of the pages before."""
     if entry.error_code:
-        return KafkaError(code_of(entry.error_code), f"topic {entry.name}")
+        code = code_of(entry.error_code)
+        unknown = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        what = f"there is no topic {entry.name}" if unknown else f"topic {entry.name}"
+        return KafkaError(code, what)
     partitions = dict(before.partitions) if isinstance(before, TopicInfo) else {}
     for p in entry.partitions:
         partitions[p.partition_index] = PartitionInfo(

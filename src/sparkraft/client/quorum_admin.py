@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -14,6 +16,13 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
     from sparkraft.client.cluster import Cluster
     from sparkraft.client.values import QuorumInfo
+
+
+QUORUM_MS_MAX = 3_000
+"""How long the quorum is asked who it is; without a leader it can't say, and time is short."""
+
+WITNESS_MS_MAX = 5_000
+"""How long one node is waited for."""
 
 
 async def add_voter(
@@ -105,3 +114,85 @@ async def _address_of(cluster: Cluster, quorum: QuorumInfo) -> tuple[str, int]:
     raise KafkaError(
         ErrorCode.NETWORK_EXCEPTION, f"nobody knows where controller {quorum.leader_id} listens"
     )
+
+
+Witness = Any
+"""A `DescribeElectionsResponse`: what one node saw."""
+
+
+async def witnesses(
+    cluster: Cluster, *, since_ms: int = -1
+) -> tuple[list[Witness], dict[str, str]]:
+    """What every node that can be reached saw of elections, and why the others said nothing.
+
+    Works without a leader, too: then only brokers and the bootstrap servers can be found.
+    """
+    addresses = await _brokers_and_bootstrap(cluster)
+    seen: dict[int, Witness] = {}
+    silent: dict[str, str] = {}
+    await _ask_all(cluster, addresses, since_ms, seen, silent)
+    # Behind the others on their connections: without a leader, this one may get no answer.
+    controllers = await _voters(cluster) if any(map(_may_know, seen.values())) else {}
+    more = {
+        name: address
+        for name, address in controllers.items()
+        if name not in addresses and address not in addresses.values()
+    }
+    await _ask_all(cluster, more, since_ms, seen, silent)
+    return [seen[node] for node in sorted(seen)], silent
+
+
+def _may_know(witness: Witness) -> bool:
+    return witness.state in {"Leader", "Follower"} and witness.leader_id >= 0
+
+
+async def _brokers_and_bootstrap(cluster: Cluster) -> dict[str, tuple[str, int]]:
+    """Name → address; each node once."""
+    with contextlib.suppress(KafkaError):
+        await cluster.refresh(())
+    found = {f"node {n.id}": (n.host, n.port) for n in cluster.view.nodes.values()}
+    for host, port in cluster.bootstrap:
+        if (host, port) not in found.values():
+            found[f"{host}:{port}"] = (host, port)
+    return found
+
+
+async def _voters(cluster: Cluster) -> dict[str, tuple[str, int]]:
+    try:
+        async with asyncio.timeout(QUORUM_MS_MAX / 1000):
+            quorum = await Admin(cluster).describe_quorum()
+    except (KafkaError, TimeoutError):
+        return {}
+    return {f"node {n}": e[0][1:] for n, e in quorum.endpoints.items() if e}
+
+
+async def _ask_all(
+    cluster: Cluster,
+    addresses: dict[str, tuple[str, int]],
+    since_ms: int,
+    seen: dict[int, Witness],
+    silent: dict[str, str],
+) -> None:
+    asked = (_witness(cluster, host, port, since_ms) for host, port in addresses.values())
+    for name, answer in zip(addresses, await asyncio.gather(*asked), strict=True):
+        if isinstance(answer, str):
+            silent[name] = answer
+        else:
+            seen.setdefault(answer.node_id, answer)
+
+
+async def _witness(cluster: Cluster, host: str, port: int, since_ms: int) -> Witness | str:
+    from sparkraft.protocol.messages.k10000_describe_elections import DescribeElectionsRequest
+
+    try:
+        connection = await cluster.connect(host, port)
+    except KafkaError as error:
+        return error.detail or error.code.name
+    try:
+        return await connection.send(
+            DescribeElectionsRequest(since_ms=since_ms), timeout_ms=WITNESS_MS_MAX
+        )
+    except KafkaError as error:
+        if error.code is ErrorCode.NETWORK_EXCEPTION:
+            return "it closed the connection: only sparkraft's nodes keep such a journal"
+        return error.detail or error.code.name

@@ -138,6 +138,19 @@ class Quorum:
         """Whether this replica is in the voter set in force."""
         return self._replica.is_voter
 
+    def is_in_touch(self, now: Millis) -> bool:
+        """Whether this replica leads, or has heard from its leader within the fetch timeout.
+
+        A voter that can't win keeps its last leader's name; that it knows one says nothing.
+        """
+        match self.state:
+            case Leader():
+                return True
+            case Follower(has_fetched=has_fetched, fetch_deadline=deadline):
+                return has_fetched and now < deadline
+            case _:
+                return False
+
     @property
     def may_stop(self) -> bool:
         """Whether nobody needs this replica to hand anything over."""

@@ -32,6 +32,9 @@ CONNECTIONS_MAX = 64
 IDLE_SECONDS_MAX = 75
 """Longer than Prometheus' default scrape interval, so its connection lives from one to the next."""
 
+LEADERLESS_MS_MAX = 1_000
+"""An election takes less; a node that has heard of no leader for longer is not healthy."""
+
 _REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -119,8 +122,9 @@ class HttpServer:
 
 def health_of(node: Node) -> dict[str, Any]:
     """Whether the node serves, with what there is to know when it doesn't."""
-    leader, epoch = -1, -1
+    leader, epoch, leaderless_ms = -1, -1, 0
     if node.raft is not None:
+        leaderless_ms = node.raft.leaderless_ms
         known = node.raft.leader_and_epoch
         leader = -1 if known.leader_id is None else int(known.leader_id)
         epoch = int(known.epoch)
@@ -130,12 +134,13 @@ def health_of(node: Node) -> dict[str, Any]:
         state = node.broker.lifecycle.state.name
         serving = serving and state == "RUNNING"
     return {
-        "healthy": serving and leader >= 0,
+        "healthy": serving and leader >= 0 and leaderless_ms < LEADERLESS_MS_MAX,
         "serving": serving,
         "nodeId": node.config.node_id,
         "state": state,
         "quorumLeader": leader if leader >= 0 else None,
         "quorumEpoch": epoch,
+        "quorumLeaderlessMs": leaderless_ms,
     }
 
 

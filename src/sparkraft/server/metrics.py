@@ -112,16 +112,13 @@ class _NodeCollector:
         for name in _STATES:
             state.add_metric([name.lower()], int(raft.state_name == name))
         yield state
-        yield from self._of_elections(raft.journal)
+        yield from self._of_elections(raft)
         yield from _voter_lags(raft)
 
-    def _of_elections(self, journal: Any) -> Iterator[Metric]:
-        now = self._node.env.clock.mono_ms()
-        yield _gauge(
-            "raft_leaderless_ms",
-            "How long no leader has been known here",
-            journal.leaderless_ms(now),
-        )
+    def _of_elections(self, raft: Any) -> Iterator[Metric]:
+        journal = raft.journal
+        about = "How long no leader has been heard of here"
+        yield _gauge("raft_leaderless_ms", about, raft.leaderless_ms)
         about = "From losing a leader to knowing the next, as seen here; sum and count"
         yield CounterMetricFamily("sparkraft_raft_elections", about, value=journal.elections)
         total = journal.election_ms_total

@@ -177,6 +177,11 @@ class RaftDriver:
         return self._quorum.log.latest_snapshot
 
     @property
+    def leaderless_ms(self) -> int:
+        """For how long this node has been in touch with no leader; 0 while it is."""
+        return self._watch.leaderless_ms(self._quorum)
+
+    @property
     def journal(self) -> "QuorumJournal":
         """What this node saw of elections."""
         return self._watch.journal
@@ -477,7 +482,6 @@ class RaftDriver:
             state = self._quorum.state
             start = state.epoch_start_offset if isinstance(state, Leader) else Offset(0)
             self._commits.set_leader(ready.leader, start)
-            self._watch.note_leader(ready.leader)
         if ready.leader is not None or ready.high_watermark is not None:
             self._commits.advance()
         self._changed.set()

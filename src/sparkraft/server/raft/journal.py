@@ -12,7 +12,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.raft.states import Candidate, Leader, Prospective, Resigned
@@ -21,7 +21,7 @@ from sparkraft.storage.disk import StorageFault
 if TYPE_CHECKING:
     from sparkraft.base.env import Clock
     from sparkraft.base.ids import Millis
-    from sparkraft.raft.events import LeaderAndEpoch, LeaderChange
+    from sparkraft.raft.events import LeaderChange
     from sparkraft.raft.replica import Ballot, Transition
     from sparkraft.storage.disk import Disk
 
@@ -67,7 +67,9 @@ class QuorumJournal:
         self._broken = False
         self._state_since: Millis | None = None
         self._last_ballots: dict[int, Entry] = {}
-        self._leaderless_since: Millis | None = None
+        self._lost: tuple[int, Millis] | None = None
+        self._last_steps: deque[Entry] = deque(maxlen=2)
+        self._repeated = 0
         self.elections = 0
         self.election_ms_last = 0
         self.election_ms_max = 0
@@ -89,17 +91,26 @@ class QuorumJournal:
         leader = getattr(new, "leader_id", None)
         if isinstance(new, Leader | Resigned):
             leader = self._local_id
-        self._add(
-            Entry(
-                at=self._clock.wall_ms(),
-                kind=type(new).__name__.lower(),
-                epoch=new.epoch,
-                leader=-1 if leader is None else leader,
-                reason=change.reason[:REASON_CHARS_MAX],
-                lasted_ms=lasted,
-                ballots=_ballots_of(change.old),
-            )
+        entry = Entry(
+            at=self._clock.wall_ms(),
+            kind=type(new).__name__.lower(),
+            epoch=new.epoch,
+            leader=-1 if leader is None else leader,
+            reason=change.reason[:REASON_CHARS_MAX],
+            lasted_ms=lasted,
+            ballots=_ballots_of(change.old),
         )
+        # A voter that can't win goes to and fro for as long as it lasts: once is enough.
+        if any(_same_step(entry, last) for last in self._last_steps):
+            self._repeated += 1
+            return
+        if self._repeated:
+            entry = replace(
+                entry, reason=f"{entry.reason} ({self._repeated} repeated steps before)"
+            )
+            self._repeated = 0
+        self._last_steps.append(entry)
+        self._add(entry)
 
     def note_ballot(self, ballot: "Ballot") -> None:
         """This node answered a Vote request; the same answer again is not noted."""
@@ -133,23 +144,22 @@ class QuorumJournal:
             )
         )
 
-    def note_leader(self, known: "LeaderAndEpoch", now: "Millis") -> None:
-        """Whether there is a leader, as far as this node knows: how long elections take."""
-        if known.leader_id is None:
-            if self._leaderless_since is None:
-                self._leaderless_since = now
-            return
-        if self._leaderless_since is not None:
-            took = now - self._leaderless_since
-            self._leaderless_since = None
-            self.elections += 1
-            self.election_ms_last = took
-            self.election_ms_max = max(self.election_ms_max, took)
-            self.election_ms_total += took
+    def note_touch(self, *, in_touch: bool, epoch: int, now: "Millis") -> None:
+        """Whether this node is in touch with a leader: how long elections take."""
+        if in_touch:
+            if self._lost is not None and self._lost[0] != epoch:
+                took = now - self._lost[1]
+                self.elections += 1
+                self.election_ms_last = took
+                self.election_ms_max = max(self.election_ms_max, took)
+                self.election_ms_total += took
+            self._lost = None
+        elif self._lost is None:
+            self._lost = (epoch, now)
 
     def leaderless_ms(self, now: "Millis") -> int:
-        """For how long this node has known no leader; 0 while it knows one."""
-        return 0 if self._leaderless_since is None else now - self._leaderless_since
+        """For how long this node has been in touch with no leader; 0 while it is."""
+        return 0 if self._lost is None else now - self._lost[1]
 
     # ---- the file
 
@@ -160,7 +170,9 @@ class QuorumJournal:
             return
         try:
             if self._lines >= 2 * ENTRIES_MAX:
-                self._disk.replace(self._path, b"".join(map(_line, self._entries)))
+                fresh = self._path + ".new"
+                self._disk.write(fresh, b"".join(map(_line, self._entries)))
+                self._disk.rename(fresh, self._path)
                 self._lines = len(self._entries)
             else:
                 self._disk.append(self._path, [_line(entry)])
@@ -179,7 +191,7 @@ class QuorumJournal:
             return
         lines = raw.split(b"\n")
         self._lines = len(lines)
-        self._entries.extend(_readable(lines[-ENTRIES_MAX:]))
+        self._entries.extend(_readable(lines))  # a deque keeps the newest
         if lines[-1]:
             # A torn last line would spoil the next one.
             self._lines = 2 * ENTRIES_MAX
@@ -195,6 +207,11 @@ def _ballots_of(state: Any) -> tuple[tuple[int, bool, str], ...]:
 
 def _same_answer(one: Entry, other: Entry) -> bool:
     return (one.kind, one.epoch, one.ballots) == (other.kind, other.epoch, other.ballots)
+
+
+def _same_step(one: Entry, other: Entry) -> bool:
+    same = (one.kind, one.epoch, one.leader) == (other.kind, other.epoch, other.leader)
+    return same and other.reason.startswith(one.reason)
 
 
 def _line(entry: Entry) -> bytes:

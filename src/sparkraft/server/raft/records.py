@@ -148,7 +148,22 @@ def _decode_control(kind: ControlType, value: bytes) -> ControlRecord | None:
         return KRaftVersionChange(kraft_version=level)
     if kind is ControlType.KRAFT_VOTERS:
         return VotersChange(voters=decode_voters(value))
-    return None  # Leader changes and markers change nothing here.
+    if kind is ControlType.LEADER_CHANGE:
+        return _decode_leader_change(value)
+    return None  # Markers change nothing here.
+
+
+def _decode_leader_change(value: bytes) -> LeaderChange | None:
+    """Only the election journal reads it, so one of a later version is nobody's loss."""
+    version = int.from_bytes(value[:2], "big")
+    if version not in LeaderChangeMessage.SCHEMA.versions:
+        return None
+    message = decode(LeaderChangeMessage, version, value)
+    return LeaderChange(
+        leader_id=BrokerId(message.leader_id),
+        voter_ids=tuple(BrokerId(voter.voter_id) for voter in message.voters),
+        granting_voter_ids=tuple(BrokerId(voter.voter_id) for voter in message.granting_voters),
+    )
 
 
 def parse_batches(pieces: Sequence[bytes | memoryview]) -> tuple[LogBatch, ...]:

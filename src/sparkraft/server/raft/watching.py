@@ -44,6 +44,7 @@ class Watch:
             self.journal.note_transition(change)
         for ballot in quorum.take_ballots():
             self.journal.note_ballot(ballot)
+        self._look(quorum)
 
     def note_batch(self, batch: events.LogBatch) -> None:
         """A batch with control records is on its way to the log."""
@@ -51,11 +52,19 @@ class Watch:
             if isinstance(control, events.LeaderChange):
                 self.journal.note_leader_change(control, batch.epoch, batch.base_offset + place)
 
-    def note_leader(self, known: events.LeaderAndEpoch) -> None:
-        """Another leader, or none: then have it said again and again."""
-        self.journal.note_leader(known, self._clock.mono_ms())
-        self._cancel()
-        if known.leader_id is None and not self._stopped:
+    def leaderless_ms(self, quorum: "Quorum") -> int:
+        """For how long this node has been in touch with no leader; 0 while it is."""
+        self._look(quorum)
+        return self.journal.leaderless_ms(self._clock.mono_ms())
+
+    def _look(self, quorum: "Quorum") -> None:
+        """Have a quorum without a leader say so, again and again."""
+        now = self._clock.mono_ms()
+        in_touch = quorum.is_in_touch(now)
+        self.journal.note_touch(in_touch=in_touch, epoch=quorum.state.epoch, now=now)
+        if in_touch:
+            self._cancel()
+        elif self._complaint is None and not self._stopped:
             self._complain_in(LEADERLESS_MS)
 
     def _complain_in(self, wait_ms: int) -> None:
@@ -65,8 +74,8 @@ class Watch:
     def _complain(self) -> None:
         raft = self._raft
         log.warning(
-            "The quorum has had no leader for %d ms, as far as this node knows: it is %s in epoch "
-            "%d; voters %s",
+            "No leader of the quorum has been heard of for %d ms: this node is %s in epoch %d; "
+            "the voters are %s",
             self.journal.leaderless_ms(self._clock.mono_ms()),
             raft.state_name,
             raft.leader_and_epoch.epoch,
