@@ -225,6 +225,10 @@ def produce_and_fetch(seconds: float, table: Table) -> None:
                 )
             )
             table.add(cpu_row(ours, limit))
+            if label == "1 MB":
+                cached = statistics.median(cache_limit(Path(folder), seconds) for _ in ours)
+                against = f"page cache {cached:,.0f} MB/s"
+                table.add(Row("  beside plain writes", f"{a:,.0f} MB/s", against, a / cached))
 
         fetch_rows(node, seconds, table)
         time.sleep(30)
@@ -279,6 +283,18 @@ def fetch_rows(node: SparkraftNode, seconds: float, table: Table) -> None:
     a, b, r = ratio(ours, limit, "mb_in")
     table.add(Row("Fetch 1 MB, 2x2", f"{a:,.0f} MB/s", f"C {b:,.0f} MB/s", r, at_least=0.6))
     table.add(cpu_row(ours, limit))
+
+
+def cache_limit(folder: Path, seconds: float) -> float:
+    """MB/s of plain 1 MB writes into files of 32 MB that are removed when full, nothing synced."""
+    data, written, start = os.urandom(1 << 20), 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        file = os.open(folder / "limit", os.O_CREAT | os.O_WRONLY)
+        for _ in range(32):
+            written += os.write(file, data)
+        os.close(file)
+        (folder / "limit").unlink()
+    return written / (time.perf_counter() - start) / 1e6
 
 
 def disk_limit(folder: Path, seconds: float) -> float:
