@@ -41,7 +41,10 @@ def main(argv: list[str]) -> int:
 def _options() -> Options:
     options = Options("simulate", __doc__.partition("\n")[0] if __doc__ else "")
     options.value(
-        "--tier", about="cores: bare raft cores (default)", choices=["cores"], default="cores"
+        "--tier",
+        about="nodes: whole nodes (default); cores: bare raft cores",
+        choices=["nodes", "cores"],
+        default="nodes",
     )
     options.value("--seed", about="run this seed", type=int)
     options.value("--seeds", about="run seeds A to B on all cores", metavar="A..B")
@@ -70,21 +73,27 @@ def _options() -> Options:
 
 def _settings(values: Values) -> Settings:
     from sparkraft.simulation.nemesis import ALL
+    from sparkraft.simulation.node_scenarios import NODE_FAULTS, NODE_SCENARIOS
     from sparkraft.simulation.scenarios import SCENARIOS, Settings
 
-    if values.scenario not in SCENARIOS:
-        raise UsageError(f"no scenario {values.scenario!r}; --list names them")
+    known = NODE_SCENARIOS if values.tier == "nodes" else SCENARIOS
+    if values.scenario not in known:
+        raise UsageError(f"no scenario {values.scenario!r} of --tier {values.tier}; see --list")
     faults = None
     if values.faults is not None:
         named = [] if values.faults == "none" else values.faults.split(",")
-        faults = ALL if values.faults == "all" else tuple(named)
-        unknown = sorted(set(faults) - set(ALL))
+        faults = None if values.faults == "all" else tuple(named)
+        faults = faults if faults is not None or values.tier == "nodes" else ALL
+        unknown = sorted(set(faults or ()) - set(NODE_FAULTS if values.tier == "nodes" else ALL))
         if unknown:
             raise UsageError(f"no fault {', '.join(unknown)}; --list names them")
+    if values.tier == "nodes" and values.mode == "liveness":
+        raise UsageError("--mode liveness goes only with --tier cores")
     if (values.seed is None) == (values.seeds is None):
         raise UsageError("give --seed S or --seeds A..B")
     return Settings(
         seed=values.seed or 0,
+        tier=values.tier,
         scenario=values.scenario,
         nodes=values.nodes,
         observers=values.observers,
@@ -98,12 +107,14 @@ def _list() -> int:
     from sparkraft.simulation.fault_points import CORE_POINTS
     from sparkraft.simulation.mutants import MUTANTS
     from sparkraft.simulation.nemesis import ALL
+    from sparkraft.simulation.node_scenarios import NODE_FAULTS
     from sparkraft.simulation.scenarios import SCENARIOS
 
-    print("scenarios:")
+    print("scenarios of --tier cores (of nodes: chaos):")
     for name, function in SCENARIOS.items():
         print(f"  {name}\n      {(function.__doc__ or '').splitlines()[0]}")
-    print(f"faults:\n  {', '.join(ALL)}")
+    print(f"faults of --tier nodes:\n  {', '.join(NODE_FAULTS)}")
+    print(f"faults of --tier cores:\n  {', '.join(ALL)}")
     print(f"fault points:\n  {', '.join(CORE_POINTS)}")
     print("mutants:")
     for name, mutant in MUTANTS.items():
@@ -146,7 +157,7 @@ def _report(result: Result) -> None:
 
 def command(settings: Settings) -> str:
     """What replays a run."""
-    words = ["sparkraft simulate --tier cores", f"--seed {settings.seed}"]
+    words = [f"sparkraft simulate --tier {settings.tier}", f"--seed {settings.seed}"]
     if settings.scenario != "chaos":
         words.append(f"--scenario {settings.scenario}")
     else:

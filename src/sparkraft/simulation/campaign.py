@@ -21,6 +21,7 @@ from sparkraft.simulation.scenarios import Settings
 
 if TYPE_CHECKING:
     from sparkraft.simulation.cores import World
+    from sparkraft.simulation.nodes import NodesWorld
 
 QUEUED_A_JOB = 4
 """Seeds waiting for each process: enough that none idles, few enough to stop soon."""
@@ -46,14 +47,12 @@ class Result:
 def run(settings: Settings, mutant: str | None = None, sink: TextIO | None = None) -> Result:
     """Run one seed to its end or to its first violation."""
     begun = time.monotonic()
-    worlds: list[World] = []
+    worlds: list[World | NodesWorld] = []
     violation: Violation | None = None
     gc.disable()  # A collection in the middle would only cost time: nothing depends on it.
     try:
         with planted(mutant):
-            scenarios.SCENARIOS[settings.scenario](
-                replace(settings, sink=sink, on_world=worlds.append)
-            )
+            _play(replace(settings, sink=sink, on_world=worlds.append))
     except Violation as error:
         violation = error
     finally:
@@ -72,6 +71,15 @@ def run(settings: Settings, mutant: str | None = None, sink: TextIO | None = Non
         counts=world.counts,
         checks=world.invariants.checks,
     )
+
+
+def _play(settings: Settings) -> None:
+    if settings.tier == "cores":
+        scenarios.SCENARIOS[settings.scenario](settings)
+        return
+    from sparkraft.simulation.node_scenarios import NODE_SCENARIOS  # loads the whole server
+
+    NODE_SCENARIOS[settings.scenario](settings)
 
 
 Job = tuple[Settings, str | None]

@@ -78,6 +78,8 @@ class Invariants:
         self.committed: dict[int, LogBatch] = {}
         """By base offset."""
         self.committed_end = 0
+        self._committed_in: dict[int, int] = {}
+        """By base offset: the epoch in which it was first known to be committed."""
         self.folds: dict[int, bytes] = {0: EMPTY_FOLD}
         self._fold = EMPTY_FOLD
         self._leaders: dict[int, Key] = {}
@@ -161,7 +163,7 @@ class Invariants:
         self._heard[node.id] = {}
         disk = node.disk
         for base, batch in self.committed.items():
-            if base < disk.start or batch.epoch >= epoch:
+            if base < disk.start or self._committed_in[base] >= epoch:
                 continue
             at = disk.index_of(base)
             held = disk.batches[at] if at < len(disk.batches) else None
@@ -243,6 +245,9 @@ class Invariants:
             if not before.voters:
                 continue
             self.world.counts["voter sets written"] += 1
+            # Another majority from now on: what the old one fetched says nothing of it.
+            self.world.leading_since[node.id] = (state.epoch, self.world.now)
+            self._heard[node.id] = {}
             self._check_change(node, before, control.voters, at=at, batch=batch)
             if _members(before) != _members(control.voters) and not _is_upgrade(batch):
                 self._check_change_is_due(node, state, at, high_watermark)
@@ -383,6 +388,7 @@ class Invariants:
                 f"{node.name} commits {base} behind {self.committed_end}",
             )
             self.committed[base] = batch
+            self._committed_in[base] = node.quorum.state.epoch
             self.committed_end = batch.next_offset
             self._fold = self.folds[batch.next_offset] = fold(self._fold, batch)
             return

@@ -207,6 +207,14 @@ class MemoryDisk:
         made._load(contents, names.dirs)
         return made
 
+    def lose_power(self, dice: Entropy) -> None:
+        """The same now, to this disk: for a machine that lives on."""
+        names = self._since_sync[dice.below(len(self._since_sync))]
+        contents = {path: file.survivor(dice) for path, file in sorted(names.files.items())}
+        self._tree = _Tree()
+        self.journal.clear()
+        self._load(contents, names.dirs)
+
     def _load(self, contents: dict[str, bytes], dirs: set[str]) -> None:
         for path, data in contents.items():
             file = self._tree.files[path] = _File(self._now_ms())

@@ -100,9 +100,6 @@ def _epoch_not_persisted() -> Patches:
 
 @_mutant("a second candidate of the same epoch gets a vote as well", "Q2")
 def _votes_twice() -> Patches:
-    def can_vote(replica: Replica, candidate: Any, *, up_to_date: bool) -> bool:
-        return candidate.id != replica.local.id and replica.leader_id is None and up_to_date
-
     def answer(replica: Replica, request: Any, now: Any) -> Any:
         state, again = replica.state, request.epoch == replica.epoch and not request.pre_vote
         if again and isinstance(state, Unattached | Prospective):
@@ -110,16 +107,18 @@ def _votes_twice() -> Patches:
         return original(replica, request, now)
 
     original = votes.on_vote_request
-    return [(votes, "_can_vote", can_vote), (votes, "on_vote_request", answer)]
+    return [(votes, "on_vote_request", answer)]
 
 
 @_mutant("a vote is given to a candidate with a shorter log", "Q6")
 def _votes_for_a_shorter_log() -> Patches:
-    def can_grant(replica: Replica, request: Any) -> bool:
-        return original(replica, replace(request, last_epoch=replica.epoch))
+    def why_not(replica: Replica, request: Any) -> str | None:
+        longer = replace(request, last_epoch=replica.epoch)
+        reason: str | None = original(replica, longer)
+        return reason
 
-    original = votes._can_grant  # noqa: SLF001 (what is planted lies inside)
-    return [(votes, "_can_grant", can_grant)]
+    original = votes._why_not  # noqa: SLF001
+    return [(votes, "_why_not", why_not)]
 
 
 @_mutant(
@@ -196,14 +195,14 @@ def _pre_vote_raises_the_epoch() -> Patches:
 
 @_mutant("a follower that hears its leader grants pre-votes", "Q9")
 def _pre_vote_granted_behind_the_leaders_back() -> Patches:
-    def can_grant(replica: Replica, request: Any) -> bool:
-        if isinstance(replica.state, Follower) and request.pre_vote:
-            theirs = EpochAndOffset(request.last_epoch, request.last_offset)
-            return theirs >= replica.log.end_point
-        return original(replica, request)
+    def why_not(replica: Replica, request: Any) -> str | None:
+        reason: str | None = original(replica, request)
+        theirs = EpochAndOffset(request.last_epoch, request.last_offset)
+        follows = isinstance(replica.state, Follower) and request.pre_vote
+        return None if follows and theirs >= replica.log.end_point else reason
 
-    original = votes._can_grant  # noqa: SLF001
-    return [(votes, "_can_grant", can_grant)]
+    original = votes._why_not  # noqa: SLF001
+    return [(votes, "_why_not", why_not)]
 
 
 @_mutant("a granted pre-vote binds like a vote", "Q9")

@@ -7,7 +7,7 @@ and clocks wrong while they run, except where leadership must not move at all.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TextIO
+from typing import Any, TextIO
 
 from sparkraft.raft.events import ShutdownRequested
 from sparkraft.simulation.core_node import CoreNode
@@ -23,7 +23,7 @@ GENTLE = ("loss", "duplicates", "skew")
 """Faults that Kafka's scenarios must bear: they delay, and break nothing for good."""
 
 
-def _ignore(world: World) -> None:
+def _ignore(world: Any) -> None:
     """Nobody wants to know."""
 
 
@@ -32,6 +32,7 @@ class Settings:
     """What to run.
 
     Attributes:
+        tier: `cores` here, `nodes` in `node_scenarios`.
         nodes: voters; None lets the seed choose.
         observers: likewise.
         seconds: how long chaos lasts.
@@ -42,6 +43,7 @@ class Settings:
     """
 
     seed: int
+    tier: str = "cores"
     scenario: str = "chaos"
     nodes: int | None = None
     observers: int | None = None
@@ -49,7 +51,7 @@ class Settings:
     faults: tuple[str, ...] | None = None
     liveness: bool = False
     sink: TextIO | None = field(default=None, compare=False)
-    on_world: Callable[[World], None] = field(default=_ignore, compare=False)
+    on_world: Callable[[Any], None] = field(default=_ignore, compare=False)
 
 
 def make_world(settings: Settings, *, voters: tuple[int, int], dynamic: bool | None) -> World:

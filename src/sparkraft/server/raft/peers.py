@@ -72,8 +72,8 @@ class Peers:
         self._on_outcome(events.ResponseReceived(correlation_id=correlation_id, response=answer))
 
     async def _ask(self, send: events.Send, call: Call) -> events.PeerResponse:
-        async with asyncio.timeout(send.timeout_ms / 1000) as limit:
-            try:
+        try:
+            async with asyncio.timeout(send.timeout_ms / 1000):
                 connection = await self._connection(send.to, send.timeout_ms)
                 try:
                     version = connection.version_for(call.key)
@@ -84,9 +84,9 @@ class Peers:
                 reply = await connection.send(
                     call.message, version=version, timeout_ms=send.timeout_ms
                 )
-            except TimeoutError as error:
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no answer of {send.to}") from error
-        assert not limit.expired()
+        except TimeoutError as error:
+            # Out here: a timeout turns into its error only as its block ends.
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no answer of {send.to}") from error
         return call.read(reply)
 
     async def _connection(self, node: Node, timeout_ms: int) -> Connection:

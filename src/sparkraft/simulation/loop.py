@@ -1,0 +1,260 @@
+"""An asyncio loop without a clock, sockets or threads: time jumps to the next timer.
+
+Everything that runs belongs to the *incarnation* of some machine, named by a context variable.
+A killed incarnation runs nothing more, not even a `finally`: that is what SIGKILL does. A paused
+one collects its callbacks, and runs those of the network before its timers when it goes on, as a
+real loop does that wakes up late.
+
+Each incarnation has its own clock: `loop.time()` is the caller's, so timers drift with it.
+
+Not here: the network (`network`), what an executor does (`Machine` in `nodes`).
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from typing import Any, Protocol
+
+CURRENT: "contextvars.ContextVar[Incarnation | None]" = contextvars.ContextVar(
+    "incarnation", default=None
+)
+
+
+_TASKS_KEPT = 20_000
+_CLOSES_MAX = 20
+
+
+class Incarnation:
+    """One life of a process: `rate` is how fast its clock runs."""
+
+    def __init__(self, name: str, *, rate: float = 1.0, offset_s: float = 0.0) -> None:
+        """Alive."""
+        self.name = name
+        self.rate = rate
+        self.offset_s = offset_s
+        self.dead = False
+        self.silent = False
+        """Its machine is without power: it does not even refuse."""
+        self.paused = False
+        self.backlog: list[asyncio.Handle] = []
+        self.backlog_network: list[asyncio.Handle] = []
+        self.signals: dict[int, Callable[[], Any]] = {}
+        self.disk_delay: Callable[[], float] = lambda: 0.0
+        self.context = contextvars.copy_context()
+        self.context.run(CURRENT.set, self)
+
+    def local(self, world_s: float) -> float:
+        """Its clock at a world time."""
+        return self.offset_s + world_s * self.rate
+
+    def world(self, local_s: float) -> float:
+        """The world time at which its clock shows `local_s`."""
+        return (local_s - self.offset_s) / self.rate
+
+
+class _Guard:
+    """A callback of an incarnation, which may be dead or paused when its time comes."""
+
+    __slots__ = ("callback", "handle", "incarnation", "network")
+
+    def __init__(self, callback: Any, incarnation: Incarnation, *, network: bool) -> None:
+        self.callback = callback
+        self.incarnation = incarnation
+        self.network = network
+        self.handle: asyncio.Handle | None = None
+
+    def __call__(self, *args: Any) -> None:
+        incarnation = self.incarnation
+        if incarnation.dead:
+            return
+        if incarnation.paused:
+            assert self.handle is not None
+            kind = incarnation.backlog_network if self.network else incarnation.backlog
+            kind.append(self.handle)
+            return
+        self.callback(*args)
+
+
+class Connector(Protocol):
+    """Who makes connections: the simulated network."""
+
+    async def connect(
+        self, origin: Incarnation, factory: Callable[[], Any], host: str, port: int
+    ) -> Any:
+        """A transport and its protocol."""
+        ...
+
+
+class _NoSelector:
+    """Lets time jump instead of waiting for sockets."""
+
+    def __init__(self, loop: "SimLoop") -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """Move the clock to the next timer."""
+        if timeout is None:
+            self._loop.stop()  # Nothing will ever happen again.
+        elif timeout > 0:
+            self._loop.jump()
+        return []
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """See the module docstring."""
+
+    network: Connector
+
+    def __init__(self) -> None:
+        """At time 0."""
+        super().__init__()
+        self.now = 0.0
+        self.callbacks = 0
+        self._all_tasks: list[asyncio.Task[Any]] = []
+        self._selector = _NoSelector(self)
+        self._clock_resolution = 1e-9
+
+    def jump(self) -> None:
+        """Make it the time of the next timer, exactly."""
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        self.now = max(self.now, scheduled[0].when())
+
+    def time(self) -> float:
+        """The time on the caller's own clock."""
+        current = CURRENT.get()
+        return self.now if current is None else current.local(self.now)
+
+    # ---- tasks
+
+    def create_task(self, coro: Any, **options: Any) -> "asyncio.Task[Any]":
+        """See `asyncio`; kept, so that the tasks of the dead are not collected while time runs."""
+        task: asyncio.Task[Any] = super().create_task(coro, **options)
+        self._all_tasks.append(task)
+        if len(self._all_tasks) > _TASKS_KEPT:
+            self._all_tasks = [kept for kept in self._all_tasks if not kept.done()]
+        return task
+
+    def bury_tasks(self) -> None:
+        """End what still waits, without a word: the world is over."""
+        for task in self._all_tasks:
+            if task.done():
+                continue
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+            coroutine: Any = task.get_coro()
+            for _ in range(_CLOSES_MAX):  # a `finally` that awaits has to be closed again
+                try:
+                    contextvars.copy_context().run(coroutine.close)
+                except BaseException:
+                    continue
+                break
+        self._all_tasks.clear()
+
+    # ---- callbacks belong to incarnations
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """See `asyncio`."""
+        guard = self._guard(callback, context)
+        handle = super().call_soon(guard, *args, context=context)
+        if isinstance(guard, _Guard):
+            guard.handle = handle
+        return handle
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """See `asyncio`; `when` is on the caller's clock."""
+        current = CURRENT.get()
+        at = when if current is None else current.world(when)
+        return self._call_at_world(at, self._guard(callback, context), args, context)
+
+    def _call_at_world(
+        self, at: float, guard: Any, args: Any, context: contextvars.Context | None
+    ) -> asyncio.TimerHandle:
+        handle = super().call_at(at, guard, *args, context=context)
+        if isinstance(guard, _Guard):
+            guard.handle = handle
+        return handle
+
+    def _guard(self, callback: Any, context: contextvars.Context | None) -> Any:
+        self.callbacks += 1
+        owner = CURRENT.get() if context is None else context.get(CURRENT)
+        return callback if owner is None else _Guard(callback, owner, network=False)
+
+    def after(
+        self, delay_s: float, callback: Callable[..., Any], *args: Any, of: Incarnation | None
+    ) -> asyncio.TimerHandle:
+        """Run a callback of the world, or one that the network brings to an incarnation."""
+        context = _WORLD if of is None else of.context
+        guard = callback if of is None else _Guard(callback, of, network=True)
+        return self._call_at_world(self.now + delay_s, guard, args, context)
+
+    def resume(self, incarnation: Incarnation) -> None:
+        """Let a paused one go on: what the network brought comes before its timers."""
+        incarnation.paused = False
+        waiting = incarnation.backlog_network + incarnation.backlog
+        incarnation.backlog_network, incarnation.backlog = [], []
+        self._ready.extend(waiting)  # type: ignore[attr-defined]
+
+    # ---- what nodes ask a loop for
+
+    async def create_connection(self, factory: Any, host: Any, port: Any, **_: Any) -> Any:  # type: ignore[override]
+        """Over the simulated network."""
+        origin = CURRENT.get()
+        assert origin is not None
+        return await self.network.connect(origin, factory, host, port)
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> "asyncio.Future[Any]":
+        """Run `func` in one go, a disk's delay later."""
+        current = CURRENT.get()
+        assert current is not None
+        future: asyncio.Future[Any] = self.create_future()
+
+        def work() -> None:
+            if future.cancelled():
+                return
+            try:
+                future.set_result(func(*args))
+            except Exception as error:
+                future.set_exception(error)
+
+        self.call_later(current.disk_delay(), work)
+        return future
+
+    def add_signal_handler(  # type: ignore[override]
+        self, sig: int, callback: Any, *args: Any
+    ) -> None:
+        """Kept, for `Machine.terminate`."""
+        current = CURRENT.get()
+        assert current is not None
+        current.signals[sig] = lambda: callback(*args)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """Forget one."""
+        current = CURRENT.get()
+        return current is not None and current.signals.pop(sig, None) is not None
+
+    def _process_events(self, event_list: Any) -> None:
+        """There are none."""
+
+    def _write_to_self(self) -> None:
+        """Nobody sleeps."""
+
+    # ---- running
+
+    def run_until_world(self, at: float) -> None:
+        """Let time pass until `at`, or until nothing can happen any more."""
+        timer = self._call_at_world(at, self.stop, (), _WORLD)
+        self.run_forever()
+        timer.cancel()
+        self.now = max(self.now, at) if timer.when() <= self.now else self.now
+
+
+_WORLD = contextvars.Context()
+"""Of no incarnation."""
