@@ -16,6 +16,7 @@ from sparkraft.protocol.messages.k02_list_offsets import (
     ListOffsetsTopic,
 )
 from sparkraft.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from sparkraft.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparkraft.protocol.messages.k35_describe_log_dirs import DescribeLogDirsRequest
 from sparkraft.protocol.messages.k60_describe_cluster import DescribeClusterRequest
 from sparkraft.protocol.messages.metadata_records import (
@@ -23,6 +24,7 @@ from sparkraft.protocol.messages.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from sparkraft.server.broker import background
 from sparkraft.server.identity import StartRefused
 from sparkraft.storage.disk import DirectoryLocked
 from tests.server.harness import (
@@ -147,11 +149,6 @@ def test_a_topic_made_again_under_its_name_starts_empty_after_a_restart(tmp_path
     """History is replayed at a start: the old topic's log must not come back, nor the new's go."""
 
     async def test():
-        from sparkraft.protocol.messages.k20_delete_topics import (
-            DeleteTopicsRequest,
-            DeleteTopicState,
-        )
-
         async with node_in(tmp_path) as node:
             connection = await connect(node)
             topic_id = await create_topic(connection, "t")
@@ -196,6 +193,24 @@ def test_a_topic_made_again_under_its_name_keeps_its_log_when_one_image_tells_bo
             assert manager.append("t", 0, batch(b"new")).base_offset == 0
             assert manager.log_manager.get("t", 0) is log
             assert not [name for name in os.listdir(tmp_path) if name.endswith("-stray")]
+            await connection.close()
+
+    run(test())
+
+
+def test_a_deleted_topics_files_go_after_their_delay_not_with_the_next_retention(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(background, "INITIAL_DELAY_MS", 10**9)
+
+    async def test():
+        async with node_in(tmp_path, replica_high_watermark_checkpoint_interval_ms="20") as node:
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t", file_delete_delay_ms="0")
+            await append(connection, topic_id, batch(b"x"))
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
+            await connection.send(request)
+            await until(lambda: not [name for name in os.listdir(tmp_path) if name[:2] == "t-"])
             await connection.close()
 
     run(test())

@@ -159,7 +159,9 @@ def test_deletion_renames_at_once_and_removes_later():
         append(log, b"b")
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert world.log().log_end_offset == 0, "a new incarnation may begin at once"
-    world.manager.retention(START_MS + 1000)
+    world.manager.empty_trash(START_MS + 999)
+    assert any("-delete" in path for path in world.disk.files())
+    world.manager.empty_trash(START_MS + 1000)
     assert not any("-delete" in path for path in world.disk.files())
 
 

@@ -13,6 +13,7 @@ Not done: moving logs between directories (`-future`), the log cleaner.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sparkraft.base.env import Clock, Entropy, random_uuid
@@ -389,15 +390,26 @@ class LogManager:
         """Remove segments that may go, expire producers, empty the trash; segments removed."""
         removed = 0
         for log_dir in self._dirs:
-            if log_dir.fault is not None:
-                continue
-            try:
-                removed += self._retain_dir(log_dir, now_ms)
-            except StorageFault as fault:
-                self._fail(log_dir, fault.operation, fault.cause)
-            except OSError as error:
-                self._fail(log_dir, "remove old segments", error)
+            if log_dir.fault is None:
+                removed += self._removing(log_dir, partial(self._retain_dir, log_dir, now_ms))
         return removed
+
+    def empty_trash(self, now_ms: int) -> int:
+        """Remove deleted logs and segments whose `file.delete.delay.ms` is over; the logs."""
+        removed = 0
+        for log_dir in self._dirs:
+            if log_dir.fault is None:
+                removed += self._removing(log_dir, partial(self._empty_trash, log_dir, now_ms))
+        return removed
+
+    def _removing(self, log_dir: LogDir, work: Callable[[], int]) -> int:
+        try:
+            return work()
+        except StorageFault as fault:
+            self._fail(log_dir, fault.operation, fault.cause)
+        except OSError as error:
+            self._fail(log_dir, "remove old segments", error)
+        return 0
 
     def _retain_dir(self, log_dir: LogDir, now_ms: int) -> int:
         expired = [log for log in log_dir.logs.values() if self._begins_later(log, now_ms)]
@@ -408,12 +420,17 @@ class LogManager:
         removed = sum(log.apply_retention(now_ms) for log in expired)
         for log in log_dir.logs.values():
             log.expire_producers(now_ms)
+        self._empty_trash(log_dir, now_ms)
+        return removed
+
+    def _empty_trash(self, log_dir: LogDir, now_ms: int) -> int:
+        for log in log_dir.logs.values():
             log.remove_deleted_files(now_ms)
         due = [entry for entry in self._trash if entry[0] <= now_ms and entry[1] is log_dir]
         for entry in due:
             self._trash.remove(entry)
             self._disk.remove_tree(entry[2])
-        return removed
+        return len(due)
 
     def _begins_later(self, log: PartitionLog, now_ms: int) -> bool:
         until = log.expired_until(now_ms)

@@ -1,8 +1,9 @@
 """Work a broker does by the clock: checkpoints, flushes, retention.
 
 every log.flush.scheduler.interval.ms       fsync of logs whose flush.ms is over (off the loop)
-every replica.high.watermark.checkpoint…    recovery points, log starts, high watermarks
-every log.retention.check.interval.ms       old segments, deleted logs, idle producers
+every replica.high.watermark.checkpoint…    recovery points, log starts, high watermarks; and what
+                                            was deleted file.delete.delay.ms ago goes
+every log.retention.check.interval.ms       old segments, idle producers
 once after `INITIAL_DELAY_MS`               the first of each, so that a start is quick
 """
 
@@ -64,6 +65,7 @@ class Background:
 
     def _checkpoint(self) -> None:
         self._broker.log_manager.checkpoint()
+        self._broker.log_manager.empty_trash(self._broker.clock.wall_ms())
         self._report()
 
     def _retain(self) -> None:
