@@ -70,6 +70,12 @@ def test_detach_returns_once_it_serves_and_the_file_tells_all(up, home, capsys):
     assert (listed, capsys.readouterr().out) == (0, "\n")
 
 
+def test_files_of_the_folder_it_is_started_in_are_not_taken_for_modules(up, tmp_path, monkeypatch):
+    (tmp_path / "random.py").write_text("raise SystemExit('not the module you look for')")
+    monkeypatch.chdir(tmp_path)
+    assert accepts(up()["nodes"][0]["port"])
+
+
 def test_a_second_up_finds_it_running_and_down_ends_it(up, home, capsys):
     first = up()
     assert up()["nodes"][0]["pid"] == first["nodes"][0]["pid"]

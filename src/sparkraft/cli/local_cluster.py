@@ -273,7 +273,7 @@ def _launch(node: LocalNode) -> None:
     with Path(node.log).open("ab") as log:
         # Its own session: Ctrl-C at our terminal reaches us alone, and we end it in order.
         process = subprocess.Popen(
-            [sys.executable, "-m", "sparkraft.cli.main", "server-start", node.properties],
+            [sys.executable, "-P", "-m", "sparkraft.cli.main", "server-start", node.properties],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

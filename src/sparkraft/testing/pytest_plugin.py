@@ -92,7 +92,15 @@ class SparkraftCluster:
 
     def _command(self, *arguments: str) -> None:
         done = subprocess.run(
-            [sys.executable, "-m", "sparkraft.cli.main", *arguments, "--dir", str(self.directory)],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "sparkraft.cli.main",
+                *arguments,
+                "--dir",
+                str(self.directory),
+            ],
             capture_output=True,
             text=True,
             timeout=_COMMAND_SECONDS_MAX,

@@ -272,7 +272,7 @@ def _cluster(data: Path, port: int | None) -> Iterator[str]:
 
 
 def _sparkraft(*arguments: str) -> str:
-    command = [sys.executable, "-m", "sparkraft.cli.main", *arguments]
+    command = [sys.executable, "-P", "-m", "sparkraft.cli.main", *arguments]
     # In a session of its own: Ctrl-C is for us, and the cluster is stopped in order.
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, start_new_session=True
