@@ -41,6 +41,10 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
     ),
 }
 
+_OWN_PRINCIPAL_BUILDER = (
+    "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+)
+
 _NOT_IMPLEMENTED: dict[str, tuple[frozenset[str], str]] = {
     "authorizer.class.name": (frozenset({""}), "access control lists are not enforced yet"),
     "remote.log.storage.system.enable": (frozenset({"false"}), "tiered storage does not exist yet"),
@@ -50,6 +54,11 @@ _NOT_IMPLEMENTED: dict[str, tuple[frozenset[str], str]] = {
     "replica.selector.class": (frozenset({""}), "Java replica selectors can't be loaded"),
     "delegation.token.secret.key": (frozenset({""}), "delegation tokens are not implemented yet"),
     "config.providers": (frozenset({""}), "config providers are not implemented yet"),
+    "principal.builder.class": (
+        frozenset({"", _OWN_PRINCIPAL_BUILDER}),
+        "Java principal builders can't be loaded",
+    ),
+    "security.providers": (frozenset({""}), "Java security providers can't be loaded"),
     "cordoned.log.dirs": (frozenset({""}), "cordoned log directories are not implemented yet"),
     "security.inter.broker.protocol": (
         frozenset({"", "PLAINTEXT"}),
@@ -302,8 +311,9 @@ class NodeConfig(Mapping[str, ConfigValue]):
             text = self.properties.get(key, "").strip()
             folded = text.lower() if "false" in fine else text
             if key in self.properties and folded not in fine:
+                shown = describe(self)[key]
                 raise ConfigError(
-                    f"{key}={text}: {why}; this node does not start rather than ignore it"
+                    f"{key}={shown}: {why}; this node does not start rather than ignore it"
                 )
 
     def _check(self) -> None:

@@ -15,14 +15,15 @@ import logging
 import signal
 from typing import TYPE_CHECKING, Any
 
-from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.server.config import ListenerAddress, NodeConfig
+from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
+from sparkraft.server.config import ConfigError, ListenerAddress, NodeConfig
 from sparkraft.server.identity import Identity, StartRefused, read_identity
 from sparkraft.server.limits import connections_max, tune_malloc
 from sparkraft.server.network.listener import Limits, Listener, Turns, unexpected
 from sparkraft.storage.config import LogConfig
 from sparkraft.storage.disk import DirectoryLocked, FileLimitTooLow, StorageFault
 from sparkraft.storage.log_manager import LogManager
+from sparkraft.storage.quorum_state import BadQuorumState
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -36,6 +37,20 @@ if TYPE_CHECKING:
     from sparkraft.server.raft.driver import RaftDriver
 
 log = logging.getLogger(__name__)
+
+_BAD_DISKS = (StorageFault, BadQuorumState, DecodeError)
+"""What disks and files did: the text says it all, and where we met it helps nobody."""
+
+_REFUSALS = (
+    *_BAD_DISKS,
+    StartRefused,
+    ConfigError,
+    DirectoryLocked,
+    FileLimitTooLow,
+    OSError,
+    KafkaError,
+)
+"""What may stop a start; anything else is our bug."""
 
 STOP_MS_MAX = 40_000
 """A stop that takes longer is cut short: something hangs, and the disk's state is sound anyway."""
@@ -95,8 +110,7 @@ class Node:
         return 1 if self.failure is not None else 0
 
     def _explain(self, error: BaseException | None) -> None:
-        known = (StartRefused, DirectoryLocked, FileLimitTooLow, StorageFault, OSError, KafkaError)
-        if isinstance(error, known):
+        if isinstance(error, _REFUSALS):
             log.error("This node can't start: %s", error)
         else:
             log.error("This node can't start", exc_info=error)
@@ -106,7 +120,7 @@ class Node:
         """Open everything; returns once the node serves.
 
         Raises:
-            StartRefused, DirectoryLocked, FileLimitTooLow, StorageFault, OSError, KafkaError.
+            One of `_REFUSALS`.
         """
         for key in self.config.unknown:
             log.warning("Nobody knows the configuration key %s; it is ignored", key)
@@ -142,8 +156,7 @@ class Node:
         """Stop because of `error`; the first one counts."""
         if self.failure is None:
             self.failure = error
-            # A disk's failure is no riddle of ours: where we met it helps nobody.
-            where = None if isinstance(error, StorageFault) else error
+            where = None if isinstance(error, _BAD_DISKS) else error
             log.critical("This node stops: %s", error, exc_info=where)
         self._stop_asked.set()
 

@@ -92,6 +92,8 @@ def read_quorum_state(disk: Disk, directory: str) -> QuorumState | None:
         return QuorumState.parse(disk.read(f"{directory}/{QUORUM_STATE}"))
     except FileNotFoundError:
         return None
+    except BadQuorumState as error:
+        raise BadQuorumState(f"{directory}: {error}") from error
 
 
 def write_quorum_state(disk: Disk, directory: str, state: QuorumState) -> None:
