@@ -1,5 +1,6 @@
 """What a run of whole nodes does: clients at work, faults, healing, and what must be true then."""
 
+import errno
 from collections.abc import Callable
 
 from sparkraft.base.errors import DecodeError, KafkaError
@@ -123,6 +124,20 @@ def skew(world: NodesWorld) -> None:
         machine.rate = world.dice.choice([0.95, 1.0, 1.05])
 
 
+def io_error(world: NodesWorld) -> None:
+    """The next fsync of a machine fails: its node must stop, and come back whole."""
+    machine = _victim(world)
+    if machine is not None:
+        machine.disk.fail("fsync", error=errno.EIO)
+
+
+def full_disk(world: NodesWorld) -> None:
+    """Some appends of a machine find no room."""
+    machine = _victim(world)
+    if machine is not None:
+        machine.disk.fail("append", error=errno.ENOSPC, skip=world.dice.randrange(3))
+
+
 NODE_FAULTS: dict[str, tuple[Fault, int]] = {
     "kill": (kill, 6),
     "power": (power, 6),
@@ -132,6 +147,8 @@ NODE_FAULTS: dict[str, tuple[Fault, int]] = {
     "mend": (mend, 6),
     "slow-disk": (slow_disk, 3),
     "skew": (skew, 1),
+    "io-error": (io_error, 2),
+    "full-disk": (full_disk, 2),
 }
 
 
@@ -144,6 +161,8 @@ def chaos(settings: Settings) -> NodesWorld:
     if settings.faults == ():
         kinds = []
     world.start_all([create_topics])
+    if kinds:
+        world.after(world.dice.uniform(0, 6), world.enable_points)
     going = bool(kinds)
 
     def strike() -> None:
@@ -176,8 +195,10 @@ def chaos(settings: Settings) -> NodesWorld:
 
 def _heal(world: NodesWorld) -> None:
     world.note("-- all is mended")
+    world.disable_points()
     world.network.cut.clear()
     for machine in world.machines:
+        machine.disk.heal()
         machine.slow_until = 0
         machine.resume()
         machine.start()

@@ -11,23 +11,25 @@ kill leaves the page cache, a power loss what was synced and any part of what wa
 import logging
 import random
 import signal
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import TYPE_CHECKING, Any, TextIO
 
 from sparkraft.base.errors import InvariantBroken
-from sparkraft.base.ids import BrokerId, Millis, Uuid
+from sparkraft.base.ids import Millis
 from sparkraft.server.config import NodeConfig
 from sparkraft.server.env import Env
 from sparkraft.server.node import Node
-from sparkraft.simulation.core_node import SeededEntropy
+from sparkraft.simulation.core_node import SeededEntropy, directory_of
 from sparkraft.simulation.invariants import Violation
-from sparkraft.simulation.loop import Incarnation, SimLoop
+from sparkraft.simulation.loop import CURRENT, Incarnation, SimLoop
 from sparkraft.simulation.memory_disk import MemoryDisk, Operation
 from sparkraft.simulation.network import SimNetwork, tell_bytes
 from sparkraft.simulation.node_checks import NodeChecks
 from sparkraft.simulation.trace import Trace
-from sparkraft.storage.meta_properties import MetaProperties, write_meta_properties
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,6 +38,11 @@ CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 DIRECTORY = "/data"
+ENABLED = 0.3
+STRIKE = 0.02
+STRIKES_MAX = 12
+"""Strikes at fault points in a run; beyond, it would be all recovery."""
+
 EPOCH_MS = 1_790_000_000_000
 """Wall-clock time at the beginning of the world."""
 
@@ -57,17 +64,25 @@ class SimClock:
         return Millis(EPOCH_MS + self.mono_ms())
 
 
-class TracedDisk(MemoryDisk):
-    """Tells every operation that changes it."""
+class Died(BaseException):
+    """The machine died in the middle of a disk operation; nothing of its process runs on."""
 
-    def __init__(self, on_operation: Callable[[Operation], None]) -> None:
+
+class TracedDisk(MemoryDisk):
+    """Tells every operation that changes it, before and after; nothing is done for the dead."""
+
+    def __init__(
+        self, before: Callable[[Operation], None], after: Callable[[Operation], None]
+    ) -> None:
         """Empty."""
         super().__init__()
-        self._on_operation = on_operation
+        self._before = before
+        self._after = after
 
     def _do(self, operation: Operation) -> None:
+        self._before(operation)
         super()._do(operation)
-        self._on_operation(operation)
+        self._after(operation)
 
 
 class Executor:
@@ -75,6 +90,17 @@ class Executor:
 
     def shutdown(self, *, wait: bool = True) -> None:
         """Nothing runs in it."""
+
+
+def kind_of_file(path: str) -> str:
+    """What a fault point calls the file."""
+    name = path.rpartition("/")[2].removesuffix(".tmp").removesuffix(".part")
+    metadata = "metadata " if "__cluster_metadata" in path else ""
+    known = {".log": "segment", ".checkpoint": "snapshot", "index": "index"}
+    for ending, kind in known.items():
+        if name.endswith(ending):
+            return metadata + kind
+    return name if name and not name[0].isdigit() and "topic-" not in name else "folder"
 
 
 class Machine:
@@ -90,20 +116,69 @@ class Machine:
         self.slow_until = 0.0
         self.incarnation: Incarnation | None = None
         self.node: Node | None = None
-        self.disk = TracedDisk(self._on_operation)
+        self.disk = TracedDisk(self._before_operation, self._after_operation)
         self._graveyard: list[Any] = []
-        directory_id = Uuid(bytes([1, *[0] * 14, node_id]))
-        meta = MetaProperties(
-            cluster_id=CLUSTER_ID, node_id=BrokerId(node_id), directory_id=directory_id
-        )
-        self.disk.mkdir(DIRECTORY)
-        write_meta_properties(self.disk, DIRECTORY, meta)
+        self._format()
 
-    def _on_operation(self, operation: Operation) -> None:
+    def _format(self) -> None:
+        """As `storage format` does, with the voters where the quorum is dynamic."""
+        from sparkraft.cli.storage import format_node  # the command's own way, so not another
+
+        world = self.world
+        directories = [str(directory_of(node_id)) for node_id in world.ids]
+        voters = ",".join(
+            f"{i}@n{i}:{CONTROLLER_PORT}:{d}" for i, d in zip(world.ids, directories, strict=True)
+        )
+        values = Namespace(
+            cluster_id=CLUSTER_ID,
+            release_version=None,
+            feature=[],
+            add_scram=[],
+            ignore_formatted=False,
+            standalone=False,
+            no_initial_controllers=False,
+            initial_controllers=voters if world.dynamic else None,
+        )
+        incarnation = Incarnation(self.name)
+        with redirect_stdout(StringIO()):
+            format_node(
+                NodeConfig(world.properties(self.id)),
+                values,
+                disk=self.disk,
+                clock=SimClock(world.loop, incarnation),
+                entropy=SeededEntropy(random.Random(f"{world.seed} {self.name} format")),
+            )
+        self.disk.fsync_dir(DIRECTORY)
+
+    def _before_operation(self, operation: Operation) -> None:
+        owner = CURRENT.get()
+        if owner is not None and owner.dead:
+            raise Died
+        self._maybe_strike("before", operation)
+
+    def _after_operation(self, operation: Operation) -> None:
         what = f"{operation.kind} {operation.path}"
         if operation.data:
             what += f" {tell_bytes(operation.data)}"
         self.world.note(f"{self.name} disk: {what}")
+        self._maybe_strike("after", operation)
+
+    def _maybe_strike(self, when: str, operation: Operation) -> None:
+        """A fault point at each change of the disk: the machine may die here."""
+        world = self.world
+        if self.incarnation is None or CURRENT.get() is not self.incarnation:
+            return
+        point = f"{when} {operation.kind} of {kind_of_file(operation.path)}"
+        if not world.strikes(point):
+            return
+        world.counts[f"point {point}"] += 1
+        world.note(f"{self.name} is struck {point}")
+        if world.dice.random() < 0.6:  # noqa: PLR2004 (the worse fault more often)
+            self.power_off()
+        else:
+            self.kill()
+        world.after(world.dice.choice([0.01, 0.3, 3.0]), self.start)
+        raise Died
 
     @property
     def is_up(self) -> bool:
@@ -150,6 +225,8 @@ class Machine:
             return
         node = self.node
         error = task.exception() if not task.cancelled() else None
+        if isinstance(error, Died):
+            return
         failure = error or (node.failure if node is not None else None)
         world.note(f"{self.name} exits: {type(failure).__name__ if failure else 'in good order'}")
         world.counts["exits"] += 1
@@ -220,6 +297,9 @@ class NodesWorld:
         """All machines off."""
         self.seed = seed
         self.dice = random.Random(seed)
+        self.dynamic = self.dice.random() < 0.5  # noqa: PLR2004 (a coin)
+        self._points: dict[str, bool] = {}
+        self._strikes_left = 0
         self.trace = Trace(sink)
         self.counts: Counter[str] = Counter()
         self.violation: Violation | None = None
@@ -247,16 +327,41 @@ class NodesWorld:
     def properties(self, node_id: int) -> dict[str, str]:
         """The node's server.properties."""
         voters = ",".join(f"{other}@n{other}:{CONTROLLER_PORT}" for other in self.ids)
-        return {
+        quorum = {"controller.quorum.voters": voters}
+        if self.dynamic:
+            servers = ",".join(f"n{other}:{CONTROLLER_PORT}" for other in self.ids)
+            quorum = {"controller.quorum.bootstrap.servers": servers}
+        return quorum | {
             "process.roles": "broker,controller",
             "node.id": str(node_id),
-            "controller.quorum.voters": voters,
             "listeners": f"PLAINTEXT://n{node_id}:{BROKER_PORT},"
             f"CONTROLLER://n{node_id}:{CONTROLLER_PORT}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": DIRECTORY,
             "offsets.topic.replication.factor": "1",
+            "metadata.log.max.record.bytes.between.snapshots": "6000",
+            "metadata.max.retention.bytes": "20000",
         }
+
+    def enable_points(self) -> None:
+        """From now on disk operations may strike."""
+        self._strikes_left = STRIKES_MAX
+
+    def disable_points(self) -> None:
+        """No more strikes."""
+        self._strikes_left = 0
+
+    def strikes(self, point: str) -> bool:
+        """Whether a fault strikes at the point `point` now; each run has its own points."""
+        if not self._strikes_left:
+            return False
+        enabled = self._points.get(point)
+        if enabled is None:
+            enabled = self._points[point] = self.dice.random() < ENABLED
+        if not enabled or self.dice.random() >= STRIKE:
+            return False
+        self._strikes_left -= 1
+        return True
 
     def note(self, text: str) -> None:
         """One line of the trace."""
@@ -277,7 +382,7 @@ class NodesWorld:
         error = context.get("exception")
         if isinstance(error, Violation):
             self.fail(error)
-        elif error is not None:
+        elif error is not None and not isinstance(error, Died):
             where = context.get("task") or context.get("handle") or context.get("future")
             self.fail(Violation("assert", f"nobody caught {error!r} of {where}"))
 
