@@ -44,7 +44,9 @@ async def handle(
 def _unknown(request: FetchSnapshotRequest) -> FetchSnapshotResponse:
     topic = request.topics[0]
     partition = FetchSnapshotResponsePartitionSnapshot(
-        index=topic.partitions[0].partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        index=topic.partitions[0].partition,
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        unaligned_records=b"",
     )
     named = FetchSnapshotResponseTopicSnapshot(name=topic.name, partitions=[partition])
     return FetchSnapshotResponse(topics=[named])

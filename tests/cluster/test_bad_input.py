@@ -1,0 +1,209 @@
+"""Requests of the quorum that make no sense, asked of us and of Kafka: the same error codes."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Uuid
+from sparkraft.client.connection import Connection
+from sparkraft.protocol.messages import k01_fetch as k01
+from sparkraft.protocol.messages import k52_vote as k52
+from sparkraft.protocol.messages import k53_begin_quorum_epoch as k53
+from sparkraft.protocol.messages import k54_end_quorum_epoch as k54
+from sparkraft.protocol.messages import k55_describe_quorum as k55
+from sparkraft.protocol.messages import k59_fetch_snapshot as k59
+from sparkraft.protocol.messages import k80_add_raft_voter as k80
+from sparkraft.protocol.messages import k81_remove_raft_voter as k81
+from sparkraft.protocol.messages import k82_update_raft_voter as k82
+from tests.support.clusters import Cluster, Member
+
+pytestmark = pytest.mark.real_clients
+
+STRANGER = "strangerstrangerstrang"
+DIRECTORY = Uuid(b"d" * 16)
+FAR = 2**62
+METADATA_ID = Uuid(bytes(15) + b"\1")
+
+ENDS_KAFKA = {
+    "vote in the last epoch there is",  # nothing can follow it
+    "begin of a second leader",  # 4.3.1 stops with an IllegalStateException
+    "fetch snapshot of nothing",  # CVE-2026-83525
+}
+FAILS_IN_KAFKA = {
+    # UNKNOWN_SERVER_ERROR: 4.3.1 can't write its own refusal, which lacks the bytes.
+    "fetch snapshot that is not there",
+    "fetch snapshot in an older epoch",
+    "fetch snapshot in a later epoch",
+    "fetch snapshot of a topic",
+}
+
+
+def vote(epoch: int, *, cluster: str | None = None, voter: int = -1, **fields: Any) -> Any:
+    data = {"replica_id": 7, "replica_directory_id": DIRECTORY, "replica_epoch": epoch, **fields}
+    partition = k52.VoteRequestPartitionData(**data)
+    topic = k52.VoteRequestTopicData(topic_name="__cluster_metadata", partitions=[partition])
+    return k52.VoteRequest(cluster_id=cluster, voter_id=voter, topics=[topic])
+
+
+def begin(epoch: int, *, cluster: str | None = None, voter: int = -1, leader: int = 7) -> Any:
+    partition = k53.BeginQuorumEpochRequestPartitionData(leader_id=leader, leader_epoch=epoch)
+    topic = k53.BeginQuorumEpochRequestTopicData(
+        topic_name="__cluster_metadata", partitions=[partition]
+    )
+    return k53.BeginQuorumEpochRequest(cluster_id=cluster, voter_id=voter, topics=[topic])
+
+
+def end(epoch: int, *, cluster: str | None = None) -> Any:
+    partition = k54.EndQuorumEpochRequestPartitionData(leader_id=7, leader_epoch=epoch)
+    topic = k54.EndQuorumEpochRequestTopicData(
+        topic_name="__cluster_metadata", partitions=[partition]
+    )
+    return k54.EndQuorumEpochRequest(cluster_id=cluster, topics=[topic])
+
+
+def fetch(epoch: int, *, cluster: str | None = None, index: int = 0, **fields: Any) -> Any:
+    partition = k01.FetchPartition(
+        partition=index, current_leader_epoch=epoch, partition_max_bytes=1000,
+        **{"fetch_offset": 0, "last_fetched_epoch": 0, **fields},
+    )  # fmt: skip
+    topic = k01.FetchTopic(topic_id=METADATA_ID, partitions=[partition])
+    return k01.FetchRequest(
+        cluster_id=cluster, max_wait_ms=0, max_bytes=1000,
+        replica_state=k01.ReplicaState(replica_id=7), topics=[topic],
+    )  # fmt: skip
+
+
+def snapshot(epoch: int, *, cluster: str | None = None, topic: str = "__cluster_metadata",
+             position: int = 0, end_offset: int = 10) -> Any:  # fmt: skip
+    partition = k59.FetchSnapshotRequestPartitionSnapshot(
+        partition=0,
+        current_leader_epoch=epoch,
+        snapshot_id=k59.SnapshotId(end_offset=end_offset, epoch=0),
+        position=position,
+    )
+    named = k59.FetchSnapshotRequestTopicSnapshot(name=topic, partitions=[partition])
+    return k59.FetchSnapshotRequest(
+        cluster_id=cluster, replica_id=7, max_bytes=1000, topics=[named]
+    )
+
+
+def add(
+    *, cluster: str | None = None, directory: Uuid = DIRECTORY, name: str = "CONTROLLER"
+) -> Any:
+    listener = k80.Listener(name=name, host="127.0.0.1", port=1)
+    return k80.AddRaftVoterRequest(
+        cluster_id=cluster, timeout_ms=1000, voter_id=7, voter_directory_id=directory,
+        listeners=[listener],
+    )  # fmt: skip
+
+
+def remove(*, cluster: str | None = None, directory: Uuid = DIRECTORY) -> Any:
+    return k81.RemoveRaftVoterRequest(cluster_id=cluster, voter_id=7, voter_directory_id=directory)
+
+
+def update(epoch: int) -> Any:
+    listener = k82.Listener(name="CONTROLLER", host="127.0.0.1", port=1)
+    return k82.UpdateRaftVoterRequest(
+        cluster_id=None, current_leader_epoch=epoch, voter_id=7, voter_directory_id=DIRECTORY,
+        listeners=[listener],
+        k_raft_version_feature=k82.KRaftVersionFeature(max_supported_version=1),
+    )  # fmt: skip
+
+
+def questions(epoch: int) -> dict[str, tuple[Any, ErrorCode]]:
+    """What is asked of the leader of `epoch`, node 1, and the error it must answer with."""
+    e = ErrorCode
+    return {
+        "vote for another cluster": (vote(9, cluster=STRANGER), e.INCONSISTENT_CLUSTER_ID),
+        "vote in an older epoch": (vote(epoch - 1, pre_vote=True), e.FENCED_LEADER_EPOCH),
+        "vote in a negative epoch": (vote(-5), e.INVALID_REQUEST),
+        "vote for an id below zero": (vote(epoch, replica_id=-3), e.INVALID_REQUEST),
+        "vote with a negative offset": (vote(epoch, last_offset=-1), e.INVALID_REQUEST),
+        "vote with a log of the future": (vote(epoch, last_offset_epoch=99), e.INVALID_REQUEST),
+        "vote meant for another voter": (vote(epoch, voter=99), e.INVALID_VOTER_KEY),
+        "vote about nothing": (k52.VoteRequest(), e.INVALID_REQUEST),
+        "vote in the last epoch there is": (vote(2**31 - 1), e.INVALID_REQUEST),
+        "begin of another cluster": (begin(9, cluster=STRANGER), e.INCONSISTENT_CLUSTER_ID),
+        "begin of an older epoch": (begin(epoch - 1), e.FENCED_LEADER_EPOCH),
+        "begin of a second leader": (begin(epoch), e.INVALID_REQUEST),
+        "begin by nobody": (begin(epoch, leader=-1), e.INVALID_REQUEST),
+        "begin of nothing": (k53.BeginQuorumEpochRequest(), e.INVALID_REQUEST),
+        "end of another cluster": (end(9, cluster=STRANGER), e.INCONSISTENT_CLUSTER_ID),
+        "end of an older epoch": (end(epoch - 1), e.FENCED_LEADER_EPOCH),
+        "end of nothing": (k54.EndQuorumEpochRequest(), e.INVALID_REQUEST),
+        "fetch of another cluster": (fetch(epoch, cluster=STRANGER), e.INCONSISTENT_CLUSTER_ID),
+        "fetch in an older epoch": (fetch(epoch - 1), e.FENCED_LEADER_EPOCH),
+        "fetch in a later epoch": (fetch(epoch + 1), e.UNKNOWN_LEADER_EPOCH),
+        "fetch below zero": (fetch(epoch, fetch_offset=-1), e.INVALID_REQUEST),
+        "fetch after an epoch below zero": (fetch(epoch, last_fetched_epoch=-2), e.INVALID_REQUEST),
+        "fetch after an epoch to come": (fetch(epoch, last_fetched_epoch=99), e.INVALID_REQUEST),
+        "fetch of another partition": (fetch(epoch, index=3), e.INVALID_REQUEST),
+        "fetch far beyond the end": (
+            fetch(epoch, fetch_offset=FAR, last_fetched_epoch=epoch), e.NONE
+        ),
+        "fetch snapshot of another cluster": (
+            snapshot(epoch, cluster=STRANGER), e.INCONSISTENT_CLUSTER_ID
+        ),
+        "fetch snapshot that is not there": (snapshot(epoch), e.SNAPSHOT_NOT_FOUND),
+        "fetch snapshot in an older epoch": (snapshot(epoch - 1), e.FENCED_LEADER_EPOCH),
+        "fetch snapshot in a later epoch": (snapshot(epoch + 1), e.UNKNOWN_LEADER_EPOCH),
+        "fetch snapshot of a topic": (snapshot(epoch, topic="t"), e.UNKNOWN_TOPIC_OR_PARTITION),
+        "fetch snapshot of nothing": (k59.FetchSnapshotRequest(replica_id=7), e.INVALID_REQUEST),
+        "describe nothing": (k55.DescribeQuorumRequest(), e.NONE),
+        "add in another cluster": (add(cluster=STRANGER), e.INCONSISTENT_CLUSTER_ID),
+        "add without a directory": (add(directory=Uuid.ZERO), e.INVALID_REQUEST),
+        "add without a known listener": (add(name="OTHER"), e.INVALID_REQUEST),
+        "remove from another cluster": (remove(cluster=STRANGER), e.INCONSISTENT_CLUSTER_ID),
+        "remove without a directory": (remove(directory=Uuid.ZERO), e.INVALID_REQUEST),
+        "remove a stranger": (remove(), e.VOTER_NOT_FOUND),
+        "update in an older epoch": (update(epoch - 1), e.FENCED_LEADER_EPOCH),
+        "update in a later epoch": (update(epoch + 1), e.UNKNOWN_LEADER_EPOCH),
+        "update a stranger": (update(epoch), e.VOTER_NOT_FOUND),
+    }  # fmt: skip
+
+
+def code_of(answer: Any) -> ErrorCode:
+    """The first error in an answer, outside or inside."""
+    codes = [answer.error_code] if hasattr(answer, "error_code") else []
+    for topic in getattr(answer, "topics", None) or getattr(answer, "responses", None) or ():
+        codes += [partition.error_code for partition in topic.partitions]
+    return ErrorCode(next((code for code in codes if code), 0))
+
+
+@pytest.fixture(params=["sparkraft", pytest.param("kafka", marks=pytest.mark.java)])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    jars = request.getfixturevalue("kafka_jars") if request.param == "kafka" else None
+    with Cluster(tmp_path, [Member(1, request.param)], quorum="standalone", jars=jars) as cluster:
+        yield cluster
+
+
+def test_nonsense_is_refused_by_its_own_error_and_the_node_lives(cluster: Cluster) -> None:
+    epoch = cluster.describe_quorum().leader_epoch
+    kafkas = cluster.members[1].kind == "kafka"
+
+    async def ask() -> dict[str, object]:
+        wrong: dict[str, object] = {}
+        for name, (request, wanted) in questions(epoch).items():
+            if kafkas and name in ENDS_KAFKA | FAILS_IN_KAFKA:
+                continue
+            # A connection each: one that is closed on us must not hide what comes after it.
+            connection = await Connection.open("127.0.0.1", cluster.ports[1][1])
+            version = 17 if isinstance(request, k01.FetchRequest) else None
+            try:
+                answer = await connection.send(request, version=version, timeout_ms=5_000)
+            except KafkaError as error:
+                wrong[name] = error
+                continue
+            finally:
+                await connection.close()
+            if code_of(answer) is not wanted:
+                wrong[name] = (code_of(answer), wanted)
+        return wrong
+
+    assert asyncio.run(ask()) == {}
+    cluster.create_topic("still-here")
+    assert cluster.describe_quorum().leader_epoch == epoch
