@@ -89,6 +89,14 @@ def test_keys_headers_and_json(sparkraft, topic):
     assert (data["key"], data["value"], data["headers"]) == ("k", "v", [["h", "1"]])
 
 
+def test_lines_before_a_malformed_one_are_written(sparkraft, topic):
+    reader = ["--reader-property", "parse.key=true"]
+    said = sparkraft("console-producer", "--topic", topic, *reader, stdin="k\tv\nx\n", code=1)
+    assert "line 2 has no '\\t'" in said
+    consume = ["--topic", topic, "--from-beginning", "--max-messages", "1", "--timeout-ms", "9000"]
+    assert sparkraft_bytes(sparkraft, *consume) == ["v"]
+
+
 def test_one_partition_from_an_offset(sparkraft, topic):
     sparkraft("console-producer", "--topic", topic, stdin="".join(f"{i}\n" for i in range(5)))
     offsets = json.loads(sparkraft("get-offsets", "--topic", topic, "--output", "json"))

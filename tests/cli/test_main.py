@@ -1,5 +1,6 @@
 """Dispatch, misuse, and how little a start loads."""
 
+import importlib.util
 import subprocess
 import sys
 
@@ -31,6 +32,16 @@ def test_every_command_explains_itself(command, capsys):
         code = leaving.code
     assert code == 0
     assert "usage:" in capsys.readouterr().out.lower()
+
+
+def test_a_pipeline_without_spark_says_what_to_install(capsys, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pyspark" else found(name)
+    )
+    code, _, err = run(capsys, "pipeline", "run", "any.toml")
+    assert code == 1
+    assert err.endswith("pyspark is not installed: pip install 'sparkraft[pipeline]'\n")
 
 
 def test_an_unknown_command_names_the_nearest(capsys):
@@ -72,7 +83,9 @@ def test_misuse_is_exit_code_2_and_a_sentence(argv, sentence, capsys):
 def test_no_cluster_there_is_exit_code_1_and_a_sentence(capsys, unused_port):
     code, _, err = run(capsys, "topics", "--bootstrap-server", f"127.0.0.1:{unused_port}", "--list")
     assert code == 1
-    assert f"can't connect to 127.0.0.1:{unused_port}" in err
+    assert (
+        err == f"sparkraft topics: can't connect to 127.0.0.1:{unused_port}: Connection refused\n"
+    )
 
 
 def test_a_missing_properties_file_is_named(capsys, tmp_path):

@@ -218,7 +218,7 @@ async def _main(values: Values, reader: LineReader) -> int:
                 break
             for line in lines:
                 number += 1
-                key, value, headers = reader.read(line, number)
+                key, value, headers = await _parsed(reader, line, number, producer)
                 future = await producer.send(values.topic, value, key=key, headers=headers)
                 future.add_done_callback(on_done)
                 if values.sync:
@@ -226,6 +226,17 @@ async def _main(values: Values, reader: LineReader) -> int:
     if failed > 1:
         warn(f"{failed} records were not written")
     return int(bool(failed))
+
+
+async def _parsed(
+    reader: LineReader, line: str, number: int, producer: Producer
+) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
+    """What a line holds; where it is malformed, the lines before it are written first."""
+    try:
+        return reader.read(line, number)
+    except CommandError:
+        await producer.flush()
+        raise
 
 
 def _read_lines(one: bool) -> list[str]:  # noqa: FBT001 (called through run_in_executor)

@@ -141,7 +141,7 @@ async def partitions_of(admin: Admin, entries: Iterable[str]) -> list[TopicParti
             found.append((topic, int(index)))
     for name, topic_info in (await admin.describe_topics(whole)).items():
         if isinstance(topic_info, KafkaError):
-            raise CommandError(f"topic {name}: {sentence_of(topic_info)}")
+            raise CommandError(sentence_of(topic_info))
         found.extend((name, index) for index in topic_info.partitions)
     return sorted(set(found))
 

@@ -36,16 +36,15 @@ def main(argv: list[str]) -> int:
 
 
 def _run(values: Values) -> int:
-    # Spark and Arrow load here, after the command line is known to be good.
-    try:
-        from sparkraft.pipeline import run as running
-        from sparkraft.pipeline import spec
-    except ImportError as error:
-        raise CommandError(
-            f"{error.name} is not installed: pip install 'sparkraft[pipeline]'"
-        ) from error
     from dataclasses import replace
+    from importlib.util import find_spec
 
+    for needed in ("pyspark", "pyarrow", "numpy", "deltalake"):
+        if find_spec(needed) is None:
+            raise CommandError(f"{needed} is not installed: pip install 'sparkraft[pipeline]'")
+    # Imported after the command line is known to be good.
+    from sparkraft.pipeline import run as running
+    from sparkraft.pipeline import spec
     from sparkraft.pipeline.options import OptionError
     from sparkraft.pipeline.session import NoJava
 

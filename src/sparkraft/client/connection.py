@@ -17,6 +17,8 @@ Not here: which node to ask and whether to ask again (`cluster`).    Not done: T
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -177,7 +179,7 @@ class Connection(asyncio.Protocol):
             ) from error
         except OSError as error:
             raise KafkaError(
-                ErrorCode.NETWORK_EXCEPTION, f"can't connect to {host}:{port}: {error}"
+                ErrorCode.NETWORK_EXCEPTION, f"can't connect to {host}:{port}: {_why(error)}"
             ) from error
         except BaseException:
             made.abort("negotiation failed")
@@ -384,6 +386,13 @@ class Connection(asyncio.Protocol):
             client_software_name=_CLIENT_SOFTWARE, client_software_version=sparkraft.__version__
         )
         return await self.send(request, version=version, timeout_ms=timeout_ms)
+
+
+def _why(error: OSError) -> str:
+    """In the system's words: asyncio puts its own and the addresses once more in their place."""
+    numbers = re.findall(r"\[Errno (\d+)\]", str(error))
+    said = dict.fromkeys(os.strerror(int(each)) for each in numbers)
+    return ", ".join(said) or error.strerror or str(error)
 
 
 def _decode(pending: _Pending, body: memoryview) -> Any:

@@ -127,7 +127,8 @@ class Connection:
         except OSError as error:
             self.is_closed = True
             raise KafkaError(
-                ErrorCode.NETWORK_EXCEPTION, f"can't connect to {self.host}:{self.port}: {error}"
+                ErrorCode.NETWORK_EXCEPTION,
+                f"can't connect to {self.host}:{self.port}: {error.strerror or error}",
             ) from error
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER_BYTES)
