@@ -1,6 +1,7 @@
 """`storage format|info|random-uuid`: Kafka's files from Kafka's options."""
 
 import hmac
+import json
 import subprocess
 from base64 import b64decode, b64encode
 from hashlib import sha256
@@ -160,6 +161,11 @@ def test_info_tells_what_is_there_and_what_is_wrong(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "Found log directories:" in out
     assert f"cluster.id={CLUSTER}" in out
+    assert main(["storage", "info", "-c", path, "--output", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["directories"] == [f"{tmp_path}/a", f"{tmp_path}/b"]
+    assert told["metadata"]["cluster.id"] == CLUSTER
+    assert told["problems"] == []
     (tmp_path / "b" / "meta.properties").unlink()
     assert main(["storage", "info", "-c", path]) == 1
     assert f"{tmp_path}/b is not formatted." in capsys.readouterr().out

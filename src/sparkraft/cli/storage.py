@@ -303,29 +303,39 @@ def _bootstrap_records(levels: dict[str, int], scram: list[str], entropy: Entrop
 def _info(argv: list[str]) -> int:
     options = Options("storage info", "Say what the log directories of one node hold.")
     options.value("--config", "-c", about="the node's server.properties", required=True)
-    config = _read_config(options.parse(argv).config)
+    options.output()
+    values = options.parse(argv)
+    config = _read_config(values.config)
     disk = OsDisk()
     try:
         found, first, problems = _inspect(disk, _directories(config))
     finally:
         disk.close()
+    if values.output == "json":
+        # It brings the client along, which no other command of this tool needs.
+        from sparkraft.cli.session import print_json
+
+        metadata = None if first is None else dict(_fields(first))
+        print_json({"directories": found, "metadata": metadata, "problems": problems})
+        return 1 if problems else 0
     if found:
         print("Found log directory:" if len(found) == 1 else "Found log directories:")
         print(*(f"  {directory}" for directory in found), sep="\n", end="\n\n")
     if first is not None:
-        print(f"Found metadata: {{{_shown(first)}}}\n")
+        shown = ", ".join(f"{name}={value}" for name, value in _fields(first))
+        print(f"Found metadata: {{{shown}}}\n")
     if problems:
         print("Found problem:" if len(problems) == 1 else "Found problems:")
         print(*(f"  {problem}" for problem in problems), sep="\n", end="\n\n")
     return 1 if problems else 0
 
 
-def _shown(meta: MetaProperties) -> str:
+def _fields(meta: MetaProperties) -> list[tuple[str, str]]:
     fields = {"cluster.id": meta.cluster_id, "node.id": str(meta.node_id)}
     if meta.directory_id is not None:
         fields["directory.id"] = str(meta.directory_id)
     fields["version"] = str(meta.version)
-    return ", ".join(f"{name}={value}" for name, value in sorted(fields.items()))
+    return sorted(fields.items())
 
 
 def _inspect(
