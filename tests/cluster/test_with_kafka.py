@@ -117,3 +117,50 @@ def test_leadership_moves_both_ways_and_all_see_the_same(
         check_both_see(cluster, {"first", *(f"moved-{n}" for n in range(number + 1))})
         told = [cluster.topics(of=broker) for broker in cluster.brokers]
         assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param("sparkraft", "kafka", id="Kafka's loads ours"),
+        # Kafka cuts its log once a minute only.
+        pytest.param("kafka", "sparkraft", id="ours loads Kafka's", marks=pytest.mark.long),
+    ],
+)
+def test_a_fresh_node_catches_up_from_a_snapshot_of_the_other_kind(
+    tmp_path: Path, kafka_jars: Path, first: Kind, second: Kind
+) -> None:
+    overrides = {**SETTINGS, "metadata.max.retention.bytes": "2000"}
+    cluster = Cluster(
+        tmp_path,
+        [Member(1, first, "controller"), Member(11, "sparkraft", "broker")],
+        quorum="standalone",
+        overrides=overrides,
+        jars=kafka_jars,
+    )
+    with cluster:
+        log = cluster.nodes[1].log_dir / "__cluster_metadata-0"
+        made: set[str] = set()
+
+        def cut() -> bool:
+            """Create topics until two snapshots were taken and the older one is gone."""
+            names = {f"topic-{len(made) + n}" for n in range(5)}
+            for name in sorted(names):
+                cluster.create_topic(name, partitions=3)
+                cluster.set_config(name, retention_ms="123456")
+            made.update(names)
+            left = sorted(path.name for path in log.glob("*.checkpoint"))
+            return bool(left) and not left[0].startswith("00000000000000000000-")
+
+        wait_until(cut, "the log was cut", 150)
+        cluster.add(Member(2, second, "controller"))
+        cluster.add(Member(12, second, "broker"))
+        cluster.start()
+        wait_until(lambda: made <= cluster.topics(of=12), "the fresh broker knows all topics", 30)
+        assert cluster.config(min(made), "retention.ms", of=12) == "123456"
+        files = cluster.nodes[2].log_dir / "__cluster_metadata-0"
+        # It has no log from before the snapshot that it was sent.
+        wait_until(lambda: list(files.glob("*.log")), "the fresh node has a log", 30)
+        assert min(path.name for path in files.glob("*.log")) > "00000000000000000000.log"
+        lag = {o.id: o.log_end_offset for o in cluster.describe_quorum().observers}
+        assert {2, 11, 12} <= set(lag)

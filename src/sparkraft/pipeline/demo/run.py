@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _PORT: Final = 9092
+_NODES: Final = 3
+"""Enough that one may be killed while it runs."""
+
 _REPORT_SECONDS: Final = 2.0
 _WORST: Final = 8
 _BUSY_HOUR: Final = 10
@@ -260,6 +263,8 @@ def _cluster(data: Path, port: int | None) -> Iterator[str]:
     data.mkdir(parents=True, exist_ok=True)
     known = (directory / "cluster.json").exists()
     chosen = [] if known and port is None else ["--port", str(port or _free_port())]
+    if not known:
+        chosen += ["--nodes", str(_NODES)]
     up = _sparkraft("up", "--dir", str(directory), *chosen, "--detach", "--output", "json")
     bootstrap: str = json.loads(up)["bootstrap"]
     again = " again, with what an earlier start left" if known else ""

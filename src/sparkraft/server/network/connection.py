@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError, InvariantBroken, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.errors import EncodeError
 from sparkraft.server.api.registry import RequestContext
 from sparkraft.server.network.dispatch import (
     ANSWER_HEAD,
@@ -385,11 +386,16 @@ class Connection(asyncio.Protocol):
             return
         error = future.exception()
         answer = future.result() if error is None else self._late(slot, error)
-        slot.parts = (
-            []
-            if answer is None
-            else encode_response(slot.route, slot.context.correlation_id, answer)
-        )
+        try:
+            slot.parts = (
+                []
+                if answer is None
+                else encode_response(slot.route, slot.context.correlation_id, answer)
+            )
+        except EncodeError as problem:  # a bug of ours: better no answer than none for ever
+            log.exception("The answer to %s can't be written", slot.route.api.key.name)
+            self.close(f"its answer can't be written: {problem}")
+            return
         slot.ready = True
         self._release()
 
