@@ -86,6 +86,7 @@ class Peers:
                 )
         except TimeoutError as error:
             # Out here: a timeout turns into its error only as its block ends.
+            self._give_up(send.to)
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no answer of {send.to}") from error
         return call.read(reply)
 
@@ -102,6 +103,12 @@ class Peers:
                 frame_bytes_max=FRAME_BYTES_MAX,
             )
         return peer.connection
+
+    def _give_up(self, node: Node) -> None:
+        """A peer that didn't answer in time may be gone without a word: connect anew next time."""
+        peer = self._peers.get(node.id)
+        if peer is not None and peer.connection is not None:
+            peer.connection.abort("no answer in time")
 
     async def close(self) -> None:
         """Drop everything in flight."""
