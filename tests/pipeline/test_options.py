@@ -112,6 +112,10 @@ def test_exactly_one_subscription():
     refused("not none", subscribe=None)
 
 
+def test_a_pattern_is_checked():
+    refused(r"subscribePattern 'a\(' is no pattern", subscribe=None, subscribePattern="a(")
+
+
 @pytest.mark.parametrize("text", ["[]", '{"t":0}', '{"t":[]}', '{"t":[-1]}', '{"t":["0"]}', "{"])
 def test_assign_is_checked(text):
     refused("assign", subscribe=None, assign=text)

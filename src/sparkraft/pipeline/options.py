@@ -12,6 +12,7 @@ Not here: looking anything up in a cluster (`sparkraft.pipeline.offsets`, `.sour
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -445,6 +446,10 @@ def _subscription(given: _Given) -> Subscription:
         raise OptionError(f"exactly one of {', '.join(names)} must be set, not {said}")
     pattern = given.text("subscribePattern")
     if pattern:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise OptionError(f"subscribePattern {pattern!r} is no pattern: {error}") from error
         return Subscription(pattern=pattern)
     listed = given.text("subscribe")
     if listed:
