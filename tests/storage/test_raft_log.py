@@ -154,6 +154,25 @@ def test_damage_above_the_recovery_point_ends_the_log_there() -> None:
     assert base <= open_log(disk, recovery_point=base).end < 12
 
 
+def test_a_crash_while_a_fetched_snapshot_takes_the_logs_place_loses_nothing() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    add(log, 3)
+    log.flush(Offset(3))
+    disk = disk.copy()
+    disk._locked.clear()
+    log = open_log(disk)
+    begun = len(disk.journal)
+    snapshot = take_snapshot(log, 5, 1, [b"state"])
+    log.install_snapshot(snapshot, 10)
+    for count in range(begun, len(disk.journal) + 1):
+        crashed = [disk.power_lost_at(count, SeededDice(seed)) for seed in range(5)]
+        for left in (disk.killed_at(count), *crashed):
+            clock, dice = FixedClock(), SeededDice(1)
+            again = RaftLog.open(left, LOG_DIR, clock=clock, entropy=dice, recovery_point=3)
+            assert again.end == (3 if again.latest_snapshot is None else 5)
+
+
 def test_a_gap_is_refused() -> None:
     log = open_log(MemoryDisk())
     add(log, 2)

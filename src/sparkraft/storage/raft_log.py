@@ -100,7 +100,7 @@ class RaftLog:
             topic=METADATA_TOPIC,
             partition=0,
             clean=False,
-            recovery_point=recovery_point,
+            recovery_point=_needed(disk, directory, recovery_point),
             whole=True,
         )
         log_config = LogConfig(
@@ -303,6 +303,16 @@ class RaftLog:
             return False
         content = self.open_snapshot(snapshot).content()
         return now - content.last_contained_log_timestamp > self._config.retention_ms
+
+
+def _needed(disk: Disk, directory: str, recovery_point: int) -> int:
+    """How far the log must be whole; 0 where a snapshot holds all that was known to be committed.
+
+    A crash while a fetched snapshot takes the log's place may leave the snapshot alone.
+    """
+    found = [parse_snapshot_name(name) for name in disk.listdir(directory)]
+    held = [snapshot.offset for snapshot, whole in filter(None, found) if whole]
+    return 0 if max(held, default=0) >= recovery_point else recovery_point
 
 
 def control_records(batch: Buffer) -> Iterator[tuple[Offset, ControlType, bytes]]:
