@@ -29,6 +29,8 @@ from sparkraft.storage.raft_log import METADATA_TOPIC_ID
 
 PARTITION = 0
 _NAMES_UNTIL_FETCH_VERSION = 12
+_FETCH_QUORUM_VERSION = 12
+_FETCH_ENDPOINTS_VERSION = 16
 _TOP_LEVEL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID})
 
 
@@ -248,12 +250,28 @@ def write_fetch_response(
         error_code=answer.error,
         high_watermark=answer.high_watermark,
         log_start_offset=answer.log_start_offset,
-        current_leader=k01_fetch.LeaderIdAndEpoch(
-            leader_id=-1 if answer.leader_id is None else answer.leader_id,
-            leader_epoch=answer.epoch,
-        ),
         records=pieces,
         aborted_transactions=[],
+    )
+    if version >= _FETCH_QUORUM_VERSION:
+        _tell_quorum(partition, answer)
+    by_name = version <= _NAMES_UNTIL_FETCH_VERSION
+    topic = k01_fetch.FetchableTopicResponse(
+        topic=METADATA_TOPIC if by_name else "",
+        topic_id=Uuid.ZERO if by_name else METADATA_TOPIC_ID,
+        partitions=[partition],
+    )
+    response = k01_fetch.FetchResponse(responses=[topic])
+    if version >= _FETCH_ENDPOINTS_VERSION:
+        response.node_endpoints = _nodes(
+            k01_fetch.NodeEndpoint, answer.leader_id, answer.leader_endpoints, listener
+        )
+    return response
+
+
+def _tell_quorum(partition: k01_fetch.PartitionData, answer: events.FetchResponse) -> None:
+    partition.current_leader = k01_fetch.LeaderIdAndEpoch(
+        leader_id=-1 if answer.leader_id is None else answer.leader_id, leader_epoch=answer.epoch
     )
     if answer.diverging is not None:
         partition.diverging_epoch = k01_fetch.EpochEndOffset(
@@ -263,14 +281,6 @@ def write_fetch_response(
         partition.snapshot_id = k01_fetch.SnapshotId(
             epoch=answer.snapshot.epoch, end_offset=answer.snapshot.offset
         )
-    by_name = version <= _NAMES_UNTIL_FETCH_VERSION
-    topic = k01_fetch.FetchableTopicResponse(
-        topic=METADATA_TOPIC if by_name else "",
-        topic_id=Uuid.ZERO if by_name else METADATA_TOPIC_ID,
-        partitions=[partition],
-    )
-    nodes = _nodes(k01_fetch.NodeEndpoint, answer.leader_id, answer.leader_endpoints, listener)
-    return k01_fetch.FetchResponse(responses=[topic], node_endpoints=nodes)
 
 
 def write_fetch_snapshot_response(
