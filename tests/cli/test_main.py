@@ -44,6 +44,12 @@ def test_a_pipeline_without_spark_says_what_to_install(capsys, monkeypatch):
     assert err.endswith("pyspark is not installed: pip install 'sparkraft[pipeline]'\n")
 
 
+def test_a_file_to_dump_that_is_not_there_is_named(capsys):
+    code, out, err = run(capsys, "dump-log", "--files", "nowhere.log")
+    assert (code, out) == (1, "")
+    assert err == "sparkraft dump-log: nowhere.log: there is no such file\n"
+
+
 def test_an_unknown_command_names_the_nearest(capsys):
     code, _, err = run(capsys, "topic", "--list")
     assert (code, "did you mean topics?" in err) == (2, True)

@@ -78,6 +78,8 @@ def main(argv: list[str]) -> int:
     problems = 0
     for name in values.files.split(","):
         path = Path(name.strip())
+        if not path.is_file():
+            raise CommandError(f"{path}: there is no such file")
         if values.output == "text":
             print(f"Dumping {path}")
         dump = _DUMPS.get(path.suffix)
