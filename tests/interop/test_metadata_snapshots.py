@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode
+from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode, run_kafka_tool
 from tests.support.ports import wait_until
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
@@ -143,3 +143,58 @@ def test_our_node_starts_on_kafkas_snapshots(kafka_jars: Path, tmp_path: Path) -
         node.stop()
     with KafkaNode(tmp_path, overrides=OFTEN, jars=kafka_jars) as node:
         assert topics_of(node) == both
+
+
+TOOLS = {
+    "acls": "org.apache.kafka.tools.AclCommand",
+    "configs": "kafka.admin.ConfigCommand",
+}
+CONFIGS = {
+    "users": "SCRAM-SHA-256=[iterations=8192,password=pw]",
+    "clients": "request_percentage=50,consumer_byte_rate=2048",
+    "ips": "connection_creation_rate=77",
+    "client-metrics": "interval.ms=1000",
+    "groups": "consumer.session.timeout.ms=47000",
+}
+NAMES = {"ips": "10.0.0.1"}
+SHOWN = ["User:a", "iterations=8192", "2048", "77", "interval.ms=1000", "47000"]
+"""What Kafka's tools say of each: ACLs, then `CONFIGS`."""
+
+
+def test_what_we_do_not_serve_yet_comes_through_our_snapshots(
+    kafka_jars: Path, tmp_path: Path
+) -> None:
+    """ACLs, SCRAM, quotas, configs of clients and groups: to us, snapshot, cut log, and back."""
+
+    def tool(name: str, *arguments: str) -> str:
+        done = run_kafka_tool(
+            kafka_jars, TOOLS[name], "--bootstrap-server", kafka.bootstrap, *arguments
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def all_of_it() -> list[str]:
+        described = [tool("configs", "--describe", "--entity-type", kind) for kind in CONFIGS]
+        return [tool("acls", "--list"), *described]
+
+    secured = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    kafka = KafkaNode(tmp_path, overrides=secured, jars=kafka_jars)
+    with kafka:
+        tool("acls", "--add", "--allow-principal", "User:a", "--operation", "Read", "--topic", "t")
+        for kind, config in CONFIGS.items():
+            named = ("--entity-type", kind, "--entity-name", NAMES.get(kind, "alice"))
+            tool("configs", "--alter", "--add-config", config, *named)
+        before = all_of_it()
+        for shown, told in zip(SHOWN, before, strict=True):
+            assert shown in told
+        kafka.stop()
+    ports = kafka.port, kafka.controller_port
+    with SparkraftNode(tmp_path, overrides=OFTEN, ports=ports) as node:
+        change_until_the_log_is_cut(node)
+        assert node.stop() == 0
+    kafka = KafkaNode(tmp_path, overrides=secured, jars=kafka_jars, ports=ports)
+    with kafka:
+        assert all_of_it() == before
