@@ -1,6 +1,8 @@
 """Requests of the quorum that make no sense, asked of us and of Kafka: the same error codes."""
 
 import asyncio
+import contextlib
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from sparkraft.protocol.messages import k80_add_raft_voter as k80
 from sparkraft.protocol.messages import k81_remove_raft_voter as k81
 from sparkraft.protocol.messages import k82_update_raft_voter as k82
 from tests.support.clusters import Cluster, Member
+from tests.support.nodes import CLUSTER_ID
+from tests.support.ports import accepts, wait_until
 
 pytestmark = pytest.mark.real_clients
 
@@ -207,3 +211,56 @@ def test_nonsense_is_refused_by_its_own_error_and_the_node_lives(cluster: Cluste
     assert asyncio.run(ask()) == {}
     cluster.create_topic("still-here")
     assert cluster.describe_quorum().leader_epoch == epoch
+
+
+@pytest.mark.parametrize("voter", ["2@127.0.0.1", "2@127.0.0.1:x", "2@127.0.0.1:99999", "two@h:1"])
+def test_voters_that_do_not_parse_stop_the_start_with_a_sentence(
+    tmp_path: Path, voter: str
+) -> None:
+    cluster = Cluster(
+        tmp_path,
+        [Member(1)],
+        quorum="static",
+        overrides={"controller.quorum.voters": f"1@127.0.0.1:9,{voter}"},
+    )
+    node = cluster.nodes[1]
+    with contextlib.suppress(AssertionError):  # some are seen when formatting already
+        node.format()
+    node.launch()
+    assert node.process is not None
+    assert node.process.wait(30) == 1
+    assert "controller.quorum.voters: " in node.output_tail()
+    assert "Traceback" not in node.output_tail()
+
+
+def test_a_stranger_and_a_double_stay_outside_say_why_and_harm_nobody(tmp_path: Path) -> None:
+    members = [Member(1), Member(11, roles="broker")]
+    with Cluster(tmp_path, members, quorum="standalone") as cluster:
+        stranger = cluster.add(Member(12, roles="broker"))
+        formatted = subprocess.run(
+            [STRANGER if part == CLUSTER_ID else part for part in stranger.format_command()],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert formatted.returncode == 0, formatted.stderr
+        double = cluster.add(Member(13, roles="broker"))
+        double.overrides["node.id"] = "11"
+        double.write_properties()
+        double.format()
+        stranger.launch()
+        double.launch()
+        try:
+            wait_until(
+                lambda: "belongs to another cluster" in stranger.output_tail(), "it says so", 30
+            )
+            wait_until(
+                lambda: "Broker id 11 is registered by another process" in double.output_tail(),
+                "it says so",
+                30,
+            )
+            assert not accepts(stranger.port)
+            assert not accepts(double.port)
+        finally:
+            stranger.kill()
+            double.kill()
+        cluster.create_topic("still-here", partitions=4)
+        wait_until(lambda: cluster.topics(of=11) == {"still-here"}, "the right one serves", 30)

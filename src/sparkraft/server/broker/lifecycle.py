@@ -127,6 +127,12 @@ class BrokerLifecycle:
             request, ApiKey.BROKER_REGISTRATION, timeout_ms=timeout_ms
         )
         pause_ms = 100
+        if answer.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            log.warning(
+                "Broker id %d is registered by another process: this one's last life, which is "
+                "forgotten when its session lapses, or a second node of the same id",
+                request.broker_id,
+            )
         deadline = self._broker.clock.mono_ms() + timeout_ms
         while answer.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
             # Our last incarnation was killed and its session lasts; it is fenced when that ends.

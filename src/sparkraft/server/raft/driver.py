@@ -414,6 +414,7 @@ class RaftDriver:
             self._take(self._quorum.step(event, self._clock.mono_ms()))
 
     def _on_outcome(self, event: events.ResponseReceived | events.RequestFailed) -> None:
+        self._watch.note_outcome(event)
         self._step(event)
 
     def _take(self, ready: Ready) -> None:

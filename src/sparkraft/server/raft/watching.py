@@ -7,10 +7,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from sparkraft.base.errors import ErrorCode
 from sparkraft.raft import events
 from sparkraft.server.raft.journal import QuorumJournal
 
 if TYPE_CHECKING:
+    from sparkraft.base.ids import Millis
     from sparkraft.raft.quorum import Quorum
     from sparkraft.server.env import Env
     from sparkraft.server.raft.driver import RaftDriver
@@ -33,6 +35,7 @@ class Watch:
         self._raft = raft
         self.journal = QuorumJournal(env.disk, log_dir, env.clock, int(raft.node_id))
         self._complaint: asyncio.TimerHandle | None = None
+        self._stranger_said: Millis | None = None
         self._stopped = False
 
     def note_states(self, quorum: "Quorum") -> None:
@@ -51,6 +54,21 @@ class Watch:
         for place, control in enumerate(batch.controls):
             if isinstance(control, events.LeaderChange):
                 self.journal.note_leader_change(control, batch.epoch, batch.base_offset + place)
+
+    def note_outcome(self, event: events.ResponseReceived | events.RequestFailed) -> None:
+        """A peer that belongs to another cluster is named in the log, once in a while."""
+        response = event.response if isinstance(event, events.ResponseReceived) else None
+        if getattr(response, "error", None) is not ErrorCode.INCONSISTENT_CLUSTER_ID:
+            return
+        now = self._clock.mono_ms()
+        if self._stranger_said is None or now - self._stranger_said >= LEADERLESS_REPEAT_MS:
+            self._stranger_said = now
+            log.error(
+                "A node of the quorum belongs to another cluster than this one, whose directory "
+                "says %s: this directory was formatted for another cluster, or "
+                "controller.quorum.bootstrap.servers (or .voters) names another's controllers",
+                self._raft.cluster_id,
+            )
 
     def leaderless_ms(self, quorum: "Quorum") -> int:
         """For how long this node has been in touch with no leader; 0 while it is."""
