@@ -320,6 +320,9 @@ class SimTransport(asyncio.Transport):
 
     def receive(self, piece: bytes | None) -> None:
         """A piece, or the end of the stream, is there."""
+        if self._gone:
+            self._reset_peer()  # the kernel knows no such connection
+            return
         self._arrived.append(piece)
         self._hand_over()
 

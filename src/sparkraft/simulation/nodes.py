@@ -228,7 +228,9 @@ class Machine:
         if isinstance(error, Died):
             return
         failure = error or (node.failure if node is not None else None)
-        world.note(f"{self.name} exits: {type(failure).__name__ if failure else 'in good order'}")
+        world.note(
+            f"{self.name} exits: {failure!r}" if failure else f"{self.name} exits in good order"
+        )
         world.counts["exits"] += 1
         self._end()
         if isinstance(failure, InvariantBroken | AssertionError) or error is not None:
