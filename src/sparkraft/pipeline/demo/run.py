@@ -90,7 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"quickstart: {error}")
         return 1
     except subprocess.CalledProcessError as error:
-        say(f"quickstart: {' '.join(error.cmd[2:])} failed: {error.stderr.strip()}")
+        # A command of ours failed and says in a sentence which and why.
+        say(f"quickstart: {error.stderr.strip().removeprefix('sparkraft up: ')}")
         return 1
 
 
@@ -267,8 +268,8 @@ def _cluster(data: Path, port: int | None) -> Iterator[str]:
         chosen += ["--nodes", str(_NODES)]
     up = _sparkraft("up", "--dir", str(directory), *chosen, "--detach", "--output", "json")
     bootstrap: str = json.loads(up)["bootstrap"]
-    again = " again, with what an earlier start left" if known else ""
-    say(f"The cluster is up{again} on {bootstrap} (data in {directory})")
+    again, left = (" again", ", with what an earlier start left") if known else ("", "")
+    say(f"The cluster is up{again} on {bootstrap}{left} (data in {directory})")
     try:
         yield bootstrap
     finally:
