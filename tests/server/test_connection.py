@@ -412,6 +412,24 @@ def test_idle_connections_are_closed_and_busy_ones_kept(monkeypatch):
     run(test())
 
 
+def test_a_client_that_never_reads_is_idle_and_goes(monkeypatch):
+    async def test():
+        from sparkraft.server.network import listener as listener_module
+
+        monkeypatch.setattr(listener_module, "IDLE_CHECK_MS", 5)
+        async with serving(idle_ms_max=200) as served:
+            answer = [b"\0\0\0\0", bytes(1 << 20), b"\x01\0"]
+            version = put_api(monkeypatch, served, lambda *_: list(answer))
+            body = codec.encode(DescribeProducersRequest(), version)
+            requests = [frame(ApiKey.DESCRIBE_PRODUCERS, version, i, body) for i in range(30)]
+            with socket.create_connection(("127.0.0.1", served.listener.port)) as unread:
+                unread.sendall(b"".join(requests))
+                await until(lambda: served.listener.connections_total == 1)
+                await until(lambda: served.listener.connections == 0)
+
+    run(test())
+
+
 def test_a_handler_that_fails_answers_and_the_node_lives(monkeypatch, caplog):
     async def test():
         async with serving() as served:

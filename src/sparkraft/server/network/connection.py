@@ -141,8 +141,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """No request waits for its answer and no answer for its reader."""
-        return not self._pending and not self._backlog
+        """No request waits for its answer; answers that nobody reads make it no busier."""
+        return self._closed or not self._pending
 
     # ---- what asyncio tells us
 
@@ -197,6 +197,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """The socket has room: backlog first, then the requests that rested."""
+        self.last_active_ms = self.listener.clock.mono_ms()
         self._write_paused = False
         self._drain_backlog()
         if not self._write_paused and (self._held or self._reading_paused):
@@ -534,6 +535,14 @@ class Connection(asyncio.Protocol):
             self.transport.write(self._backlog.popleft())
         self._closed = True
         self.transport.close()
+
+    def expire(self, why: str) -> None:
+        """Close for idleness; what nobody has read in all that time is dropped."""
+        if self._closed or self._backlog or self._write_paused:
+            log.info("Dropping %s and what it doesn't read: %s", self._name, why)
+            self.abort()
+        else:
+            self.close(why)
 
     def abort(self) -> None:
         """Close at once, unsent answers and all."""

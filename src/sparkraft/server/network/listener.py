@@ -195,7 +195,7 @@ class Listener:
             oldest = self.clock.mono_ms() - self.limits.idle_ms_max
             for connection in list(self._connections):
                 if connection.last_active_ms < oldest and connection.is_idle:
-                    connection.close(f"idle for connections.max.idle.ms={self.limits.idle_ms_max}")
+                    connection.expire(f"idle for connections.max.idle.ms={self.limits.idle_ms_max}")
         loop = asyncio.get_running_loop()
         self._idle_timer = loop.call_later(IDLE_CHECK_MS / 1000, self._watch_idle)
 
