@@ -2,6 +2,7 @@
 
 import pytest
 
+from sparkraft.server import limits
 from sparkraft.server.config import ConfigError, NodeConfig, describe
 from sparkraft.server.properties import parse_properties
 
@@ -143,3 +144,11 @@ def test_roles_apart():
     assert not controller.is_broker
     with pytest.raises(ConfigError, match="only a controller"):
         NodeConfig(BASE | {"process.roles": "controller"})
+
+
+def test_listeners_share_what_the_process_may_open(monkeypatch):
+    monkeypatch.setattr(limits, "raise_file_limit", lambda: 1024)
+    most = limits.connections_max(2**31 - 1, listeners=1)
+    assert 500 < most < 1024 - 256
+    assert limits.connections_max(2**31 - 1, listeners=2) * 2 <= most
+    assert limits.connections_max(10, listeners=2) == 10

@@ -29,8 +29,10 @@ def tune_malloc() -> None:
     mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
-def connections_max(configured: int) -> int:
+def connections_max(configured: int, *, listeners: int) -> int:
     """`max.connections`, but never more than the process may open files for.
+
+    What there is room for is shared out evenly: clients can't take the quorum's connections away.
 
     Raises:
         FileLimitTooLow: the limit is too low for a node at all.
@@ -38,4 +40,4 @@ def connections_max(configured: int) -> int:
     limit = raise_file_limit()
     cached = min(CACHED_FILES_MAX, limit // 4)
     room = limit - cached - SPARE_FILES // 2
-    return max(1, min(configured, room))
+    return max(1, min(configured, room // listeners))

@@ -229,7 +229,9 @@ class Node:
     def _limits(self) -> Limits:
         config = self.config
         return Limits(
-            connections_max=connections_max(config.number("max.connections")),
+            connections_max=connections_max(
+                config.number("max.connections"), listeners=len(config.listeners)
+            ),
             connections_per_ip_max=config.number("max.connections.per.ip"),
             request_bytes_max=config.number("socket.request.max.bytes"),
             idle_ms_max=config.number("connections.max.idle.ms"),

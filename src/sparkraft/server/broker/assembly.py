@@ -95,7 +95,7 @@ def _limit_connections(node: "Node", connections: int, per_ip: int) -> None:
     for listener in node.listeners:
         listener.limits = replace(
             listener.limits,
-            connections_max=connections_max(connections),
+            connections_max=connections_max(connections, listeners=len(node.listeners)),
             connections_per_ip_max=per_ip,
         )
 
