@@ -172,8 +172,12 @@ def test_a_group_shares_partitions_and_takes_over_from_who_leaves(sparkraft_clus
                 consumer.subscribe([name])
 
             async def poll_both_until(condition) -> None:
-                while not condition():
-                    await asyncio.gather(first.poll(50), second.poll(50))
+                # Each in a loop of its own: a join waits until the other one has polled again.
+                async def poll(consumer: Consumer) -> None:
+                    while not condition():
+                        await consumer.poll(50)
+
+                await asyncio.gather(poll(first), poll(second))
 
             await poll_both_until(
                 lambda: len(first.assignment) == 2 and len(second.assignment) == 2
