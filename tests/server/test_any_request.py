@@ -11,6 +11,7 @@ import secrets
 
 import pytest
 
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.codec import decode, encode
@@ -42,6 +43,9 @@ NOT_ASKED = {
     ApiKey.ENVELOPE,
 }
 """What they ask for may well be done: another epoch, or this node's place taken."""
+
+NO_PLACE_FOR_AN_ERROR = {ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS, ApiKey.DESCRIBE_PRODUCERS}
+"""The connection is closed."""
 
 NUMBERS = {
     "int8": [-128, -1, 0, 1, 2, 3, 127],
@@ -175,3 +179,57 @@ def test_a_controller_answers_every_version_of_fetch_also_when_it_refuses(tmp_pa
             await connection.close()
 
     run(test())
+
+
+class Quorum(Fill):
+    """Fills a request of the quorum about its one partition, in an epoch long gone."""
+
+    def field(self, field):
+        if field.kind == "array":
+            return [self.element(field)] if "endpoints" not in field.name else []
+        return super().field(field)
+
+    def scalar(self, kind, name):
+        if name == "cluster_id":
+            return None
+        return "__cluster_metadata" if kind == "string" else 0 if "int" in kind else bytes(16)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ApiKey.VOTE,
+        ApiKey.BEGIN_QUORUM_EPOCH,
+        ApiKey.END_QUORUM_EPOCH,
+        ApiKey.FETCH_SNAPSHOT,
+    ],
+)
+def test_a_controller_tells_where_the_leader_is_in_versions_with_a_place_for_it(tmp_path, key):
+    async def test():
+        async with node_in(tmp_path) as node:
+            info = API_INFO[key]
+            for version in range(info.min_version, info.max_version + 1):
+                connection = await connect(node, "CONTROLLER")
+                request = Quorum(version).message(info.request_class())
+                answer = await connection.send(request, version=version)
+                assert answer.topics[0].partitions[0].error_code != 0
+                assert bool(answer.node_endpoints) == (version >= 1)
+                await connection.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("controller_listener", [False, True])
+def test_a_refusal_of_the_whole_request_can_be_written_in_every_version(controller_listener):
+    for api in served_apis(controller_listener=controller_listener):
+        info = API_INFO[api.key]
+        lowest, highest = api.version_range()
+        for version in range(lowest, highest + 1):
+            request = Fill(version).message(info.request_class())
+            error = KafkaError(ErrorCode.NOT_CONTROLLER, "why")
+            try:
+                answer = api.refuse(info.response_class(), request, version, error)
+            except AttributeError:
+                assert api.key in NO_PLACE_FOR_AN_ERROR
+                continue
+            encode(answer, version)

@@ -6,13 +6,43 @@ Behaviour:
 Versions: v1 unclean; v2 flexible.    Not done: -
 """
 
+from sparkraft.base.errors import KafkaError
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k43_elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
 from sparkraft.server.api.registry import Api
 from sparkraft.server.controller.submitting import submitted
+
+
+def refuse(
+    _: type, request: ElectLeadersRequest, version: int, error: KafkaError
+) -> ElectLeadersResponse:
+    """Every partition with the request's error, and the top of the answer where it has one."""
+    code, detail = int(error.code), error.detail or None
+    results = [
+        ReplicaElectionResult(
+            topic=topic.topic,
+            partition_result=[
+                PartitionResult(partition_id=index, error_code=code, error_message=detail)
+                for index in topic.partitions
+            ],
+        )
+        for topic in request.topic_partitions or ()
+    ]
+    response = ElectLeadersResponse(replica_election_results=results)
+    if version > 0:
+        response.error_code = code
+    return response
+
 
 API = Api(
     key=ApiKey.ELECT_LEADERS,
     handle=submitted("elect_leaders"),
     forward=True,
     controller=True,
+    refuse=refuse,
 )

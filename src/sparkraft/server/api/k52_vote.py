@@ -26,7 +26,7 @@ async def handle(node: Any, context: RequestContext, request: VoteRequest) -> Vo
         return VoteResponse(error_code=ErrorCode.INVALID_REQUEST)
     answer = await answer_of(node.raft, asked)
     assert isinstance(answer, events.VoteResponse)
-    return wire.write_vote_response(answer, context.listener_name)
+    return wire.write_vote_response(answer, context.listener_name, context.api_version)
 
 
 API = Api(key=ApiKey.VOTE, handle=handle, broker=False, controller=True)

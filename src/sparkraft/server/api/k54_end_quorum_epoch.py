@@ -27,7 +27,9 @@ async def handle(
         return messages.EndQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
     answer = await answer_of(node.raft, asked)
     assert isinstance(answer, events.QuorumEpochResponse)
-    response = wire.write_epoch_response(answer, context.listener_name, messages)
+    response = wire.write_epoch_response(
+        answer, context.listener_name, context.api_version, messages
+    )
     assert isinstance(response, messages.EndQuorumEpochResponse)
     return response
 

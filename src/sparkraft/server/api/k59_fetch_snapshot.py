@@ -37,7 +37,7 @@ async def handle(
     answer = await answer_of(node.raft, asked)
     assert isinstance(answer, events.FetchSnapshotResponse)
     return wire.write_fetch_snapshot_response(
-        node.raft.read_snapshot(answer), context.listener_name
+        node.raft.read_snapshot(answer), context.listener_name, context.api_version
     )
 
 

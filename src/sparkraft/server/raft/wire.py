@@ -31,6 +31,8 @@ PARTITION = 0
 _NAMES_UNTIL_FETCH_VERSION = 12
 _FETCH_QUORUM_VERSION = 12
 _FETCH_ENDPOINTS_VERSION = 16
+_ENDPOINTS_VERSION = 1
+"""Of Vote, Begin- and EndQuorumEpoch and FetchSnapshot."""
 _TOP_LEVEL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID})
 
 
@@ -39,10 +41,15 @@ def _named(listeners: Iterable[Any]) -> tuple[Endpoint, ...]:
 
 
 def _nodes(
-    make: Callable[..., Any], leader_id: BrokerId | None, endpoints: tuple[Endpoint, ...], name: str
+    make: Callable[..., Any],
+    leader_id: BrokerId | None,
+    endpoints: tuple[Endpoint, ...],
+    name: str,
+    *,
+    told: bool = True,
 ) -> list[Any]:
-    """The leader as `node_endpoints`, by its address on the listener `name`."""
-    if leader_id is None:
+    """The leader as `node_endpoints`, by its address on the listener `name`, if they are told."""
+    if leader_id is None or not told:
         return []
     return [
         make(node_id=leader_id, host=e.host, port=e.port) for e in endpoints if e.listener == name
@@ -204,7 +211,9 @@ def read_update_voter(
 # ---- answers that go out
 
 
-def write_vote_response(answer: events.VoteResponse, listener: str) -> k52_vote.VoteResponse:
+def write_vote_response(
+    answer: events.VoteResponse, listener: str, version: int
+) -> k52_vote.VoteResponse:
     """Our vote; `listener` is the one the request came in on."""
     if answer.error in _TOP_LEVEL:
         return k52_vote.VoteResponse(error_code=answer.error)
@@ -216,11 +225,19 @@ def write_vote_response(answer: events.VoteResponse, listener: str) -> k52_vote.
         vote_granted=answer.granted,
     )
     topic = k52_vote.VoteResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
-    nodes = _nodes(k52_vote.NodeEndpoint, answer.leader_id, answer.leader_endpoints, listener)
+    nodes = _nodes(
+        k52_vote.NodeEndpoint,
+        answer.leader_id,
+        answer.leader_endpoints,
+        listener,
+        told=version >= _ENDPOINTS_VERSION,
+    )
     return k52_vote.VoteResponse(topics=[topic], node_endpoints=nodes)
 
 
-def write_epoch_response(answer: events.QuorumEpochResponse, listener: str, module: Any) -> Any:
+def write_epoch_response(
+    answer: events.QuorumEpochResponse, listener: str, version: int, module: Any
+) -> Any:
     """Our answer to Begin- or EndQuorumEpoch, whose messages `module` holds."""
     name = "Begin" if module is k53_begin_quorum_epoch else "End"
     response = getattr(module, f"{name}QuorumEpochResponse")
@@ -235,7 +252,13 @@ def write_epoch_response(answer: events.QuorumEpochResponse, listener: str, modu
     topic = getattr(module, f"{name}QuorumEpochResponseTopicData")(
         topic_name=METADATA_TOPIC, partitions=[partition]
     )
-    nodes = _nodes(module.NodeEndpoint, answer.leader_id, answer.leader_endpoints, listener)
+    nodes = _nodes(
+        module.NodeEndpoint,
+        answer.leader_id,
+        answer.leader_endpoints,
+        listener,
+        told=version >= _ENDPOINTS_VERSION,
+    )
     return response(topics=[topic], node_endpoints=nodes)
 
 
@@ -261,12 +284,14 @@ def write_fetch_response(
         topic_id=Uuid.ZERO if by_name else METADATA_TOPIC_ID,
         partitions=[partition],
     )
-    response = k01_fetch.FetchResponse(responses=[topic])
-    if version >= _FETCH_ENDPOINTS_VERSION:
-        response.node_endpoints = _nodes(
-            k01_fetch.NodeEndpoint, answer.leader_id, answer.leader_endpoints, listener
-        )
-    return response
+    nodes = _nodes(
+        k01_fetch.NodeEndpoint,
+        answer.leader_id,
+        answer.leader_endpoints,
+        listener,
+        told=version >= _FETCH_ENDPOINTS_VERSION,
+    )
+    return k01_fetch.FetchResponse(responses=[topic], node_endpoints=nodes)
 
 
 def _tell_quorum(partition: k01_fetch.PartitionData, answer: events.FetchResponse) -> None:
@@ -284,7 +309,7 @@ def _tell_quorum(partition: k01_fetch.PartitionData, answer: events.FetchRespons
 
 
 def write_fetch_snapshot_response(
-    answer: events.FetchSnapshotResponse, listener: str
+    answer: events.FetchSnapshotResponse, listener: str, version: int
 ) -> k59_fetch_snapshot.FetchSnapshotResponse:
     """A piece of a snapshot in `answer.chunk`, or an error."""
     if answer.error in _TOP_LEVEL:
@@ -308,7 +333,11 @@ def write_fetch_snapshot_response(
         name=METADATA_TOPIC, partitions=[partition]
     )
     nodes = _nodes(
-        k59_fetch_snapshot.NodeEndpoint, answer.leader_id, answer.leader_endpoints, listener
+        k59_fetch_snapshot.NodeEndpoint,
+        answer.leader_id,
+        answer.leader_endpoints,
+        listener,
+        told=version >= _ENDPOINTS_VERSION,
     )
     return k59_fetch_snapshot.FetchSnapshotResponse(topics=[topic], node_endpoints=nodes)
 
