@@ -139,6 +139,8 @@ class KafkaPython(Client):
             auto_offset_reset="earliest",
             consumer_timeout_ms=SECONDS * 500,
         )
+        # It may lead its group before it has heard of the topic, and then assigns nothing.
+        assert consumer.partitions_for_topic(topic)
         seen = []
         for message in consumer:
             headers = _headers_in(message.headers)

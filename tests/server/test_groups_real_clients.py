@@ -122,6 +122,9 @@ class KafkaPython:
             session_timeout_ms=10_000,
             heartbeat_interval_ms=200,
         )
+        # It may lead its group before it has heard of the topic, then assigns nothing and looks
+        # again only minutes later; a first rebalance without delay makes that likely.
+        assert self.consumer.partitions_for_topic(topic)
         self.read: list[int] = []
 
     def poll(self) -> None:
