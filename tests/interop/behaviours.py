@@ -220,6 +220,8 @@ class KafkaPython(Behaviour):
             auto_offset_reset="earliest",
             enable_auto_commit=False,
         )
+        # It may lead its group before it has heard of the topic, and then assigns nothing.
+        assert consumer.partitions_for_topic(topic)
         try:
             seen = self._read(consumer, count)
             consumer.commit()
