@@ -185,3 +185,43 @@ def test_a_produce_request_carries_one_batch_of_format_two(records, version, cod
 def test_usual_requests_pass():
     check_request_records(built(), 3)
     check_request_records(built(codec=Codec.ZSTD), 7)
+
+
+WALKED = (FULL, Rules(compacted=True), Rules(codec=Codec.SNAPPY))
+
+
+def bomb(codec, *, value_bytes=0, records=1):
+    """A batch that is small on the wire: one value of zeros, or many records of next to nothing."""
+    builder = BatchBuilder(codec=codec)
+    builder.append(NOW, b"k", bytes(value_bytes))
+    record = bytes(builder._records)
+    builder._records += record * (records - 1)
+    builder.count = records
+    builder.last_offset_delta = records - 1
+    return builder.build()
+
+
+@pytest.mark.parametrize("rules", WALKED)
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+def test_a_batch_may_not_inflate_without_measure_where_it_is_walked(rules, codec):
+    data = bomb(codec, value_bytes=20 << 20)
+    assert len(data) * 100 < 20 << 20
+    error = refusal(data, rules._replace(max_message_bytes=1 << 30))
+    assert error.code == ErrorCode.INVALID_RECORD
+    assert "inflates to more than" in str(error)
+    assert check_produced(data, USUAL, NOW).header.records_count == 1, "not looked into: as it is"
+
+
+@pytest.mark.parametrize("rules", WALKED)
+def test_what_inflates_to_little_may_do_so_at_any_ratio(rules):
+    data = bomb(Codec.ZSTD, value_bytes=10 << 20)
+    assert len(data) * 1000 < 10 << 20
+    assert check_produced(data, rules._replace(max_message_bytes=1 << 30), NOW)
+
+
+def test_a_compressed_batch_has_a_bounded_number_of_records_where_it_is_walked():
+    data = bomb(Codec.ZSTD, records=500_001)
+    assert len(data) < 1 << 16
+    error = refusal(data, FULL)
+    assert error.code == ErrorCode.INVALID_RECORD
+    assert "500001 records" in str(error)

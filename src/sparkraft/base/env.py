@@ -3,9 +3,16 @@
 The same code runs on the machine's clock and dice and on a simulator's (DESIGN D1).
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from sparkraft.base.ids import Millis, Uuid
+
+Maybe = Callable[[str], bool]
+"""A fault point by name: a moment at which a fault would hurt most. False on a machine, always.
+
+In a simulator it may end the process right here, pause it or break its disk; True asks the caller
+for what the point's name says, such as a lost heartbeat (`sparkraft.simulation.points`)."""
 
 
 class Clock(Protocol):
@@ -30,6 +37,12 @@ class Entropy(Protocol):
     def below(self, bound: int) -> int:
         """A whole number from 0 to `bound` - 1."""
         ...
+
+
+def never(point: str) -> bool:
+    """The `Maybe` of a machine."""
+    _ = point
+    return False
 
 
 _RESERVED_UUIDS = 100

@@ -112,6 +112,8 @@ class ApiKey(IntEnum):
 
     DESCRIBE_ELECTIONS = 10_000
     RESIGN_CONTROLLER = 10_001
+    DESCRIBE_HISTORY = 10_002
+    DESCRIBE_ISR_CHANGES = 10_003
 
 
 class ApiInfo(NamedTuple):
@@ -661,6 +663,26 @@ _TABLE: Final = (
         _BOTH,
         False,
         "k10001_resign_controller",
+    ),
+    (
+        ApiKey.DESCRIBE_HISTORY,
+        "DescribeHistory",
+        0,
+        0,
+        0,
+        _BOTH,
+        False,
+        "k10002_describe_history",
+    ),
+    (
+        ApiKey.DESCRIBE_ISR_CHANGES,
+        "DescribeIsrChanges",
+        0,
+        0,
+        0,
+        _BROKER,
+        False,
+        "k10003_describe_isr_changes",
     ),
 )
 

@@ -36,11 +36,22 @@ from sparkraft.records.batch import (
     parse_header,
     with_timestamps,
 )
-from sparkraft.records.compression import Codec
+from sparkraft.records.compression import DECOMPRESSED_BYTES_MAX, Codec
 from sparkraft.records.crc import crc32c
 from sparkraft.records.errors import CorruptRecords, RefusedRecords
 from sparkraft.records.record import BatchBuilder, decode_records, scan_records
 
+INFLATED_RATIO_MAX = 100
+"""A produced batch that must be walked or rewritten may inflate that many times. Text reaches 20;
+what goes far beyond is made to hold up a broker."""
+
+INFLATED_FREE_BYTES = 16 << 20
+"""Any batch may inflate to this: small ones of equal records have high ratios."""
+
+WALKED_RECORDS_MAX = 500_000
+"""Records in a compressed batch that must be walked: most of a second of the loop."""
+
+_SMALLEST_RECORD_BYTES = 7
 _ERRORS_SHOWN_MAX = 3
 _FIRST_ZSTD_VERSION = 7
 
@@ -286,13 +297,15 @@ def _log_append_time_from_client(header: BatchHeader) -> RefusedRecords:
 
 def _walk(header: BatchHeader, view: memoryview, rules: Rules, now_ms: int) -> int:
     """Check every record and return the largest create time."""
+    if header.records_count > max(WALKED_RECORDS_MAX, len(view) // _SMALLEST_RECORD_BYTES):
+        raise RefusedRecords(f"a compressed batch of {header.records_count} records is too much")
     errors: list[tuple[int, str]] = []
     bad_time = False
     max_timestamp = NO_TIMESTAMP
     earliest = now_ms - rules.timestamp_before_max_ms
     latest = now_ms + rules.timestamp_after_max_ms
     try:
-        for index, (delta, timestamp, has_key) in enumerate(scan_records(view)):
+        for index, (delta, timestamp, has_key) in enumerate(scan_records(view, _bound_of(view))):
             max_timestamp = max(max_timestamp, timestamp)
             if delta != index:
                 raise RefusedRecords(f"record {index} of the batch has offset delta {delta}")
@@ -311,6 +324,11 @@ def _walk(header: BatchHeader, view: memoryview, rules: Rules, now_ms: int) -> i
     if errors:
         raise _refused(errors, bad_time=bad_time)
     return max_timestamp
+
+
+def _bound_of(view: memoryview) -> int:
+    """Bytes that a produced batch may inflate to."""
+    return min(DECOMPRESSED_BYTES_MAX, max(INFLATED_FREE_BYTES, INFLATED_RATIO_MAX * len(view)))
 
 
 def _refused(errors: list[tuple[int, str]], *, bad_time: bool) -> RefusedRecords:
@@ -334,7 +352,7 @@ def _recompressed(header: BatchHeader, view: memoryview, rules: Rules, now_ms: i
         control=header.is_control,
         log_append_time=now_ms if rules.log_append_time else None,
     )
-    for record in decode_records(view):
+    for record in decode_records(view, _bound_of(view)):
         builder.append(record.timestamp, record.key, record.value, record.headers)
     batch = builder.build()
     if len(batch) > rules.max_message_bytes:

@@ -1,0 +1,156 @@
+"""Taking records out of a stored batch, as compaction does (MemoryRecords.filterTo, KIP-534).
+
+What stays: base offset, last offset, leader epoch, producer id, epoch and sequence, codec, time
+type; records keep offset, time and bytes. So a batch still says which sequences it had, though some
+of its records, or all, are gone.
+
+The delete horizon is the time from which tombstones of a batch may go. It stands where the base
+timestamp stood (attribute bit 6 says so), hence every record's delta is written anew::
+
+    attributes | 0x40, base_timestamp = horizon, timestamp_delta = timestamp - horizon
+
+Not here: which records go (`sparkraft.storage.cleaner_filter`).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from sparkraft.base.errors import DecodeError
+from sparkraft.records.batch import (
+    ATTRIBUTES_AT,
+    BATCH_OVERHEAD,
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_AT,
+    DELETE_HORIZON_BIT,
+    HEADER,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    SMALLEST_LENGTH,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Buffer,
+)
+from sparkraft.records.compression import compress
+from sparkraft.records.crc import crc32c
+from sparkraft.records.record import read_varint, write_varint
+
+
+class Place(NamedTuple):
+    """Where one record lies in its batch's plain bytes, and what compaction asks of it."""
+
+    start: int
+    """Of its length."""
+    rest: int
+    """Of its offset delta, which follows the timestamp delta."""
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    has_value: bool
+
+
+def places(data: bytes, count: int) -> Iterator[Place]:
+    """Walk the `count` records in a batch's plain bytes.
+
+    Raises:
+        DecodeError: the bytes mean nothing, or hold another number of records.
+    """
+    at = 0
+    size = len(data)
+    try:
+        for _ in range(count):
+            start = at
+            length, at = read_varint(data, at)
+            end = at + length
+            if length < 0 or end > size:
+                raise DecodeError(f"a record of {length} bytes with {size - at} left", at=at)
+            timestamp_delta, rest = read_varint(data, at + 1)
+            offset_delta, at = read_varint(data, rest)
+            key_length, at = read_varint(data, at)
+            key = None
+            if key_length >= 0:
+                key = data[at : at + key_length]
+                at += key_length
+            value_length, at = read_varint(data, at)
+            if at > end:
+                raise DecodeError("a field is larger than its record", at=at)
+            yield Place(start, rest, end, timestamp_delta, offset_delta, key, value_length >= 0)
+            at = end
+    except IndexError:
+        raise DecodeError("the batch ends inside a record", at=at) from None
+    if at != size:
+        raise DecodeError(f"{size - at} bytes are left after {count} records", at=at)
+
+
+def delete_horizon(header: BatchHeader) -> int | None:
+    """From when on, ms, tombstones of the batch may go; None until a cleaning has set it."""
+    return header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
+
+
+def with_records(
+    header: BatchHeader, data: bytes, kept: Sequence[Place], new_horizon: int | None
+) -> bytes:
+    """The batch with these of its records only.
+
+    Args:
+        header: its header.
+        data: its plain bytes.
+        kept: at least one of its `places`, in order.
+        new_horizon: a delete horizon to set, ms; None leaves that as it is.
+    """
+    base = header.base_timestamp
+    latest = max(place.timestamp_delta for place in kept) + base
+    attributes = header.attributes
+    if new_horizon is None:
+        plain = b"".join([data[place.start : place.end] for place in kept])
+    else:
+        plain = _shifted(data, kept, base - new_horizon)
+        attributes |= DELETE_HORIZON_BIT
+        base = new_horizon
+    codec = attributes & CODEC_MASK
+    payload = compress(codec, plain) if codec else plain
+    return _sealed(
+        header._replace(
+            batch_length=SMALLEST_LENGTH + len(payload),
+            attributes=attributes,
+            base_timestamp=base,
+            max_timestamp=header.max_timestamp if header.is_log_append_time else latest,
+            records_count=len(kept),
+        ),
+        payload,
+    )
+
+
+def _shifted(data: bytes, kept: Sequence[Place], shift: int) -> bytes:
+    """The records with `shift` added to each timestamp delta."""
+    out = bytearray()
+    for place in kept:
+        body = bytearray(1)
+        write_varint(body, place.timestamp_delta + shift)
+        body += data[place.rest : place.end]
+        write_varint(out, len(body))
+        out += body
+    return bytes(out)
+
+
+def without_records(header: BatchHeader) -> bytes:
+    """The batch with no record left: its header alone, which remembers offsets and sequences."""
+    kept_bits = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
+    return _sealed(
+        header._replace(
+            batch_length=SMALLEST_LENGTH,
+            attributes=header.attributes & kept_bits,
+            base_timestamp=header.max_timestamp,
+            records_count=0,
+        ),
+        b"",
+    )
+
+
+def _sealed(header: BatchHeader, payload: Buffer) -> bytes:
+    batch = bytearray(HEADER.pack(*header))
+    batch += payload
+    assert len(batch) == header.batch_length + LOG_OVERHEAD >= BATCH_OVERHEAD
+    batch[CRC_AT:ATTRIBUTES_AT] = crc32c(memoryview(batch)[ATTRIBUTES_AT:]).to_bytes(4, "big")
+    return bytes(batch)
