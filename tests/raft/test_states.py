@@ -85,6 +85,7 @@ def test_only_listed_transitions_happen(old: State, new: State) -> None:
     if type(new) in NEXT_STATES[type(old)]:
         replica._become(new, "test", NOW, durable=True)
         assert replica.state is new
+        assert replica.outbox.persist is not None
         assert replica.outbox.persist.epoch == new.epoch
     else:
         with pytest.raises(InvariantBroken):

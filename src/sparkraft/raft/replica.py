@@ -445,6 +445,8 @@ class Replica:
             return
         if len(state.granted_by) < self.log.voters.majority:
             return
+        if isinstance(state, Prospective) and (state.gives_way_until or now) > now:
+            return  # `timers` asks again then.
         who = ", ".join(str(voter) for voter in sorted(state.granted_by))
         if isinstance(state, Prospective):
             self.become_candidate(f"pre-votes of {who}", now)

@@ -44,6 +44,10 @@ class Prospective:
     granted_by: frozenset[BrokerId]
     rejected_by: frozenset[BrokerId]
     election_deadline: Millis
+    gives_way_until: Millis | None = None
+    """It granted a pre-vote to one who goes first: before then it is no candidate itself."""
+    to_ask_again: frozenset[BrokerId] = frozenset()
+    """Voters with shorter logs that have asked us since: one refusal of each is not counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,7 @@ class Candidate:
 
 
 NO_ANSWER = "no answer of the leader within the fetch timeout"
+REFUSED = "the leader's port refuses connections"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,8 @@ class Follower:
     update_voter_at: Millis
     deadline_reason: str = NO_ANSWER
     """Why it stands for election once `fetch_deadline` has come."""
+    gives_way_until: Millis | None = None
+    """It granted a pre-vote: before then it does not stand, whatever `fetch_deadline` says."""
     has_fetched: bool = False
     has_updated_leader: bool = False
 

@@ -18,6 +18,7 @@ from sparkraft.raft.events import (
 )
 from sparkraft.raft.replica import Replica
 from sparkraft.raft.states import (
+    REFUSED,
     Candidate,
     Follower,
     Leader,
@@ -29,8 +30,6 @@ from sparkraft.raft.voters import Voter
 
 PROBE_EVERY_MS = 100
 """A leader that is stopping looks this often whether anyone is left to take over."""
-
-REFUSED = "the leader's port refuses connections"
 
 _ROUNDS_MAX = 16
 """Transitions that one event may set off through timers; more would be a loop without end."""
@@ -83,7 +82,12 @@ def _prospective(replica: Replica, state: Prospective, now: Millis) -> list[Mill
     if state.election_deadline <= now:
         votes.end_pre_vote(replica, "no majority of pre-votes in time", now)
         return []
-    return [state.election_deadline, *_ask_for_votes(replica, state, now)]
+    replica.maybe_win(now)  # It may have given way until now.
+    if replica.state is not state:
+        return []
+    way = state.gives_way_until
+    wakes = [state.election_deadline, way if way is not None and way > now else None]
+    return [*wakes, *_ask_for_votes(replica, state, now)]
 
 
 def _candidate(replica: Replica, state: Candidate, now: Millis) -> list[Millis | None]:
@@ -130,9 +134,17 @@ def _ask(replica: Replica, voter: Voter, request: PeerRequest, now: Millis) -> M
 
 
 def expect_leader_by(replica: Replica, state: Follower, deadline: Millis) -> None:
-    """The leader's port refuses us: stand for election at `deadline` unless it is heard of."""
+    """The leader's port refuses us: stand for election at `deadline` unless it is heard of.
+
+    Until then others may have our pre-vote, as if we had not fetched in this epoch: Kafka's
+    followers grant none before the fetch timeout, and whoever stands first would be refused.
+    """
+    if state.deadline_reason == REFUSED:
+        return  # Each refusal would roll the dice anew, and the followers' deadlines draw close.
+    doubting = replace(state, has_fetched=False)
     if deadline < state.fetch_deadline:
-        replica.update(replace(state, fetch_deadline=deadline, deadline_reason=REFUSED))
+        doubting = replace(doubting, fetch_deadline=deadline, deadline_reason=REFUSED)
+    replica.update(doubting)
 
 
 def _follower(replica: Replica, state: Follower, now: Millis) -> list[Millis | None]:
@@ -140,10 +152,11 @@ def _follower(replica: Replica, state: Follower, now: Millis) -> list[Millis | N
         return []
     if not replica.is_voter:
         return [_fetch(replica, state, now)]
-    if state.fetch_deadline <= now:
+    stand_at = max(state.fetch_deadline, state.gives_way_until or state.fetch_deadline)
+    if stand_at <= now:
         replica.become_prospective(state.deadline_reason, now)
         return []
-    return [state.fetch_deadline, _fetch(replica, state, now)]
+    return [stand_at, _fetch(replica, state, now)]
 
 
 def _fetch(replica: Replica, state: Follower, now: Millis) -> Millis | None:

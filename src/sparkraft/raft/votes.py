@@ -7,6 +7,9 @@ Behaviour (facts/reliability of the design: corrections Q2, Q8, Q9):
       FENCED_LEADER_EPOCH. A higher epoch is adopted.
     * A pre-vote is granted where the log is up to date and no leader has been heard of in this
       epoch; it changes nobody's vote.
+    * Not Kafka's: whoever grants a voter a pre-vote lets it go first for a moment; of two that
+      stand side by side the one with the longer log goes first, else the lower id. In Kafka both
+      become candidates, and split the votes.
 """
 
 from dataclasses import replace
@@ -36,6 +39,10 @@ from sparkraft.raft.voters import Endpoint, ReplicaKey
 
 EPOCH_MAX = LeaderEpoch(2**31 - 2)
 """A higher epoch could not be raised any more; nobody counts that far in good faith."""
+
+GIVE_WAY_PART = 10
+"""To let another go first is to wait for this part of the election timeout: 100 ms by default, far
+more than its pre-votes and votes take, far less than the timeout that a split vote costs."""
 
 
 def wrong_cluster(replica: Replica, cluster_id: str | None) -> bool:
@@ -110,6 +117,11 @@ def on_vote_request(replica: Replica, request: VoteRequest, now: Millis) -> Vote
     granted = why_not is None
     if granted and not request.pre_vote and replica.voted is None:
         replica.add_vote(request.candidate, now)
+    if request.pre_vote and replica.log.voters.is_voter(request.candidate):
+        if granted:
+            _give_way(replica, request, now)
+        else:
+            _maybe_ask_again_later(replica, request)
     ballot = Ballot(request.candidate, request.epoch, request.pre_vote, why_not)
     replica.outbox.ballots.append(ballot)
     return _vote_response(replica, ErrorCode.NONE, granted=granted)
@@ -130,7 +142,7 @@ def _check_vote_request(replica: Replica, request: VoteRequest) -> ErrorCode | N
 
 def _why_not(replica: Replica, request: VoteRequest) -> str | None:
     """What speaks against the vote; None where it is granted."""
-    theirs = EpochAndOffset(request.last_epoch, request.last_offset)
+    theirs = _claim(request)
     ours = replica.log.end_point
     behind = None
     if theirs < ours:
@@ -166,6 +178,42 @@ def _why_no_vote(replica: Replica, candidate: ReplicaKey, behind: str | None) ->
     return behind
 
 
+def _give_way(replica: Replica, request: VoteRequest, now: Millis) -> None:
+    """Let go first whom we granted a pre-vote; harmless, for it is only to wait."""
+    state = replica.state
+    until = Millis(now + replica.config.election_timeout_ms // GIVE_WAY_PART)
+    match state:
+        case Unattached(election_deadline=deadline) if deadline is not None and deadline < until:
+            replica.update(replace(state, election_deadline=until))
+        case Follower():
+            replica.update(replace(state, gives_way_until=until))
+        case Prospective() if _goes_first(replica, request):
+            replica.update(replace(state, gives_way_until=until))
+        case _:
+            pass
+
+
+def _goes_first(replica: Replica, request: VoteRequest) -> bool:
+    """Of two that ask each other: an order that both see in the same way."""
+    theirs, ours = _claim(request), replica.log.durable_point
+    return theirs > ours or (theirs == ours and request.candidate.id < replica.local.id)
+
+
+def _maybe_ask_again_later(replica: Replica, request: VoteRequest) -> None:
+    """Who has less than we, and asks, has given the leader up: its refusal of before is stale.
+
+    It may have come already, or be on its way.
+    """
+    state, voter = replica.state, frozenset({request.candidate.id})
+    if isinstance(state, Prospective) and _claim(request) < replica.log.durable_point:
+        rejected_by, again = state.rejected_by - voter, state.to_ask_again | voter
+        replica.update(replace(state, rejected_by=rejected_by, to_ask_again=again))
+
+
+def _claim(request: VoteRequest) -> EpochAndOffset:
+    return EpochAndOffset(request.last_epoch, request.last_offset)
+
+
 def _vote_response(replica: Replica, error: ErrorCode, *, granted: bool = False) -> VoteResponse:
     return VoteResponse(
         error=error,
@@ -198,8 +246,11 @@ def on_vote_response(
     wanted = isinstance(state, Prospective) if request.pre_vote else isinstance(state, Candidate)
     if not wanted or request.epoch != replica.epoch:
         return True
-    replica.record_vote(voter_id, granted=response.granted, now=now)
-    maybe_lose(replica, now)
+    if isinstance(state, Prospective) and not response.granted and voter_id in state.to_ask_again:
+        replica.update(replace(state, to_ask_again=state.to_ask_again - {voter_id}))
+    else:
+        replica.record_vote(voter_id, granted=response.granted, now=now)
+        maybe_lose(replica, now)
     return True
 
 
