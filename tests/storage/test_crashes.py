@@ -71,7 +71,7 @@ class History:
 
     def retain(self):
         """Retention persists the log start offset before it removes anything."""
-        if self.world.manager.retention(START_MS):
+        if self.world.manager.removal.retention(START_MS):
             self.kept_start = int(self.log.log_start_offset)
         self.note()
 
@@ -231,3 +231,38 @@ def test_a_recovered_log_takes_appends_and_rolls(history):
         world.reopen()
         left = [path for path in world.disk.files() if path.endswith((".deleted", ".tmp"))]
         assert left == []
+
+
+def cut_and_rolled(disk):
+    """A log whose tail was cut at the end of a segment, and went on in the next one."""
+    world = World(disk, config=SMALL)
+    log = world.log()
+    append(log, b"kept")
+    append(log, b"cut", b"cut as well", epoch=1)
+    log.flush()
+    world.manager.checkpoint()
+    log.truncate_to(1)
+    log.roll()
+    append(log, b"newer", epoch=2)
+    return world, log
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_records_that_were_cut_do_not_come_back_below_newer_ones(seed):
+    disk = MemoryDisk()
+    cut_and_rolled(disk)
+    after = disk.power_lost_at(len(disk.journal), SeededDice(seed))
+    back = contents(World(after, config=SMALL).log())
+    kept = (0, b"kept")
+    before = [kept, (1, b"cut"), (2, b"cut as well")]
+    assert back in ([kept], [kept, (1, b"newer")], before)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_cut_is_on_disk_once_what_follows_it_is(seed):
+    disk = MemoryDisk()
+    world, log = cut_and_rolled(disk)
+    log.flush()
+    world.manager.checkpoint()
+    after = disk.power_lost_at(len(disk.journal), SeededDice(seed))
+    assert contents(World(after, config=SMALL).log()) == [(0, b"kept"), (1, b"newer")]

@@ -1,6 +1,8 @@
 """Kafka's own DumpLogSegments reads our files and finds nothing to complain about."""
 
 import subprocess
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +11,7 @@ from sparkraft.records.control import ControlType, EndTransaction, end_transacti
 from sparkraft.storage.disk import OsDisk
 from sparkraft.storage.log import Origin
 from sparkraft.storage.log_manager import LogManager
-from tests.storage.worlds import SMALL, START_MS, HandClock, SeededDice, append
+from tests.storage.worlds import SMALL, START_MS, HandClock, SeededDice, append, clean, keyed
 
 pytestmark = pytest.mark.java
 
@@ -53,6 +55,52 @@ def directory(tmp_path_factory):
     )
     manager.close()
     return root / "flights-3"
+
+
+@pytest.fixture(scope="module")
+def compacted(tmp_path_factory):
+    """A log after two cleanings: aborted and committed transactions, tombstones, empty batches."""
+    root = tmp_path_factory.mktemp("compacted")
+    config = replace(SMALL, compact=True, min_cleanable_dirty_ratio=0.0)
+    clock = HandClock()
+    manager = LogManager(OsDisk(), [str(root)], config, clock=clock, entropy=SeededDice())
+    manager.load()
+    world = SimpleNamespace(manager=manager, disk=OsDisk(), clock=clock)
+    log = manager.create("flights", 0, None)
+    for turn in range(2):
+        for index in range(60):
+            tail = None if index % 7 == 0 else b"%d" % index
+            keyed(log, (b"k%d" % (index % 9), tail), (b"only-%d-%d" % (turn, index), b"v" * 20),
+                  codec=list(Codec)[index % 5], timestamp=START_MS + index * 10)  # fmt: skip
+        for producer, kind in ((8, ControlType.ABORT), (9, ControlType.COMMIT)):
+            keyed(log, (b"k1", b"in transaction"), producer_id=producer, producer_epoch=turn,
+                  base_sequence=0, transactional=True)  # fmt: skip
+            marker = end_transaction_batch(
+                EndTransaction(kind, 2),
+                timestamp=START_MS + 1000,
+                producer_id=producer,
+                producer_epoch=turn,
+            )
+            log.append_as_leader(marker, leader_epoch=0, now_ms=START_MS, origin=Origin.COORDINATOR)
+        log.roll()
+        log.set_high_watermark(log.log_end_offset)
+        assert clean(world) == log.log_end_offset
+        clock.now_ms += 1000
+    manager.close()
+    return root / "flights-0"
+
+
+def test_a_compacted_log_is_whole(kafka_jars, compacted):
+    logs = sorted(compacted.glob("*.log"))
+    text = dump(kafka_jars, logs, "--print-data-log", "--deep-iteration")
+    assert "deleteHorizonMs: OptionalLong[" in text
+    assert "count: 0" in text, "batches without records, kept for their sequences"
+    assert "endTxnMarker: ABORT coordinatorEpoch: 2" in text
+    assert "payload: in transaction" in text
+    indexes = [*sorted(compacted.glob("*.index")), *sorted(compacted.glob("*.timeindex"))]
+    dump(kafka_jars, indexes, "--verify-index-only")
+    text = dump(kafka_jars, sorted(compacted.glob("*.txnindex")))
+    assert "producerId: 8" in text
 
 
 def dump(jars, files, *options):

@@ -462,7 +462,7 @@ class LogModel(RuleBasedStateMachine):
         self.log.set_high_watermark(self.end)
         self.log.delete_records_before(offset)
         self.start_offset = max(self.start_offset, offset)
-        self.world.manager.retention(START_MS)
+        self.world.manager.removal.retention(START_MS)
 
     @rule(clean=st.booleans())
     def restart(self, clean):

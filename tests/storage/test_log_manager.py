@@ -1,5 +1,6 @@
 """A node's log directories: start, stop, create, delete, checkpoints, identities."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -19,9 +20,11 @@ from sparkraft.storage.checkpoints import (
     parse_epochs,
     parse_offsets,
     parse_partition_metadata,
+    read_offsets,
 )
-from sparkraft.storage.disk import DirectoryLocked, StorageFault
+from sparkraft.storage.disk import DirectoryLocked, OsDisk, StorageFault
 from sparkraft.storage.epochs import LeaderEpochs
+from sparkraft.storage.loading import LoadOptions
 from sparkraft.storage.log_manager import LogManager
 from sparkraft.storage.meta_properties import (
     BadMetaProperties,
@@ -31,6 +34,7 @@ from sparkraft.storage.meta_properties import (
 )
 from sparkraft.storage.names import marked_dir, parse_partition_dir
 from tests.storage.worlds import (
+    LOG_DIR,
     SMALL,
     START_MS,
     TOPIC_ID,
@@ -136,7 +140,29 @@ def test_a_failing_directory_takes_only_its_own_logs_along():
     assert not made.is_offline("t", 1)
     assert append(good, b"v").base_offset == 0
     assert [entry.online for entry in made.describe_dirs()] == [False, True]
-    assert made.create("t", 2, TOPIC_ID, directory_id=DIR_ONE).log_dir == "/two"
+    with pytest.raises(KafkaError) as refused:
+        made.create("t", 0, TOPIC_ID, directory_id=DIR_ONE)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_log_is_not_made_anew_while_it_may_lie_in_a_directory_that_is_offline():
+    disk, made = two_dirs()
+    made.fail_directory(StorageFault("/one", "test", "broken"))
+    unassigned = Uuid((1).to_bytes(16, "big"))
+    assert made.create("t", 0, TOPIC_ID, directory_id=unassigned).log_dir == "/two"
+    assert made.create("t", 1, TOPIC_ID, directory_id=DIR_TWO).log_dir == "/two"
+    assert made.create("t", 2, TOPIC_ID).log_dir == "/two"
+    with pytest.raises(KafkaError) as refused:
+        made.create("t", 3, TOPIC_ID, directory_id=DIR_ONE)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert [name for name in disk.listdir("/two") if name == "t-3"] == []
+
+
+def test_a_log_of_a_directory_that_is_gone_for_good_is_made_in_another():
+    """No directory is offline: an operator has taken that one out of the configuration."""
+    _, made = two_dirs()
+    gone = Uuid(b"directory-gone-3")
+    assert made.create("t", 0, TOPIC_ID, directory_id=gone).log_dir == "/one"
 
 
 def test_without_a_usable_directory_there_is_no_start():
@@ -159,9 +185,9 @@ def test_deletion_renames_at_once_and_removes_later():
         append(log, b"b")
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert world.log().log_end_offset == 0, "a new incarnation may begin at once"
-    world.manager.empty_trash(START_MS + 999)
+    world.manager.removal.empty_trash(START_MS + 999)
     assert any("-delete" in path for path in world.disk.files())
-    world.manager.empty_trash(START_MS + 1000)
+    world.manager.removal.empty_trash(START_MS + 1000)
     assert not any("-delete" in path for path in world.disk.files())
 
 
@@ -195,13 +221,22 @@ def test_files_that_are_no_logs_are_left_alone():
     assert world.disk.read("/logs/notes.txt") == b"mine"
 
 
-def test_one_partition_in_two_directories_is_an_error():
+def test_of_one_partition_in_two_directories_the_log_that_went_further_stays():
     disk, made = two_dirs()
-    made.create("t", 0, TOPIC_ID, directory_id=DIR_ONE)
+    append(made.create("t", 0, TOPIC_ID, directory_id=DIR_ONE), b"old", epoch=3)
     made.close()
     disk.mkdir("/two/t-0")
+    for path in [path for path in disk.files() if path.startswith("/one/t-0/")]:
+        disk.put(path.replace("/one/", "/two/"), disk.read(path))
+    made = manager(disk, "/two")
+    append(made.get("t", 0), b"new", epoch=4)
+    made.close()
     again = manager(disk, "/one", "/two")
-    assert [log_dir.path for log_dir in again.offline_directories] == ["/two"]
+    assert again.offline_directories == []
+    assert again.get("t", 0).log_dir == "/two"
+    assert contents(again.get("t", 0)) == [(0, b"old"), (1, b"new")]
+    (stray,) = [name for name in disk.listdir("/one") if name.endswith("-stray")]
+    assert disk.size(f"/one/{stray}/00000000000000000000.log") > 0
 
 
 def test_a_half_finished_compaction_of_kafka_is_finished():
@@ -244,6 +279,10 @@ def test_topic_configs_become_settings_once():
         "message.timestamp.type": "LogAppendTime",
         "message.timestamp.before.max.ms": 11,
         "message.timestamp.after.max.ms": 12,
+        "delete.retention.ms": 13,
+        "min.cleanable.dirty.ratio": 0.25,
+        "min.compaction.lag.ms": 14,
+        "max.compaction.lag.ms": 15,
     }
     config = made.log_config(values)
     assert config is made.log_config(dict(values))
@@ -251,6 +290,8 @@ def test_topic_configs_become_settings_once():
     assert config.compact
     assert config.delete
     assert config.rules.compacted
+    assert (config.delete_retention_ms, config.min_cleanable_dirty_ratio) == (13, 0.25)
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (14, 15)
     assert config.rules.log_append_time
     assert made.log_config(values | {"compression.type": "producer"}).compression is None
 
@@ -342,3 +383,196 @@ def test_epochs_and_starts_always_rise(entries, low, high):
     found = epochs.entries
     assert found == sorted(found)
     assert len({start for _, start in found}) == len(found) == len({epoch for epoch, _ in found})
+
+
+def test_an_fsync_that_meets_a_deletion_is_no_failure_of_the_disk():
+    """It runs in another thread, and finds the files of its log renamed."""
+    world = World()
+    log = world.log()
+    append(log, b"a")
+    sync = world.disk.fsync
+
+    def delete_then_sync(path):
+        if world.manager.get("t", 0) is log:
+            world.manager.delete("t", 0)
+        sync(path)
+
+    world.disk.fsync = delete_then_sync
+    with pytest.raises(KafkaError) as refused:
+        log.flush()
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert world.manager.offline_directories == []
+
+
+# -- checkpoints that outlive what they speak of ---------------------------------------------------
+
+
+def points_of(disk):
+    return read_offsets(disk, f"{LOG_DIR}/recovery-point-offset-checkpoint")
+
+
+def test_a_truncation_takes_the_recovery_point_back_before_the_log_goes_on():
+    """A torn write behind it would else be damage below the recovery point."""
+    world = World()
+    log = world.log()
+    for _ in range(10):
+        append(log, b"v" * 50)
+    log.flush()
+    world.manager.checkpoint()
+    assert points_of(world.disk) == {("t", 0): 10}
+    log.truncate_to(4)
+    assert points_of(world.disk) == {("t", 0): 4}
+    append(log, b"w" * 50)
+    count = len(world.disk.journal)
+    append(log, b"x" * 50)
+    again = World(world.disk.killed_at(count, 20))
+    assert not again.manager.damaged
+    assert [value for _, value in contents(again.log())] == [b"v" * 50] * 4 + [b"w" * 50]
+
+
+def test_a_log_that_starts_over_forgets_where_it_was():
+    world = World()
+    log = world.log()
+    for _ in range(10):
+        append(log, b"v")
+    log.set_high_watermark(10)
+    log.delete_records_before(7)
+    log.flush()
+    world.manager.checkpoint()
+    world.manager.directories[0].cleaned["t", 0] = 9
+    log.truncate_fully_and_start_at(3)
+    assert points_of(world.disk) == {("t", 0): 3}
+    # It has no file yet that could say so.
+    assert read_offsets(world.disk, f"{LOG_DIR}/log-start-offset-checkpoint") == {("t", 0): 3}
+    assert world.manager.directories[0].cleaned == {("t", 0): 3}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_that_retention_emptied_goes_on_where_it_ended(*, clean: bool):
+    world = World()
+    log = world.log(retention_ms=1000)
+    for _ in range(10):
+        append(log, b"v")
+    log.set_high_watermark(10)
+    log.flush()
+    world.clock.now_ms += 5000
+    assert world.manager.removal.retention(world.clock.now_ms) == 1
+    assert (log.log_start_offset, log.log_end_offset) == (10, 10)
+    world.manager.checkpoint()
+    world.reopen(clean=clean)
+    log = world.log()
+    assert (log.log_start_offset, log.log_end_offset) == (10, 10)
+    assert append(log, b"w").base_offset == 10
+
+
+def test_a_topic_id_that_a_power_loss_took_is_written_again():
+    world = World()
+    world.log()
+    world.manager.close(clean=False)
+    world.disk.put(f"{LOG_DIR}/t-0/partition.metadata", b"\0" * 43)
+    log = world.open().log()
+    assert log.topic_id == TOPIC_ID
+    append(log, b"v")
+    log.flush()
+    world.reopen(clean=True)
+    assert not world.manager.damaged
+    assert world.manager.get("t", 0).topic_id == TOPIC_ID
+
+
+def test_deleted_records_stay_deleted_after_a_kill():
+    world = World()
+    log = world.log()
+    for _ in range(10):
+        append(log, b"v")
+    log.set_high_watermark(10)
+    log.delete_records_before(7)
+    world.manager.keep_log_starts()
+    entries = len(world.disk.journal)
+    world.manager.keep_log_starts()
+    assert len(world.disk.journal) == entries, "nothing moved: nothing is written"
+    assert World(world.disk.killed_at(entries)).log().log_start_offset == 7
+
+
+def test_damage_shows_at_every_start_until_somebody_repairs_it():
+    """The checkpoints keep what they said of it: else damage would look like a torn tail."""
+    world = World()
+    log = world.log()
+    for _ in range(10):
+        append(log, b"v" * 50)
+    log.set_high_watermark(10)
+    log.delete_records_before(2)
+    log.flush()
+    world.manager.checkpoint()
+    world.manager.close(clean=False)
+    path = log.segments[0].log_path
+    data = bytearray(world.disk.files()[path])
+    data[-60] ^= 1
+    world.disk.put(path, bytes(data))
+    for _ in range(3):
+        world.open()
+        assert list(world.manager.damaged) == [("t", 0)]
+        world.manager.checkpoint()
+        assert points_of(world.disk)["t", 0] == 10
+        world.manager.close(clean=False)
+        assert world.disk.files()[path] == bytes(data)
+
+
+# -- loading ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_logs_are_recovered_side_by_side_and_each_is_told_of(tmp_path, threads):
+    clock = HandClock()
+    disk = OsDisk(open_files_max=4)
+
+    def manager():
+        return LogManager(disk, [str(tmp_path)], SMALL, clock=clock, entropy=SeededDice())
+
+    first = manager()
+    first.load()
+    for partition in range(12):
+        for index in range(30):
+            append(first.create("t", partition, TOPIC_ID), b"%d-%d" % (partition, index))
+    first.close(clean=False)
+    told = []
+    with ThreadPoolExecutor(8) as executor:
+
+        def run_all(works):
+            for running in [executor.submit(work) for work in works]:
+                running.result()
+
+        again = manager()
+        again.load(options=LoadOptions(threads=threads, run_all=run_all, progress=told.append))
+    assert sorted(each.name for each in told) == sorted(f"t-{n}" for n in range(12))
+    assert max(each.done for each in told) == 12
+    assert {each.total for each in told} == {12}
+    for log in again.logs():
+        expected = [(n, b"%d-%d" % (log.partition, n)) for n in range(30)]
+        assert contents(log) == expected
+    append(again.get("t", 3), b"more")
+    assert again.get("t", 3).read(30, max_bytes=1, up_to=31).size > 0
+    again.close()
+
+
+def test_a_disk_that_fails_while_logs_are_recovered_takes_the_directory_offline():
+    world = World()
+    for partition in range(3):
+        append(world.log("t", partition), b"v")
+    world.manager.close(clean=False)
+    world.disk.fail("pread", path="t-1/")
+    manager = LogManager(world.disk, [LOG_DIR], SMALL, clock=world.clock, entropy=SeededDice())
+    with pytest.raises(StorageFault):
+        manager.load()
+    assert manager.offline_directories
+
+
+def test_closed_segments_are_to_be_synced():
+    world = World()
+    log = world.log()
+    while log.segment_count < 3:
+        append(log, b"v" * 100)
+    ((found, up_to),) = world.manager.rolled()
+    assert (found, up_to) == (log, log.segment_base_offsets[-1])
+    log.flush(up_to)
+    assert log.recovery_point == up_to
+    assert world.manager.rolled() == []

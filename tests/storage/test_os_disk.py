@@ -32,6 +32,31 @@ def test_open_files_stay_within_their_bound(disk, tmp_path):
     assert disk.open_files == 0
 
 
+def test_a_replaced_file_is_read_and_written_anew(disk, tmp_path):
+    """Its descriptor was cached; the replacement may come from any thread."""
+    path = f"{tmp_path}/x"
+    disk.append(path, [b"old"])
+    with ThreadPoolExecutor(1) as other:
+        other.submit(disk.replace, path, b"new").result()
+    assert disk.pread(path, 10, 0) == b"new"
+    disk.replace(path, b"newer")
+    disk.append(path, [b", and more"])
+    disk.fsync(path)
+    assert disk.read(path) == b"newer, and more"
+    assert disk.open_files == 1
+
+
+def test_long_walks_leave_the_cache_alone(disk, tmp_path):
+    path = f"{tmp_path}/x"
+    with ThreadPoolExecutor(1) as other:
+        other.submit(disk.extend, path, b"abc").result()
+        other.submit(disk.extend, path, b"def").result()
+        assert other.submit(disk.read_part, path, 3, 2).result() == b"cde"
+    assert disk.open_files == 0
+    with pytest.raises(FileNotFoundError):
+        disk.read_part(f"{tmp_path}/nothing", 1, 0)
+
+
 def test_appends_take_any_number_of_buffers(disk, tmp_path):
     path = f"{tmp_path}/many"
     buffers = [b"%d," % index for index in range(3000)]

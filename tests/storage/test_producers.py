@@ -102,9 +102,9 @@ def test_producers_outlive_their_records_until_they_expire(world, log):
         send(log, sequence)
     log.set_high_watermark(10)
     log.delete_records_before(10)
-    world.manager.retention(START_MS)
+    world.manager.removal.retention(START_MS)
     assert send(log, 9).duplicate
-    world.manager.retention(START_MS + 86_400_000)
+    world.manager.removal.retention(START_MS + 86_400_000)
     assert log.active_producers() == []
     assert send(log, 77).base_offset == 10
 

@@ -7,9 +7,11 @@ from sparkraft.base.ids import Uuid
 from sparkraft.records.compression import Codec
 from sparkraft.records.record import BatchBuilder, decode_records
 from sparkraft.simulation.memory_disk import MemoryDisk
+from sparkraft.storage.cleaner import LogCleaner, Replacement
+from sparkraft.storage.cleaner_manager import CleanerManager
 from sparkraft.storage.config import LogConfig
 from sparkraft.storage.disk import Disk
-from sparkraft.storage.log import PartitionLog
+from sparkraft.storage.log import Origin, PartitionLog
 from sparkraft.storage.log_manager import LogManager
 
 START_MS = 1_700_000_000_000
@@ -120,3 +122,47 @@ def contents(log):
         ]
         offset = header.next_offset
     return found
+
+
+def keyed(log, *records, epoch=0, timestamp=START_MS, **more):
+    """Append one batch of (key, value) records."""
+    builder = BatchBuilder(**more)
+    for index, (key, value) in enumerate(records):
+        builder.append(timestamp + index, key, value)
+    return log.append_as_leader(
+        builder.build(), leader_epoch=epoch, now_ms=START_MS, origin=Origin.COORDINATOR
+    )
+
+
+def clean(world, *, io_bytes=1, keys_max=1 << 20, cleaners=None, stop_after=None):
+    """Clean the dirtiest log as the node does; how far it is clean now, None if none was due.
+
+    Args:
+        world: whose logs.
+        io_bytes: buffers.
+        keys_max: keys held at a time.
+        cleaners: a manager that lives longer than this.
+        stop_after: segments replaced before the cleaning is left as a kill would leave it.
+    """
+    manager = cleaners or CleanerManager(world.manager)
+    due = manager.take_dirtiest(world.clock.wall_ms())
+    if due is None:
+        return None
+    due.log.flush(due.extent.end)
+    world.manager.checkpoint_recovery_points(due.log.log_dir)
+    cleaning = manager.plan(due, world.clock.wall_ms())
+    cleaner = LogCleaner(world.disk, cleaning, io_bytes=io_bytes, keys_max=keys_max)
+    for step in cleaner.run():
+        if isinstance(step, Replacement):
+            if stop_after == 0:
+                return None
+            stop_after = None if stop_after is None else stop_after - 1
+            gone = due.log.replace_segments(step.old, step.new)
+            assert gone is not None
+            world.disk.fsync_dir(due.log.directory)
+            due.log.remove_later(gone, world.clock.wall_ms())
+    manager.finish(due, cleaner.end)
+    manager.release(due)
+    for _, path, data in manager.checkpoints():
+        world.disk.replace(path, data)
+    return cleaner.end

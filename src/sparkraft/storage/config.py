@@ -40,6 +40,11 @@ class LogConfig:
     compact: bool = False
     delete: bool = True
     """Both may hold: `cleanup.policy=compact,delete`."""
+    delete_retention_ms: int = 86_400_000
+    """How long a cleaning keeps a tombstone, from the first one that meets it."""
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
     record_validation: str = "header"
     """`sparkraft.record.validation`: `header` or `full`."""
     producer_id_expiration_ms: int = 86_400_000
@@ -60,6 +65,12 @@ class LogConfig:
             and not (self.log_append_time or self.compact)
             and self.record_validation != "full",
         )
+
+    @property
+    def segment_age_ms_max(self) -> int:
+        """When a segment rolls by time: what must be compacted in time must be inactive by then."""
+        lag_ms = self.max_compaction_lag_ms
+        return min(self.segment_ms, lag_ms) if self.compact and lag_ms > 0 else self.segment_ms
 
     @property
     def index_entries_max(self) -> int:
@@ -97,6 +108,10 @@ def config_from(values: Mapping[str, Any], base: LogConfig) -> LogConfig:
         timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
         compact="compact" in policy,
         delete="delete" in policy,
+        delete_retention_ms=values["delete.retention.ms"],
+        min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
+        min_compaction_lag_ms=values["min.compaction.lag.ms"],
+        max_compaction_lag_ms=values["max.compaction.lag.ms"],
     )
 
 

@@ -2,9 +2,9 @@
 
 Paths are absolute strings joined by `/`. Every method blocks and raises `OSError` as `os` does.
 
-Threads: `fsync`, `fsync_dir`, `replace`, `read`, `size` and `listdir` may be called from any
-thread; all other methods belong to the one thread that owns the logs, because they share the cache
-of open files.
+Threads: `fsync`, `fsync_dir`, `replace`, `read`, `read_part`, `extend`, `size` and `listdir` may be
+called from any thread; all other methods belong to the one thread that owns the logs, because they
+share the cache of open files.
 """
 
 import fcntl
@@ -79,8 +79,16 @@ class Disk(Protocol):
         """Up to `count` bytes from `at`; fewer at the end of the file."""
         ...
 
+    def read_part(self, path: str, count: int, at: int) -> bytes:
+        """As `pread`, from any thread: for long walks beside the owner of the logs."""
+        ...
+
     def append(self, path: str, buffers: Sequence[Buffer]) -> None:
         """Write all buffers at the end of a file, which is made if needed; not synced."""
+        ...
+
+    def extend(self, path: str, data: Buffer) -> None:
+        """As `append`, from any thread: for a file that nobody else has open."""
         ...
 
     def write(self, path: str, data: Buffer) -> None:
@@ -121,6 +129,14 @@ class Disk(Protocol):
 
     def usable_bytes(self, path: str) -> tuple[int, int]:
         """(total, usable) bytes of the volume a directory lies on."""
+        ...
+
+    def share(self, *, shared: bool) -> None:
+        """Let every method be called from any thread, or no more; files are not kept open then."""
+        ...
+
+    def maybe(self, point: str) -> bool:
+        """A fault point by name; False on a machine (see `base.env.Maybe`)."""
         ...
 
     def close(self) -> None:
@@ -181,6 +197,8 @@ class OsDisk:
         self._files: OrderedDict[str, int] = OrderedDict()
         # Guards closing against `fsync` from another thread, which duplicates the descriptor.
         self._closing = Lock()
+        self._replaced: list[str] = []
+        self._shared = False
 
     def listdir(self, path: str) -> list[str]:
         """See `Disk.listdir`."""
@@ -212,6 +230,10 @@ class OsDisk:
 
     def pread(self, path: str, count: int, at: int) -> bytes:
         """See `Disk.pread`."""
+        if self._shared:
+            return self.read_part(path, count, at)
+        if self._replaced:
+            self._drop_replaced()
         files = self._files
         fd = files.get(path)
         if fd is None:
@@ -220,8 +242,29 @@ class OsDisk:
             files.move_to_end(path)
         return os.pread(fd, count, at)
 
+    def read_part(self, path: str, count: int, at: int) -> bytes:
+        """See `Disk.read_part`."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(fd, count, at)
+        finally:
+            os.close(fd)
+
+    def extend(self, path: str, data: Buffer) -> None:
+        """See `Disk.extend`."""
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            _write_rest(fd, [data], 0)
+        finally:
+            os.close(fd)
+
     def append(self, path: str, buffers: Sequence[Buffer]) -> None:
         """See `Disk.append`."""
+        if self._shared:
+            self.extend(path, b"".join(buffers))
+            return
+        if self._replaced:
+            self._drop_replaced()
         files = self._files
         fd = files.get(path)
         if fd is None:
@@ -281,7 +324,7 @@ class OsDisk:
     def fsync(self, path: str) -> None:
         """See `Disk.fsync`."""
         with self._closing:
-            cached = self._files.get(path)
+            cached = None if path in self._replaced else self._files.get(path)
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if cached is None else os.dup(cached)
         try:
             os.fdatasync(fd)
@@ -301,6 +344,7 @@ class OsDisk:
         fresh = path + ".tmp"
         _write_file(fresh, data, synced=True)
         os.rename(fresh, path)
+        self._replaced.append(path)
         self.fsync_dir(os.path.dirname(path))
 
     def lock(self, path: str) -> DirectoryLock:
@@ -318,6 +362,16 @@ class OsDisk:
         """See `Disk.usable_bytes`."""
         stat = os.statvfs(path)
         return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+
+    def share(self, *, shared: bool) -> None:
+        """See `Disk.share`."""
+        self.close()
+        self._shared = shared
+
+    def maybe(self, point: str) -> bool:
+        """See `Disk.maybe`."""
+        _ = point
+        return False
 
     def close(self) -> None:
         """See `Disk.close`."""
@@ -339,6 +393,11 @@ class OsDisk:
         fd = os.open(path, flags | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._files[path] = fd
         return fd
+
+    def _drop_replaced(self) -> None:
+        """Close what `replace`, in whichever thread, has put another file in place of."""
+        while self._replaced:
+            self._forget(self._replaced.pop())
 
     def _forget(self, path: str) -> None:
         """Close `path`, as it is about to mean another file."""

@@ -61,6 +61,11 @@ class OffsetIndex:
         slot = bisect_right(self._offsets, relative_offset) - 1
         return (self._offsets[slot], self._positions[slot]) if slot >= 0 else (-1, 0)
 
+    def offset_at(self, position: int) -> int | None:
+        """The relative offset of the first entry at or behind `position`, None without one."""
+        slot = bisect_left(self._positions, position)
+        return self._offsets[slot] if slot < len(self._offsets) else None
+
     def truncate_to(self, relative_offset: int) -> None:
         """Drop entries at and above `relative_offset`."""
         keep = bisect_left(self._offsets, relative_offset)
@@ -195,9 +200,16 @@ def parse_aborted(data: bytes) -> list[AbortedTransaction]:
     """The entries of a `.txnindex`; `DamagedIndex` where they can't be right."""
     if len(data) % ABORTED_ENTRY.size:
         raise DamagedIndex(f"{len(data)} bytes are not whole entries")
-    aborted = []
+    aborted: list[AbortedTransaction] = []
+    before = -1
     for version, *fields in ABORTED_ENTRY.iter_unpack(data):
         if version != 0:
             raise DamagedIndex(f"an entry of version {version}")
-        aborted.append(AbortedTransaction(*fields))
+        entry = AbortedTransaction(*fields)
+        if not 0 <= entry.first_offset <= entry.last_offset or entry.last_offset <= before:
+            raise DamagedIndex("the markers do not rise, or one is before its transaction")
+        if entry.last_stable_offset > entry.last_offset + 1:
+            raise DamagedIndex("a last stable offset is behind its marker")
+        before = entry.last_offset
+        aborted.append(entry)
     return aborted

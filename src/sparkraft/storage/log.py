@@ -20,7 +20,7 @@ unknown until it is loaded again. A failed fsync is never tried again.
 Not here: who may append, acknowledgements, the high watermark's advance (`server`, `replication`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import NamedTuple
 
@@ -36,12 +36,13 @@ from sparkraft.records.batch import (
     crc_ok,
     iter_batches,
 )
+from sparkraft.records.control import EndTransaction, parse_end_transaction
 from sparkraft.records.errors import CorruptRecords
 from sparkraft.records.validate import Origin, check_produced
 from sparkraft.storage.checkpoints import format_epochs, format_partition_metadata
-from sparkraft.storage.index import AbortedTransaction
 from sparkraft.storage.log_view import NO_HINT, FoundOffset, ReadableLog, ReadResult
-from sparkraft.storage.names import LEADER_EPOCHS, PARTITION_METADATA
+from sparkraft.storage.names import CLEANED, LEADER_EPOCHS, PARTITION_METADATA
+from sparkraft.storage.producer_replay import rebuild_producers
 from sparkraft.storage.producers import CompletedTransaction, Producers
 from sparkraft.storage.segment import Segment
 
@@ -106,7 +107,7 @@ class PartitionLog(ReadableLog):
                 f"the batch has {size} bytes, and segment.bytes is {config.segment_bytes}",
             )
         if header[9] != NO_PRODUCER_ID:
-            duplicate = self._check_producer(header, origin)
+            duplicate = self._check_producer(header, records, origin)
             if duplicate is not None:
                 return duplicate
         base_offset = self.log_end_offset
@@ -223,9 +224,27 @@ class PartitionLog(ReadableLog):
                     self._complete(done, segment)
         self.log_end_offset = Offset(last.last_offset + 1)
 
-    def _check_producer(self, header: BatchHeader, origin: Origin) -> AppendInfo | None:
+    def check_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        end: EndTransaction,
+        *,
+        transaction_version: int,
+    ) -> None:
+        """Refuse a transaction marker as `Producers.check_marker` does; before it is appended."""
+        self._producers.check_marker(
+            producer_id, producer_epoch, end, transaction_version=transaction_version
+        )
+
+    def _check_producer(
+        self, header: BatchHeader, records: Buffer, origin: Origin
+    ) -> AppendInfo | None:
         is_client = origin is Origin.CLIENT
         if header.is_control:
+            end = parse_end_transaction(records)
+            if end is not None:
+                self._producers.check_marker(header.producer_id, header.producer_epoch, end)
             return None
         mark = self._producers.duplicate_of(header) if is_client else None
         if mark is None:
@@ -250,12 +269,8 @@ class PartitionLog(ReadableLog):
 
     def _complete(self, done: CompletedTransaction, segment: Segment) -> None:
         if done.aborted:
-            stable = self._producers.last_stable_offset_after(done)
-            entry = AbortedTransaction(
-                done.producer_id, done.first_offset, done.last_offset, stable
-            )
             try:
-                segment.add_aborted(entry)
+                segment.add_aborted(self._producers.aborted_entry(done))
             except OSError as error:
                 raise self._fail("write the transaction index of", error) from error
         self._producers.complete(done)
@@ -322,7 +337,10 @@ class PartitionLog(ReadableLog):
         return True
 
     def truncate_to(self, offset: int) -> bool:
-        """Remove every record at and after `offset`; whether there were any."""
+        """Remove every record at and after `offset`; whether there were any.
+
+        A batch that reaches across `offset` goes as a whole, and the log ends before it.
+        """
         if offset >= self.log_end_offset:
             self._epochs.truncate_from_end(self.log_end_offset)
             return False
@@ -330,10 +348,14 @@ class PartitionLog(ReadableLog):
             self.truncate_fully_and_start_at(offset)
             return True
         try:
+            offset = self._segments.batch_bound(offset)
             with self._mutex:
                 self._truncations += 1
                 self.recovery_point = Offset(min(self.recovery_point, offset))
-            self._segments.truncate_to(offset)
+            # Before a file goes: a hole below the recovery point would pass for a cleaning's.
+            self._tell_truncated()
+            offset = self._segments.truncate_to(offset)
+            self._disk.maybe("truncated_before_epochs")
             self.log_start_offset = Offset(min(self.log_start_offset, offset))
             self._epochs.truncate_from_end(offset)
             self._write_epochs()
@@ -344,6 +366,7 @@ class PartitionLog(ReadableLog):
         self._flush_point = min(self._flush_point, offset)
         self._tail_hint = NO_HINT
         self.set_high_watermark(min(self.high_watermark, offset))
+        self._tell_truncated()
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -353,6 +376,7 @@ class PartitionLog(ReadableLog):
                 self._truncations += 1
                 self.recovery_point = Offset(offset)
             self._segments.clear()
+            self._disk.maybe("log_cleared_before_started_anew")
             self._segments.start_at(offset, self._clock.wall_ms())
             self._epochs.clear()
             self._write_epochs()
@@ -362,11 +386,14 @@ class PartitionLog(ReadableLog):
         self.log_start_offset = self.log_end_offset = self.high_watermark = Offset(offset)
         self._flush_point = offset
         self._tail_hint = NO_HINT
+        self._tell_truncated()
+
+    def _tell_truncated(self) -> None:
+        if self.keeper is not None:
+            self.keeper.on_truncated(self)
 
     def _reload_producers(self, end_offset: int) -> None:
         """Make the producers' state what the log below `end_offset` says."""
-        from sparkraft.storage.recovery import rebuild_producers  # it imports this module
-
         self._producers = rebuild_producers(
             self._disk,
             self.directory,
@@ -414,6 +441,34 @@ class PartitionLog(ReadableLog):
         """Unlink `.deleted` files whose `file.delete.delay.ms` is over."""
         self._segments.remove_deleted_files(now_ms)
 
+    # -- cleaning --------------------------------------------------------------------------------
+
+    def replace_segments(self, old: Sequence[Segment], new: Segment) -> list[str] | None:
+        """Put a cleaned segment in place of the ones it was made from; see `Segments.replace`.
+
+        Raises:
+            StorageFault: the disk failed.
+        """
+        if self._fault is not None:
+            return None
+        try:
+            return self._segments.replace(old, new)
+        except OSError as error:
+            raise self._fail("clean", error) from error
+
+    def remove_later(self, paths: Sequence[str], now_ms: int) -> None:
+        """Unlink files after `file.delete.delay.ms`; they are on no way back after a crash."""
+        self._segments.remove_later(paths, now_ms)
+
+    def remove_cleaned_files(self) -> None:
+        """Unlink what a cleaning that was given up has left."""
+        try:
+            for name in self._disk.listdir(self.directory):
+                if name.endswith(CLEANED):
+                    self._disk.unlink(f"{self.directory}/{name}")
+        except OSError as error:
+            raise self._fail("clean", error) from error
+
     # -- syncing ---------------------------------------------------------------------------------
 
     @property
@@ -427,6 +482,11 @@ class PartitionLog(ReadableLog):
         """Offsets from the recovery point to the log end offset."""
         return self.log_end_offset - self.recovery_point
 
+    @property
+    def needs_sync(self) -> bool:
+        """Whether a power loss might take records, or bring back what was cut."""
+        return self.unflushed_messages > 0 or self._segments.cut_unsynced
+
     def flush(self, up_to: int | None = None) -> None:
         """Sync everything below `up_to` (the log end offset); may run in any thread.
 
@@ -439,7 +499,7 @@ class PartitionLog(ReadableLog):
         if self._fault is not None:
             raise self._refusal()
         target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
-        if target <= self.recovery_point:
+        if target <= self.recovery_point and not self._segments.cut_unsynced:
             return
         truncations = self._truncations
         try:
@@ -448,9 +508,13 @@ class PartitionLog(ReadableLog):
                 self._disk.fsync(f"{self.directory}/{PARTITION_METADATA}")
             if self._epochs.dirty:
                 self._write_epochs()
+            self._disk.maybe("epochs_synced_before_records")
             self._segments.sync(self.recovery_point, target)
         except OSError as error:
+            if self._fault is not None:  # deleted or moved meanwhile: its files have other names
+                raise self._refusal() from error
             raise self._fail("sync", error) from error
+        self._disk.maybe("synced_before_recovery_point")
         with self._mutex:
             if truncations == self._truncations and target > self.recovery_point:
                 self.recovery_point = Offset(target)
@@ -492,6 +556,7 @@ class PartitionLog(ReadableLog):
         self._disk.write(fresh, data)
         if synced:
             self._disk.fsync(fresh)
+        self._disk.maybe("checkpoint_before_rename")
         self._disk.rename(fresh, path)
 
     def moved_to(self, directory: str, log_dir: str) -> None:

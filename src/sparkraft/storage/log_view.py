@@ -4,13 +4,17 @@
 there.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sparkraft.base.env import Clock, Entropy
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import LeaderEpoch, Offset, Uuid
 from sparkraft.records.batch import BatchHeader, iter_batches
+from sparkraft.records.errors import CorruptRecords
 from sparkraft.storage.config import LogConfig
 from sparkraft.storage.disk import Disk, StorageFault
 from sparkraft.storage.epochs import LeaderEpochs
@@ -21,6 +25,8 @@ from sparkraft.storage.segments import Segments
 
 if TYPE_CHECKING:
     from threading import Lock
+
+    from sparkraft.storage.log import PartitionLog
 
 _SCAN_BYTES = 1 << 20
 """Read at a time by those who walk whole batches."""
@@ -43,7 +49,20 @@ class FoundOffset(NamedTuple):
 
 
 _EMPTY = ReadResult([], 0)
+_marker_offset = attrgetter("last_offset")
 NO_HINT = (-1, -1, None)
+
+
+class LogKeeper(Protocol):
+    """Who keeps checkpoints about a log."""
+
+    def on_truncated(self, log: "PartitionLog") -> None:
+        """The log loses its tail, or all: before a file goes, and before it goes on."""
+        ...
+
+    def on_damaged(self, log: "ReadableLog", detail: str) -> None:
+        """A reader met bytes in the log that are no whole, right batch."""
+        ...
 
 
 class ReadableLog:
@@ -64,6 +83,7 @@ class ReadableLog:
         "_tail_hint",
         "_truncations",
         "high_watermark",
+        "keeper",
         "last_flush_ms",
         "log_dir",
         "log_end_offset",
@@ -112,13 +132,16 @@ class ReadableLog:
         self.high_watermark = Offset(log_start_offset)
         self.recovery_point = Offset(recovery_point)
         self.last_flush_ms = clock.wall_ms()
+        self.keeper: LogKeeper | None = None
+        """Keeps the checkpoints of the log's directory."""
         # Guards `recovery_point` between `flush` and truncation; made at the first of these,
         # because most of a node's logs are idle.
         self._flush_lock: Lock | None = None
         self._flush_point = log_end_offset
         self._fault: StorageFault | None = None
         self._metadata_pending = False
-        self._metadata_unsynced = False
+        # The run that wrote it may have stopped before there was a record to sync it with.
+        self._metadata_unsynced = topic_id is not None
         # Where the last read stopped at the log's end: offset, position and segment.
         self._tail_hint: tuple[int, int, Segment | None] = NO_HINT
         self._truncations = 0
@@ -168,6 +191,16 @@ class ReadableLog:
         return self._segments.bases
 
     @property
+    def active_base(self) -> int:
+        """Base offset of the segment that takes appends."""
+        return self._segments.active.base_offset
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments as they are now; the last one takes appends."""
+        return list(self._segments)
+
+    @property
     def latest_epoch(self) -> LeaderEpoch | None:
         """The newest leader epoch, None where none is known."""
         latest = self._epochs.latest
@@ -194,6 +227,11 @@ class ReadableLog:
     def active_producers(self) -> list[ProducerState]:
         """The idempotent and transactional producers known here, by id (DescribeProducers)."""
         return list(self._producers)
+
+    @property
+    def producers(self) -> Producers:
+        """All that is known of producers; for those who look at one before they append."""
+        return self._producers
 
     def expire_producers(self, now_ms: int) -> None:
         """Forget producers idle for longer than `producer.id.expiration.ms`."""
@@ -229,6 +267,9 @@ class ReadableLog:
             return self._read(offset, max_bytes, up_to, min_one_batch=min_one_batch)
         except OSError as error:
             raise self._fail("read from", error) from error
+        except CorruptRecords as error:
+            self.report_damage(error.detail)
+            raise
 
     def _read(self, offset: int, max_bytes: int, up_to: int, *, min_one_batch: bool) -> ReadResult:
         segments = self._segments
@@ -264,14 +305,26 @@ class ReadableLog:
 
     def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
         """Aborted transactions that overlap [offset, up_to), for read_committed fetches."""
-        found = []
-        for segment in list(self._segments)[self._segments.index_of(offset) :]:
-            for entry in segment.aborted:
-                if entry.last_offset >= offset and entry.first_offset < up_to:
+        found: list[AbortedTransaction] = []
+        for segment in self._segments.from_offset(offset):
+            aborted = segment.aborted
+            first = bisect_left(aborted, offset, key=_marker_offset)
+            for entry in islice(aborted, first, None):
+                if entry.first_offset < up_to:
                     found.append(entry)
                 if entry.last_stable_offset >= up_to:
                     return found
         return found
+
+    def aborted_in(self, offset: int, size: int, up_to: int) -> list[AbortedTransaction]:
+        """The same for the records that `read(offset)` gave, `size` bytes of them.
+
+        May name some that begin a little behind those: the index tells where they end (Kafka's
+        fetchUpperBoundOffset).
+        """
+        if size == 0 or not any(segment.aborted for segment in self._segments.from_offset(offset)):
+            return []
+        return self.aborted_transactions(offset, min(up_to, self._segments.bound_of(offset, size)))
 
     # -- searching -------------------------------------------------------------------------------
 
@@ -306,6 +359,11 @@ class ReadableLog:
     def epoch_of(self, offset: int) -> int | None:
         """The leader epoch in which `offset` was written."""
         return self._epochs.epoch_of(offset)
+
+    def report_damage(self, detail: str) -> None:
+        """Tell the log's keeper that its bytes are damaged; nothing is cut off."""
+        if self.keeper is not None:
+            self.keeper.on_damaged(self, detail)
 
     # -- faults ----------------------------------------------------------------------------------
 

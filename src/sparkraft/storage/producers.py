@@ -13,7 +13,8 @@ Invariants:
     * snapshot + replay of the rest == replay of everything (but for expired producers, and for the
       four older batches that a snapshot does not keep).
 
-Not here: verifying transactions with their coordinator (KIP-890), which belongs to later issues.
+Not here: asking coordinators about transactions (KIP-890, `server.broker.verification`), the index
+of aborted ones (`storage.index`).
 """
 
 from collections.abc import Iterator
@@ -31,8 +32,9 @@ from sparkraft.records.batch import (
     BatchHeader,
     Buffer,
 )
-from sparkraft.records.control import parse_end_transaction
+from sparkraft.records.control import EndTransaction, parse_end_transaction
 from sparkraft.records.crc import crc32c
+from sparkraft.storage.index import AbortedTransaction
 
 BATCHES_KEPT = 5
 
@@ -40,6 +42,9 @@ _SNAPSHOT_HEAD = Struct(">hIi")
 _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
 _CRC_END = 6
 _SNAPSHOT_VERSION = 1
+
+_EPOCH_PER_TRANSACTION_VERSION = 2
+"""From this transaction version on each transaction ends in an epoch of its own (KIP-890)."""
 
 
 class BatchMark(NamedTuple):
@@ -110,7 +115,7 @@ class DamagedSnapshot(Exception):  # noqa: N818 (callers fall back to an older o
 class Producers:
     """The producers of one partition."""
 
-    __slots__ = ("_open", "_states", "_unreplicated")
+    __slots__ = ("_open", "_states", "_unreplicated", "_verifying", "first_unstable_offset")
 
     def __init__(self) -> None:
         """No producer is known."""
@@ -119,6 +124,10 @@ class Producers:
         # first offset -> producer id, and first offset -> marker's offset.
         self._open: dict[int, int] = {}
         self._unreplicated: dict[int, int] = {}
+        # Producer id -> what a verification with the coordinator was begun under (KIP-890).
+        self._verifying: dict[int, object] = {}
+        self.first_unstable_offset: int | None = None
+        """First offset of an open or unreplicated transaction."""
 
     def __len__(self) -> int:
         """Number of producers."""
@@ -166,6 +175,43 @@ class Producers:
                 f"producer {header.producer_id} has an open transaction, the batch is outside it",
             )
 
+    def check_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        end: EndTransaction,
+        *,
+        transaction_version: int = 0,
+    ) -> None:
+        """Refuse a marker that a leader may not append; changes nothing.
+
+        Args:
+            producer_id: whose transaction it ends.
+            producer_epoch: the marker's.
+            end: what it says.
+            transaction_version: the feature's level at the coordinator. From 2 on the marker's
+                epoch is above that of the records; before, a late marker can't be told from one
+                of the present transaction (KIP-890, KIP-1228).
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        state = self._states.get(producer_id)
+        if state is None:
+            return
+        strict = transaction_version >= _EPOCH_PER_TRANSACTION_VERSION
+        if producer_epoch < state.epoch or (strict and producer_epoch == state.epoch):
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} has epoch {state.epoch}, the marker {producer_epoch}",
+            )
+        if end.coordinator_epoch < state.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"producer {producer_id} has heard of coordinator epoch {state.coordinator_epoch}, "
+                f"the marker is of {end.coordinator_epoch}",
+            )
+
     def apply(
         self, header: BatchHeader, batch: Buffer, base_offset: int
     ) -> CompletedTransaction | None:
@@ -193,6 +239,8 @@ class Producers:
         if header.attributes & TRANSACTIONAL_BIT and state.txn_first_offset < 0:
             state.txn_first_offset = base_offset
             self._open[base_offset] = header.producer_id
+            if self.first_unstable_offset is None:
+                self.first_unstable_offset = base_offset
         return None
 
     def _apply_marker(
@@ -201,6 +249,7 @@ class Producers:
         end = parse_end_transaction(batch)
         if end is None:
             return None  # compaction emptied it: nothing is left of the transaction
+        self._verifying.pop(header.producer_id, None)
         state = self._state(header.producer_id)
         first_offset = state.txn_first_offset
         state.adopt_epoch(header.producer_epoch)
@@ -222,6 +271,11 @@ class Producers:
         others = [first for first, owner in self._open.items() if owner != done.producer_id]
         return min(others, default=done.last_offset + 1)
 
+    def aborted_entry(self, done: CompletedTransaction) -> AbortedTransaction:
+        """What the transaction index says of `done`, which is aborted and not `complete` yet."""
+        stable = self.last_stable_offset_after(done)
+        return AbortedTransaction(done.producer_id, done.first_offset, done.last_offset, stable)
+
     def complete(self, done: CompletedTransaction) -> None:
         """Close a transaction; its first offset stays unstable until its marker is replicated."""
         if self._open.pop(done.first_offset, None) is not None:
@@ -233,18 +287,26 @@ class Producers:
             self._unreplicated = {
                 first: last for first, last in self._unreplicated.items() if last >= high_watermark
             }
+            self._find_first_unstable()
 
-    @property
-    def first_unstable_offset(self) -> int | None:
-        """First offset of an open or unreplicated transaction."""
-        if not self._open and not self._unreplicated:
-            return None
-        return min([*self._open, *self._unreplicated])
+    def _find_first_unstable(self) -> None:
+        self.first_unstable_offset = min([*self._open, *self._unreplicated], default=None)
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether the producer has begun a transaction here in `epoch`."""
         state = self._states.get(producer_id)
         return state is not None and state.txn_first_offset >= 0 and state.epoch == epoch
+
+    def begin_verification(self, producer_id: int) -> object:
+        """A guard for one question to the coordinator; it holds until a marker ends a transaction.
+
+        So an answer about a transaction that has ended meanwhile lets nothing in.
+        """
+        return self._verifying.setdefault(producer_id, object())
+
+    def is_verified(self, producer_id: int, guard: object) -> bool:
+        """Whether what the coordinator said under `guard` still holds."""
+        return guard is not None and self._verifying.get(producer_id) is guard
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers idle for `expiration_ms`, unless a transaction is open."""
@@ -308,6 +370,7 @@ class Producers:
             state.batches = [BatchMark(last_sequence, last_offset, offset_delta, timestamp)]
         if txn_first_offset >= 0:
             self._open[txn_first_offset] = producer_id
+            self._find_first_unstable()
 
 
 def _check_sequence(state: ProducerState, header: BatchHeader) -> None:

@@ -12,8 +12,9 @@ The metadata log is walked whole at every start: what is missing or broken below
 was committed, and the log is refused instead of cut.
 
 Invariants: recovering twice gives the same; nothing below the recovery point is removed; a gap
-between segments above it means that an unsynced tail was lost, and ends the log as well (compacted
-topics have gaps of their own).
+between segments above it means that an unsynced tail was lost, and ends the log as well. Cleaning
+makes gaps too: our own only below the recovery point, Kafka's also above it, where its checkpoint
+or the files it has not removed yet tell of them.
 """
 
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from sparkraft.storage.checkpoints import (
 from sparkraft.storage.config import LogConfig
 from sparkraft.storage.disk import Disk, StorageFault
 from sparkraft.storage.epochs import LeaderEpochs
-from sparkraft.storage.index import AbortedTransaction, DamagedIndex
+from sparkraft.storage.index import DamagedIndex
 from sparkraft.storage.log import PartitionLog
 from sparkraft.storage.names import (
     CLEANED,
@@ -44,10 +45,9 @@ from sparkraft.storage.names import (
     SWAP,
     TIME_INDEX,
     TRANSACTION_INDEX,
-    offset_name,
     parse_offset_name,
 )
-from sparkraft.storage.producers import DamagedSnapshot, Producers
+from sparkraft.storage.producer_replay import rebuild_producers
 from sparkraft.storage.segment import Segment
 
 
@@ -64,6 +64,8 @@ class LogPlace:
     recovery_point: int | None = None
     """None where the checkpoint does not name it: then everything is walked."""
     log_start_offset: int = 0
+    cleaned_to: int = 0
+    """Where the log's last cleaning ended: holes below it are that cleaning's."""
     whole: bool = False
     """Walk below the recovery point too: a log that ends there, or has a gap there, is damaged."""
 
@@ -95,6 +97,8 @@ class _Recovery:
         self._names = disk.listdir(place.directory)
         self._segments: list[Segment] = []
         self._epochs = LeaderEpochs()
+        self._replay_from: int | None = None
+        self._cleaned_by_kafka = 0
         self._recovery_point = place.recovery_point or 0
         self._end = 0
 
@@ -106,6 +110,7 @@ class _Recovery:
         if not self._place.clean:
             self._walk_unflushed()
         self._find_end()
+        self._check_aborted()
         start = max(self._place.log_start_offset, self._segments[0].base_offset)
         self._epochs.truncate_from_end(self._end)
         self._epochs.truncate_from_start(start)
@@ -117,6 +122,7 @@ class _Recovery:
             snapshots=snapshots,
             start=start,
             end=self._end,
+            replay_from=self._replay_from,
         )
         producers.expire(self._now_ms, self._config.producer_id_expiration_ms)
         point = self._end if self._place.clean else min(self._recovery_point, self._end)
@@ -148,6 +154,7 @@ class _Recovery:
 
     def _remove_leftovers(self) -> None:
         """Files of interrupted removals, replacements and compactions."""
+        self._note_cleaning_by_kafka()
         for name in list(self._names):
             if name.endswith((DELETED, ".tmp")):
                 self._remove(name)
@@ -160,19 +167,40 @@ class _Recovery:
             if lowest is not None and name.endswith(SWAP) and _offset_of(name) >= lowest:
                 self._remove(name)
 
+    def _note_cleaning_by_kafka(self) -> None:
+        """Find how far Kafka cleaned just before it died, if its checkpoints don't say so yet.
+
+        Then the files it replaced are still there, above a recovery point that is older.
+        """
+        replaced = [_offset_of(name) for name in self._names if name.endswith(LOG + DELETED)]
+        present = [parse_offset_name(name.removesuffix(SWAP), LOG) for name in self._names]
+        bases = sorted(base for base in present if base is not None)
+        for base in replaced:
+            if base >= self._recovery_point and base in bases:
+                following = [each for each in bases if each > base]
+                self._cleaned_by_kafka = max([self._cleaned_by_kafka, *following[:1]])
+
     def _finish_swaps(self) -> None:
         """A compacted segment that was complete takes the place of those it replaces."""
         swaps = [name for name in self._names if name.endswith(SWAP)]
         if not swaps:
             return
         low, high = 1 << 63, -1
+        bases = set()
         for name in swaps:
             if name.endswith(LOG + SWAP):
                 base = _offset_of(name)
+                bases.add(base)
                 low, high = min(low, base), max(high, self._end_of_swap(name, base))
         for name in list(self._names):
             offset = _offset_of(name)
-            if not name.endswith(SWAP) and offset >= 0 and low <= offset < high:
+            if name.endswith(SWAP) or offset < 0:
+                continue
+            # What the swap stands for; the producers' state where it begins stays right.
+            if offset in bases:
+                if not name.endswith(SNAPSHOT):
+                    self._remove(name)
+            elif low < offset < high:
                 self._remove(name)
         for name in swaps:
             final = name[: -len(SWAP)]
@@ -223,7 +251,8 @@ class _Recovery:
         if PARTITION_METADATA not in self._names:
             return None
         data = self._disk.read(self._path(PARTITION_METADATA))
-        if not self._place.clean and not data.strip(b"\0"):
+        is_empty = all(segment.size == 0 for segment in self._segments)
+        if not data.strip(b"\0") and (is_empty or not self._place.clean):
             return None  # a power loss took it before anything was synced
         try:
             return parse_partition_metadata(data)
@@ -238,16 +267,21 @@ class _Recovery:
         point = 0 if self._place.whole else self._recovery_point
         first = 0
         for index, segment in enumerate(self._segments):
-            if segment.base_offset <= point:
+            if segment.base_offset < point:  # not at it: what was cut there may have come back
                 first = index
         if self._segments:
             # What the file says of walked batches may be newer than they are; they say it again.
             self._epochs.truncate_from_end(self._segments[first].base_offset)
+            self._replay_from = self._segments[first].base_offset
+            # The run that crashed may have cut one of them, or the end of the one before.
+            for segment in self._segments[max(first - 1, 0) :]:
+                segment.cut_unsynced = True
         expected: int | None = None
         for index in range(first, len(self._segments)):
             segment = self._segments[index]
+            following = self._segments[index + 1] if index + 1 < len(self._segments) else None
             lost = expected is not None and self._gap_is_loss(expected, segment)
-            if lost or not self._walk(segment):
+            if lost or not self._walk(segment, following):
                 keep = index if lost else index + 1
                 self._check_whole()
                 self._drop_from(keep)
@@ -264,18 +298,26 @@ class _Recovery:
             )
 
     def _gap_is_loss(self, expected: int, segment: Segment) -> bool:
-        known = self._place.recovery_point is not None and not self._config.compact
-        above = expected >= self._recovery_point or self._place.whole
-        return known and above and segment.base_offset > expected
+        if segment.base_offset <= expected or self._place.recovery_point is None:
+            return False
+        return self._place.whole or expected >= max(
+            self._recovery_point, self._place.cleaned_to, self._cleaned_by_kafka
+        )
 
-    def _walk(self, segment: Segment) -> bool:
-        """Check every batch and derive indexes and epochs; False where the tail had to go."""
+    def _walk(self, segment: Segment, following: Segment | None) -> bool:
+        """Check every batch and derive indexes and epochs; False where the tail had to go.
+
+        Where it reaches into `following`, a power loss took back half of a truncation: the newer
+        epoch wins.
+        """
         segment.reset_indexes()
-        segment.clear_aborted()
         self._end = segment.base_offset
         good = 0
         try:
             for header, position in segment.headers(0):
+                if _is_cut_by(following, header):
+                    segment.cut(position)
+                    break
                 segment.read_batch(position, header)
                 self._check_order(header)
                 good = position + header.size_in_bytes
@@ -288,7 +330,8 @@ class _Recovery:
                 ) from error
             segment.cut(good)
         segment.checked_from, segment.checked_to = 0, segment.size
-        return segment.size == self._disk.size(segment.log_path) and good == segment.size
+        whole = segment.size == self._disk.size(segment.log_path) and good == segment.size
+        return whole and (following is None or self._end <= following.base_offset)
 
     def _check_order(self, header: BatchHeader) -> None:
         if header.base_offset < self._end or header.last_offset_delta < 0:
@@ -322,15 +365,31 @@ class _Recovery:
             self._segments.append(self._segment(start, 0))
             self._end = start
 
+    def _check_aborted(self) -> None:
+        """Find the first segment whose transaction index can't be right: it is derived anew."""
+        for index, segment in enumerate(self._segments):
+            last = index + 1 == len(self._segments)
+            end = self._end if last else self._segments[index + 1].base_offset
+            try:
+                segment.load_aborted(end)
+            except DamagedIndex:
+                if self._replay_from is None or segment.base_offset < self._replay_from:
+                    self._replay_from = segment.base_offset
+
     def _usable_snapshots(self, start: int) -> list[int]:
-        """Producer snapshots that fit the log; others are removed (but those of older segments)."""
+        """Producer snapshots that fit the log; others are removed.
+
+        Those inside what was walked go as well: they may be of an older tail than the batches.
+        """
         kept = []
+        walked = None if self._place.clean else self._replay_from
         bases = {segment.base_offset for segment in self._segments}
         for name in list(self._names):
             offset = parse_offset_name(name, SNAPSHOT)
             if offset is None:
                 continue
-            if offset > self._end or offset < start or not (offset in bases or offset == self._end):
+            fits = start <= offset <= self._end and (offset in bases or offset == self._end)
+            if not fits or (walked is not None and offset > walked):
                 self._remove(name)
             else:
                 kept.append(offset)
@@ -343,75 +402,9 @@ def _offset_of(name: str) -> int:
     return int(stem) if stem.isascii() and stem.isdigit() else -1
 
 
-def rebuild_producers(
-    disk: Disk,
-    directory: str,
-    segments: list[Segment],
-    *,
-    snapshots: list[int],
-    start: int,
-    end: int,
-) -> Producers:
-    """The producers' state at `end`: the newest good snapshot, and the batches behind it.
-
-    Aborted transactions that complete on the way are added to their segments' indexes where those
-    lack them. Damaged snapshots are removed, from the disk and from `snapshots`.
-    """
-    producers, begin = _newest_snapshot(disk, directory, snapshots, start=start, end=end)
-    if begin >= end:
-        return producers
-    for index, segment in enumerate(segments):
-        if index + 1 < len(segments) and segments[index + 1].base_offset <= begin:
-            continue
-        _replay(segment, producers, begin, end)
-    return producers
-
-
-def _newest_snapshot(
-    disk: Disk, directory: str, snapshots: list[int], *, start: int, end: int
-) -> tuple[Producers, int]:
-    for offset in sorted(snapshots, reverse=True):
-        if offset > end:
-            continue
-        path = f"{directory}/{offset_name(offset, SNAPSHOT)}"
-        try:
-            return Producers.from_snapshot(disk.read(path)), offset
-        except (DamagedSnapshot, FileNotFoundError):
-            disk.unlink(path)
-            snapshots.remove(offset)
-    return Producers(), start
-
-
-def _replay(segment: Segment, producers: Producers, begin: int, end: int) -> None:
-    position = 0
-    if begin > segment.base_offset:
-        found = segment.position_of(begin)
-        if found is None:
-            return
-        position = found[1]
-    for header, at in segment.headers(position):
-        if header.base_offset >= end:
-            return
-        if not header.has_producer_id or header.base_offset < begin:
-            continue
-        batch = segment.read_batch(at, header) if header.is_control else b""
-        done = producers.apply(header, batch, header.base_offset)
-        if done is None:
-            continue
-        if done.aborted:
-            stable = producers.last_stable_offset_after(done)
-            entry = AbortedTransaction(
-                done.producer_id, done.first_offset, done.last_offset, stable
-            )
-            _add_aborted(segment, entry)
-        producers.complete(done)
-
-
-def _add_aborted(segment: Segment, entry: AbortedTransaction) -> None:
-    try:
-        known = entry in segment.aborted
-    except DamagedIndex:
-        segment.clear_aborted()
-        known = False
-    if not known:
-        segment.add_aborted(entry)
+def _is_cut_by(following: Segment | None, header: BatchHeader) -> bool:
+    """Whether the batch was cut off before `following` was begun, by a leader of a later epoch."""
+    if following is None or header.last_offset < following.base_offset:
+        return False
+    first = following.header_at(0)
+    return first is not None and first.partition_leader_epoch > header.partition_leader_epoch

@@ -63,6 +63,7 @@ class Segment:
         "checked_from",
         "checked_to",
         "created_ms",
+        "cut_unsynced",
         "deleted",
         "first_timestamp",
         "index_interval_bytes",
@@ -87,6 +88,8 @@ class Segment:
         self.roll_jitter_ms = 0
         self.index_interval_bytes = 4096
         self.deleted = False
+        self.cut_unsynced = False
+        """The file was shortened, and that may not be on disk yet."""
         self.first_timestamp: int | None = None
         """Maximum timestamp of the first batch: what rolling by time counts from."""
         self.max_timestamp: int | None = None
@@ -100,7 +103,7 @@ class Segment:
         self._bytes_since_index = 0
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
-        self._aborted: list[AbortedTransaction] | None = None
+        self._aborted: list[AbortedTransaction] = []
         self._indexes_are_ours = True  # built by this process from what it wrote or walked
         if size == 0:
             self.reset_indexes()
@@ -120,7 +123,6 @@ class Segment:
         """Start the indexes afresh, as before a scan."""
         self._offset_index = OffsetIndex()
         self._time_index = TimeIndex()
-        self._aborted = []
         self.max_timestamp = -1
         self.max_timestamp_offset = self.base_offset
         self.first_timestamp = None
@@ -146,13 +148,39 @@ class Segment:
 
     @property
     def aborted(self) -> list[AbortedTransaction]:
-        """Its aborted transactions, by the offset of their markers."""
-        if self._aborted is None:
-            try:
-                self._aborted = parse_aborted(self._disk.read(self.path(TRANSACTION_INDEX)))
-            except FileNotFoundError:
-                self._aborted = []
+        """Its aborted transactions, by the offset of their markers; `load_aborted` came before."""
         return self._aborted
+
+    def load_aborted(self, end: int) -> None:
+        """Read the transaction index, which is empty where it has no file.
+
+        Args:
+            end: the offset after the segment.
+
+        Raises:
+            DamagedIndex: it can't be of this segment; it is left empty.
+        """
+        path = self.path(TRANSACTION_INDEX)
+        self._aborted = []
+        if self._disk.size(path) < 0:
+            return
+        entries = parse_aborted(self._disk.read(path))
+        for entry in entries:
+            if not self.base_offset <= entry.last_offset < end:
+                raise DamagedIndex(f"a marker at {entry.last_offset} is not in this segment")
+        if entries and not self._is_marker(entries[-1]):
+            raise DamagedIndex(f"there is no marker at {entries[-1].last_offset}")
+        self._aborted = entries
+
+    def _is_marker(self, entry: AbortedTransaction) -> bool:
+        found = self.position_of(entry.last_offset)
+        if found is None:
+            return False
+        header = found[0]
+        return header.is_control and (header.producer_id, header.base_offset) == (
+            entry.producer_id,
+            entry.last_offset,
+        )
 
     @property
     def indexes_loaded(self) -> bool:
@@ -222,9 +250,7 @@ class Segment:
 
     def rebuild_indexes(self) -> None:
         """Make offset and time index anew from the batches; damage in them is left to readers."""
-        aborted = self._aborted
         self.reset_indexes()
-        self._aborted = aborted
         with suppress(CorruptRecords):
             for header, position in self.headers(0):
                 self.note_batch(
@@ -256,19 +282,37 @@ class Segment:
         self.aborted.append(aborted)
         self._disk.append(self.path(TRANSACTION_INDEX), [aborted.to_bytes()])
 
-    def clear_aborted(self) -> None:
-        """Empty the transaction index before its segment is scanned again."""
-        self._aborted = []
-        if self._disk.size(self.path(TRANSACTION_INDEX)) >= 0:
-            self._disk.unlink(self.path(TRANSACTION_INDEX))
+    def set_aborted(self, entries: list[AbortedTransaction]) -> None:
+        """Let the transaction index say this, in file and memory; one that does stays as it is."""
+        path = self.path(TRANSACTION_INDEX)
+        data = b"".join(entry.to_bytes() for entry in entries)
+        if entries == self._aborted and max(self._disk.size(path), 0) == len(data):
+            return
+        self._aborted = entries
+        if data:
+            self._disk.replace(path, data)
+        else:
+            self._disk.unlink(path)
 
     def write_indexes(self) -> None:
         """Put both indexes into their files, ended by the largest timestamp as Kafka does."""
         if self.indexes_dirty or self.size == 0:
-            self.time_index.maybe_append(*self._time_entry())
-            self._disk.write(self.path(INDEX), self.offset_index.to_bytes())
-            self._disk.write(self.path(TIME_INDEX), self.time_index.to_bytes())
+            offsets, times = self.index_bytes()
+            self._disk.write(self.path(INDEX), offsets)
+            self._disk.write(self.path(TIME_INDEX), times)
             self.indexes_dirty = False
+
+    def index_bytes(self) -> tuple[bytes, bytes]:
+        """Contents of the files of a segment that ends here: offset and time index."""
+        self.time_index.maybe_append(*self._time_entry())
+        return self.offset_index.to_bytes(), self.time_index.to_bytes()
+
+    def adopt(self, size: int, aborted: list[AbortedTransaction]) -> None:
+        """Take files written elsewhere, indexes and all; `size` bytes of whole batches."""
+        self.size = size
+        self.checked_from, self.checked_to = 0, size
+        self._aborted = aborted
+        self.indexes_dirty = False
 
     # -- appending -------------------------------------------------------------------------------
 
@@ -299,9 +343,10 @@ class Segment:
             return True
         first = self.first_timestamp
         if first is None:
-            first = self._read_first_timestamp()
+            first = self.first_batch_timestamp()
         waited = max_timestamp - first if first >= 0 else now_ms - self.created_ms
-        if waited > config.segment_ms - self.roll_jitter_ms:
+        age_ms_max = config.segment_age_ms_max if config.compact else config.segment_ms
+        if waited > age_ms_max - self.roll_jitter_ms:
             return True
         entries_max = mine // (self.index_interval_bytes + 1) + 2
         if entries_max * _TIME_ENTRY_BYTES < config.segment_index_bytes:
@@ -311,9 +356,11 @@ class Segment:
             or len(self.time_index) >= config.time_index_entries_max
         )
 
-    def _read_first_timestamp(self) -> int:
-        header = self.header_at(0)
-        self.first_timestamp = -1 if header is None else header.max_timestamp
+    def first_batch_timestamp(self) -> int:
+        """Largest timestamp of its first batch, -1 without any."""
+        if self.first_timestamp is None:
+            header = self.header_at(0)
+            self.first_timestamp = -1 if header is None else header.max_timestamp
         return self.first_timestamp
 
     # -- finding ---------------------------------------------------------------------------------
@@ -372,6 +419,11 @@ class Segment:
             if header.base_offset + header.last_offset_delta >= offset:
                 return header, position
         return None
+
+    def offset_above(self, position: int) -> int | None:
+        """An offset above all batches before byte `position`; None where the index knows none."""
+        relative = self.offset_index.offset_at(position)
+        return None if relative is None else self.base_offset + relative + 1
 
     def position_of_time(self, timestamp: int) -> int:
         """Where to scan from for the first record at or after `timestamp`."""
@@ -448,28 +500,34 @@ class Segment:
 
     # -- changing --------------------------------------------------------------------------------
 
-    def truncate_to(self, offset: int) -> None:
-        """Remove every batch that ends at or after `offset`."""
+    def truncate_to(self, offset: int) -> int:
+        """Remove every batch that ends at or after `offset`.
+
+        Returns:
+            `offset`; where a batch reaches across it, and is gone, that batch's base offset.
+        """
         found = self.position_of(offset)
         size = self.size if found is None else found[1]
+        if found is not None:
+            offset = min(offset, found[0].base_offset)
         relative = offset - self.base_offset
         self.offset_index.truncate_to(relative)
         self.time_index.truncate_to(relative)
         kept = [entry for entry in self.aborted if entry.last_offset < offset]
         if len(kept) != len(self.aborted):
-            self._aborted = kept
-            data = b"".join(entry.to_bytes() for entry in kept)
-            self._disk.write(self.path(TRANSACTION_INDEX), data)
+            self.set_aborted(kept)
         self.cut(size)
         self._bytes_since_index = 0
         self.max_timestamp = None
         self._load_max_timestamp(self.offset_index, self.time_index)
         self.indexes_dirty = True
+        return offset
 
     def cut(self, size: int) -> None:
         """Shorten the file to `size` bytes."""
         if self._disk.size(self.log_path) > size:
             self._disk.truncate(self.log_path, size)
+            self.cut_unsynced = True
         self.size = size
         self.checked_from = min(self.checked_from, size)
         self.checked_to = min(self.checked_to, size)

@@ -14,11 +14,14 @@ from collections.abc import Iterator, Sequence
 from sparkraft.base.env import Entropy
 from sparkraft.records.batch import BatchHeader
 from sparkraft.records.record import scan_records
-from sparkraft.storage.config import LogConfig
+from sparkraft.storage.config import INT64_MAX, LogConfig
 from sparkraft.storage.disk import Disk
 from sparkraft.storage.names import (
+    CLEANED,
     INDEX,
+    LOG,
     SNAPSHOT,
+    SWAP,
     TIME_INDEX,
     TRANSACTION_INDEX,
     offset_name,
@@ -49,6 +52,7 @@ class Segments:
         "_list",
         "_to_remove",
         "active",
+        "cut_unsynced",
         "directory",
         "snapshots",
     )
@@ -74,6 +78,8 @@ class Segments:
         self.active = segments[-1]
         """The one that takes appends."""
         self._to_remove: list[tuple[int, str]] = []
+        self.cut_unsynced = any(segment.cut_unsynced for segment in segments)
+        """A file was shortened and not synced since: a power loss may bring its tail back."""
         self.config = config
         for segment in segments:
             self._set_jitter(segment)
@@ -141,6 +147,7 @@ class Segments:
         if old.size == 0:  # nothing is wrong with it but its base: too far below the next batch
             self._drop_empty_tail()
         else:
+            self._disk.maybe("after_roll_before_index")
             old.write_indexes()
             self.write_snapshot(base_offset, snapshot)
         self.start_at(base_offset, now_ms)
@@ -158,7 +165,7 @@ class Segments:
         self.active = segment
 
     def _set_jitter(self, segment: Segment) -> None:
-        jitter = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        jitter = min(self._config.segment_jitter_ms, self._config.segment_age_ms_max)
         segment.roll_jitter_ms = self._entropy.below(jitter) if jitter > 0 else 0
 
     def _drop_empty_tail(self) -> None:
@@ -201,6 +208,21 @@ class Segments:
         found = segment.position_of(up_to)
         return segment.size if found is None else found[1]
 
+    def from_offset(self, offset: int) -> list[Segment]:
+        """The segments from the one on that `offset` lies in."""
+        return self._list[self.index_of(offset) :]
+
+    def bound_of(self, offset: int, size: int) -> int:
+        """An offset above all records in the `size` bytes that begin with the batch of `offset`."""
+        found = self.find(offset)
+        if found is None:
+            return INT64_MAX
+        index, position, _ = found
+        bound = self._list[index].offset_above(position + size)
+        if bound is None and index + 1 < len(self._bases):
+            bound = self._bases[index + 1]
+        return INT64_MAX if bound is None else bound
+
     def at(self, index: int) -> Segment:
         """The segment at `index`."""
         return self._list[index]
@@ -235,14 +257,26 @@ class Segments:
 
     # -- shrinking -------------------------------------------------------------------------------
 
-    def truncate_to(self, offset: int) -> None:
-        """Remove every batch that ends at or after `offset`, which is not below the first base."""
+    def batch_bound(self, offset: int) -> int:
+        """`offset`, or the base of the batch that reaches across it."""
+        found = self._list[self.index_of(offset)].position_of(offset)
+        return offset if found is None else min(offset, found[0].base_offset)
+
+    def truncate_to(self, offset: int) -> int:
+        """Remove every batch that ends at or after `offset`, which is not below the first base.
+
+        Returns:
+            Where the log ends now: `offset`, or the base of a batch that reached across it.
+        """
         while len(self._list) > 1 and self._bases[-1] >= offset:
             self._unlink(self._list.pop().mark_deleted())
             self._bases.pop()
+            self._disk.maybe("between_truncated_segments")
         self.active = self._list[-1]
-        self.active.truncate_to(offset)
-        self._drop_snapshots(above=offset)
+        end = self.active.truncate_to(offset)
+        self.cut_unsynced = self.cut_unsynced or self.active.cut_unsynced
+        self._drop_snapshots(above=end)
+        return end
 
     def clear(self) -> None:
         """Remove everything; `start_at` must follow."""
@@ -260,14 +294,58 @@ class Segments:
         while len(self._list) > 1 and self._bases[1] <= offset:
             segment = self._list.pop(0)
             base = self._bases.pop(0)
-            when = now_ms + self._config.file_delete_delay_ms
-            self._to_remove += [(when, path) for path in segment.mark_deleted()]
+            self.remove_later(segment.mark_deleted(), now_ms)
             if base in self.snapshots:
                 self.snapshots.remove(base)
                 self._disk.unlink(self._snapshot_path(base))
             count += 1
+            self._disk.maybe("between_deleted_segments")
         self.remove_deleted_files(now_ms)
         return count
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> list[str] | None:
+        """Put a cleaned segment, whose files end in `.cleaned`, in place of neighbours.
+
+        First all its files become `.swap`, by which a start after a crash knows that it is whole;
+        then the old files `.deleted`; then the new ones get their names.
+
+        Returns:
+            The old files, to be removed once the directory is synced; None, and nothing is done,
+            where the old segments are not all there any more.
+        """
+        first = self.index_of(old[0].base_offset)
+        if self._list[first : first + len(old)] != list(old) or old[-1] is self.active:
+            return None
+        suffixes = [
+            suffix
+            for suffix in (TRANSACTION_INDEX, TIME_INDEX, INDEX, LOG)
+            if self._disk.size(new.path(suffix) + CLEANED) >= 0
+        ]
+        for suffix in suffixes:
+            self._disk.rename(new.path(suffix) + CLEANED, new.path(suffix) + SWAP)
+        self._disk.maybe("cleaned_segment_swapped_before_old_ones_go")
+        gone: list[str] = []
+        for segment in old:
+            gone += segment.mark_deleted()
+            self._drop_snapshot_of(segment, kept=new.base_offset)
+        self._disk.maybe("old_segments_gone_before_the_cleaned_one_has_its_name")
+        for suffix in suffixes:
+            self._disk.rename(new.path(suffix) + SWAP, new.path(suffix))
+        self._list[first : first + len(old)] = [new]
+        self._bases[first : first + len(old)] = [new.base_offset]
+        new.drop_indexes()
+        return gone
+
+    def _drop_snapshot_of(self, segment: Segment, *, kept: int) -> None:
+        base = segment.base_offset
+        if base != kept and base in self.snapshots:
+            self.snapshots.remove(base)
+            self._disk.unlink(self._snapshot_path(base))
+
+    def remove_later(self, paths: Sequence[str], now_ms: int) -> None:
+        """Unlink files after `file.delete.delay.ms`, so that readers can finish."""
+        when = now_ms + self._config.file_delete_delay_ms
+        self._to_remove += [(when, path) for path in paths]
 
     def remove_deleted_files(self, now_ms: int) -> None:
         """Unlink `.deleted` files whose time has come."""
@@ -294,7 +372,7 @@ class Segments:
         keep_from = 0
         for index, segment in enumerate(self._list):
             end = self.end_of(index, log_end_offset)
-            if segment.size == 0 or end > high_watermark:
+            if end > high_watermark or (segment is self.active and segment.size == 0):
                 break
             below_start = segment is not self.active and end <= log_start_offset
             too_much = by_size and excess - segment.size >= 0
@@ -315,14 +393,21 @@ class Segments:
     def sync(self, start: int, target: int) -> None:
         """Sync the files that hold offsets in [start, target), and the directory; in any thread."""
         segments = list(self._list)
+        self.cut_unsynced = False
         for index, segment in enumerate(segments):
             following = segments[index + 1].base_offset if index + 1 < len(segments) else None
             done = following is not None and following <= start
-            if done or segment.size == 0 or segment.base_offset >= target:
+            is_needless = done or segment.size == 0 or segment.base_offset >= target
+            if is_needless and not segment.cut_unsynced:
                 continue
+            # First, so that a cut in between is synced the next time. Where the log was cut at a
+            # segment's end and rolled there, a lost cut would bring records back below its tail.
+            segment.cut_unsynced = False
             self._sync_one(segment, segment.log_path)
+            if segment.aborted:  # nothing else tells that an entry is missing
+                self._sync_one(segment, segment.path(TRANSACTION_INDEX), optional=True)
             if following is not None:
-                for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
+                for suffix in (INDEX, TIME_INDEX):
                     self._sync_one(segment, segment.path(suffix), optional=True)
                 self._sync_one(segment, self._snapshot_path(following), optional=True)
         self._disk.fsync_dir(self.directory)
@@ -337,7 +422,7 @@ class Segments:
     def close(self, log_end_offset: int, snapshot: bytes) -> None:
         """Write what shortens the next start: indexes, and the producers' state at the end."""
         filled = any(segment.size for segment in self._list)
-        if self.active.indexes_dirty and (self.active.size or len(self._list) > 1):
+        if self.active.indexes_dirty and self.active.size:
             self.active.write_indexes()
         if filled and log_end_offset > max(self.snapshots, default=0):
             self.write_snapshot(log_end_offset, snapshot)

@@ -1,0 +1,131 @@
+"""The offset checkpoints of a log directory: what they say of each log, written as a whole.
+
+    recovery-point-offset-checkpoint    below it everything is synced
+    log-start-offset-checkpoint         logs that begin where no synced file's name says so
+    replication-offset-checkpoint       high watermarks
+
+What they say of a damaged log stays as it is, so that its damage shows at every start.
+
+Invariant: none speaks of offsets that a truncation has given back, once the log goes on.
+"""
+
+from collections.abc import Mapping
+
+from sparkraft.storage.checkpoints import (
+    DamagedCheckpoint,
+    TopicPartition,
+    format_offsets,
+    parse_offsets,
+    read_offsets,
+)
+from sparkraft.storage.disk import Disk, StorageFault
+from sparkraft.storage.log import PartitionLog
+from sparkraft.storage.log_dir import LogDir
+from sparkraft.storage.names import (
+    CLEANED_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    METADATA_TOPIC,
+    RECOVERY_POINTS,
+)
+
+
+class DirCheckpoints:
+    """Reads and writes them; every method raises `OSError` as the disk does.
+
+    Args:
+        disk: files.
+        damaged: partitions whose log can't be used; looked at whenever something is written.
+    """
+
+    def __init__(self, disk: Disk, damaged: Mapping[TopicPartition, StorageFault]) -> None:
+        """Nothing is read yet."""
+        self._disk = disk
+        self._damaged = damaged
+
+    def read(self, log_dir: LogDir) -> bool:
+        """Take over what the last run left; whether its recovery points can be read."""
+        path = log_dir.path
+        log_dir.recovery_points = read_offsets(self._disk, f"{path}/{RECOVERY_POINTS}")
+        log_dir.log_starts = read_offsets(self._disk, f"{path}/{LOG_START_OFFSETS}")
+        log_dir.high_watermarks = read_offsets(self._disk, f"{path}/{HIGH_WATERMARKS}")
+        log_dir.cleaned = read_offsets(self._disk, f"{path}/{CLEANED_OFFSETS}")
+        metadata_point = log_dir.recovery_points.get((METADATA_TOPIC, 0), 0)
+        log_dir.metadata_recovery_point = lambda: metadata_point
+        try:
+            parse_offsets(self._disk.read(f"{path}/{RECOVERY_POINTS}"))
+        except (FileNotFoundError, DamagedCheckpoint):
+            return False
+        return True
+
+    def write_all(self, log_dir: LogDir) -> None:
+        """Recovery points, log starts, high watermarks."""
+        self.write_points(log_dir)
+        self.write_starts(log_dir)
+        self._disk.maybe("between_checkpoints")
+        marks = {key: int(log.high_watermark) for key, log in log_dir.all_logs()}
+        self._disk.replace(f"{log_dir.path}/{HIGH_WATERMARKS}", format_offsets(marks))
+
+    def write_points(self, log_dir: LogDir) -> None:
+        """Recovery points."""
+        points = self._of_damaged(log_dir, log_dir.recovery_points)
+        for key, log in log_dir.all_logs():
+            points[key] = int(log.recovery_point)
+        if metadata_point := log_dir.metadata_recovery_point():
+            points[METADATA_TOPIC, 0] = metadata_point
+        self._disk.replace(f"{log_dir.path}/{RECOVERY_POINTS}", format_offsets(points))
+        log_dir.recovery_points = points
+
+    def write_starts(self, log_dir: LogDir) -> None:
+        """Log start offsets."""
+        starts = self._of_damaged(log_dir, log_dir.log_starts)
+        for key, log in log_dir.all_logs():
+            if log.log_start_offset > _start_by_files(log):
+                starts[key] = int(log.log_start_offset)
+        self._disk.replace(f"{log_dir.path}/{LOG_START_OFFSETS}", format_offsets(starts))
+        log_dir.log_starts = starts
+
+    def _of_damaged(
+        self, log_dir: LogDir, offsets: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        return {
+            key: offset
+            for key, offset in offsets.items()
+            if key in self._damaged and self._damaged[key].log_dir == log_dir.path
+        }
+
+    def write_moved_starts(self, log_dir: LogDir) -> None:
+        """Log start offsets, if one is further than its file or its first segment say."""
+        known = log_dir.log_starts
+        for key, log in log_dir.logs.items():
+            if log.log_start_offset > max(_start_by_files(log), known.get(key, 0)):
+                self.write_starts(log_dir)
+                return
+
+    def forget(self, log_dir: LogDir, key: TopicPartition) -> None:
+        """A new log begins: nothing said of an older one of its name may be held against it."""
+        if key in log_dir.recovery_points:
+            self.write_points(log_dir)
+        if key in log_dir.log_starts:
+            self.write_starts(log_dir)
+
+    def give_back(self, log_dir: LogDir, log: PartitionLog) -> None:
+        """A log lost its tail: what lies above its new end is unknown again."""
+        key = (log.topic, log.partition)
+        if log_dir.cleaned.get(key, 0) > log.log_end_offset:
+            log_dir.cleaned[key] = int(log.log_end_offset)
+        if log_dir.recovery_points.get(key, 0) > log.recovery_point:
+            self.write_points(log_dir)
+        start, known = log.log_start_offset, log_dir.log_starts.get(key, 0)
+        if known > start or max(known, _start_by_files(log)) < start:
+            self.write_starts(log_dir)
+
+
+def _start_by_files(log: PartitionLog) -> int:
+    """Where the log begins by what surely is on disk.
+
+    A segment without records has no file yet, and one that was never synced may lose its own: a
+    log that retention has emptied would begin at 0 again.
+    """
+    base = log.segment_base_offsets[0]
+    return base if log.recovery_point > base else 0

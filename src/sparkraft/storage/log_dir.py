@@ -1,0 +1,62 @@
+"""One directory of `log.dirs`: its identity, its logs, and why it is offline if it is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sparkraft.base.ids import Uuid
+from sparkraft.storage.checkpoints import TopicPartition
+from sparkraft.storage.disk import DirectoryLock, StorageFault
+from sparkraft.storage.log import PartitionLog
+from sparkraft.storage.meta_properties import MetaProperties
+
+
+@dataclass(slots=True, kw_only=True)
+class LogDir:
+    """One directory of `log.dirs`."""
+
+    path: str
+    meta: MetaProperties | None = None
+    lock: DirectoryLock | None = None
+    fault: StorageFault | None = None
+    """Why it is offline, None while it works."""
+    logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
+    futures: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
+    """Copies that are to take the place of a log in another directory."""
+    high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
+    """As checkpointed by the last run."""
+    recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
+    """As they are on disk."""
+    log_starts: dict[TopicPartition, int] = field(default_factory=dict)
+    """As they are on disk: logs that begin in the middle of their first segment."""
+    cleaned: dict[TopicPartition, int] = field(default_factory=dict)
+    """Where the last cleaning of a log ended (`storage.cleaner_manager`)."""
+    broker_epoch: int = -1
+    """Of the last run, if it stopped cleanly."""
+    metadata_recovery_point: Callable[[], int] = lambda: 0
+    """Of the quorum's log, which is not among `logs`: as checkpointed by the last run, until the
+    node sets it to what gives the present one; asked at each checkpoint."""
+
+    def all_logs(self) -> "list[tuple[TopicPartition, PartitionLog]]":
+        """Logs, and copies on their way to be one."""
+        return [*self.logs.items(), *self.futures.items()]
+
+    @property
+    def directory_id(self) -> Uuid | None:
+        """Its id from `meta.properties`."""
+        return self.meta.directory_id if self.meta else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirDescription:
+    """A directory as DescribeLogDirs tells it."""
+
+    path: str
+    total_bytes: int
+    usable_bytes: int
+    sizes: dict[TopicPartition, int]
+    fault: StorageFault | None
+
+    @property
+    def online(self) -> bool:
+        """Whether it works."""
+        return self.fault is None

@@ -1,0 +1,91 @@
+"""Producers and aborted transactions, derived from a log's batches (KIP-98).
+
+The newest producer snapshot at or below `replay_from` and the batches behind it give the producers'
+state at the log's end. Every abort marker met on the way belongs into its segment's `.txnindex`;
+where the file says otherwise it is written anew.
+
+Invariant: what comes out does not depend on which snapshot it began with (but for producers that
+retention has forgotten).
+"""
+
+from sparkraft.storage.disk import Disk
+from sparkraft.storage.index import AbortedTransaction
+from sparkraft.storage.names import SNAPSHOT, offset_name
+from sparkraft.storage.producers import DamagedSnapshot, Producers
+from sparkraft.storage.segment import Segment
+
+
+def rebuild_producers(  # noqa: PLR0913 (a log in its parts: recovery has no more yet)
+    disk: Disk,
+    directory: str,
+    segments: list[Segment],
+    *,
+    snapshots: list[int],
+    start: int,
+    end: int,
+    replay_from: int | None = None,
+) -> Producers:
+    """The producers' state at `end`.
+
+    Args:
+        disk: files.
+        directory: the log's.
+        segments: in order.
+        snapshots: offsets of the producer snapshots; damaged ones are removed, here and on disk.
+        start: log start offset.
+        end: where the state is asked for; batches from there on are not looked at.
+        replay_from: no snapshot above it is used, because transaction indexes from there on are
+            not to be trusted; None: they are.
+    """
+    limit = end if replay_from is None else min(end, replay_from)
+    producers, begin = _newest_snapshot(disk, directory, snapshots, start=start, limit=limit)
+    if begin >= end:
+        return producers
+    for index, segment in enumerate(segments):
+        if index + 1 < len(segments) and segments[index + 1].base_offset <= begin:
+            continue
+        found = _replay(segment, producers, begin, end)
+        kept = [entry for entry in segment.aborted if entry.last_offset < begin]
+        segment.set_aborted([*kept, *found])
+    return producers
+
+
+def _newest_snapshot(
+    disk: Disk, directory: str, snapshots: list[int], *, start: int, limit: int
+) -> tuple[Producers, int]:
+    for offset in sorted(snapshots, reverse=True):
+        if offset > limit:
+            continue
+        path = f"{directory}/{offset_name(offset, SNAPSHOT)}"
+        try:
+            return Producers.from_snapshot(disk.read(path)), offset
+        except (DamagedSnapshot, FileNotFoundError):
+            disk.unlink(path)
+            snapshots.remove(offset)
+    return Producers(), start
+
+
+def _replay(
+    segment: Segment, producers: Producers, begin: int, end: int
+) -> list[AbortedTransaction]:
+    """Take the segment's batches in [begin, end) in; the transactions aborted there."""
+    aborted: list[AbortedTransaction] = []
+    position = 0
+    if begin > segment.base_offset:
+        found = segment.position_of(begin)
+        if found is None:
+            return aborted
+        position = found[1]
+    for header, at in segment.headers(position):
+        if header.base_offset >= end:
+            break
+        if not header.has_producer_id or header.last_offset < begin:
+            continue
+        batch = segment.read_batch(at, header) if header.is_control else b""
+        done = producers.apply(header, batch, header.base_offset)
+        if done is None:
+            continue
+        if done.aborted:
+            aborted.append(producers.aborted_entry(done))
+        producers.complete(done)
+    return aborted
