@@ -123,6 +123,7 @@ def test_silence_fences_one_broker_after_the_other(cluster):
     assert (second.election.previous, second.election.leader) == (2, 3)
     assert first.election.reason.trigger == "broker 1 sent no heartbeat for 9000 ms"
     assert first.election.reason.ruled_out == ((1, "fenced"),)
+    assert cluster.core.journal.counts == {"offline": 2}
 
 
 def test_elections_come_before_the_fencing_record(cluster):
@@ -230,6 +231,47 @@ def test_cordoned_directories_are_noted_once(cluster):
     cluster.heartbeat(1, cordoned_log_dirs=[uuid(2000)])
     assert len(cluster.log) == before
     assert cluster.create("t").error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_cordoned_directories_are_a_set(cluster):
+    cluster.start(1, directories=2)
+    both = [uuid(2000), uuid(2001)]
+    cluster.heartbeat(1, cordoned_log_dirs=both)
+    before = len(cluster.log)
+    cluster.heartbeat(1, cordoned_log_dirs=both[::-1])
+    assert len(cluster.log) == before
+
+
+def test_two_directories_that_fail_at_once_cost_each_its_replicas(cluster):
+    cluster.start(1, directories=3)
+    cluster.start(2)
+    cluster.create("t", replicas=[[1, 2], [1, 2], [1, 2]])
+    for index in range(3):
+        cluster.assign("t", 1, uuid(2000 + index), index=index)
+    cluster.heartbeat(1, offline_log_dirs=[uuid(2000), uuid(2001)])
+    assert [cluster.partition("t", index).leader for index in range(3)] == [2, 2, 1]
+    assert broker(cluster, 1).directories == (uuid(2002),)
+
+
+def test_a_directory_that_fails_while_its_broker_returns_leads_nothing(cluster):
+    cluster.start(1, directories=2)
+    cluster.create("t", replicas=[[1]])
+    cluster.assign("t", 1, uuid(2000))
+    cluster.fence(1)
+    cluster.heartbeat(1, offline_log_dirs=[uuid(2000)])
+    assert not broker(cluster, 1).fenced
+    assert cluster.partition("t").leader == NO_LEADER
+
+
+def test_a_broker_that_was_let_go_may_register_at_once(cluster):
+    cluster.start(1, 2)
+    cluster.create("t", replicas=[[1, 2]])
+    cluster.heartbeat(1, want_shut_down=True)
+    cluster.heartbeat(2)
+    epoch = broker(cluster, 1).epoch
+    assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
+    cluster.register(1, previous_broker_epoch=epoch)
+    assert broker(cluster, 1).epoch > epoch
 
 
 def test_a_broker_that_leaves_leaves_every_isr(cluster):

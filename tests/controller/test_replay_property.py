@@ -1,7 +1,8 @@
 """Whatever is asked of the controller: its log, replayed from empty, gives its live state.
 
 And on every step: a snapshot of the image reloads to an equal image, and the invariants of
-partitions hold (leader in ISR, ELR apart from it, replicas unique, names and ids bijective).
+partitions hold (leader in ISR, ELR apart from it, replicas unique, names and ids bijective), and
+every replica and partition goes only to states that its table allows.
 """
 
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sparkraft.base.errors import KafkaError
 from sparkraft.base.ids import LeaderEpoch, Millis
 from sparkraft.controller.controller import Controller
+from sparkraft.controller.history import History
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE, NO_LEADER, Partition
 from sparkraft.metadata.replay import Replay
@@ -27,6 +29,8 @@ from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
 from sparkraft.protocol.messages import k64_unregister_broker as k64
 from sparkraft.protocol.messages import k67_allocate_producer_ids as k67
 from tests.controller.cluster_of import Cluster, Dice, uuid
+from tests.controller.explanations import check_against_journal
+from tests.controller.transitions import Transitions
 
 BROKERS = st.integers(1, 4)
 NAMES = st.sampled_from(["a", "b", "c.d", "c_d", "bad name"])
@@ -55,6 +59,7 @@ class ControllerMachine(RuleBasedStateMachine):
         self.cluster.create("a", partitions=2, replication=3, min_insync_replicas="2")
         self.epochs_seen: dict[int, int] = dict(self.cluster.epochs)
         self.blocks: list[int] = []
+        self.transitions = Transitions()
         # Without ELR the last of the ISR stays in it, fenced or gone, and nothing mends that later.
         self.elr_always_on = True
 
@@ -254,6 +259,19 @@ class ControllerMachine(RuleBasedStateMachine):
             read, _ = decode_metadata_record(encode_metadata_record(record, version))
             image = apply(image, read)
         assert image.same_content(self.cluster.core.stable)
+
+    @invariant()
+    def states_follow_their_tables(self) -> None:
+        self.transitions.follow(self.cluster.log)
+
+    @invariant()
+    def the_log_alone_explains_every_election_as_the_journal_does(self) -> None:
+        history = History(EMPTY_IMAGE, lambda *_: True, events_max=10_000)
+        for records, base in self.cluster.log:
+            last = base + len(records) - 1
+            history.feed(records, base_offset=base, last_offset=last, epoch=1, at_ms=base)
+        assert history.image == self.cluster.core.latest
+        check_against_journal(history, self.cluster.core.journal)
 
     @invariant()
     def partitions_are_sound(self) -> None:

@@ -245,6 +245,21 @@ def test_a_move_ends_when_the_newcomers_are_in_sync(cluster):
     assert ongoing(cluster) == []
 
 
+def test_who_stays_may_lag_when_a_move_ends_unless_more_leave_than_come(cluster):
+    cluster.fence(3)
+    assert reassign(cluster, [4, 2, 3]) is ErrorCode.NONE
+    cluster.alter_isr("t", [1, 2, 4])
+    partition = cluster.partition("t")
+    assert (partition.replicas, partition.isr) == ((4, 2, 3), (2, 4))
+    assert not partition.is_reassigning
+    assert reassign(cluster, [3, 4]) is ErrorCode.NONE  # 2 leaves, nobody comes, 3 is away
+    assert cluster.partition("t").is_reassigning
+    cluster.heartbeat(3)
+    cluster.alter_isr("t", [2, 4, 3])
+    assert not cluster.partition("t").is_reassigning
+    assert cluster.partition("t").replicas == (3, 4)
+
+
 def test_a_new_order_takes_effect_at_once(cluster):
     assert reassign(cluster, [3, 2, 1]) is ErrorCode.NONE
     assert cluster.partition("t").replicas == (3, 2, 1)
@@ -274,6 +289,44 @@ def test_moves_that_are_refused(cluster):
     assert reassign(cluster, [1, 2], resize=False) is ErrorCode.INVALID_REPLICATION_FACTOR
     assert reassign(cluster, [1], topic="nobody") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert reassign(cluster, [1], index=7) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_of_a_move_under_way_the_size_it_ends_with_counts(cluster):
+    assert reassign(cluster, [1, 4]) is ErrorCode.NONE
+    assert cluster.partition("t").is_reassigning
+    assert reassign(cluster, [1, 2, 4], resize=False) is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert reassign(cluster, [2, 4], resize=False) is ErrorCode.NONE
+    assert cluster.partition("t").removing_replicas == (1, 3)
+
+
+def test_a_partition_named_twice_is_changed_twice(cluster):
+    wanted = [
+        k45.ReassignablePartition(partition_index=0, replicas=[4, 2, 3]),
+        k45.ReassignablePartition(partition_index=0, replicas=None),
+    ]
+    topic = k45.ReassignableTopic(name="t", partitions=wanted)
+    request = k45.AlterPartitionReassignmentsRequest(topics=[topic])
+    answer = cluster.ask("alter_partition_reassignments", request)
+    assert [p.error_code for p in answer.responses[0].partitions] == [0, 0]
+    assert not cluster.partition("t").is_reassigning
+    assert cluster.partition("t").partition_epoch == 2
+
+
+def test_a_move_away_from_all_that_are_in_sync_is_not_reverted_cleanly(cluster):
+    assert reassign(cluster, [4, 2, 3]) is ErrorCode.NONE
+    for gone in (1, 2, 3):
+        cluster.fence(gone)
+    cluster.set_topic_config("t", "unclean.leader.election.enable", "true")
+    assert elect(cluster, 1, 0) == [("t", 0, ErrorCode.NONE)]
+    assert cluster.partition("t").isr == (4,)
+    cluster.set_topic_config("t", "unclean.leader.election.enable", "false")
+    assert reassign(cluster, None) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    cluster.heartbeat(2)
+    cluster.set_topic_config("t", "unclean.leader.election.enable", "true")
+    assert reassign(cluster, None) is ErrorCode.NONE
+    partition = cluster.partition("t")
+    assert (partition.replicas, partition.leader) == ((2, 3, 1), 2)
+    assert partition.leader_recovery_state == RECOVERING
 
 
 def test_listing_what_is_not_moving(cluster):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparkraft.base.errors import InvariantBroken
+from sparkraft.base.errors import DecodeError, InvariantBroken
 from sparkraft.base.ids import Uuid
 from sparkraft.metadata import features
 from sparkraft.metadata.apply import apply
@@ -226,7 +226,6 @@ def test_records_that_change_nothing():
     "record",
     [
         object(),
-        m.FeatureLevelRecord(name="metadata.version", feature_level=31),
         m.PartitionRecord(topic_id=uuid(1), partition_id=0),
         m.PartitionChangeRecord(topic_id=TOPIC, partition_id=9),
         m.PartitionChangeRecord(topic_id=TOPIC, partition_id=0, directories=[uuid(5)]),
@@ -243,6 +242,28 @@ def test_records_that_change_nothing():
 def test_a_record_that_cannot_be_stops_the_node(record):
     with pytest.raises(InvariantBroken):
         apply(image_of(*everything()), record)
+
+
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [
+        ("metadata.version", 31),
+        ("metadata.version", 6),
+        ("metadata.version", 0),
+        ("group.version", 2),
+        ("later.version", 1),
+        ("later.version", -1),
+    ],
+)
+def test_a_level_of_a_later_release_stops_the_node_with_a_sentence(name, level):
+    record = m.FeatureLevelRecord(name=name, feature_level=level)
+    with pytest.raises(DecodeError, match=f"{name} at level {level}; this node knows"):
+        apply(image_of(*everything()), record)
+
+
+def test_a_feature_nobody_knows_may_be_disabled():
+    image = image_of(*everything())
+    assert apply(image, m.FeatureLevelRecord(name="later.version", feature_level=0)) == image
 
 
 def test_all_26_record_types_are_known():

@@ -6,6 +6,8 @@ from sparkraft.base.errors import InvariantBroken
 from sparkraft.metadata.replay import Replay
 from sparkraft.protocol.messages import metadata_records as m
 
+A, B, C = "group.version", "share.version", "streams.version"
+
 
 def feature(name: str, level: int = 1) -> m.FeatureLevelRecord:
     return m.FeatureLevelRecord(name=name, feature_level=level)
@@ -13,9 +15,9 @@ def feature(name: str, level: int = 1) -> m.FeatureLevelRecord:
 
 def test_stable_waits_for_the_commit():
     replay = Replay()
-    replay.replay_batch([feature("a")], last_offset=0, epoch=1)
-    assert "a" in replay.latest.features
-    assert "a" not in replay.stable.features
+    replay.replay_batch([feature(A)], last_offset=0, epoch=1)
+    assert A in replay.latest.features
+    assert A not in replay.stable.features
     assert replay.commit(0)
     assert replay.stable is replay.latest
 
@@ -23,51 +25,51 @@ def test_stable_waits_for_the_commit():
 def test_stable_stays_before_an_open_transaction():
     replay = Replay()
     replay.replay_batch(
-        [feature("a"), m.BeginTransactionRecord(), feature("b")], last_offset=2, epoch=1
+        [feature(A), m.BeginTransactionRecord(), feature(B)], last_offset=2, epoch=1
     )
     assert not replay.commit(2)
-    assert "a" not in replay.stable.features
+    assert A not in replay.stable.features
     replay.replay_batch([m.EndTransactionRecord()], last_offset=3, epoch=1)
     assert replay.commit(3)
-    assert {"a", "b"} <= set(replay.stable.features)
+    assert {A, B} <= set(replay.stable.features)
 
 
 def test_abort_goes_back_to_before_the_transaction():
     replay = Replay()
     replay.replay_batch(
-        [feature("a"), m.BeginTransactionRecord(), feature("b"), m.AbortTransactionRecord()],
+        [feature(A), m.BeginTransactionRecord(), feature(B), m.AbortTransactionRecord()],
         last_offset=3,
         epoch=1,
     )
     assert replay.commit(3)
-    assert set(replay.stable.features) == {"a"}
+    assert set(replay.stable.features) == {A}
     assert not replay.in_transaction
 
 
 def test_revert_forgets_what_was_not_committed():
     replay = Replay()
-    replay.replay_batch([feature("a")], last_offset=0, epoch=1)
+    replay.replay_batch([feature(A)], last_offset=0, epoch=1)
     replay.commit(0)
-    replay.replay_batch([feature("b")], last_offset=1, epoch=1)
+    replay.replay_batch([feature(B)], last_offset=1, epoch=1)
     replay.revert()
-    assert set(replay.latest.features) == {"a"}
+    assert set(replay.latest.features) == {A}
     assert replay.latest.offset == 0
-    replay.replay_batch([feature("c")], last_offset=1, epoch=2)
+    replay.replay_batch([feature(C)], last_offset=1, epoch=2)
     assert replay.commit(1)
-    assert set(replay.stable.features) == {"a", "c"}
+    assert set(replay.stable.features) == {A, C}
 
 
 def test_revert_keeps_the_committed_part_of_an_open_transaction():
     replay = Replay()
-    replay.replay_batch([m.BeginTransactionRecord(), feature("a")], last_offset=1, epoch=1)
+    replay.replay_batch([m.BeginTransactionRecord(), feature(A)], last_offset=1, epoch=1)
     replay.commit(1)
-    replay.replay_batch([feature("b")], last_offset=2, epoch=1)
+    replay.replay_batch([feature(B)], last_offset=2, epoch=1)
     replay.revert()
     assert replay.in_transaction
-    assert set(replay.latest.features) == {"a"}
+    assert set(replay.latest.features) == {A}
     replay.replay_batch([m.EndTransactionRecord()], last_offset=2, epoch=2)
     replay.commit(2)
-    assert set(replay.stable.features) == {"a"}
+    assert set(replay.stable.features) == {A}
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,16 @@ A broker's states and what ends them:
     controlled shutdown  its leaderships are gone and every active broker has seen that -> may stop
 
 Broker epochs grow: each is the offset at which its registration could be written first. Sessions
-are soft state: a new controller gives every unfenced broker a whole session.
+are soft state: a new controller gives every unfenced broker a whole session. A broker that was let
+go has none, so its next life may register at once (Kafka has it wait until the old session ends).
 """
 
 from dataclasses import dataclass, field
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset, Uuid
-from sparkraft.controller.cluster import Cluster, ControllerConfig
+from sparkraft.controller.cluster import OFFLINE_DIRECTORY, Cluster, ControllerConfig
+from sparkraft.controller.leader_election import Occasion, Trigger
 from sparkraft.controller.outcome import Outcome, VersionedRecord
 from sparkraft.controller.replication import (
     Changes,
@@ -92,6 +94,10 @@ class Sessions:
         last = self.contact_ms.get((broker_id, epoch))
         return last is not None and now - last <= self.timeout_ms
 
+    def heard_of_at(self, broker_id: int, epoch: int) -> Millis | None:
+        """When it was heard of last; a new controller counts as hearing of everybody."""
+        return self.contact_ms.get((broker_id, epoch))
+
     def expired(self, now: Millis) -> list[tuple[int, int]]:
         """Brokers and epochs that were not heard of for a session, the most silent first."""
         silent = sorted(
@@ -149,14 +155,14 @@ def register_broker(
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, wrong)
     _check_directories(cluster, request)
     _check_features(cluster, request)
-    changes = Changes()
+    changes = Changes(cluster)
     record = _registration_record(cluster, request)
     if same and existing is not None:
         record.fenced = existing.fenced
         record.in_controlled_shutdown = existing.in_controlled_shutdown
         record.broker_epoch = existing.epoch
     else:
-        _clean_up_after(cluster, changes, request, existing, version)
+        _clean_up_after(changes, request, existing, version)
         record.broker_epoch = next_offset
     # The registration comes last: a controller that dies before it has promised nothing.
     versioned = (record, features.register_broker_version(cluster.metadata_level))
@@ -240,7 +246,6 @@ CLEAN_SHUTDOWN_VERSION = 3
 
 
 def _clean_up_after(
-    cluster: Cluster,
     changes: Changes,
     request: k62.BrokerRegistrationRequest,
     existing: BrokerRegistration | None,
@@ -251,13 +256,13 @@ def _clean_up_after(
     told = version >= CLEAN_SHUTDOWN_VERSION
     clean = told and existing is not None and existing.epoch == request.previous_broker_epoch
     # An unknown broker can be in no ISR but that of a registration since removed: nothing to lose.
-    unclean = cluster.elr_enabled and not clean
+    unclean = changes.cluster.elr_enabled and not clean
     how = "after an unclean stop" if unclean else "again"
     gone = Departure(broker_id, "restarted", unclean=unclean)
-    trigger = f"broker {broker_id} registered {how}"
-    leave_isrs(cluster, changes, in_isr(cluster, broker_id), gone, trigger=trigger)
+    trigger = Trigger(Occasion.RESTARTED, f"broker {broker_id} registered {how}")
+    leave_isrs(changes, in_isr(changes.cluster, broker_id), gone, trigger=trigger)
     if unclean:
-        leave_isrs(cluster, changes, in_elr(cluster, broker_id), gone, trigger=trigger)
+        leave_isrs(changes, in_elr(changes.cluster, broker_id), gone, trigger=trigger)
 
 
 def broker_heartbeat(
@@ -272,19 +277,19 @@ def broker_heartbeat(
     sessions.touch(broker.id, broker.epoch, now)
     registered_at = sessions.registered_at.get(broker.id, Offset(broker.epoch))
     caught_up = request.current_metadata_offset >= registered_at
-    changes = Changes()
+    changes = Changes(cluster)
     response = k63.BrokerHeartbeatResponse(is_caught_up=caught_up)
     if broker.fenced:
-        _while_fenced(cluster, changes, broker, request, response)
+        _while_fenced(sessions, changes, broker, request, response)
     elif broker.in_controlled_shutdown:
-        _while_shutting_down(cluster, sessions, changes, broker, response)
+        _while_shutting_down(sessions, changes, broker, response)
     else:
-        _while_unfenced(cluster, changes, broker, request, response)
+        _while_unfenced(sessions, changes, broker, request, response)
     sessions.metadata_offset[broker.id] = request.current_metadata_offset
     if cluster.directories_supported:
-        _directories_offline(cluster, changes, broker, request.offline_log_dirs)
+        _directories_offline(changes, broker, request.offline_log_dirs)
     if cluster.metadata_level >= features.CORDONED_LEVEL:
-        _directories_cordoned(cluster, changes, broker, request.cordoned_log_dirs)
+        _directories_cordoned(changes, broker, request.cordoned_log_dirs)
     return Outcome(
         records=tuple(changes.records),
         response=response,
@@ -294,7 +299,7 @@ def broker_heartbeat(
 
 
 def _while_fenced(
-    cluster: Cluster,
+    sessions: Sessions,
     changes: Changes,
     broker: BrokerRegistration,
     request: k63.BrokerHeartbeatRequest,
@@ -302,58 +307,66 @@ def _while_fenced(
 ) -> None:
     response.is_fenced = True
     if request.want_shut_down:
+        sessions.forget(broker.id)
         response.should_shut_down = True
     elif not request.want_fence and response.is_caught_up:
-        changes.records.append(_registration_change(cluster, broker, fenced=UNFENCE))
-        elect_for_returning_broker(cluster, changes, broker.id)
+        changes.add(_registration_change(broker, fenced=UNFENCE))
+        elect_for_returning_broker(changes, broker.id)
         response.is_fenced = False
 
 
 def _while_unfenced(
-    cluster: Cluster,
+    sessions: Sessions,
     changes: Changes,
     broker: BrokerRegistration,
     request: k63.BrokerHeartbeatRequest,
     response: k63.BrokerHeartbeatResponse,
 ) -> None:
     response.is_fenced = False
-    if request.want_shut_down and not request.want_fence and cluster.has_leaderships(broker.id):
-        changes.records.append(_registration_change(cluster, broker, shutting_down=True))
+    leads = changes.cluster.has_leaderships(broker.id)
+    if request.want_shut_down and not request.want_fence and leads:
+        changes.add(_registration_change(broker, shutting_down=True))
         leave_isrs(
-            cluster,
             changes,
-            in_isr(cluster, broker.id),
+            in_isr(changes.cluster, broker.id),
             Departure(broker.id, "shutting down"),
-            trigger=f"controlled shutdown of broker {broker.id}",
+            trigger=Trigger(Occasion.SHUTDOWN, f"controlled shutdown of broker {broker.id}"),
         )
     elif request.want_fence or request.want_shut_down:
-        fence(cluster, changes, broker, trigger=f"broker {broker.id} asked to be fenced")
+        fence(changes, broker, trigger=_fenced(f"broker {broker.id} asked to be fenced"))
         response.is_fenced = True
-        response.should_shut_down = request.want_shut_down
+        if request.want_shut_down:
+            sessions.forget(broker.id)
+            response.should_shut_down = True
 
 
 def _while_shutting_down(
-    cluster: Cluster,
     sessions: Sessions,
     changes: Changes,
     broker: BrokerRegistration,
     response: k63.BrokerHeartbeatResponse,
 ) -> None:
     response.is_fenced = False
-    if cluster.has_leaderships(broker.id):
+    image = changes.cluster.image
+    if changes.cluster.has_leaderships(broker.id):
         return
-    left_at = sessions.shutdown_offset.setdefault(broker.id, cluster.image.offset)
-    if left_at <= sessions.lowest_active_offset(cluster.image):
-        fence(cluster, changes, broker, trigger=f"broker {broker.id} has shut down")
+    left_at = sessions.shutdown_offset.setdefault(broker.id, image.offset)
+    if left_at <= sessions.lowest_active_offset(image):
+        fence(changes, broker, trigger=_fenced(f"broker {broker.id} has shut down"))
+        sessions.forget(broker.id)
         response.is_fenced = True
         response.should_shut_down = True
 
 
-def fence(cluster: Cluster, changes: Changes, broker: BrokerRegistration, *, trigger: str) -> None:
+def _fenced(text: str) -> Trigger:
+    return Trigger(Occasion.FENCED, text)
+
+
+def fence(changes: Changes, broker: BrokerRegistration, *, trigger: Trigger) -> None:
     """Take a broker out of every ISR, then mark it fenced."""
     gone = Departure(broker.id, "fenced")
-    leave_isrs(cluster, changes, in_isr(cluster, broker.id), gone, trigger=trigger)
-    changes.records.append(_registration_change(cluster, broker, fenced=FENCE))
+    leave_isrs(changes, in_isr(changes.cluster, broker.id), gone, trigger=trigger)
+    changes.add(_registration_change(broker, fenced=FENCE))
 
 
 def fence_one_stale(cluster: Cluster, sessions: Sessions, now: Millis) -> Outcome | None:
@@ -366,17 +379,31 @@ def fence_one_stale(cluster: Cluster, sessions: Sessions, now: Millis) -> Outcom
         del sessions.contact_ms[broker_id, epoch]
         if broker is None or broker.epoch != epoch or broker.fenced:
             continue
-        changes = Changes()
-        trigger = f"broker {broker_id} sent no heartbeat for {sessions.timeout_ms} ms"
-        fence(cluster, changes, broker, trigger=trigger)
+        changes = Changes(cluster)
+        trigger = _fenced(f"broker {broker_id} sent no heartbeat for {sessions.timeout_ms} ms")
+        fence(changes, broker, trigger=trigger)
         return Outcome(
             records=tuple(changes.records), atomic=False, elections=tuple(changes.elections)
         )
     return None
 
 
+def fence_refused(cluster: Cluster, sessions: Sessions, broker_id: int) -> Outcome | None:
+    """Fence a broker whose process is certainly gone; None where it is fenced or unknown.
+
+    Its session ends with it: the next life of that broker need not wait.
+    """
+    broker = cluster.image.brokers.get(broker_id)
+    if broker is None or broker.fenced:
+        return None
+    sessions.forget(broker_id)
+    changes = Changes(cluster)
+    why = f"broker {broker_id}'s connection closed and its listener refuses connections"
+    fence(changes, broker, trigger=_fenced(why))
+    return Outcome(records=tuple(changes.records), atomic=False, elections=tuple(changes.elections))
+
+
 def _registration_change(
-    cluster: Cluster,
     broker: BrokerRegistration,
     *,
     fenced: int = 0,
@@ -392,41 +419,41 @@ def _registration_change(
     return record, 1 if shutting_down else 0
 
 
-def _directories_offline(
-    cluster: Cluster, changes: Changes, broker: BrokerRegistration, offline: list[Uuid]
-) -> None:
+def _directories_offline(changes: Changes, broker: BrokerRegistration, offline: list[Uuid]) -> None:
     newly = [d for d in broker.directories if d in offline]
     if not newly:
         return
     for directory in newly:
         leave_isrs(
-            cluster,
             changes,
-            in_directory(cluster, broker.id, directory),
-            Departure(broker.id, "its log directory is offline"),
-            trigger=f"directory {directory} of broker {broker.id} went offline",
+            in_directory(changes.cluster, broker.id, directory),
+            Departure(broker.id, OFFLINE_DIRECTORY),
+            trigger=Trigger(
+                Occasion.DIRECTORY_OFFLINE,
+                f"directory {directory} of broker {broker.id} went offline",
+            ),
         )
     record = BrokerRegistrationChangeRecord(
         broker_id=broker.id,
         broker_epoch=broker.epoch,
         log_dirs=[d for d in broker.directories if d not in offline],
     )
-    changes.records.append((record, 2))
+    changes.add((record, 2))
 
 
 def _directories_cordoned(
-    cluster: Cluster,
     changes: Changes,
     broker: BrokerRegistration,
     cordoned: list[Uuid] | None,
 ) -> None:
-    if cordoned is None or broker.cordoned_directories == tuple(cordoned):
+    known = broker.cordoned_directories
+    if cordoned is None or (known is not None and set(known) == set(cordoned)):
         return
     record = BrokerRegistrationChangeRecord(
         broker_id=broker.id, broker_epoch=broker.epoch, cordoned_log_dirs=list(cordoned)
     )
-    level = cluster.metadata_level
-    changes.records.append((record, features.broker_registration_change_version(level)))
+    level = changes.cluster.metadata_level
+    changes.add((record, features.broker_registration_change_version(level)))
 
 
 def unregister_broker(cluster: Cluster, request: k64.UnregisterBrokerRequest) -> Outcome:
@@ -435,11 +462,11 @@ def unregister_broker(cluster: Cluster, request: k64.UnregisterBrokerRequest) ->
     if broker is None:
         wrong = f"Broker ID {request.broker_id} is not currently registered"
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, wrong)
-    changes = Changes()
+    changes = Changes(cluster)
     gone = Departure(broker.id, "unregistered", unclean=True)
-    trigger = f"broker {broker.id} was unregistered"
-    leave_isrs(cluster, changes, in_isr(cluster, broker.id), gone, trigger=trigger)
-    leave_isrs(cluster, changes, in_elr(cluster, broker.id), gone, trigger=trigger)
+    trigger = Trigger(Occasion.UNREGISTERED, f"broker {broker.id} was unregistered")
+    leave_isrs(changes, in_isr(changes.cluster, broker.id), gone, trigger=trigger)
+    leave_isrs(changes, in_elr(changes.cluster, broker.id), gone, trigger=trigger)
     record = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
     return Outcome(
         records=(*changes.records, (record, 0)),

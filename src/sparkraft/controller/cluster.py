@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from sparkraft.base.env import Entropy
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.controller.placement import UsableBroker
 from sparkraft.metadata import features
+from sparkraft.metadata.apply import apply
 from sparkraft.metadata.configs import ConfigValue, parse_value
 from sparkraft.metadata.configs.topic import (
     TOPIC_CONFIGS,
@@ -23,6 +25,10 @@ from sparkraft.metadata.image import (
     ResourceType,
     Topic,
 )
+from sparkraft.protocol.messages.metadata_records import PartitionChangeRecord
+
+OFFLINE_DIRECTORY = "its log directory is offline"
+"""What keeps a replica from leading whose broker is alive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +44,6 @@ class ControllerConfig:
         session_timeout_ms: a broker without heartbeat for longer is fenced.
         default_partitions: of a topic created with -1 partitions.
         default_replication_factor: of a topic created with replication factor -1.
-        replication_factor_max: what the brokers of this build can keep in sync; None: any number.
         delete_topics: `delete.topic.enable`.
         elections_per_balance_max: elections of one periodic check.
     """
@@ -51,7 +56,6 @@ class ControllerConfig:
     session_timeout_ms: int = 9000
     default_partitions: int = 1
     default_replication_factor: int = 1
-    replication_factor_max: int | None = None
     delete_topics: bool = True
     elections_per_balance_max: int = 1000
 
@@ -69,6 +73,13 @@ class Cluster:
         # A decision may ask the same of each of a topic's thousands of partitions.
         self._settings: dict[tuple[str, str], ConfigValue] = {}
 
+    def after(self, record: Any) -> "Cluster":
+        """The cluster as one more record of the same decision leaves it."""
+        later = Cluster(apply(self.image, record), self.config, self.entropy)
+        if type(record) is PartitionChangeRecord:
+            later._settings = self._settings  # It touches no config.
+        return later
+
     @property
     def metadata_level(self) -> int:
         """Finalized metadata.version."""
@@ -83,20 +94,6 @@ class Cluster:
     def directories_supported(self) -> bool:
         """Whether replicas name their log directory (KIP-858)."""
         return self.metadata_level >= features.DIRECTORIES_LEVEL
-
-    def check_replication_factor(self, factor: int) -> None:
-        """Refuse more replicas of a partition than the brokers can keep in sync.
-
-        Raises:
-            KafkaError: INVALID_REPLICATION_FACTOR.
-        """
-        limit = self.config.replication_factor_max
-        if limit is not None and factor > limit:
-            wrong = (
-                f"Unable to replicate the partition {factor} time(s): partitions are not "
-                f"replicated between brokers yet, so there may be {limit}."
-            )
-            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, wrong)
 
     def is_active(self, broker_id: int) -> bool:
         """Registered, not fenced, not shutting down."""
@@ -146,32 +143,14 @@ class Cluster:
         partition: Partition,
         *,
         excluded: Mapping[int, str] | None = None,
-        included: int | None = None,
     ) -> Callable[[int], str | None]:
         """For each replica what keeps it from leading, apart from being out of sync.
 
         Args:
             partition: whose directories count.
             excluded: replicas that leave with this very decision, and why.
-            included: a broker that is being unfenced by it.
         """
-        excluded = excluded or {}
-
-        def why_not(replica: int) -> str | None:
-            if replica in excluded:
-                return excluded[replica]
-            broker = self.image.brokers.get(replica)
-            if broker is None:
-                return "not registered"
-            if replica != included and not broker.active:
-                return "fenced" if broker.fenced else "shutting down"
-            if replica in partition.replicas and not broker.has_online_directory(
-                partition.directory(replica)
-            ):
-                return "its log directory is offline"
-            return None
-
-        return why_not
+        return why_not_leader(self.image, partition, excluded or {})
 
     def topic_setting(self, topic: str, name: str) -> ConfigValue:
         """A topic key's value in force: topic, this node, cluster, the file, the default."""
@@ -212,3 +191,25 @@ class Cluster:
     def has_leaderships(self, broker_id: int) -> bool:
         """Whether a broker leads anything."""
         return any(partition.leader == broker_id for _, _, partition in self.partitions())
+
+
+def why_not_leader(
+    image: ClusterImage, partition: Partition, excluded: Mapping[int, str]
+) -> Callable[[int], str | None]:
+    """See `Cluster.why_not_leader`; for an image of the past, too."""
+
+    def why_not(replica: int) -> str | None:
+        if replica in excluded:
+            return excluded[replica]
+        broker = image.brokers.get(replica)
+        if broker is None:
+            return "not registered"
+        if not broker.active:
+            return "fenced" if broker.fenced else "shutting down"
+        if replica in partition.replicas and not broker.has_online_directory(
+            partition.directory(replica)
+        ):
+            return OFFLINE_DIRECTORY
+        return None
+
+    return why_not

@@ -161,7 +161,7 @@ def alter_resource(
     final = dict(current)
     records: list[VersionedRecord] = []
     for change in changes:
-        value = _new_value(kind, change, current.get(change.key))
+        value = changed_value(kind, change, current.get(change.key))
         _check_min_isr(cluster, kind, name, change.key, value)
         if value is None:
             final.pop(change.key, None)
@@ -182,7 +182,12 @@ def alter_resource(
     return records
 
 
-def _new_value(kind: int, change: Change, current: str | None) -> str | None:
+def changed_value(kind: int, change: Change, current: str | None) -> str | None:
+    """What a key of a resource of `kind` is after `change`; None: nothing is set.
+
+    Raises:
+        KafkaError: INVALID_CONFIG, for adding to or taking from what is no list.
+    """
     if change.operation == Operation.SET:
         return change.value
     if change.operation == Operation.DELETE:

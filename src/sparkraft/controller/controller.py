@@ -87,7 +87,7 @@ class Controller:
         self._note_registrations(records, last_offset - len(records) + 1)
         self._replay.replay_batch(records, last_offset=last_offset, epoch=epoch)
         for election in elections:
-            self.journal.add(election, wall_ms=wall_ms, offset=last_offset)
+            self.journal.add(election, wall_ms=wall_ms, offset=last_offset, epoch=epoch)
 
     def commit(self, offset: int) -> bool:
         """Our own appends up to `offset` are committed; whether `stable` moved."""
@@ -230,6 +230,10 @@ class Controller:
     def fence_one_stale_broker(self, now: Millis) -> Outcome | None:
         """Fence the longest silent broker whose session lapsed; None where there is none."""
         return brokers.fence_one_stale(self.cluster, self.sessions, now)
+
+    def fence_refused_broker(self, broker_id: int) -> Outcome | None:
+        """Fence a broker whose process is certainly gone; None where it is not active."""
+        return brokers.fence_refused(self.cluster, self.sessions, broker_id)
 
     def balance_leaders(self) -> Outcome:
         """Elect preferred leaders; the response is True where more remain."""

@@ -16,10 +16,16 @@ ENTRIES_MAX = 10_000
 
 
 class JournalEntry(NamedTuple):
-    """An election, when it was decided and where in the metadata log it stands."""
+    """An election, when it was decided and where in the metadata log it was to stand.
+
+    A controller that is deposed may have decided what was never committed: another's log then has
+    something else at that offset, even of the same leader epoch, so an entry speaks only of a
+    batch of its own controller `epoch`.
+    """
 
     wall_ms: int
     offset: Offset
+    epoch: int
     election: Election
 
 
@@ -29,10 +35,14 @@ class ElectionJournal:
     def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
         """Keep at most `entries_max`."""
         self._entries: deque[JournalEntry] = deque(maxlen=entries_max)
+        self.counts: dict[str, int] = {}
+        """Elections by kind since the start, those that are not kept any more included."""
 
-    def add(self, election: Election, *, wall_ms: int, offset: int) -> None:
-        """Note an election that the record batch ending at `offset` carries out."""
-        self._entries.append(JournalEntry(wall_ms, Offset(offset), election))
+    def add(self, election: Election, *, wall_ms: int, offset: int, epoch: int) -> None:
+        """Note an election that the batch ending at `offset` of controller `epoch` carries out."""
+        self._entries.append(JournalEntry(wall_ms, Offset(offset), epoch, election))
+        kind = election.reason.name
+        self.counts[kind] = self.counts.get(kind, 0) + 1
 
     def entries(
         self, *, topic: str | None = None, partition: int | None = None

@@ -18,10 +18,12 @@ Not here: what a new leader does to ISR and ELR (`partition_change`).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from sparkraft.base.ids import Uuid
 
 NO_LEADER = -1
+"""Nobody leads."""
 
 
 class ElectionKind(Enum):
@@ -45,6 +47,36 @@ class ChosenBy(Enum):
     LAST_KNOWN_LEADER = "last known leader"
     ANY_LIVE_REPLICA = "any live replica"
     NOBODY = "nobody"
+
+
+class Occasion(Enum):
+    """What made the controller look at a partition."""
+
+    CREATED = "created"
+    """The topic or the partition was made; nobody was elected before."""
+    DELETED = "deleted"
+    ELR_CLEARED = "ELR cleared"
+    """By another min.insync.replicas."""
+    FENCED = "broker fenced"
+    SHUTDOWN = "controlled shutdown"
+    RESTARTED = "broker registered again"
+    UNREGISTERED = "broker unregistered"
+    RETURNED = "broker unfenced"
+    DIRECTORY_OFFLINE = "log directory offline"
+    DIRECTORY_ASSIGNED = "log directory assigned"
+    ISR_CHANGED = "the leader changed the ISR"
+    REASSIGNED = "reassignment"
+    PREFERRED = "preferred election"
+    """Asked for, or by the periodic balance."""
+    UNCLEAN = "unclean election"
+    """Asked for, or by the periodic check for leaderless partitions."""
+
+
+class Trigger(NamedTuple):
+    """An occasion, and a sentence about this one."""
+
+    occasion: Occasion
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +104,22 @@ class Candidacy:
     why_not: Callable[[int], str | None]
 
 
+_NAMES_BY_RULE = {
+    ChosenBy.ELIGIBLE_LEADER_REPLICA: "eligible leader replica",
+    ChosenBy.LAST_KNOWN_LEADER: "last known leader (unclean)",
+    ChosenBy.ANY_LIVE_REPLICA: "unclean",
+}
+"""Rules that say more than what caused the election."""
+
+_NAMES_BY_OCCASION = {
+    Occasion.SHUTDOWN: "controlled shutdown",
+    Occasion.REASSIGNED: "reassignment",
+    Occasion.ISR_CHANGED: "reassignment",
+    Occasion.PREFERRED: "preferred",
+}
+"""A leader's own ISR change elects another only where it completes a reassignment."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
     """Why an election ended as it did.
@@ -84,7 +132,8 @@ class Reason:
         elr: who was eligible besides.
         live: candidates that were alive.
         ruled_out: for each candidate that could not lead, in order, what kept it from it.
-        trigger: what caused the election, such as "broker 3 was fenced".
+        occasion: what caused the election.
+        trigger: the same as a sentence, such as "broker 3 asked to be fenced".
     """
 
     kind: ElectionKind
@@ -94,7 +143,15 @@ class Reason:
     elr: tuple[int, ...]
     live: tuple[int, ...]
     ruled_out: tuple[tuple[int, str], ...]
+    occasion: Occasion = Occasion.CREATED
     trigger: str = ""
+
+    @property
+    def name(self) -> str:
+        """The kind of election as people speak of it: offline, preferred, unclean and so on."""
+        return _NAMES_BY_RULE.get(self.chosen_by) or _NAMES_BY_OCCASION.get(
+            self.occasion, "offline"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """One partition's next state: from a target ISR, replica set or election to one change record.
 
-The steps, in this order (KIP-966 for the ELR): complete a reassignment whose replicas are all in
+The steps, in this order (KIP-966 for the ELR): complete a reassignment whose newcomers are all in
 sync; recompute the ELR; elect; bump the leader epoch where replicas left; clear or keep ELR and
 last known leader; write only what differs.
 
@@ -22,6 +22,7 @@ from sparkraft.controller.leader_election import (
     Choice,
     Election,
     ElectionKind,
+    Trigger,
     choose_leader,
 )
 from sparkraft.controller.outcome import VersionedRecord
@@ -59,7 +60,7 @@ class Target:
     kind: ElectionKind = ElectionKind.ONLINE
     unclean_shutdowns: Ids = ()
     why_not: Callable[[int], str | None] | None = None
-    trigger: str = ""
+    trigger: Trigger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +120,11 @@ class _Builder:
             return
         isr = tuple(r for r in self._isr if r not in self._removing)
         replicas = tuple(r for r in self._replicas if r not in self._removing)
-        if not isr or not replicas or any(r not in isr for r in replicas):
+        if not isr or not replicas or any(r not in isr for r in self._adding):
+            return
+        # Who stays may lag, but where more leave than come, everybody who is left must be in sync.
+        fewer = len(self._adding) < len(self._removing)
+        if fewer and any(r not in isr for r in replicas):
             return
         self._isr, self._replicas, self._adding, self._removing = isr, replicas, (), ()
 
@@ -230,5 +235,9 @@ class _Builder:
             previous=self._old.leader,
             leader=after.leader,
             leader_epoch=after.leader_epoch,
-            reason=replace(choice.reason, trigger=self._target.trigger),
+            reason=replace(
+                choice.reason,
+                occasion=self._target.trigger.occasion,
+                trigger=self._target.trigger.text,
+            ),
         )

@@ -69,8 +69,9 @@ class _Ring:
 
 class _Rack:
     def __init__(self, brokers: list[UsableBroker], entropy: Entropy) -> None:
-        self.live = _Ring([b.id for b in brokers if not b.fenced], entropy)
+        # The dice are thrown in Kafka's order, so that the same throws place the same.
         self.fenced = _Ring([b.id for b in brokers if b.fenced], entropy)
+        self.live = _Ring([b.id for b in brokers if not b.fenced], entropy)
 
     def next(self, current_pass: int) -> int | None:
         broker = self.live.next(current_pass)
@@ -139,6 +140,6 @@ class _Stripes:
         """Shuffle once every live broker has started a pass, so that placements don't repeat."""
         _shuffle(self._names, self._entropy)
         for name in sorted(self._racks):
-            _shuffle(self._racks[name].live.brokers, self._entropy)
             _shuffle(self._racks[name].fenced.brokers, self._entropy)
+            _shuffle(self._racks[name].live.brokers, self._entropy)
         self._pass = 0

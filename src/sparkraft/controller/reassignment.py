@@ -7,7 +7,7 @@ stage 2, takes the leavers out. A move that only reorders replicas is done at on
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.controller.cluster import Cluster
-from sparkraft.controller.leader_election import ElectionKind
+from sparkraft.controller.leader_election import ElectionKind, Occasion, Trigger
 from sparkraft.controller.outcome import Outcome
 from sparkraft.controller.partition_change import Target
 from sparkraft.controller.replication import Changes
@@ -21,7 +21,7 @@ def alter_reassignments(
     cluster: Cluster, request: k45.AlterPartitionReassignmentsRequest
 ) -> Outcome:
     """Decide an AlterPartitionReassignments request: start moves, or cancel them."""
-    changes = Changes()
+    changes = Changes(cluster)
     response = k45.AlterPartitionReassignmentsResponse(
         error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
     )
@@ -33,7 +33,6 @@ def alter_reassignments(
             )
             try:
                 _reassign(
-                    cluster,
                     changes,
                     topic.name,
                     wanted,
@@ -50,14 +49,13 @@ def alter_reassignments(
 
 
 def _reassign(
-    cluster: Cluster,
     changes: Changes,
     name: str,
     wanted: k45.ReassignablePartition,
     *,
     may_resize: bool,
 ) -> None:
-    index = wanted.partition_index
+    cluster, index = changes.cluster, wanted.partition_index
     topic = cluster.image.topic(name)
     if topic is None:
         wrong = f"Unable to find a topic named {name}."
@@ -70,28 +68,25 @@ def _reassign(
         target = _cancelled(cluster, topic, index, partition)
     else:
         target = _moved(cluster, partition, tuple(wanted.replicas), may_resize=may_resize)
-    changes.change(cluster, topic, index, target)
+    changes.change(topic.id, index, target)
 
 
 def _moved(
     cluster: Cluster, partition: Partition, wanted: tuple[int, ...], *, may_resize: bool
 ) -> Target:
     check_assignment(cluster, wanted, None)
-    settled = [r for r in partition.replicas if r not in partition.adding_replicas]
+    # Of a move under way, what it will end with counts (KIP-860).
+    settled = [r for r in partition.replicas if r not in partition.removing_replicas]
     if not may_resize and len(wanted) != len(settled):
-        wrong = (
-            f"The replication factor is changed from {len(settled)} to {len(wanted)}, "
-            "which the request does not allow."
-        )
+        wrong = f"The replication factor is changed from {len(settled)} to {len(wanted)}"
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, wrong)
     removing = tuple(sorted(set(partition.replicas) - set(wanted)))
     adding = tuple(sorted(set(wanted) - set(partition.replicas)))
-    cluster.check_replication_factor(len(wanted + removing))
     return Target(
         replicas=wanted + removing,
         removing=removing or None,
         adding=adding or None,
-        trigger="the partition is reassigned",
+        trigger=Trigger(Occasion.REASSIGNED, "the partition is reassigned"),
     )
 
 
@@ -119,7 +114,7 @@ def _cancelled(cluster: Cluster, topic: Topic, index: int, partition: Partition)
         removing=(),
         adding=(),
         kind=ElectionKind.UNCLEAN if unclean_allowed else ElectionKind.ONLINE,
-        trigger="the reassignment was cancelled",
+        trigger=Trigger(Occasion.REASSIGNED, "the reassignment was cancelled"),
     )
 
 

@@ -10,10 +10,16 @@ from typing import NamedTuple
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
-from sparkraft.controller.cluster import Cluster
-from sparkraft.controller.leader_election import NO_LEADER, Election, ElectionKind
+from sparkraft.controller.cluster import OFFLINE_DIRECTORY, Cluster
+from sparkraft.controller.leader_election import (
+    NO_LEADER,
+    Election,
+    ElectionKind,
+    Occasion,
+    Trigger,
+)
 from sparkraft.controller.outcome import RECORDS_MAX, Outcome, VersionedRecord
-from sparkraft.controller.partition_change import Target, change_partition
+from sparkraft.controller.partition_change import PartitionChange, Target, change_partition
 from sparkraft.metadata.apply import LEADER_UNCHANGED
 from sparkraft.metadata.image import RECOVERED, RECOVERING, Partition, Topic
 from sparkraft.protocol.messages import k43_elect_leaders as k43
@@ -27,24 +33,39 @@ Where = tuple[Topic, int, Partition]
 
 
 class Changes:
-    """Records and elections gathered by one decision."""
+    """Records and elections gathered by one decision.
 
-    __slots__ = ("elections", "records")
+    Each change sees what those before it did (Kafka decides all of a request on the image before
+    it): what names a partition twice, or fails two of a broker's directories, stays consistent.
 
-    def __init__(self) -> None:
+    Attributes:
+        cluster: with every record so far applied.
+        records: in the order they are to be appended.
+        elections: leaders that they change.
+    """
+
+    __slots__ = ("cluster", "elections", "records")
+
+    def __init__(self, cluster: Cluster) -> None:
         """Nothing yet."""
+        self.cluster = cluster
         self.records: list[VersionedRecord] = []
         self.elections: list[Election] = []
 
-    def change(self, cluster: Cluster, topic: Topic, index: int, target: Target) -> bool:
-        """Bring a partition to `target`; whether that took a record."""
-        made = change_partition(cluster, topic, index, target)
-        if made is None:
-            return False
-        self.records.append(made.record)
-        if made.election is not None:
-            self.elections.append(made.election)
-        return True
+    def add(self, record: VersionedRecord) -> None:
+        """A record that changes no partition."""
+        self.records.append(record)
+        self.cluster = self.cluster.after(record[0])
+
+    def change(self, topic_id: Uuid, index: int, target: Target) -> PartitionChange | None:
+        """Bring a partition to `target`; None where that took no record."""
+        topic = self.cluster.image.topics_by_id[topic_id]
+        made = change_partition(self.cluster, topic, index, target)
+        if made is not None:
+            self.add(made.record)
+            if made.election is not None:
+                self.elections.append(made.election)
+        return made
 
 
 class Departure(NamedTuple):
@@ -62,10 +83,11 @@ class Departure(NamedTuple):
 
 
 def leave_isrs(
-    cluster: Cluster, changes: Changes, where: Iterable[Where], gone: Departure, *, trigger: str
+    changes: Changes, where: Iterable[Where], gone: Departure, *, trigger: Trigger
 ) -> None:
     """Take a broker out of the ISR of partitions, electing new leaders where needed."""
     for topic, index, partition in where:
+        cluster = changes.cluster
         target = Target(
             isr=tuple(replica for replica in partition.isr if replica != gone.broker_id),
             unclean_shutdowns=(gone.broker_id,) if gone.unclean else (),
@@ -73,20 +95,19 @@ def leave_isrs(
             kind=_kind(cluster, topic),
             trigger=trigger,
         )
-        changes.change(cluster, topic, index, target)
+        changes.change(topic.id, index, target)
 
 
-def elect_for_returning_broker(cluster: Cluster, changes: Changes, broker_id: int) -> None:
-    """Elect where nobody leads and the broker that is being unfenced may."""
-    for topic, index, partition in cluster.partitions():
+def elect_for_returning_broker(changes: Changes, broker_id: int) -> None:
+    """Elect where nobody leads; the broker's unfencing is among the changes already."""
+    for topic, index, partition in changes.cluster.partitions():
         if partition.leader != NO_LEADER:
             continue
         target = Target(
-            why_not=cluster.why_not_leader(partition, included=broker_id),
-            kind=_kind(cluster, topic),
-            trigger=f"broker {broker_id} was unfenced",
+            kind=_kind(changes.cluster, topic),
+            trigger=Trigger(Occasion.RETURNED, f"broker {broker_id} was unfenced"),
         )
-        changes.change(cluster, topic, index, target)
+        changes.change(topic.id, index, target)
 
 
 def in_isr(cluster: Cluster, broker_id: int) -> list[Where]:
@@ -116,16 +137,16 @@ def _kind(cluster: Cluster, topic: Topic) -> ElectionKind:
 def alter_partition(cluster: Cluster, request: k56.AlterPartitionRequest) -> Outcome:
     """Decide an AlterPartition request: a leader says who keeps up with it."""
     cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
-    changes = Changes()
+    changes = Changes(cluster)
     response = k56.AlterPartitionResponse()
     for wanted in request.topics:
-        topic = cluster.image.topics_by_id.get(wanted.topic_id)
+        known = wanted.topic_id in cluster.image.topics_by_id
         answers = [
-            k56.AlterPartitionResponsePartitionData(
+            _alter_one(changes, request.broker_id, Uuid(wanted.topic_id), partition)
+            if known
+            else k56.AlterPartitionResponsePartitionData(
                 partition_index=partition.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_ID
             )
-            if topic is None
-            else _alter_one(cluster, changes, request.broker_id, topic, partition)
             for partition in wanted.partitions
         ]
         response.topics.append(
@@ -140,13 +161,13 @@ def alter_partition(cluster: Cluster, request: k56.AlterPartitionRequest) -> Out
 
 
 def _alter_one(
-    cluster: Cluster,
     changes: Changes,
     broker_id: int,
-    topic: Topic,
+    topic_id: Uuid,
     wanted: k56.AlterPartitionRequestPartitionData,
 ) -> k56.AlterPartitionResponsePartitionData:
-    index = wanted.partition_index
+    cluster, index = changes.cluster, wanted.partition_index
+    topic = cluster.image.topics_by_id[topic_id]
     answer = k56.AlterPartitionResponsePartitionData(partition_index=index)
     partition = topic.partitions.get(index)
     isr = _wanted_isr(wanted)
@@ -158,13 +179,10 @@ def _alter_one(
         isr=tuple(isr),
         recovery_state=wanted.leader_recovery_state,
         kind=_kind(cluster, topic),
-        trigger=f"leader {broker_id} changed the ISR",
+        trigger=Trigger(Occasion.ISR_CHANGED, f"leader {broker_id} changed the ISR"),
     )
-    made = change_partition(cluster, topic, index, target)
+    made = changes.change(topic_id, index, target)
     if made is not None:
-        changes.records.append(made.record)
-        if made.election is not None:
-            changes.elections.append(made.election)
         partition = made.partition
         if made.record[0].leader not in {broker_id, LEADER_UNCHANGED}:
             # The change completed a reassignment away from this very leader.
@@ -257,12 +275,12 @@ def elect_leaders(cluster: Cluster, request: k43.ElectLeadersRequest) -> Outcome
         wanted = [(t.name, sorted(t.partitions)) for t in cluster.image.topics_in_order()]
     else:
         wanted = [(t.topic, t.partitions) for t in request.topic_partitions]
-    changes = Changes()
+    changes = Changes(cluster)
     response = k43.ElectLeadersResponse()
     for name, indexes in wanted:
         results = []
         for index in indexes:
-            error = _elect_one(cluster, changes, name, index, request.election_type)
+            error = _elect_one(changes, name, index, request.election_type)
             if everything and error is not None and error.code == ErrorCode.ELECTION_NOT_NEEDED:
                 continue
             results.append(
@@ -283,15 +301,18 @@ def elect_leaders(cluster: Cluster, request: k43.ElectLeadersRequest) -> Outcome
     )
 
 
+_ASKED_PREFERRED = Trigger(Occasion.PREFERRED, "somebody asked for a preferred election")
+_ASKED_UNCLEAN = Trigger(Occasion.UNCLEAN, "somebody asked for an unclean election")
+_BALANCE = Trigger(Occasion.PREFERRED, "the periodic preferred-leader check")
+_CHECK = Trigger(Occasion.UNCLEAN, "the periodic check for leaderless partitions")
+
 _PREFERRED_TEXT = "The preferred leader was not available."
 _ELIGIBLE_TEXT = "Eligible topic partition leaders are not available."
 _NOT_NEEDED_TEXT = "Leader election not needed for topic partition."
 
 
-def _elect_one(
-    cluster: Cluster, changes: Changes, name: str, index: int, election_type: int
-) -> KafkaError | None:
-    topic = cluster.image.topic(name)
+def _elect_one(changes: Changes, name: str, index: int, election_type: int) -> KafkaError | None:
+    topic = changes.cluster.image.topic(name)
     partition = None if topic is None else topic.partitions.get(index)
     if topic is None or partition is None:
         missing = f"topic as {name}" if topic is None else f"partition as {name}-{index}"
@@ -302,9 +323,9 @@ def _elect_one(
         return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED_TEXT)
     target = Target(
         kind=ElectionKind.PREFERRED if preferred else ElectionKind.UNCLEAN,
-        trigger=f"somebody asked for {'a preferred' if preferred else 'an unclean'} election",
+        trigger=_ASKED_PREFERRED if preferred else _ASKED_UNCLEAN,
     )
-    if changes.change(cluster, topic, index, target):
+    if changes.change(topic.id, index, target) is not None:
         return None
     if preferred:
         return KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, _PREFERRED_TEXT)
@@ -316,7 +337,7 @@ def balance_leaders(cluster: Cluster) -> Outcome:
     return _periodic(
         cluster,
         lambda topic, partition: (
-            Target(kind=ElectionKind.PREFERRED, trigger="the periodic preferred-leader check")
+            Target(kind=ElectionKind.PREFERRED, trigger=_BALANCE)
             if partition.leader != partition.preferred_leader
             else None
         ),
@@ -328,9 +349,7 @@ def elect_uncleanly_where_allowed(cluster: Cluster) -> Outcome:
     return _periodic(
         cluster,
         lambda topic, partition: (
-            Target(
-                kind=ElectionKind.UNCLEAN, trigger="the periodic check for leaderless partitions"
-            )
+            Target(kind=ElectionKind.UNCLEAN, trigger=_CHECK)
             if partition.leader == NO_LEADER and cluster.unclean_elections_allowed(topic.name)
             else None
         ),
@@ -338,14 +357,14 @@ def elect_uncleanly_where_allowed(cluster: Cluster) -> Outcome:
 
 
 def _periodic(cluster: Cluster, target_of: Callable[[Topic, Partition], Target | None]) -> Outcome:
-    changes = Changes()
+    changes = Changes(cluster)
     most = cluster.config.elections_per_balance_max
     for topic, index, partition in cluster.partitions():
         if len(changes.records) >= most:
             break
         target = target_of(topic, partition)
         if target is not None:
-            changes.change(cluster, topic, index, target)
+            changes.change(topic.id, index, target)
     return Outcome(
         records=tuple(changes.records),
         response=len(changes.records) >= most,
@@ -360,7 +379,7 @@ def assign_replicas_to_dirs(cluster: Cluster, request: k73.AssignReplicasToDirsR
         wrong = "Directory assignment is not supported yet."
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, wrong)
     broker = cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
-    changes = Changes()
+    changes = Changes(cluster)
     response = k73.AssignReplicasToDirsResponse()
     offline: dict[tuple[str, int], Where] = {}
     for directory in request.directories:
@@ -371,9 +390,7 @@ def assign_replicas_to_dirs(cluster: Cluster, request: k73.AssignReplicasToDirsR
             partitions = []
             for item in wanted.partitions:
                 index = item.partition_index
-                error = _assign_one(
-                    cluster, changes, topic, index, {request.broker_id: Uuid(directory.id)}
-                )
+                error = _assign_one(changes, topic, index, {request.broker_id: Uuid(directory.id)})
                 if error is ErrorCode.NONE and topic is not None and not online:
                     offline[topic.name, index] = (topic, index, topic.partitions[index])
                 partitions.append(
@@ -390,11 +407,13 @@ def assign_replicas_to_dirs(cluster: Cluster, request: k73.AssignReplicasToDirsR
             k73.AssignReplicasToDirsResponseDirectoryData(id=directory.id, topics=topics)
         )
     leave_isrs(
-        cluster,
         changes,
         offline.values(),
-        Departure(request.broker_id, "its log directory is offline"),
-        trigger=f"broker {request.broker_id} assigned replicas to an offline directory",
+        Departure(request.broker_id, OFFLINE_DIRECTORY),
+        trigger=Trigger(
+            Occasion.DIRECTORY_OFFLINE,
+            f"broker {request.broker_id} assigned replicas to an offline directory",
+        ),
     )
     if len(changes.records) > RECORDS_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Too many replicas in one request.")
@@ -407,7 +426,6 @@ def assign_replicas_to_dirs(cluster: Cluster, request: k73.AssignReplicasToDirsR
 
 
 def _assign_one(
-    cluster: Cluster,
     changes: Changes,
     topic: Topic | None,
     index: int,
@@ -420,7 +438,7 @@ def _assign_one(
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if any(broker_id not in partition.replicas for broker_id in directories):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    changes.change(
-        cluster, topic, index, Target(directories=directories, trigger="a directory was assigned")
-    )
+    trigger = Trigger(Occasion.DIRECTORY_ASSIGNED, "a directory was assigned")
+    target = Target(directories=directories, trigger=trigger)
+    changes.change(topic.id, index, target)
     return ErrorCode.NONE

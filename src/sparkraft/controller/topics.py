@@ -38,12 +38,12 @@ def create_topics(cluster: Cluster, request: k19.CreateTopicsRequest) -> Outcome
     duplicates = _repeated([topic.name for topic in request.topics])
     records: list[VersionedRecord] = []
     results = []
-    taken = _collision_names(cluster)
+    rivals = _Rivals(cluster)
     for topic in request.topics:
         if topic.name in duplicates:
             continue
         try:
-            made, result = _create_topic(cluster, topic, taken)
+            made, result = _create_topic(cluster, topic, rivals)
             check_room(records, made)
             records += made
         except KafkaError as error:
@@ -85,20 +85,32 @@ def _repeated(items: Sequence[Any]) -> list[Any]:
     return [item for item, count in counts.items() if count > 1]
 
 
-def _collision_names(cluster: Cluster) -> dict[str, str]:
+class _Rivals:
     """Existing names that a new one may collide with, by what metrics make of them.
 
-    As in Kafka, two new names of the same request are not held against each other.
+    Gathered only for a name that may collide: there can be very many topics. As in Kafka, two new
+    names of the same request are not held against each other.
     """
-    return {
-        unify_collision_chars(name): name
-        for name in sorted(cluster.image.topics_by_name)
-        if "." in name or "_" in name
-    }
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._names: dict[str, str] | None = None
+
+    def of(self, name: str) -> str | None:
+        if not _may_collide(name):
+            return None
+        if self._names is None:
+            known = sorted(filter(_may_collide, self._cluster.image.topics_by_name))
+            self._names = {unify_collision_chars(each): each for each in known}
+        return self._names.get(unify_collision_chars(name))
+
+
+def _may_collide(name: str) -> bool:
+    return "." in name or "_" in name
 
 
 def _create_topic(
-    cluster: Cluster, topic: k19.CreatableTopic, taken: dict[str, str]
+    cluster: Cluster, topic: k19.CreatableTopic, rivals: _Rivals
 ) -> tuple[list[VersionedRecord], k19.CreatableTopicResult]:
     name = topic.name
     if name == METADATA_TOPIC:
@@ -107,7 +119,7 @@ def _create_topic(
     if name in cluster.image.topics_by_name:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     check_topic_name(name)
-    rival = taken.get(unify_collision_chars(name)) if "." in name or "_" in name else None
+    rival = rivals.of(name)
     if rival is not None:
         wrong = f"Topic '{name}' collides with existing topic: {rival}"
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
@@ -191,7 +203,6 @@ def _place(cluster: Cluster, *, first: int, count: int, factor: int) -> dict[int
         )
     except KafkaError as error:
         raise refuse(error.detail) from error
-    cluster.check_replication_factor(factor)
 
     def nobody() -> KafkaError:
         return refuse("All brokers are currently fenced or in controlled shutdown.")
@@ -242,8 +253,7 @@ def check_assignment(
         replication_factor: how many there must be; None for any number.
 
     Raises:
-        KafkaError: INVALID_REPLICA_ASSIGNMENT; INVALID_REPLICATION_FACTOR where there are more
-            than brokers can keep in sync.
+        KafkaError: INVALID_REPLICA_ASSIGNMENT.
     """
     wrong = ""
     if not replicas:
@@ -267,7 +277,6 @@ def check_assignment(
         )
     if wrong:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
-    cluster.check_replication_factor(len(replicas))
 
 
 def _created(

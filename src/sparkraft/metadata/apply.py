@@ -3,6 +3,7 @@
 Records come from the committed log, from a snapshot, or from the active controller's own decision;
 the result is the same. All 26 types of Kafka 4.3 are known. A record that does not fit its image,
 or of an unknown type, is `InvariantBroken`: a node that guessed would tell lies in its snapshots.
+A feature level that a later release finalized is `DecodeError`: this node can't read on.
 
 Begin, End and AbortTransaction change nothing here; `replay.Replay` gives them their meaning.
 """
@@ -12,14 +13,9 @@ from typing import Any
 
 from immutables import Map
 
-from sparkraft.base.errors import InvariantBroken
+from sparkraft.base.errors import DecodeError, InvariantBroken
 from sparkraft.base.ids import BrokerId, Uuid
-from sparkraft.metadata.features import (
-    KRAFT_VERSION,
-    METADATA_LEVEL_MAX,
-    METADATA_LEVEL_MIN,
-    METADATA_VERSION,
-)
+from sparkraft.metadata.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED_FEATURES
 from sparkraft.metadata.image import (
     DIRECTORY_MIGRATING,
     Acl,
@@ -49,6 +45,7 @@ def apply(image: ClusterImage, record: Record) -> ClusterImage:
 
     Raises:
         InvariantBroken: the record's type is unknown, or it speaks of what does not exist.
+        DecodeError: it finalizes a feature or a level of one that this node doesn't know.
     """
     do = _APPLY.get(type(record))
     if do is None:
@@ -277,10 +274,13 @@ def _apply_feature_level(image: ClusterImage, record: Record) -> ClusterImage:
     name, level = record.name, record.feature_level
     if name == KRAFT_VERSION:
         return image  # An old bug wrote it; the quorum keeps that level elsewhere (KAFKA-18979).
-    if name == METADATA_VERSION:
-        if not METADATA_LEVEL_MIN <= level <= METADATA_LEVEL_MAX:
-            raise InvariantBroken(f"unknown metadata.version level {level}")
-    elif level == 0:
+    lowest, highest = SUPPORTED_FEATURES.get(name, (0, 0))
+    if not lowest <= level <= highest and (level or name == METADATA_VERSION):
+        known = f"{lowest} to {highest}" if highest else "no such feature"
+        raise DecodeError(
+            f"the metadata log finalizes {name} at level {level}; this node knows {known}"
+        )
+    if level == 0:
         present = name in image.features
         return image._replace(features=image.features.delete(name)) if present else image
     return image._replace(features=image.features.set(name, level))

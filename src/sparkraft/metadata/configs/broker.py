@@ -17,6 +17,11 @@ BROKER_CONFIGS = by_name([*CLUSTER, *COORDINATORS, *LOGS, *NETWORK, *SECURITY])
 LISTENER_PREFIX = "listener.name."
 
 
+def listener_key(listener: str, key: str) -> str:
+    """`key` for one listener alone."""
+    return f"{LISTENER_PREFIX}{listener.lower()}.{key}"
+
+
 def definition_of(key: str) -> ConfigDef | None:
     """The definition of a broker key, with or without a listener's prefix; None where unknown."""
     found = BROKER_CONFIGS.get(key)

@@ -1,0 +1,253 @@
+"""Why a partition changed: from the records around the change and the image before it (DESIGN D8).
+
+The records of one decision stand together: a *mark* is a broker's coming or going among them, and
+what a departing broker leaves has changed because of it. An election is decided again by
+`choose_leader`, on the image of its moment, which gives its reasons; `derived` says whether they
+lead to the leader that was written.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from sparkraft.controller.cluster import OFFLINE_DIRECTORY, why_not_leader
+from sparkraft.controller.leader_election import (
+    NO_LEADER,
+    Candidacy,
+    ElectionKind,
+    Occasion,
+    Reason,
+    Trigger,
+    choose_leader,
+)
+from sparkraft.controller.past_events import PartitionEvent
+from sparkraft.metadata import features
+from sparkraft.metadata.image import RECOVERING, ClusterImage, Partition, ResourceType
+from sparkraft.protocol.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+
+UNCLEAN_KEY = "unclean.leader.election.enable"
+
+
+class Mark(NamedTuple):
+    """A broker's coming or going among the records of a batch."""
+
+    broker_id: int
+    occasion: Occasion
+    why: str
+    """What keeps its replicas from leading; empty for one that returns."""
+    unclean: bool = False
+
+
+class Seen(NamedTuple):
+    """An event whose cause is being looked for, and the image just before its record."""
+
+    event: PartitionEvent
+    image: ClusterImage
+
+
+BROKER_RECORDS = (RegisterBrokerRecord, UnregisterBrokerRecord, BrokerRegistrationChangeRecord)
+
+
+def broker_change(before: ClusterImage, record: Any) -> tuple[list[str], list[Mark]]:
+    """In words, and as marks."""
+    broker_id = record.broker_id
+    if isinstance(record, UnregisterBrokerRecord):
+        mark = Mark(broker_id, Occasion.UNREGISTERED, "unregistered", unclean=True)
+        return ["unregistered"], [mark]
+    if isinstance(record, RegisterBrokerRecord):
+        known = before.brokers.get(broker_id)
+        if known is not None and known.incarnation_id == record.incarnation_id:
+            return ["registration amended"], []
+        again = "registered" if known is None else "registered again"
+        return [again], [Mark(broker_id, Occasion.RESTARTED, "restarted", unclean=True)]
+    told: list[str] = []
+    marks: list[Mark] = []
+    if record.fenced > 0:
+        told.append("fenced")
+        marks.append(Mark(broker_id, Occasion.FENCED, "fenced"))
+    if record.fenced < 0:
+        told.append("unfenced")
+        marks.append(Mark(broker_id, Occasion.RETURNED, ""))
+    if record.in_controlled_shutdown:
+        told.append("began its controlled shutdown")
+        marks.append(Mark(broker_id, Occasion.SHUTDOWN, "shutting down"))
+    if record.log_dirs:
+        gone = [d for d in before.brokers[broker_id].directories if d not in record.log_dirs]
+        told.append(f"log directory {', '.join(map(str, gone))} went offline")
+        marks.append(Mark(broker_id, Occasion.DIRECTORY_OFFLINE, OFFLINE_DIRECTORY))
+    if record.cordoned_log_dirs is not None:
+        told.append(f"{len(record.cordoned_log_dirs)} log directories cordoned")
+    return told, marks
+
+
+_TEXTS = {
+    Occasion.FENCED: "broker {} was fenced",
+    Occasion.SHUTDOWN: "controlled shutdown of broker {}",
+    Occasion.RESTARTED: "broker {} registered again",
+    Occasion.UNREGISTERED: "broker {} was unregistered",
+    Occasion.RETURNED: "broker {} was unfenced",
+    Occasion.DIRECTORY_OFFLINE: "a log directory of broker {} went offline",
+}
+
+
+def explain_by(seen: Seen, marks: Iterable[Mark]) -> bool:
+    """Set an event's trigger and election; whether a broker's coming or going explains it."""
+    event = seen.event
+    before, after = event.before, event.after
+    assert before is not None
+    assert after is not None
+    mark = _mark_of(before, after, marks) or _lost_directory(seen)
+    event.trigger = (
+        _own_trigger(seen)
+        if mark is None
+        else Trigger(mark.occasion, _TEXTS[mark.occasion].format(mark.broker_id))
+    )
+    if event.leader_changed:
+        event.election, event.derived = _reason(seen, mark)
+    return mark is not None
+
+
+def _mark_of(before: Partition, after: Partition, marks: Iterable[Mark]) -> Mark | None:
+    gone = (set(before.isr) - set(after.isr)) | (set(before.elr) - {*after.elr, *after.isr})
+    if after.leader != before.leader:
+        gone.add(before.leader)
+    for mark in marks:
+        if mark.why and mark.broker_id in gone and after.leader != mark.broker_id:
+            return mark
+    if before.leader == NO_LEADER and after.leader != NO_LEADER:
+        for mark in marks:
+            if not mark.why:
+                return mark
+    return None
+
+
+def _lost_directory(seen: Seen) -> Mark | None:
+    """A replica that left because its broker had put it into a directory that is offline."""
+    before, after = seen.event.before, seen.event.after
+    assert before is not None
+    assert after is not None
+    why_not = why_not_leader(seen.image, before, {})
+    for replica in before.isr:
+        if replica not in after.isr and why_not(replica) == OFFLINE_DIRECTORY:
+            return Mark(replica, Occasion.DIRECTORY_OFFLINE, OFFLINE_DIRECTORY)
+    return None
+
+
+def _own_trigger(seen: Seen) -> Trigger:
+    """The cause of a change beside which no broker came or went."""
+    before, after = seen.event.before, seen.event.after
+    assert before is not None
+    assert after is not None
+    if _assignment(before) != _assignment(after):
+        return _move_trigger(before, after)
+    if after.leader != before.leader:
+        if before.leader == NO_LEADER:
+            return Trigger(Occasion.UNCLEAN, "an election for a partition that nobody led")
+        return Trigger(
+            Occasion.PREFERRED, "a preferred election, asked for or by the periodic check"
+        )
+    if after.isr != before.isr or after.leader_recovery_state != before.leader_recovery_state:
+        return Trigger(Occasion.ISR_CHANGED, f"leader {before.leader} changed the ISR")
+    if after.directories != before.directories:
+        return Trigger(Occasion.DIRECTORY_ASSIGNED, "a directory was assigned")
+    return seen.event.trigger
+
+
+def _assignment(partition: Partition) -> tuple[tuple[int, ...], ...]:
+    return partition.replicas, partition.adding_replicas, partition.removing_replicas
+
+
+def _move_trigger(before: Partition, after: Partition) -> Trigger:
+    ended = before.is_reassigning and not after.is_reassigning
+    stayed = tuple(r for r in before.replicas if r not in before.removing_replicas)
+    if ended and after.replicas == stayed:
+        text = f"leader {before.leader} changed the ISR, which completed the reassignment"
+        return Trigger(Occasion.ISR_CHANGED, text)
+    return Trigger(Occasion.REASSIGNED, _CANCELLED if ended else "the partition is reassigned")
+
+
+_CANCELLED = "the reassignment was cancelled"
+
+
+def _reason(seen: Seen, mark: Mark | None) -> tuple[Reason, bool]:
+    """The election again, on what is known of that moment; whether it ends as it did then."""
+    event, image = seen.event, seen.image
+    before, after = event.before, event.after
+    assert before is not None
+    assert after is not None
+    gone = {} if mark is None or not mark.why else {mark.broker_id: mark.why}
+    isr = _target_isr(before, after, gone)
+    elr_enabled = features.elr_enabled(image.features)
+    last = before.last_known_elr
+    choice = choose_leader(
+        Candidacy(
+            kind=_kind(seen),
+            replicas=after.replicas,
+            isr=isr,
+            elr=_target_elr(seen, isr, mark) if elr_enabled else before.elr,
+            current_leader=before.leader,
+            last_known_leader=last[0] if len(last) == 1 else None,
+            elr_enabled=elr_enabled,
+            why_not=why_not_leader(image, before, gone),
+        )
+    )
+    reason = choice.reason
+    told = Reason(
+        kind=reason.kind,
+        chosen_by=reason.chosen_by,
+        candidates=reason.candidates,
+        isr=reason.isr,
+        elr=reason.elr,
+        live=reason.live,
+        ruled_out=reason.ruled_out,
+        occasion=event.trigger.occasion,
+        trigger=event.trigger.text,
+    )
+    return told, choice.leader == after.leader
+
+
+def _kind(seen: Seen) -> ElectionKind:
+    """Which rules it followed: by the occasion, by the topic's config, or by how it ended."""
+    event = seen.event
+    occasion = event.trigger.occasion
+    if occasion is Occasion.PREFERRED:
+        return ElectionKind.PREFERRED
+    if occasion is Occasion.UNCLEAN:
+        return ElectionKind.UNCLEAN
+    if occasion is Occasion.REASSIGNED and event.trigger.text != _CANCELLED:
+        return ElectionKind.ONLINE
+    image = seen.image
+    text = image.config(ResourceType.TOPIC, event.topic).get(UNCLEAN_KEY)
+    if text is None:
+        text = image.config(ResourceType.BROKER, "").get(UNCLEAN_KEY, "false")
+    return ElectionKind.UNCLEAN if text.lower() == "true" else ElectionKind.ONLINE
+
+
+def _target_isr(before: Partition, after: Partition, gone: dict[int, str]) -> tuple[int, ...]:
+    """The ISR that the election saw: after the change that caused it, before a leader joined it."""
+    if _is_unclean(before, after) or after.leader in before.elr or after.leader == NO_LEADER:
+        completed = before.is_reassigning and not after.is_reassigning
+        leavers = before.removing_replicas if completed else ()
+        return tuple(r for r in before.isr if r not in gone and r not in leavers)
+    return after.isr
+
+
+def _target_elr(seen: Seen, isr: tuple[int, ...], mark: Mark | None) -> tuple[int, ...]:
+    before, after = seen.event.before, seen.event.after
+    assert before is not None
+    assert after is not None
+    if not _is_unclean(before, after):
+        joined = (after.leader,) if after.leader in before.elr else ()
+        return tuple(sorted({*after.elr, *joined}))
+    lost = {mark.broker_id} if mark is not None and mark.unclean else set()
+    known = {*before.elr, *before.isr} - set(isr) - lost
+    return tuple(sorted(known & set(after.replicas)))
+
+
+def _is_unclean(before: Partition, after: Partition) -> bool:
+    """Whether somebody was elected who may lack records."""
+    alone = after.isr == (after.leader,) and after.leader_recovery_state == RECOVERING
+    return alone and after.leader not in before.isr and after.leader not in before.elr

@@ -1,0 +1,215 @@
+"""What the metadata log tells of partitions and brokers: who led, since when, and why (DESIGN D8).
+
+A `History` takes in committed batches and keeps what happened to the partitions it is asked for,
+each change with its cause (`causes`).
+
+Not here: journals, which know more than the log (`journal`, brokers' ISR changes), reading the log
+(`sparkraft.server.raft.history`), comparing with what really happened (`explanation_check`).
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sparkraft.base.ids import Uuid
+from sparkraft.controller.causes import BROKER_RECORDS, Mark, Seen, broker_change, explain_by
+from sparkraft.controller.leader_election import NO_LEADER, Occasion, Trigger
+from sparkraft.controller.past_events import BrokerEvent, PartitionEvent
+from sparkraft.metadata.apply import apply
+from sparkraft.metadata.image import ClusterImage, Partition, Topic
+from sparkraft.protocol.messages.metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ClearElrRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+)
+
+SPLIT_RECORDS = 1_000
+"""A decision of more records than a batch holds goes on in the next ones."""
+
+SPLIT_BATCHES_MAX = 100
+"""How many batches a cause is waited for: 100,000 partitions of one broker."""
+
+
+class History:
+    """See the module docstring.
+
+    Attributes:
+        image: the cluster after everything taken in.
+        at_ms: when the last batch was appended; -1 before any.
+        start: the offset that the log was taken in from; what happened before is not known.
+    """
+
+    def __init__(
+        self,
+        image: ClusterImage,
+        wanted: Callable[[str, int], bool],
+        *,
+        events_max: int,
+        brokers: Sequence[int] = (),
+    ) -> None:
+        """Begin at `image`.
+
+        Args:
+            image: the cluster before the first batch.
+            wanted: takes a topic and a partition; whether its events are kept.
+            events_max: of each partition and of each broker, the newest.
+            brokers: whose elections are kept besides, won or lost, of any partition.
+        """
+        self.image = image
+        self.at_ms = -1
+        self.start = image.offset + 1
+        self._wanted = wanted
+        self._events_max = events_max
+        self._partitions: dict[tuple[Uuid, int], deque[PartitionEvent]] = {}
+        self._brokers: dict[int, deque[BrokerEvent]] = {}
+        self._elections: dict[int, deque[PartitionEvent]] = {
+            broker_id: deque(maxlen=events_max) for broker_id in brokers
+        }
+        self._before_transaction: ClusterImage | None = None
+        self._open: list[Seen] = []
+        self._open_batches = 0
+
+    def partition_events(self, topic_id: Uuid, partition: int) -> list[PartitionEvent]:
+        """What happened to a partition, oldest first."""
+        return list(self._partitions.get((topic_id, partition), ()))
+
+    def broker_events(self, broker_id: int) -> list[BrokerEvent]:
+        """What happened to a broker, oldest first."""
+        return list(self._brokers.get(broker_id, ()))
+
+    def elections_of(self, broker_id: int) -> list[PartitionEvent]:
+        """Elections that one of the `brokers` won or lost, oldest first."""
+        return list(self._elections.get(broker_id, ()))
+
+    def topic_ids(self, name: str) -> list[Uuid]:
+        """The ids that a name had, in the order of their last events: topics come and go."""
+        return list(
+            dict.fromkeys(
+                topic_id
+                for (topic_id, _), events in self._partitions.items()
+                if events[-1].topic == name
+            )
+        )
+
+    def feed(
+        self, records: Sequence[Any], *, base_offset: int, last_offset: int, epoch: int, at_ms: int
+    ) -> None:
+        """Take in a committed batch: its messages, offsets (inclusive), epoch and time."""
+        seen: list[Seen] = []
+        marks: list[Mark] = []
+        self.at_ms = at_ms
+        for number, record in enumerate(records):
+            before = self.image
+            self.image = self._after(record)
+            place = (base_offset + number, at_ms)
+            marks += self._note_broker(before, record, place)
+            for event in self._events(before, record, place, epoch):
+                self._keep(event)
+                if event.trigger is _UNKNOWN:
+                    seen.append(Seen(event, before))
+        self.image = self.image.at(last_offset, epoch)
+        self._explain(seen, marks, is_split=len(records) >= SPLIT_RECORDS)
+
+    def pass_over(self, *, last_offset: int, epoch: int, at_ms: int) -> None:
+        """Take in a batch that is known to change nothing."""
+        self.at_ms = at_ms
+        self.image = self.image.at(last_offset, epoch)
+
+    def _after(self, record: Any) -> ClusterImage:
+        """Metadata transactions hold what a new log begins with; no partition is made in one."""
+        if isinstance(record, BeginTransactionRecord):
+            self._before_transaction = self.image
+        elif isinstance(record, AbortTransactionRecord) and self._before_transaction is not None:
+            return self._before_transaction
+        return apply(self.image, record)
+
+    def _keep(self, event: PartitionEvent) -> None:
+        if not self._wanted(event.topic, event.partition):
+            return
+        key = (event.topic_id, event.partition)
+        events = self._partitions.get(key)
+        if events is None:
+            events = self._partitions[key] = deque(maxlen=self._events_max)
+        events.append(event)
+
+    # ---- what a record changes
+
+    def _events(
+        self, before: ClusterImage, record: Any, place: tuple[int, int], epoch: int
+    ) -> list[PartitionEvent]:
+        events = []
+        for topic, index, trigger in _touched(before, self.image, record):
+            was = before.partition(topic.id, index)
+            now = self.image.partition(topic.id, index)
+            if was == now:
+                continue
+            concerned = self._concerned(was, now)
+            if concerned or self._wanted(topic.name, index):
+                made = PartitionEvent(*place, epoch, topic.name, topic.id, index, was, now, trigger)
+                events.append(made)
+                for broker_id in concerned:
+                    self._elections[broker_id].append(made)
+        return events
+
+    def _concerned(self, was: Partition | None, now: Partition | None) -> list[int]:
+        """Those of the watched brokers that led, or lead since."""
+        before = NO_LEADER if was is None else was.leader
+        after = NO_LEADER if now is None else now.leader
+        if before == after or not self._elections:
+            return []
+        return [broker_id for broker_id in (before, after) if broker_id in self._elections]
+
+    def _note_broker(self, before: ClusterImage, record: Any, place: tuple[int, int]) -> list[Mark]:
+        """The broker's coming or going that a record tells of; the events are kept."""
+        if not isinstance(record, BROKER_RECORDS):
+            return []
+        broker_id = record.broker_id
+        told, marks = broker_change(before, record)
+        events = self._brokers.get(broker_id)
+        if events is None:
+            events = self._brokers[broker_id] = deque(maxlen=self._events_max)
+        events += [BrokerEvent(*place, broker_id, record.broker_epoch, what) for what in told]
+        return marks
+
+    # ---- causes
+
+    def _explain(self, seen: list[Seen], marks: list[Mark], *, is_split: bool) -> None:
+        if self._open and marks:
+            for earlier in self._open:
+                explain_by(earlier, marks)
+            self._open = []
+        self._open_batches += 1
+        if not self._open or self._open_batches > SPLIT_BATCHES_MAX:
+            self._open, self._open_batches = [], 0
+        for one in seen:
+            # Without a mark in sight the rest of a large decision may bring it.
+            if not explain_by(one, marks) and is_split:
+                self._open.append(one)
+
+
+_UNKNOWN = Trigger(Occasion.ISR_CHANGED, "")
+"""Until the records around it are known."""
+
+
+def _touched(
+    before: ClusterImage, after: ClusterImage, record: Any
+) -> list[tuple[Topic, int, Trigger]]:
+    """The partitions that a record may change, and its cause where the record itself tells it."""
+    if isinstance(record, PartitionRecord):
+        made = Trigger(Occasion.CREATED, "the partition was made")
+        return [(after.topics_by_id[Uuid(record.topic_id)], record.partition_id, made)]
+    if isinstance(record, PartitionChangeRecord):
+        return [(after.topics_by_id[Uuid(record.topic_id)], record.partition_id, _UNKNOWN)]
+    if isinstance(record, RemoveTopicRecord):
+        topics = [before.topics_by_id[Uuid(record.topic_id)]]
+        trigger = Trigger(Occasion.DELETED, "the topic was deleted")
+    elif isinstance(record, ClearElrRecord):
+        names = [record.topic_name] if record.topic_name else sorted(before.topics_by_name)
+        topics = [topic for name in names if (topic := before.topic(name)) is not None]
+        trigger = Trigger(Occasion.ELR_CLEARED, "min.insync.replicas was changed")
+    else:
+        return []
+    return [(t, index, trigger) for t in topics for index in sorted(t.partitions)]
