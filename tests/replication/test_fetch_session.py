@@ -1,0 +1,183 @@
+"""The follower's end of a fetch session: what each request names, and what an answer may say."""
+
+from sparkraft.base.errors import ErrorCode
+from sparkraft.base.ids import Uuid
+from sparkraft.protocol.messages.k01_fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from sparkraft.replication.fetch_session import EPOCH_MAX, Asked, ClientFetchSession
+
+A = Uuid(b"a" * 16)
+B = Uuid(b"b" * 16)
+
+
+def at(offset: int) -> Asked:
+    return Asked(offset, 0, 3, 2)
+
+
+def request_of(session: ClientFetchSession) -> FetchRequest:
+    request = FetchRequest()
+    session.request(request)
+    return request
+
+
+def named(request: FetchRequest) -> list[tuple[Uuid, int, int]]:
+    return [(t.topic_id, p.partition, p.fetch_offset) for t in request.topics for p in t.partitions]
+
+
+def forgotten(request: FetchRequest) -> list[tuple[Uuid, list[int]]]:
+    return [(t.topic_id, list(t.partitions)) for t in request.forgotten_topics_data]
+
+
+def answer(*keys: tuple[Uuid, int], session_id: int = 7, error: int = 0) -> FetchResponse:
+    return FetchResponse(
+        session_id=session_id,
+        error_code=error,
+        responses=[
+            FetchableTopicResponse(
+                topic_id=topic_id,
+                partitions=[PartitionData(partition_index=index, high_watermark=0, records=b"")],
+            )
+            for topic_id, index in keys
+        ],
+    )
+
+
+def opened(*keys: tuple[Uuid, int]) -> ClientFetchSession:
+    """A session with `keys`, whose first answer came."""
+    session = ClientFetchSession(1 << 20)
+    for key in keys:
+        session.ask(key, at(0))
+    request_of(session)
+    assert session.accept(answer(*keys))
+    return session
+
+
+def test_the_first_request_names_everything_and_its_answer_opens_the_session():
+    session = ClientFetchSession(1 << 20)
+    session.ask((A, 0), at(5))
+    session.ask((A, 1), at(6))
+    request = request_of(session)
+    assert (request.session_id, request.session_epoch) == (0, 0)
+    assert named(request) == [(A, 0, 5), (A, 1, 6)]
+    partition = request.topics[0].partitions[0]
+    assert partition.partition_max_bytes == 1 << 20
+    assert (partition.current_leader_epoch, partition.last_fetched_epoch) == (3, 2)
+    assert session.accept(answer((A, 0), (A, 1)))
+    assert (session.id, session.epoch) == (7, 1)
+
+
+def test_later_requests_name_only_what_changed():
+    session = opened((A, 0), (A, 1), (B, 0))
+    session.ask((A, 1), at(9))
+    session.ask((B, 0), at(0))
+    request = request_of(session)
+    assert (request.session_id, request.session_epoch) == (7, 1)
+    assert named(request) == [(A, 1, 9)]
+    assert session.accept(answer())
+    assert session.epoch == 2
+    assert named(request_of(session)) == []
+
+
+def test_a_partition_that_left_is_forgotten_once():
+    session = opened((A, 0), (A, 1))
+    session.forget((A, 0))
+    session.forget((B, 5))
+    assert forgotten(request_of(session)) == [(A, [0])]
+    assert session.accept(answer())
+    assert forgotten(request_of(session)) == []
+
+
+def test_a_partition_that_comes_back_before_the_next_request_is_not_forgotten():
+    session = opened((A, 0), (A, 1))
+    session.forget((A, 0))
+    session.ask((A, 0), at(0))
+    request = request_of(session)
+    assert forgotten(request) == []
+    assert named(request) == [(A, 0, 0)]
+
+
+def test_the_last_partition_is_forgotten_by_a_request_of_its_own():
+    session = opened((A, 0))
+    session.forget((A, 0))
+    assert session.has_request()
+    assert forgotten(request_of(session)) == [(A, [0])]
+    assert session.accept(answer(session_id=0))
+    assert not session.has_request()
+
+
+def test_without_a_session_nothing_needs_to_be_forgotten():
+    session = ClientFetchSession(1)
+    session.ask((A, 0), at(0))
+    session.forget((A, 0))
+    assert not session.has_request()
+
+
+def test_a_partition_asked_anew_stands_last():
+    session = opened((A, 0), (A, 1), (A, 2))
+    session.ask((A, 0), at(4))
+    assert list(session.partitions) == [(A, 1), (A, 2), (A, 0)]
+    session.lost()
+    assert [index for _, index, _ in named(request_of(session))] == [1, 2, 0]
+
+
+def test_a_leader_without_room_for_sessions_gets_full_requests():
+    session = ClientFetchSession(1)
+    session.ask((A, 0), at(0))
+    request_of(session)
+    assert session.accept(answer((A, 0), session_id=0))
+    request = request_of(session)
+    assert (request.session_id, request.session_epoch) == (0, 0)
+    assert named(request) == [(A, 0, 0)]
+
+
+def test_a_lost_session_begins_anew_and_a_refused_epoch_closes_it():
+    session = opened((A, 0))
+    request_of(session)
+    assert not session.accept(answer(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+    assert (session.id, session.epoch) == (0, 0)
+    assert session.trouble == "FETCH_SESSION_ID_NOT_FOUND"
+    session = opened((A, 0))
+    request_of(session)
+    assert not session.accept(answer(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH))
+    assert (session.id, session.epoch) == (7, 0)
+    assert named(request_of(session)) == [(A, 0, 0)]
+
+
+def test_a_full_answer_that_leaves_a_partition_out_is_of_no_use():
+    session = ClientFetchSession(1)
+    session.ask((A, 0), at(0))
+    session.ask((A, 1), at(0))
+    request_of(session)
+    assert not session.accept(answer((A, 0)))
+    assert (session.id, session.epoch) == (0, 0)
+
+
+def test_an_answer_with_partitions_that_were_not_asked_is_of_no_use():
+    session = opened((A, 0))
+    request_of(session)
+    assert not session.accept(answer((B, 0)))
+    assert (session.id, session.epoch) == (7, 0)
+    assert session.trouble == "1 partitions that were not asked"
+
+
+def test_a_failed_request_is_told_again_in_full():
+    session = opened((A, 0), (A, 1))
+    session.ask((A, 0), at(5))
+    session.forget((A, 1))
+    request_of(session)
+    session.lost()
+    request = request_of(session)
+    assert (request.session_id, request.session_epoch) == (7, 0)
+    assert named(request) == [(A, 0, 5)]
+    assert forgotten(request) == []
+
+
+def test_the_epoch_wraps_to_one():
+    session = opened((A, 0))
+    session.epoch = EPOCH_MAX
+    assert session.accept(answer())
+    assert session.epoch == 1
