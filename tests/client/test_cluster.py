@@ -6,10 +6,21 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster, _topic_of, parse_bootstrap
 from sparkraft.protocol.messages.k03_metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
+)
+from sparkraft.protocol.messages.k55_describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    DescribeQuorumResponseTopicData,
+)
+from sparkraft.protocol.messages.k60_describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterResponse,
 )
 
 
@@ -62,6 +73,56 @@ def test_time_that_is_up_ends_the_retries_with_the_last_error():
     with pytest.raises(KafkaError) as refused:
         asyncio.run(Cluster("h:1", api_timeout_ms=1).retrying(attempt))
     assert refused.value.code is ErrorCode.NOT_COORDINATOR
+
+
+class Controllers(Cluster):
+    """Three of them, of which each tells who leads by what it knows; -2 refuses connections."""
+
+    def __init__(self, *told: int):
+        super().__init__("h:1,h:2,h:3", to_controllers=True)
+        self.told = {n + 1: leader for n, leader in enumerate(told)}
+        self.asked: list[int] = []
+
+    async def connect(self, host, port):
+        if self.told[port] == -2:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "refused")
+        return port
+
+    async def _ask(self, connection, request, version):
+        self.asked.append(connection)
+        if isinstance(request, DescribeQuorumRequest):
+            leads = connection == self.told[3]
+            code = ErrorCode.NONE if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            part = DescribeQuorumResponsePartitionData(error_code=code, leader_id=connection)
+            topic = DescribeQuorumResponseTopicData(partitions=[part])
+            return DescribeQuorumResponse(topics=[topic])
+        nodes = [DescribeClusterBroker(broker_id=n, host="h", port=n) for n in self.told]
+        return DescribeClusterResponse(controller_id=self.told[connection], brokers=nodes)
+
+
+@pytest.mark.parametrize("told", [(-1, 2, 2), (-2, -1, 2), (1, 2, 2), (3, 3, 2)])
+def test_a_controller_that_is_cut_off_does_not_hide_the_leader(told):
+    async def test():
+        client = Controllers(*told)
+        return (await Admin(client).describe_quorum()).leader_id
+
+    assert asyncio.run(test()) == told[2]
+
+
+@pytest.mark.parametrize(
+    ("told", "code"),
+    [
+        ((-1, -2, -1), ErrorCode.NOT_CONTROLLER),
+        ((-2, -2, -1), ErrorCode.NOT_CONTROLLER),
+        ((-2, -2, -2), ErrorCode.NETWORK_EXCEPTION),
+    ],
+)
+def test_without_a_leader_all_controllers_are_asked(told, code):
+    client = Controllers(*told)
+    with pytest.raises(KafkaError) as refused:
+        asyncio.run(client.ask_controller(DescribeQuorumRequest()))
+    assert refused.value.code is code
+    assert client.asked == [n for n, leader in client.told.items() if leader != -2]
 
 
 def topic(topic_id: Uuid, leader: int, epoch: int) -> MetadataResponseTopic:

@@ -4,7 +4,8 @@ Every call tries again while an error is retriable, within the cluster's `api_ti
 many things answer per thing: a value or the `KafkaError` it was refused with; nothing is raised
 for a single one.
 
-Not here: consumer groups and their offsets (`groups`).    Not done: ACLs, quotas, reassignment.
+Not here: consumer groups and their offsets (`groups`), elections and reassignments (`leadership`).
+Not done: ACLs, quotas.
 """
 
 from __future__ import annotations
@@ -301,9 +302,13 @@ class Admin(PartitionCalls):
 
         async def attempt() -> Any:
             answer = await self.cluster.ask_controller(request)
-            check(answer.error_code, answer.error_message)
-            partition = answer.topics[0].partitions[0]
-            check(partition.error_code, partition.error_message)
+            try:
+                check(answer.error_code, answer.error_message)
+                partition = answer.topics[0].partitions[0]
+                check(partition.error_code, partition.error_message)
+            except KafkaError:
+                self.cluster.forget_controller()
+                raise
             return answer
 
         answer = await self.cluster.retrying(attempt)
@@ -374,7 +379,7 @@ class Admin(PartitionCalls):
             for entry in (answer, *entries(answer)):
                 code = code_of(getattr(entry, "error_code", 0))
                 if code in _PASSING:
-                    self.cluster.view.controller_id = -1
+                    self.cluster.forget_controller()
                     raise KafkaError(code, getattr(entry, "error_message", None) or "")
             return answer
 

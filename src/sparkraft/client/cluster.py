@@ -154,19 +154,23 @@ class Cluster:
         Args:
             bootstrap: `host:port,host:port`; any node that is up will do.
             client_id: what the nodes' logs and metrics call us.
-            request_timeout_ms: for one request.
+            request_timeout_ms: for one request; never longer than `api_timeout_ms`.
             api_timeout_ms: for a call with all its attempts.
             to_controllers: the addresses are controllers' (`--bootstrap-controller`).
         """
         self.bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
-        self.request_timeout_ms = request_timeout_ms
+        self.request_timeout_ms = min(request_timeout_ms, api_timeout_ms)
         self.api_timeout_ms = api_timeout_ms
         self.to_controllers = to_controllers
         self.view = View()
         self._fetched_at: dict[str, float] = {}
         self._connections: dict[tuple[str, int], asyncio.Task[Connection]] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
+        self._told_by: tuple[str, int] | None = None
+        """The controller that named the one we ask."""
+        self._distrusted: set[tuple[str, int]] = set()
+        """Those whose word proved wrong; none once that is true of all."""
         self._is_closed = False
 
     async def __aenter__(self) -> Cluster:
@@ -264,8 +268,14 @@ class Cluster:
         try:
             return await self.ask_node(self.view.controller_id, request, version=version)
         except KafkaError:
-            self.view.controller_id = -1
+            self.forget_controller()
             raise
+
+    def forget_controller(self) -> None:
+        """Ask who leads the quorum before the next request: the one we knew does not, it seems."""
+        self.view.controller_id = -1
+        if self._told_by is not None:
+            self._distrusted.add(self._told_by)
 
     async def ask_coordinator(
         self, group_id: str, request: Any, *, version: int | None = None, kind: int = 0
@@ -335,18 +345,43 @@ class Cluster:
         return self.view
 
     async def _refresh_controllers(self) -> None:
+        """Ask one controller after another who leads: one that is cut off can't say.
+
+        Those with an open connection come first, and those who named a wrong one come last.
+        """
         from sparkraft.protocol.messages.k60_describe_cluster import DescribeClusterRequest
 
-        answer = await self.ask_any(DescribeClusterRequest(endpoint_type=_CONTROLLERS))
-        check(answer.error_code, answer.error_message)
+        open_ones = [key for key, task in self._connections.items() if task.done()]
+        order = dict.fromkeys([*open_ones, *self._addresses()])
+        if self._distrusted.issuperset(order):
+            self._distrusted.clear()
+        failure: KafkaError | None = None
+        says_nobody_leads = False
+        for address in sorted(order, key=lambda each: each in self._distrusted):
+            try:
+                connection = await self.connect(*address)
+                request = DescribeClusterRequest(endpoint_type=_CONTROLLERS)
+                answer = await self._ask(connection, request, None)
+                check(answer.error_code, answer.error_message)
+            except KafkaError as error:
+                failure = error
+                continue
+            self._take_controllers(answer)
+            if answer.controller_id >= 0:
+                self._told_by = address
+                return
+            says_nobody_leads = True
+        if says_nobody_leads or failure is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "the quorum has no leader")
+        raise failure
+
+    def _take_controllers(self, answer: Any) -> None:
         self.view.cluster_id = answer.cluster_id
         self.view.controller_id = answer.controller_id
         self.view.nodes = {
             entry.broker_id: Node(id=entry.broker_id, host=entry.host, port=entry.port)
             for entry in answer.brokers
         }
-        if answer.controller_id < 0:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "the quorum has no leader")
 
     def _take(self, answer: Any, *, is_whole: bool) -> None:
         self.view.cluster_id = answer.cluster_id

@@ -92,6 +92,11 @@ class _Frames:
                 at = self._fill_head(view, at)
         return frames
 
+    @property
+    def in_frame(self) -> bool:
+        """Whether a frame has begun and not ended."""
+        return bool(self._missing or self._head)
+
     def _fill_head(self, view: memoryview, at: int) -> int:
         taken = view[at : at + _LENGTH_BYTES - len(self._head)]
         self._head += taken
@@ -190,6 +195,11 @@ class Connection(asyncio.Protocol):
     def is_closed(self) -> bool:
         """Whether it is of no more use."""
         return self._lost is not None
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether an answer has begun to arrive and hasn't ended."""
+        return self._frames.in_frame
 
     @property
     def pending_count(self) -> int:

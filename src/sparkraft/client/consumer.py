@@ -1,8 +1,11 @@
 """Reads records: of partitions it is given, or of those a group gives it.
 
-    poll() → fetch from every leader that has none in flight → records, at most `max_poll_records`
+    poll() → fetch from every broker that has none in flight → records, at most `max_poll_records`
 
-One fetch per leader is in flight, also between polls, so that data is there when it is asked for.
+A partition is read from its leader, or from the follower in our rack that the leader names
+(`client_rack`, KIP-392), until that one fails or `_PREFERENCE_SECONDS` have passed.
+
+One fetch per broker is in flight, also between polls, so that data is there when it is asked for.
 A partition with records that nobody took yet is not fetched again: memory stays within one
 partition's `partition_bytes_max` each.
 
@@ -11,7 +14,7 @@ Invariants:
     * Records of control batches and, with read_committed, of aborted transactions never come out.
     * After a `seek`, records fetched for the old position are dropped.
 
-Not done: fetch sessions (each fetch names its partitions), fetching from followers.
+Not done: fetch sessions (each fetch names its partitions).
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ _BY_TOPIC_ID = 13
 _BY_NAME_MAX = 9
 _READ_COMMITTED = 1
 _METADATA_SECONDS = 30
+_PREFERENCE_SECONDS = 300
+"""How long a follower is read before the leader is asked again; Kafka's metadata.max.age.ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +79,22 @@ class ConsumerSettings:
     auto_commit_interval_ms: int = 0
     """0: only `commit` commits."""
     check_crcs: bool = True
+    client_rack: str = ""
+    """Where we are; a broker may then send us to a follower there (KIP-392)."""
 
 
 class _Reading:
     """A partition being read."""
 
-    __slots__ = ("epoch", "high_watermark", "is_paused", "pending", "position")
+    __slots__ = (
+        "epoch",
+        "high_watermark",
+        "is_paused",
+        "pending",
+        "position",
+        "preferred",
+        "preferred_until",
+    )
 
     def __init__(self) -> None:
         self.position: int | None = None
@@ -88,6 +103,9 @@ class _Reading:
         self.high_watermark = -1
         self.epoch = 0
         """Counts seeks: a fetch of an older epoch is dropped."""
+        self.preferred: int | None = None
+        """The follower to read from, until the loop's time `preferred_until`."""
+        self.preferred_until = 0.0
 
 
 class Consumer:
@@ -240,13 +258,25 @@ class Consumer:
             except KafkaError as error:
                 self._on_error(tp, error)
                 continue
-            wanting.setdefault(info.leader, []).append(tp)
+            wanting.setdefault(self._read_from(reading, info.leader), []).append(tp)
         for leader, partitions in wanting.items():
             task = self._fetches.get(leader)
             if task is None or task.done():
                 self._fetches[leader] = asyncio.get_running_loop().create_task(
                     self._fetch(leader, partitions)
                 )
+
+    def _read_from(self, reading: _Reading, leader: int) -> int:
+        """The broker to read a partition from."""
+        if reading.preferred is None:
+            return leader
+        known = self.cluster.view.nodes
+        if asyncio.get_running_loop().time() > reading.preferred_until or (
+            reading.preferred not in known
+        ):
+            reading.preferred = None
+            return leader
+        return reading.preferred
 
     async def _fetch(self, leader: int, partitions: list[TopicPartition]) -> None:
         asked = {tp: (self._readings[tp], self._readings[tp].epoch) for tp in partitions}
@@ -262,6 +292,8 @@ class Consumer:
         except KafkaError as error:
             for topic, _ in partitions:
                 self.cluster.forget_topic(topic)
+            for reading, _ in asked.values():
+                reading.preferred = None
             if not error.code.is_retriable:
                 self._failure = error
             await asyncio.sleep(0.1)
@@ -293,6 +325,7 @@ class Consumer:
             max_bytes=self.settings.fetch_bytes_max,
             isolation_level=int(self.settings.read_committed),
             topics=list(topics.values()),
+            rack_id=self.settings.client_rack,
         )
 
     def _on_answer(
@@ -308,6 +341,10 @@ class Consumer:
                 # A rebalance or a seek since then: these records are not what comes next.
                 if reading is None or asked.get(tp) != (reading, reading.epoch):
                     continue
+                if entry.preferred_read_replica >= 0:
+                    reading.preferred = entry.preferred_read_replica
+                    now = asyncio.get_running_loop().time()
+                    reading.preferred_until = now + _PREFERENCE_SECONDS
                 if entry.error_code:
                     self._on_error(tp, KafkaError(code_of(entry.error_code), f"{tp[0]}-{tp[1]}"))
                     continue
@@ -318,7 +355,10 @@ class Consumer:
 
     def _on_error(self, tp: TopicPartition, error: KafkaError) -> None:
         reading = self._readings[tp]
+        from_follower, reading.preferred = reading.preferred is not None, None
         if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            if from_follower:
+                return  # it may lag behind: the leader knows (KIP-392)
             if self.settings.auto_offset_reset == "none":
                 self._failure = error
             else:

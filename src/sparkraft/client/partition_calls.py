@@ -27,26 +27,16 @@ class PartitionCalls:
             return k02.ListOffsetsRequest(
                 replica_id=-1,
                 isolation_level=isolation_level,
-                topics=[
-                    k02.ListOffsetsTopic(
-                        name=topic,
-                        partitions=[
-                            k02.ListOffsetsPartition(
-                                partition_index=index, timestamp=wanted[topic, index]
-                            )
-                            for index in indexes
-                        ],
-                    )
-                    for topic, indexes in by_topic(partitions).items()
-                ],
+                topics=topics_with(
+                    partitions,
+                    k02.ListOffsetsTopic,
+                    lambda tp: k02.ListOffsetsPartition(
+                        partition_index=tp[1], timestamp=wanted[tp]
+                    ),
+                ),
             )
 
-        def read(answer: Any) -> Iterable[tuple[TopicPartition, Any]]:
-            for topic in answer.topics:
-                for entry in topic.partitions:
-                    yield (topic.name, entry.partition_index), entry
-
-        found = await self._ask_leaders(wanted, request, read)
+        found = await self._ask_leaders(wanted, request)
         return {
             tp: entry
             if isinstance(entry, KafkaError)
@@ -65,26 +55,14 @@ class PartitionCalls:
         def request(partitions: list[TopicPartition]) -> Any:
             return k21.DeleteRecordsRequest(
                 timeout_ms=self.cluster.request_timeout_ms,
-                topics=[
-                    k21.DeleteRecordsTopic(
-                        name=topic,
-                        partitions=[
-                            k21.DeleteRecordsPartition(
-                                partition_index=index, offset=before[topic, index]
-                            )
-                            for index in indexes
-                        ],
-                    )
-                    for topic, indexes in by_topic(partitions).items()
-                ],
+                topics=topics_with(
+                    partitions,
+                    k21.DeleteRecordsTopic,
+                    lambda tp: k21.DeleteRecordsPartition(partition_index=tp[1], offset=before[tp]),
+                ),
             )
 
-        def read(answer: Any) -> Iterable[tuple[TopicPartition, Any]]:
-            for topic in answer.topics:
-                for entry in topic.partitions:
-                    yield (topic.name, entry.partition_index), entry
-
-        found = await self._ask_leaders(before, request, read)
+        found = await self._ask_leaders(before, request)
         return {
             tp: entry if isinstance(entry, KafkaError) else entry.low_watermark
             for tp, entry in found.items()
@@ -94,7 +72,6 @@ class PartitionCalls:
         self,
         wanted: Iterable[TopicPartition],
         request: Callable[[list[TopicPartition]], Any],
-        read: Callable[[Any], Iterable[tuple[TopicPartition, Any]]],
     ) -> dict[TopicPartition, Any]:
         """Ask each leader for its partitions; those with a retriable error are asked again."""
         found: dict[TopicPartition, Any] = {}
@@ -104,7 +81,7 @@ class PartitionCalls:
             failure: KafkaError | None = None
             for leader, partitions in (await self._leaders(left, found)).items():
                 answer = await self.cluster.ask_node(leader, request(partitions))
-                for tp, entry in read(answer):
+                for tp, entry in _entries(answer):
                     error = refusal_of(entry)
                     found[tp] = error or entry
                     if error is not None and is_worth_retrying(error):
@@ -141,6 +118,24 @@ class PartitionCalls:
             else:
                 by_leader.setdefault(info.leader, []).append(tp)
         return by_leader
+
+
+def _entries(answer: Any) -> Iterable[tuple[TopicPartition, Any]]:
+    for topic in answer.topics:
+        for entry in topic.partitions:
+            yield (topic.name, entry.partition_index), entry
+
+
+def topics_with(
+    partitions: Iterable[TopicPartition],
+    topic: Callable[..., Any],
+    partition: Callable[[TopicPartition], Any],
+) -> list[Any]:
+    """A request's topics in order, each with what `partition` makes of its partitions."""
+    return [
+        topic(name=name, partitions=[partition((name, index)) for index in indexes])
+        for name, indexes in by_topic(partitions).items()
+    ]
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -68,6 +68,8 @@ async def _change(cluster: Cluster, request: Any) -> None:
     async def attempt() -> Any:
         answer = await cluster.ask_controller(request)
         # That one is not tried again: the change may have been made after its time was up.
+        if answer.error_code == ErrorCode.NOT_CONTROLLER:
+            cluster.forget_controller()
         if answer.error_code != ErrorCode.REQUEST_TIMED_OUT:
             check(answer.error_code, answer.error_message)
         return answer
@@ -144,6 +146,15 @@ async def witnesses(
 
 def _may_know(witness: Witness) -> bool:
     return witness.state in {"Leader", "Follower"} and witness.leader_id >= 0
+
+
+async def addresses(cluster: Cluster) -> dict[str, tuple[str, int]]:
+    """Name → address of every node that can be found: brokers, bootstrap servers, voters."""
+    found = await _brokers_and_bootstrap(cluster)
+    for name, address in (await _voters(cluster)).items():
+        if name not in found and address not in found.values():
+            found[name] = address
+    return found
 
 
 async def _brokers_and_bootstrap(cluster: Cluster) -> dict[str, tuple[str, int]]:

@@ -136,6 +136,15 @@ class LogDir:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reassignment:
+    """A partition on its way to other brokers: all its replicas, who comes and who goes."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumReplica:
     """A voter or observer as the leader sees it; times in ms since 1970, -1 if unknown."""
 

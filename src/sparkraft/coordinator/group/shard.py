@@ -322,6 +322,7 @@ def as_group_error(error: ErrorCode) -> ErrorCode:
         case (
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             | ErrorCode.NOT_ENOUGH_REPLICAS
+            | ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             | ErrorCode.REQUEST_TIMED_OUT
         ):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE

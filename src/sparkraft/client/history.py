@@ -1,0 +1,150 @@
+"""Asks every node what happened to partitions and brokers, and puts the answers together.
+
+One node reads its metadata log; all controllers add what they noted when they decided elections;
+all brokers add why they changed ISRs as leaders. Nodes of Apache Kafka know none of these requests
+and close the connection; what is theirs to tell is missing then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.client.quorum_admin import WITNESS_MS_MAX, addresses
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkraft.base.ids import Uuid
+    from sparkraft.client.cluster import Cluster
+
+HISTORY_MS_MAX = 60_000
+"""A node may have a long log to read."""
+
+Event = Any
+"""A `HistoryEvent`."""
+
+IsrChange = Any
+"""An `IsrChangeEntry`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What was told.
+
+    Attributes:
+        history: a `DescribeHistoryResponse`, reasons of all journals in it.
+        isr_changes: of the leaders' journals, by topic, partition and partition epoch.
+        silent: nodes that told nothing of what they noted, and why.
+    """
+
+    history: Any
+    isr_changes: Mapping[tuple[str, int, int], IsrChange]
+    silent: Mapping[str, str]
+
+    def isr_change(self, event: Event) -> IsrChange | None:
+        """What the leader noted of an ISR change; None where its journal is gone."""
+        if event.after is None:
+            return None
+        noted = self.isr_changes.get((event.topic, event.partition, event.after.partition_epoch))
+        same = noted is not None and sorted(noted.isr) == sorted(event.after.isr)
+        return noted if same else None
+
+
+async def account(cluster: Cluster, request: Any) -> Account:
+    """The answer to a `DescribeHistoryRequest`, by everybody.
+
+    Raises:
+        KafkaError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, or why no node could be asked.
+    """
+    from sparkraft.protocol.messages import k10002_describe_history as k10002
+
+    where = await addresses(cluster)
+    journals = k10002.DescribeHistoryRequest(
+        topics=request.topics, broker_ids=request.broker_ids, journal_only=True
+    )
+    names = list(where)
+    told = await asyncio.gather(
+        *(_ask(cluster, where[name], journals, WITNESS_MS_MAX) for name in names)
+    )
+    answers = dict(zip(names, told, strict=True))
+    silent = {name: why for name, why in answers.items() if isinstance(why, str)}
+    heard = {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
+    if not heard:
+        why = "; ".join(f"{name}: {reason}" for name, reason in silent.items())
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no node could be asked: {why}")
+    # The active controller is the last to fall behind.
+    order = sorted(heard, key=lambda name: not heard[name].is_controller)
+    history = await _first(cluster, [where[name] for name in order], request)
+    _add_reasons(history, list(heard.values()))
+    isr_changes = await _isr_changes(cluster, [where[name] for name in heard], request)
+    return Account(history=history, isr_changes=isr_changes, silent=silent)
+
+
+async def _first(cluster: Cluster, places: list[tuple[str, int]], request: Any) -> Any:
+    """The first answer; a refusal counts as one, unless another node may know better."""
+    found: Any = None
+    for place in places:
+        found = await _ask(cluster, place, request, HISTORY_MS_MAX)
+        if not isinstance(found, str) and not found.error_code:
+            return found
+    if isinstance(found, str):
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no node could be asked: {found}")
+    raise KafkaError(ErrorCode(found.error_code), found.error_message or "")
+
+
+def _add_reasons(history: Any, journals: list[Any]) -> None:
+    noted: dict[tuple[int, Uuid, int, int], Any] = {
+        _decision(event): event
+        for journal in journals
+        for partition in journal.partitions
+        for event in partition.events
+    }
+    told = [event for partition in history.partitions for event in partition.events]
+    told += [event for broker in history.brokers for event in broker.elections]
+    for event in told:
+        if event.election is None or event.election.from_journal or event.after is None:
+            continue
+        found = noted.get(_decision(event))
+        if found is not None and found.after.leader == event.after.leader:
+            event.election, event.cause = found.election, found.cause
+
+
+def _decision(event: Any) -> tuple[int, Uuid, int, int]:
+    """What names an election: two controllers may decide one of the same leader epoch."""
+    return event.controller_epoch, event.topic_id, event.partition, event.after.leader_epoch
+
+
+async def _isr_changes(
+    cluster: Cluster, places: list[tuple[str, int]], request: Any
+) -> dict[tuple[str, int, int], IsrChange]:
+    from sparkraft.protocol.messages.k10003_describe_isr_changes import DescribeIsrChangesRequest
+
+    found: dict[tuple[str, int, int], IsrChange] = {}
+    for topic in request.topics:
+        one = topic.partitions[0] if topic.partitions and len(topic.partitions) == 1 else -1
+        question = DescribeIsrChangesRequest(topic=topic.name, partition=one)
+        answers = await asyncio.gather(
+            *(_ask(cluster, place, question, WITNESS_MS_MAX) for place in places)
+        )
+        for answer in answers:
+            if not isinstance(answer, str):  # a controller alone leads no partitions
+                for change in answer.changes:
+                    found[topic.name, change.partition, change.partition_epoch] = change
+    return found
+
+
+async def _ask(cluster: Cluster, place: tuple[str, int], request: Any, timeout_ms: int) -> Any:
+    """The answer, or why there is none."""
+    try:
+        connection = await cluster.connect(*place)
+    except KafkaError as error:
+        return error.detail or error.code.name
+    try:
+        return await connection.send(request, timeout_ms=timeout_ms)
+    except KafkaError as error:
+        if error.code is ErrorCode.NETWORK_EXCEPTION:
+            return "it closed the connection: only sparkraft's nodes keep such a journal"
+        return error.detail or error.code.name
