@@ -4,6 +4,7 @@ import errno
 import logging
 import threading
 
+from sparkraft.storage.disk import OsDisk, StorageFault
 from tests.server.harness import (
     FaultyDisk,
     append,
@@ -16,6 +17,18 @@ from tests.server.harness import (
     run,
     values_of,
 )
+
+
+class FullDisk(OsDisk):
+    """No room for files whose path ends with `full`."""
+
+    full = "/no such file"
+
+    def write(self, path, data):
+        if path.endswith(self.full):
+            raise OSError(errno.ENOSPC, "ENOSPC", path)
+        super().write(path, data)
+
 
 BARRIER_S = 20
 """How long two syncs wait for each other before they count as one behind the other."""
@@ -79,3 +92,23 @@ def test_a_sync_that_fails_at_the_stop_is_said_and_the_others_are_done(tmp_path,
     with caplog.at_level(logging.ERROR):
         run(test())
     assert "failed while it was closed" in caplog.text
+
+
+def test_a_metadata_log_that_cannot_be_closed_ends_the_node_in_order(tmp_path, caplog):
+    async def test():
+        disk = FullDisk()
+        async with node_in(tmp_path, make_env(disk)) as node:
+            topic_id = await dirty(node, 1)
+            disk.full = "/__cluster_metadata-0/00000000000000000000.index"
+        assert isinstance(node.failure, StorageFault), "the process ends with a code above 0"
+        assert "close __cluster_metadata-0" in str(node.failure)
+        assert not (tmp_path / ".kafka_cleanshutdown").exists()
+        async with node_in(tmp_path) as node:  # the locks were released
+            connection = await connect(node)
+            answer = await connection.send(fetch(topic_id))
+            assert values_of(answer.responses[0].partitions[0]) == [b"kept"]
+            await connection.close()
+
+    with caplog.at_level(logging.CRITICAL):
+        run(test())
+    assert "This node stops: close __cluster_metadata-0" in caplog.text

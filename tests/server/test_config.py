@@ -3,7 +3,7 @@
 import pytest
 
 from sparkraft.server import limits
-from sparkraft.server.config import ConfigError, NodeConfig, describe
+from sparkraft.server.config import ConfigError, NodeConfig, cordoned, describe
 from sparkraft.server.properties import parse_properties
 
 BASE = {
@@ -152,3 +152,13 @@ def test_listeners_share_what_the_process_may_open(monkeypatch):
     assert 500 < most < 1024 - 256
     assert limits.connections_max(2**31 - 1, listeners=2) * 2 <= most
     assert limits.connections_max(10, listeners=2) == 10
+
+
+def test_cordoned_directories_are_log_directories_or_all_of_them():
+    assert cordoned([], ["/a", "/b"]) == frozenset()
+    assert cordoned(["/b"], ["/a", "/b"]) == {"/b"}
+    assert cordoned(["*"], ["/a", "/b"]) == {"/a", "/b"}
+    with pytest.raises(ConfigError, match="isn't in log"):
+        cordoned(["/a", "/c"], ["/a", "/b"])
+    with pytest.raises(ConfigError, match="and other values"):
+        cordoned(["*", "/a"], ["/a", "/b"])

@@ -17,7 +17,8 @@ from sparkraft.protocol.messages.k61_describe_producers import DescribeProducers
 from sparkraft.server.api.registry import Api
 from sparkraft.server.env import SystemClock, SystemNetwork
 from sparkraft.server.network import dispatch
-from sparkraft.server.network.listener import Limits, Listener, Turns
+from sparkraft.server.network.connection import BACKLOG_AHEAD_MAX
+from sparkraft.server.network.listener import ROUND_MS_MAX, Limits, Listener, Turns
 from tests.server.harness import until
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -43,14 +44,14 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(**limits):
+async def serving(clock=None, **limits):
     given = {
         "connections_max": 100,
         "connections_per_ip_max": 100,
         "request_bytes_max": 1 << 20,
         "idle_ms_max": -1,
     } | limits
-    clock = SystemClock()
+    clock = clock or SystemClock()
     broken: list[BaseException] = []
     listener = Listener(
         "PLAINTEXT",
@@ -365,6 +366,31 @@ def test_a_client_that_never_reads_pauses_only_itself(monkeypatch):
     run(test())
 
 
+def test_the_next_request_is_served_while_an_answer_leaves_up_to_a_bound(monkeypatch):
+    async def test():
+        async with serving() as served:
+            answer_bytes = BACKLOG_AHEAD_MAX // 2
+            unsent = []
+
+            def big(node, context, request):
+                unsent.append(sum(map(len, context.connection._backlog)))
+                return [b"\0\0\0\0", bytes(answer_bytes), b"\x01\0"]
+
+            version = put_api(monkeypatch, served, big)
+            body = codec.encode(DescribeProducersRequest(), version)
+            reader, writer = await served.connect()
+            writer.write(
+                b"".join(frame(ApiKey.DESCRIBE_PRODUCERS, version, i, body) for i in range(100))
+            )
+            for _ in range(100):
+                await read_frame(reader)
+            assert any(unsent), "the socket ran dry before the next request was served"
+            assert max(unsent) <= BACKLOG_AHEAD_MAX
+            writer.close()
+
+    run(test())
+
+
 def test_connections_above_the_limit_are_closed_and_others_live(caplog):
     async def test():
         async with serving(connections_max=3) as served:
@@ -491,16 +517,39 @@ def test_a_refused_request_does_not_swallow_the_answers_before_it(monkeypatch):
     run(test())
 
 
+class HandClock:
+    """Stands still but for what the test lets things cost."""
+
+    now = 0
+
+    def mono_ms(self):
+        return self.now
+
+    def wall_ms(self):
+        return self.now
+
+
+class Rounds:
+    """Counts a loop's rounds as long as its block lasts."""
+
+    count = 0
+
+    def _next(self):
+        self.count += 1
+        self._handle = asyncio.get_running_loop().call_soon(self._next)
+
+    def __enter__(self):
+        self._next()
+        return self
+
+    def __exit__(self, *_):
+        self._handle.cancel()
+
+
 def test_clients_share_a_round_and_those_after_it_wait_for_the_next():
-    from sparkraft.server.network.listener import ROUND_MS_MAX
-
-    class Clock:
-        now = 0
-
-        def mono_ms(self):
-            return self.now
-
     class Client:
+        awaits_turn = False
+
         def __init__(self, cost):
             self.cost = cost
             self.ran = 0
@@ -509,7 +558,7 @@ def test_clients_share_a_round_and_those_after_it_wait_for_the_next():
             self.ran += 1
             clock.now += self.cost
 
-    clock = Clock()
+    clock = HandClock()
 
     async def test():
         turns = Turns(clock)
@@ -518,12 +567,84 @@ def test_clients_share_a_round_and_those_after_it_wait_for_the_next():
         busy.run()
         assert not turns.take(late)
         assert not turns.take(later)
+        assert not turns.take(late), "nobody waits twice"
         assert (late.ran, later.ran) == (0, 0)
         await asyncio.sleep(0)
         assert (late.ran, later.ran) == (1, 0), "the budget of a round was overrun"
         await asyncio.sleep(0)
-        assert later.ran == 1
+        assert (late.ran, later.ran) == (1, 1)
         assert turns.take(Client(1)), "a new round has a new budget"
+
+    run(test())
+
+
+def test_a_client_that_sends_a_thousand_requests_at_once_gives_the_loop_its_rounds(monkeypatch):
+    """What it sent is one chunk; a heartbeat that is due must not wait until all is answered."""
+    clock, requests = HandClock(), 1000
+
+    async def test():
+        async with serving(clock) as served:
+            handled: list[int] = []
+
+            def half_a_round(node, context, request):
+                handled.append(rounds.count)
+                clock.now += ROUND_MS_MAX // 2
+                return API_INFO[ApiKey.DESCRIBE_PRODUCERS].response_class()()
+
+            version = put_api(monkeypatch, served, half_a_round)
+            body = codec.encode(DescribeProducersRequest(), version)
+            reader, writer = await served.connect()
+            with Rounds() as rounds:
+                frames = (
+                    frame(ApiKey.DESCRIBE_PRODUCERS, version, i, body) for i in range(requests)
+                )
+                writer.write(b"".join(frames))
+                for i in range(requests):
+                    assert (await read_frame(reader))[:4] == i.to_bytes(4, "big")
+            assert len(handled) == requests
+            assert max(map(handled.count, handled)) <= 2, "more in one round than it has time for"
+            await assert_alive(served)
+            writer.close()
+
+    run(test())
+
+
+def test_answers_that_come_at_once_bring_no_client_its_turn_before_others(monkeypatch):
+    """Many wait for one thing; the requests behind are a round's work for each of them."""
+    clock, clients = HandClock(), 20
+
+    async def test():
+        async with serving(clock) as served:
+            gate = asyncio.Event()
+            waiting: list[int] = []
+            handled: list[int] = []
+
+            async def waits():
+                await gate.wait()
+                return API_INFO[ApiKey.DESCRIBE_PRODUCERS].response_class()()
+
+            def first_waits_then_works(node, context, request):
+                if context.correlation_id == 1:
+                    waiting.append(1)
+                    return waits()
+                handled.append(rounds.count)
+                clock.now += ROUND_MS_MAX
+                return API_INFO[ApiKey.DESCRIBE_PRODUCERS].response_class()()
+
+            version = put_api(monkeypatch, served, first_waits_then_works)
+            body = codec.encode(DescribeProducersRequest(), version)
+            opened = [await served.connect() for _ in range(clients)]
+            for _, writer in opened:
+                frames = (frame(ApiKey.DESCRIBE_PRODUCERS, version, i, body) for i in (1, 2))
+                writer.write(b"".join(frames))
+            await until(lambda: len(waiting) == clients)
+            with Rounds() as rounds:
+                gate.set()
+                for reader, writer in opened:
+                    for i in (1, 2):
+                        assert (await read_frame(reader))[:4] == i.to_bytes(4, "big")
+                    writer.close()
+            assert sorted(set(handled)) == sorted(handled), "two clients in one round"
 
     run(test())
 

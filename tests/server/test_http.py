@@ -2,12 +2,19 @@
 
 import http.client
 import socket
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparkraft.server.config import ConfigError
-from sparkraft.server.http import CONNECTIONS_MAX, HEAD_BYTES_MAX, parse_address
+from sparkraft.server.http import (
+    CONNECTIONS_MAX,
+    HEAD_BYTES_MAX,
+    LEADERLESS_MS_MAX,
+    health_of,
+    parse_address,
+)
 from tests.support.ports import wait_until
 
 pytestmark = pytest.mark.real_clients
@@ -42,6 +49,14 @@ def test_metrics_are_what_prometheus_reads(address):
     families = {f.name: f for f in text_string_to_metric_families(answer.read().decode())}
     assert families["sparkraft_node_healthy"].samples[0].value == 1
     assert families["sparkraft_raft_leader_id"].samples[0].value == 1
+    for where in ("offline", "imbalanced", "out_of_sync"):
+        assert families[f"sparkraft_partitions_{where}"].samples[0].value == 0
+    assert "sparkraft_partition_elections" in families
+    for idle in ("directory_moves", "directory_moves_lag"):
+        assert families[f"sparkraft_{idle}"].samples[0].value == 0
+    throttled = families["sparkraft_throttled_replication_bytes_per_second"].samples
+    assert [(s.labels["side"], s.value) for s in throttled] == [("leader", 0), ("follower", 0)]
+    assert families["sparkraft_fetcher_bytes"].samples == [], "it follows nobody"
     assert "process_resident_memory_bytes" in families
     # The same connection serves the next scrape.
     connection.request("GET", "/health")
@@ -112,3 +127,25 @@ def test_addresses(text, expected):
 def test_what_is_no_address_is_refused(text):
     with pytest.raises(ConfigError):
         parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("met", "leaderless_ms", "healthy"),
+    [
+        (True, 0, True),
+        (True, LEADERLESS_MS_MAX - 1, True),  # an election that lasts
+        (True, LEADERLESS_MS_MAX, False),
+        (False, 1, False),  # a node that has just started
+    ],
+)
+def test_a_controller_is_healthy_unless_it_is_long_out_of_touch(met, leaderless_ms, healthy):
+    raft = SimpleNamespace(
+        has_met_leader=met,
+        leaderless_ms=leaderless_ms,
+        leader_and_epoch=SimpleNamespace(leader_id=None, epoch=7),
+    )
+    node = SimpleNamespace(
+        raft=raft, failure=None, broker=None, config=SimpleNamespace(node_id=101)
+    )
+    found = health_of(node)
+    assert (found["healthy"], found["quorumLeader"]) == (healthy, None)

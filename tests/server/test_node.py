@@ -421,3 +421,24 @@ def test_stopping_twice_and_before_the_start_is_fine(tmp_path):
             await node.stop()
 
     run(test())
+
+
+def test_a_replica_that_could_not_be_hosted_is_not_set_aside(tmp_path):
+    """A disk that failed once at a start must not cost the logs of all replicas."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t")
+            await append(connection, topic_id, batch(b"kept"))
+            manager = node.broker.replica_manager
+            hosted = dict(manager._hosted)
+            manager._hosted.clear()
+            manager.set_strays_aside()
+            manager._hosted.update(hosted)
+            assert not [name for name in os.listdir(tmp_path) if name.endswith("-stray")]
+            answer = await connection.send(fetch(topic_id))
+            assert values_of(answer.responses[0].partitions[0]) == [b"kept"]
+            await connection.close()
+
+    run(test())

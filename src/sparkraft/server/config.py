@@ -11,14 +11,14 @@ Keys of our own start with `sparkraft.`:
 """
 
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.metadata.configs import BROKER_CONFIGS, ConfigValue, parse_value, topic_defaults
-from sparkraft.metadata.configs.broker import definition_of
+from sparkraft.metadata.configs.broker import definition_of, listener_key
 from sparkraft.metadata.configs.definition import ConfigDef, ConfigType, one_of
 from sparkraft.server.effective_keys import without_effect
 from sparkraft.server.properties import parse_properties
@@ -33,6 +33,13 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         check=one_of("header", "full"),
         doc="Whether produced batches are checked by their header and CRC, or record by record.",
     ),
+    "broker.refused.connection.fence.enable": ConfigDef(
+        "broker.refused.connection.fence.enable",
+        ConfigType.BOOLEAN,
+        default=True,
+        doc="Whether a controller fences a broker at once when its connection closed and its "
+        "listener refuses connections: its process is gone.",
+    ),
     "sparkraft.http.listener": ConfigDef(
         "sparkraft.http.listener",
         ConfigType.STRING,
@@ -45,13 +52,20 @@ _OWN_PRINCIPAL_BUILDER = (
     "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 )
 
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""What replica.selector.class may name: rules, not classes, as everything here."""
+
 _NOT_IMPLEMENTED: dict[str, tuple[frozenset[str], str]] = {
     "authorizer.class.name": (frozenset({""}), "access control lists are not enforced yet"),
     "remote.log.storage.system.enable": (frozenset({"false"}), "tiered storage does not exist yet"),
     "create.topic.policy.class.name": (frozenset({""}), "Java policy classes can't be loaded"),
     "alter.config.policy.class.name": (frozenset({""}), "Java policy classes can't be loaded"),
     "client.quota.callback.class": (frozenset({""}), "Java quota classes can't be loaded"),
-    "replica.selector.class": (frozenset({""}), "Java replica selectors can't be loaded"),
+    "replica.selector.class": (
+        frozenset({"", LEADER_SELECTOR, RACK_AWARE_SELECTOR}),
+        "Java replica selectors can't be loaded",
+    ),
     "delegation.token.secret.key": (frozenset({""}), "delegation tokens are not implemented yet"),
     "config.providers": (frozenset({""}), "config providers are not implemented yet"),
     "principal.builder.class": (
@@ -59,7 +73,6 @@ _NOT_IMPLEMENTED: dict[str, tuple[frozenset[str], str]] = {
         "Java principal builders can't be loaded",
     ),
     "security.providers": (frozenset({""}), "Java security providers can't be loaded"),
-    "cordoned.log.dirs": (frozenset({""}), "cordoned log directories are not implemented yet"),
     "security.inter.broker.protocol": (
         frozenset({"", "PLAINTEXT"}),
         "only PLAINTEXT exists so far",
@@ -82,6 +95,23 @@ class ListenerAddress:
     host: str
     port: int
     security_protocol: str
+
+
+def cordoned(named: Iterable[str], log_dirs: Iterable[str]) -> frozenset[str]:
+    """The directories that `cordoned.log.dirs` names; `*` is every one (KIP-1066).
+
+    Raises:
+        ConfigError: one isn't a log directory, or stands beside `*`.
+    """
+    names, known = frozenset(named), frozenset(log_dirs)
+    if names == {"*"}:
+        return known
+    if "*" in names:
+        raise ConfigError("cordoned.log.dirs may not have * and other values")
+    if names - known:
+        unknown = ", ".join(sorted(names - known))
+        raise ConfigError(f"cordoned.log.dirs has what isn't in log.dirs: {unknown}")
+    return names
 
 
 class NodeConfig(Mapping[str, ConfigValue]):
@@ -139,6 +169,13 @@ class NodeConfig(Mapping[str, ConfigValue]):
     def number(self, key: str) -> int:
         """The value of a numeric key."""
         value = self[key]
+        assert isinstance(value, int), key
+        return value
+
+    def number_of(self, listener: str, key: str) -> int:
+        """The value of a numeric key for one listener: with its prefix, else without."""
+        text = self.properties.get(listener_key(listener, key))
+        value = self[key] if text is None else parse_value(BROKER_CONFIGS[key], text)
         assert isinstance(value, int), key
         return value
 
@@ -324,6 +361,7 @@ class NodeConfig(Mapping[str, ConfigValue]):
             raise ConfigError("node.id and broker.id must be the same where both are set")
         if not self.log_dirs:
             raise ConfigError("at least one log directory must be given by log.dirs or log.dir")
+        cordoned(self.words("cordoned.log.dirs"), self.log_dirs)
         self._check_quorum()
         self._check_listeners()
         self._check_numbers()

@@ -12,28 +12,52 @@ _READ = frozenset(
     advertised.listeners auto.create.topics.enable auto.leader.rebalance.enable broker.id
     broker.heartbeat.interval.ms broker.rack broker.session.timeout.ms connections.max.idle.ms
     controlled.shutdown.enable controller.listener.names controller.quorum.auto.join.enable
-    controller.quorum.bootstrap.servers
+    controller.quorum.bootstrap.servers cordoned.log.dirs
     controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
     controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
     controller.quorum.retry.backoff.ms controller.quorum.voters default.replication.factor
     delete.topic.enable fetch.max.bytes group.consumer.session.timeout.ms
     group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
     group.min.session.timeout.ms initial.broker.registration.timeout.ms inter.broker.listener.name
-    listener.security.protocol.map listeners log.dir log.dirs log.flush.scheduler.interval.ms
-    log.retention.check.interval.ms max.connections max.connections.per.ip
+    leader.imbalance.check.interval.seconds
+    listener.security.protocol.map listeners log.dir log.dir.failure.timeout.ms log.dirs
+    log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.enable
+    log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
+    log.cleaner.io.max.bytes.per.second log.cleaner.threads log.flush.scheduler.interval.ms
+    log.retention.check.interval.ms max.connection.creation.rate max.connections
+    max.connections.per.ip max.connections.per.ip.overrides
     max.incremental.fetch.session.cache.slots max.request.partition.size.limit metadata.log.dir
     metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
     metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
     metadata.max.retention.bytes metadata.max.retention.ms node.id num.partitions
+    num.recovery.threads.per.data.dir
+    num.replica.fetchers
     offset.metadata.max.bytes offsets.commit.timeout.ms offsets.retention.check.interval.ms
     offsets.retention.minutes offsets.topic.compression.codec offsets.topic.num.partitions
     offsets.topic.replication.factor offsets.topic.segment.bytes process.roles
-    producer.id.expiration.ms queued.max.request.bytes replica.high.watermark.checkpoint.interval.ms
+    producer.id.expiration.ms queued.max.request.bytes quota.window.num
+    quota.window.size.seconds replica.fetch.backoff.ms
+    replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes
+    replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms
+    replica.lag.time.max.ms replica.selector.class replica.socket.timeout.ms
+    replication.quota.window.num replication.quota.window.size.seconds
     request.timeout.ms security.inter.broker.protocol socket.request.max.bytes
+    transaction.partition.verification.enable unclean.leader.election.interval.ms
     """.split()  # noqa: SIM905 (a list of sixty quoted names is harder to read)
 )
 
-EFFECTIVE_KEYS = _READ | {s.name for synonyms in TOPIC_SYNONYMS.values() for s in synonyms}
+_DYNAMIC_ONLY = frozenset(
+    {
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+"""Broker keys that no file sets."""
+
+EFFECTIVE_KEYS = (
+    _READ | _DYNAMIC_ONLY | {s.name for synonyms in TOPIC_SYNONYMS.values() for s in synonyms}
+)
 """Kafka's node keys that change what this node does."""
 
 

@@ -8,14 +8,16 @@ import os
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from sparkraft.base.env import never
 from sparkraft.base.ids import Millis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sparkraft.base.env import Clock, Entropy
+    from sparkraft.base.env import Clock, Entropy, Maybe
     from sparkraft.storage.disk import Disk
 
 DISK_THREADS_MAX = 4
@@ -73,12 +75,23 @@ class SystemNetwork:
         )
 
 
+BREATH_S = 0.0001
+"""Long enough for the loop's thread to wake up and take its turn; a waiting thread gets it without
+that only after 5 ms."""
+
+
+def go_on() -> None:
+    """Don't pause: nobody else wants the interpreter."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Env:
     """What a node may use of the world.
 
     Attributes:
         executor: runs blocking disk work (fsync, recovery) off the loop.
+        maybe: fault points; `Disk.maybe` is the same for those who only see a disk.
+        breathe: called by long work in a thread, now and then: lets the loop have the interpreter.
     """
 
     clock: "Clock"
@@ -86,6 +99,8 @@ class Env:
     network: Network
     disk: "Disk"
     executor: Executor
+    maybe: "Maybe" = never
+    breathe: "Callable[[], None]" = go_on
 
     def run_all_and_wait(self, works: "list[Callable[[], None]]") -> None:
         """Run blocking works side by side; the first error is raised when all have ended."""
@@ -105,4 +120,5 @@ def real_env() -> Env:
         network=SystemNetwork(),
         disk=OsDisk(),
         executor=ThreadPoolExecutor(DISK_THREADS_MAX, thread_name_prefix="disk"),
+        breathe=partial(time.sleep, BREATH_S),
     )

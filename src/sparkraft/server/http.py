@@ -122,9 +122,11 @@ class HttpServer:
 
 def health_of(node: Node) -> dict[str, Any]:
     """Whether the node serves, with what there is to know when it doesn't."""
-    leader, epoch, leaderless_ms = -1, -1, 0
+    leader, epoch, leaderless_ms, in_touch = -1, -1, 0, False
     if node.raft is not None:
         leaderless_ms = node.raft.leaderless_ms
+        # Of no leader's name: nobody has one while an election lasts, and that is no illness.
+        in_touch = node.raft.has_met_leader and leaderless_ms < LEADERLESS_MS_MAX
         known = node.raft.leader_and_epoch
         leader = -1 if known.leader_id is None else int(known.leader_id)
         epoch = int(known.epoch)
@@ -134,7 +136,7 @@ def health_of(node: Node) -> dict[str, Any]:
         state = node.broker.lifecycle.state.name
         serving = serving and state == "RUNNING"
     return {
-        "healthy": serving and leader >= 0 and leaderless_ms < LEADERLESS_MS_MAX,
+        "healthy": serving and in_touch,
         "serving": serving,
         "nodeId": node.config.node_id,
         "state": state,

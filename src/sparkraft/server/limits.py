@@ -8,7 +8,9 @@
 
 import ctypes
 import logging
+import socket
 
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.storage.disk import CACHED_FILES_MAX, SPARE_FILES, raise_file_limit
 
 log = logging.getLogger(__name__)
@@ -41,3 +43,28 @@ def connections_max(configured: int, *, listeners: int) -> int:
     cached = min(CACHED_FILES_MAX, limit // 4)
     room = limit - cached - SPARE_FILES // 2
     return max(1, min(configured, room // listeners))
+
+
+def per_ip_overrides(text: str) -> dict[str, int]:
+    """`max.connections.per.ip.overrides` by address: `host:count` pairs, names looked up now.
+
+    Raises:
+        KafkaError: INVALID_CONFIG, for a pair that can't be read or a host that isn't known.
+    """
+    limits: dict[str, int] = {}
+    for pair in filter(None, (each.strip() for each in text.split(","))):
+        host, colon, count = pair.rpartition(":")
+        if not colon or not host or not count.isdecimal():
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"max.connections.per.ip.overrides: {pair!r} is not host:count",
+            )
+        try:
+            found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"max.connections.per.ip.overrides: {host} has no address: {error}",
+            ) from error
+        limits.update((str(address[0]), int(count)) for *_, address in found)
+    return limits

@@ -16,6 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
 from sparkraft import __version__
+from sparkraft.server.replication_metrics import of_replication
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,6 +29,9 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 PARTITIONS_MAX = 2_000
 """More series than that a scrape should not carry, and building them would hold up the loop."""
+
+WALKED_MAX = 20_000
+"""Partitions of a cluster that a scrape looks at one by one: some ten milliseconds."""
 
 
 def exposition(node: Node) -> bytes:
@@ -56,6 +60,7 @@ class _NodeCollector:
         if self._node.broker is not None:
             yield from self._of_cluster(self._node.broker.image)
             yield from self._of_partitions(self._node.broker)
+            yield from of_replication(self._node.broker)
 
     def describe(self) -> list[Metric]:
         """Nothing ahead of time: families depend on the node's roles."""
@@ -139,6 +144,16 @@ class _NodeCollector:
             )
             yield CounterMetricFamily(f"sparkraft_controller_{name}s", about, value=spent.count)
             yield _gauge(f"controller_{name}_ms_max", about, spent.max_ms)
+        elections = CounterMetricFamily(
+            "sparkraft_partition_elections",
+            "Elections of partition leaders that this controller decided",
+            labels=["kind"],
+        )
+        for kind, count in sorted(controller.core.journal.counts.items()):
+            elections.add_metric([kind], count)
+        yield elections
+        if controller.is_active:
+            yield from _leaderships(controller.image)
 
     def _of_cluster(self, image: Any) -> Iterator[Metric]:
         fenced = sum(1 for registration in image.brokers.values() if registration.fenced)
@@ -154,11 +169,58 @@ class _NodeCollector:
         led = sum(1 for partition in hosted if partition.is_leader)
         yield _gauge("partitions_hosted", "Replicas on this node", len(hosted))
         yield _gauge("partitions_led", "Partitions this node leads", led)
+        yield from _in_sync(hosted, broker.replica_manager.isr_changes)
         offline = len(broker.log_manager.offline_directories)
         yield _gauge("log_dirs_offline", "Log directories that failed", offline)
+        manager = broker.log_manager
+        damaged = len(manager.damaged) + len(manager.damage.reads)
+        yield _gauge("partitions_damaged", "Replicas whose files are damaged", damaged)
+        cleaner = broker.compaction.manager
+        about = "Replicas that can't be compacted; the log says why"
+        yield _gauge("partitions_uncleanable", about, len(cleaner.uncleanable))
+        yield CounterMetricFamily(
+            "sparkraft_log_cleanings", "Logs compacted since the start", value=cleaner.cleanings
+        )
         yield _topic_bytes(hosted)
         if len(hosted) <= PARTITIONS_MAX:
             yield from _partition_offsets(hosted)
+
+
+def _in_sync(hosted: Any, isr_changes: Any) -> Iterator[Metric]:
+    """How many led partitions are short of replicas, and how ISRs have changed."""
+    leading = [partition.leading for partition in hosted if partition.leading is not None]
+    under_replicated = sum(len(each.in_sync.isr) <= len(each.followers) for each in leading)
+    below = sum(each.is_under_min_insync for each in leading)
+    at = sum(len(each.in_sync.isr) == each.min_insync_effective for each in leading)
+    about = "Partitions led here of which not every replica is in sync"
+    yield _gauge("partitions_under_replicated", about, under_replicated)
+    about = "Partitions led here that refuse acks=all"
+    yield _gauge("partitions_under_min_isr", about, below)
+    about = "Partitions led here that would refuse acks=all with one replica less in sync"
+    yield _gauge("partitions_at_min_isr", about, at)
+    for name, about, count in (
+        ("expansions", "Followers that joined an ISR of this leader", isr_changes.expansions),
+        ("shrinkings", "Times an ISR of this leader lost followers", isr_changes.shrinkings),
+        ("failures", "ISR changes that the controller did not agree to", isr_changes.failures),
+    ):
+        yield CounterMetricFamily(f"sparkraft_isr_{name}", about, value=count)
+
+
+def _leaderships(image: Any) -> Iterator[Metric]:
+    """Where leaders are missing or not where they belong; nothing of a very large cluster."""
+    if sum(len(topic.partitions) for topic in image.topics_by_id.values()) > WALKED_MAX:
+        return
+    offline = imbalanced = below = 0
+    for topic in image.topics_by_id.values():
+        for partition in topic.partitions.values():
+            offline += partition.leader < 0
+            imbalanced += partition.leader != partition.preferred_leader
+            below += len(partition.isr) < len(partition.replicas)
+    yield _gauge("partitions_offline", "Partitions that nobody leads", offline)
+    about = "Partitions that another than their first replica leads"
+    yield _gauge("partitions_imbalanced", about, imbalanced)
+    about = "Partitions of which some replica is not in sync"
+    yield _gauge("partitions_out_of_sync", about, below)
 
 
 _STATES = ("Unattached", "Prospective", "Candidate", "Follower", "Leader", "Resigned")

@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.server.config import ConfigError, ListenerAddress, NodeConfig
 from sparkraft.server.identity import Identity, StartRefused, read_identity
-from sparkraft.server.limits import connections_max, tune_malloc
+from sparkraft.server.limits import connections_max, per_ip_overrides, tune_malloc
+from sparkraft.server.loading import load_options
+from sparkraft.server.network.connection_rate import ConnectionRates
 from sparkraft.server.network.listener import Limits, Listener, Turns, unexpected
+from sparkraft.server.network.request_memory import RequestMemory
 from sparkraft.storage.config import LogConfig
 from sparkraft.storage.disk import DirectoryLocked, FileLimitTooLow, StorageFault
 from sparkraft.storage.log_manager import LogManager
@@ -52,6 +55,10 @@ _REFUSALS = (
 )
 """What may stop a start; anything else is our bug."""
 
+GC_YOUNG_OBJECTS_MAX = 10_000
+"""New objects before a look for cycles. Python's 700 make replaying metadata cost three times as
+much: images are trees of tuples without a cycle, and every look goes over the young ones."""
+
 STOP_MS_MAX = 40_000
 """A stop that takes longer is cut short: something hangs, and the disk's state is sound anyway."""
 
@@ -80,7 +87,10 @@ class Node:
         self._publisher: MetadataPublisher | None = None
         self._snapshots: MetadataSnapshots | None = None
         self.channel: ControllerChannel | None = None
+        self.heartbeats: ControllerChannel | None = None
+        """A connection of their own, as in Kafka: nothing that clients ask for is before them."""
         self._turns = Turns(env.clock)
+        self.connection_rates = ConnectionRates(config)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._life: asyncio.Task[Any] | None = None
         self._faulted: set[str] = set()
@@ -139,6 +149,7 @@ class Node:
         await self._start_http()
         if not gc.isenabled():  # switched off by `server-start`: what is there now stays
             gc.freeze()
+            gc.set_threshold(GC_YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
             gc.enable()
         log.info("Node %d is ready: %s", self.config.node_id, self.ports)
 
@@ -193,7 +204,9 @@ class Node:
         self._log_manager = manager
         self.identity = read_identity(self.env.disk, config)
         manager.default_config = manager.log_config(config.topic_defaults)
-        manager.load()
+        manager.load(options=load_options(config, self.env))
+        for fault in manager.damaged.values():
+            log.error("A replica is damaged and not served: %s", fault)
         for directory in manager.offline_directories:
             log.error("A log directory is offline: %s", directory.fault)
 
@@ -207,6 +220,7 @@ class Node:
         manager.fail_directory(fault)
         if self.broker is not None:
             self.broker.replica_manager.drop_log_dir(fault.log_dir)
+            self.broker.log_dir_moves.on_directory_failed()
         if fault.log_dir == self.config.metadata_log_dir:
             self.fail(fault)
         elif len(manager.offline_directories) == len(manager.directories):
@@ -228,17 +242,23 @@ class Node:
 
     def _limits(self) -> Limits:
         config = self.config
+        try:
+            overrides = per_ip_overrides(config.text("max.connections.per.ip.overrides"))
+        except KafkaError as error:
+            raise ConfigError(error.detail) from error
         return Limits(
             connections_max=connections_max(
                 config.number("max.connections"), listeners=len(config.listeners)
             ),
             connections_per_ip_max=config.number("max.connections.per.ip"),
+            per_ip_overrides=overrides,
             request_bytes_max=config.number("socket.request.max.bytes"),
             idle_ms_max=config.number("connections.max.idle.ms"),
         )
 
     async def _bind(self, limits: Limits) -> None:
         """Take the ports; controllers serve at once, brokers once they are in the cluster."""
+        memory = RequestMemory(self.config.number("queued.max.request.bytes"))
         for address in self.config.listeners:
             controller_listener = address.name in self.config.controller_listener_names
             listener = Listener(
@@ -248,6 +268,8 @@ class Node:
                 clock=self.env.clock,
                 turns=self._turns,
                 on_invariant_broken=self.fail,
+                rates=self.connection_rates.of(address.name),
+                memory=None if controller_listener else memory,
                 translate=self.translate,
             )
             self.listeners.append(listener)
@@ -280,6 +302,7 @@ class Node:
         from sparkraft.server.broker.controller_channel import ControllerChannel
         from sparkraft.server.broker.metadata_publisher import MetadataPublisher
         from sparkraft.server.controller.snapshots import MetadataSnapshots
+        from sparkraft.server.metadata_point import MetadataPoint
         from sparkraft.server.quorum import make_controller
         from sparkraft.server.raft.setup import open_raft
 
@@ -297,10 +320,17 @@ class Node:
             on_fatal=self.fail,
         )
         place.metadata_recovery_point = lambda: max(known, raft.recovery_point)
+        raft.register(
+            MetadataPoint(
+                self._log_manager, config.metadata_log_dir, env.clock, self.on_storage_fault
+            )
+        )
+        core = None
         if config.is_controller:
             self.controller_services = make_controller(config, env, self.identity, raft)
             raft.register(self.controller_services.controller)
-        self._publisher = publisher = MetadataPublisher()
+            core = self.controller_services.controller.core
+        self._publisher = publisher = MetadataPublisher(core)
         raft.register(publisher)
         self._snapshots = MetadataSnapshots(
             raft,
@@ -310,12 +340,15 @@ class Node:
             interval_ms=config.number("metadata.log.max.snapshot.interval.ms"),
         )
         raft.register(self._snapshots)
-        self.channel = ControllerChannel(
-            env,
-            raft,
-            node_id=config.node_id,
-            local=self.controller_services,
-            controller_listener=config.controller_listener_names[0],
+        self.channel, self.heartbeats = (
+            ControllerChannel(
+                env,
+                raft,
+                node_id=config.node_id,
+                local=self.controller_services,
+                controller_listener=config.controller_listener_names[0],
+            )
+            for _ in range(2)
         )
         await self._serve(self.controller_services, controller=True)
         await raft.start()
@@ -325,9 +358,14 @@ class Node:
 
         assert self.controller_services is not None
         assert self.channel is not None
+        assert self._publisher is not None
         self.controller_services.controller.start()
         registration = register_controller(
-            self.config, self.env, self.channel, self.advertised(controller=True)
+            self.config,
+            self.env,
+            self.channel,
+            self._publisher,
+            self.advertised(controller=True),
         )
         self.spawn(registration, "controller registration")
 
@@ -415,10 +453,12 @@ class Node:
             await self._http.stop()
         if self.broker is not None:
             self.broker.groups.close()
+            await self.broker.verification.close()
 
     async def _close_quorum(self) -> None:
-        if self.channel is not None:
-            await self.channel.close()
+        for channel in (self.channel, self.heartbeats):
+            if channel is not None:
+                await channel.close()
         if self.controller_services is not None:
             await self.controller_services.controller.stop()
         if self._snapshots is not None:

@@ -10,15 +10,17 @@ from sparkraft.base.env import random_uuid
 from sparkraft.base.errors import KafkaError
 from sparkraft.controller.cluster import ControllerConfig
 from sparkraft.controller.controller import Controller
-from sparkraft.metadata.features import SUPPORTED_FEATURES
+from sparkraft.metadata.features import CONTROLLER_REGISTRATION_LEVEL, SUPPORTED_FEATURES
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.framing import decode_metadata_record
-from sparkraft.server.controller.driver import ControllerDriver
+from sparkraft.server.controller.driver import ControllerDriver, Intervals
+from sparkraft.server.controller.processes import ProcessWatch
 from sparkraft.server.controller.services import ControllerServices
 from sparkraft.storage.snapshot_files import BOOTSTRAP_CHECKPOINT, open_snapshot
 
 if TYPE_CHECKING:
     from sparkraft.server.broker.controller_channel import ControllerChannel
+    from sparkraft.server.broker.metadata_publisher import MetadataPublisher
     from sparkraft.server.config import ListenerAddress, NodeConfig
     from sparkraft.server.env import Env
     from sparkraft.server.identity import Identity
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REPLICATION_FACTOR_MAX = 1
-"""Our brokers keep no followers yet; a topic with more replicas would never have them in sync."""
+FENCE_REFUSED = "broker.refused.connection.fence.enable"
+"""Ours: whether a broker whose process is certainly gone is fenced at once."""
 
 REGISTRATION_MS_MAX = 60_000
 """How long a controller tries to register with the active one, each time."""
@@ -47,7 +49,6 @@ def make_controller(
             session_timeout_ms=config.number("broker.session.timeout.ms"),
             default_partitions=config.number("num.partitions"),
             default_replication_factor=config.number("default.replication.factor"),
-            replication_factor_max=REPLICATION_FACTOR_MAX,
             delete_topics=config.flag("delete.topic.enable"),
         ),
         env.entropy,
@@ -57,16 +58,31 @@ def make_controller(
         core,
         env.clock,
         bootstrap=_bootstrap_records(config, env),
-        idle_interval_ms=config.number("metadata.max.idle.interval.ms"),
-        balance_leaders=config.flag("auto.leader.rebalance.enable"),
+        intervals=_intervals(config),
+        maybe=env.maybe,
     )
-    return ControllerServices(
+    services = ControllerServices(
         cluster_id=identity.cluster_id,
         node_id=config.node_id,
         config=config,
         env=env,
         raft=raft,
         controller=driver,
+    )
+    if config.flag(FENCE_REFUSED):
+        services.processes = ProcessWatch(
+            driver, env.clock, heartbeat_interval_ms=config.number("broker.heartbeat.interval.ms")
+        )
+        driver.on_role = services.processes.on_role
+    return services
+
+
+def _intervals(config: "NodeConfig") -> Intervals:
+    balance_ms = config.number("leader.imbalance.check.interval.seconds") * 1000
+    return Intervals(
+        idle_ms=config.number("metadata.max.idle.interval.ms"),
+        balance_ms=balance_ms if config.flag("auto.leader.rebalance.enable") else None,
+        unclean_ms=config.number("unclean.leader.election.interval.ms"),
     )
 
 
@@ -84,9 +100,13 @@ async def register_controller(
     config: "NodeConfig",
     env: "Env",
     channel: "ControllerChannel",
+    publisher: "MetadataPublisher",
     advertised: "tuple[ListenerAddress, ...]",
 ) -> None:
-    """Tell the active controller where this one listens and what it supports (KIP-919)."""
+    """Tell the active controller where this one listens and what it supports (KIP-919).
+
+    Once metadata.version has records for it, as Kafka's ControllerRegistrationManager does.
+    """
     from sparkraft.protocol.messages.k70_controller_registration import (
         ControllerRegistrationRequest,
         Feature,
@@ -104,6 +124,7 @@ async def register_controller(
             for name, (low, high) in sorted(SUPPORTED_FEATURES.items())
         ],
     )
+    await publisher.until_metadata_version(CONTROLLER_REGISTRATION_LEVEL)
     while True:
         try:
             answer = await channel.send(

@@ -12,10 +12,11 @@ from sparkraft.controller.cluster import ControllerConfig
 from sparkraft.controller.controller import Controller
 from sparkraft.metadata.snapshot import records_of
 from sparkraft.protocol.messages import k19_create_topics as k19
+from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
 from sparkraft.protocol.messages import k62_broker_registration as k62
 from sparkraft.protocol.messages import k63_broker_heartbeat as k63
 from sparkraft.raft.voters import ReplicaKey, Voter, VoterSet
-from sparkraft.server.controller.driver import ControllerDriver
+from sparkraft.server.controller.driver import ControllerDriver, Intervals
 from sparkraft.server.controller.snapshots import MetadataSnapshots
 from sparkraft.server.raft.listener import CommittedBatch
 from tests.controller.cluster_of import CLUSTER_ID, Cluster, Dice
@@ -39,6 +40,7 @@ class ListRaft:
         self.batches: list[CommittedBatch] = []
         self.snapshots: list[tuple[int, int, list[Any]]] = []
         self.refuse = False
+        self.on_append: Callable[[], None] = lambda: None
 
     @property
     def log_end_offset(self) -> Offset:
@@ -58,6 +60,7 @@ class ListRaft:
         self.batches.append(
             CommittedBatch(base, last, LeaderEpoch(epoch), Millis(0), 100, messages)
         )
+        self.on_append()
         return last
 
     async def create_snapshot(self, offset: int, epoch: int, records: Iterator[Any]) -> bool:
@@ -66,11 +69,16 @@ class ListRaft:
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, **intervals: Any) -> None:
         self.raft, self.clock = ListRaft(), Clock()
         config = ControllerConfig(cluster_id=CLUSTER_ID, node_id=1, voter_ids=(1,))
         self.core = Controller(config, Dice())
-        self.driver = ControllerDriver(self.raft, self.core, self.clock)  # type: ignore[arg-type]
+        self.driver = ControllerDriver(
+            self.raft,  # type: ignore[arg-type]
+            self.core,
+            self.clock,
+            intervals=Intervals(**intervals),
+        )
         self.committed = 0
 
     def commit(self) -> None:
@@ -120,9 +128,9 @@ def topics(*names: str) -> k19.CreateTopicsRequest:
     )
 
 
-def run(scenario: Callable[[World], Any]) -> None:
+def run(scenario: Callable[[World], Any], **intervals: Any) -> None:
     async def main() -> None:
-        await scenario(World())
+        await scenario(World(**intervals))
 
     asyncio.run(main())
 
@@ -211,6 +219,53 @@ def test_losing_leadership_turns_away_who_waits_and_forgets_what_was_not_committ
     run(scenario)
 
 
+def test_what_is_appended_in_the_step_that_ends_the_leadership_is_for_the_log_to_tell():
+    async def scenario(world: World) -> None:
+        world.lead()
+        world.commit()
+        await world.register()
+        await world.heartbeat(want_fence=False)
+        before = world.core.latest
+        world.raft.on_append = lambda: world.driver.on_leader_change(None, LeaderEpoch(1))
+        with pytest.raises(KafkaError) as caught:
+            await world.driver.submit("create_topics", topics("kept"), version=7)
+        assert caught.value.code is ErrorCode.NOT_CONTROLLER
+        assert not world.driver.is_active
+        assert world.core.latest is before
+        # Another leader has committed it after all, or something else in its place.
+        world.commit()
+        assert world.driver.image is world.core.latest
+        assert "kept" in world.core.latest.topics_by_name
+
+    run(scenario)
+
+
+def test_timers_outlive_a_leadership_that_ends_while_they_decide():
+    async def scenario(world: World) -> None:
+        world.lead()
+        world.commit()
+        await world.register()
+        await world.heartbeat(want_fence=False)
+        world.raft.on_append = lambda: world.driver.on_leader_change(None, LeaderEpoch(1))
+        before = world.core.latest
+        world.clock.ms += 500
+        world.driver.tick()
+        assert not world.driver.is_active
+        assert world.core.latest is before
+
+    run(scenario, idle_ms=500)
+
+
+def test_a_leadership_that_is_over_before_it_began_ends_quietly():
+    async def scenario(world: World) -> None:
+        world.raft.refuse = True
+        world.lead()
+        assert not world.driver.is_active
+        assert world.core.latest.offset == -1
+
+    run(scenario)
+
+
 def test_a_refused_append_changes_nothing():
     async def scenario(world: World) -> None:
         world.lead()
@@ -249,6 +304,44 @@ def test_an_idle_log_gets_a_record_twice_a_second():
         assert [type(r).__name__ for r in world.raft.batches[-1].records] == ["NoOpRecord"]
 
     run(scenario)
+
+
+def test_leaders_are_looked_at_each_kind_in_its_own_interval():
+    def leader(world: World) -> int:
+        topic = world.core.latest.topic("t")
+        assert topic is not None
+        return topic.partitions[0].leader
+
+    async def allow_losses(world: World) -> None:
+        change = k44.AlterableConfig(
+            name="unclean.leader.election.enable", config_operation=0, value="true"
+        )
+        resource = k44.AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
+        request = k44.IncrementalAlterConfigsRequest(resources=[resource])
+        await world.ask("incremental_alter_configs", request)
+
+    async def scenario(world: World) -> None:
+        world.lead()
+        for broker_id in (1, 2):
+            await world.register(broker_id)
+            await world.heartbeat(broker_id)
+        assignment = k19.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])
+        topic = k19.CreatableTopic(
+            name="t", num_partitions=-1, replication_factor=-1, assignments=[assignment]
+        )
+        await world.ask("create_topics", k19.CreateTopicsRequest(topics=[topic]))
+        await world.heartbeat(2, want_fence=True)
+        await world.heartbeat(1, want_fence=True)
+        await world.heartbeat(2)
+        assert leader(world) == -1
+        await allow_losses(world)
+        for _ in range(3):
+            assert leader(world) == -1
+            world.clock.ms += 1000
+            world.driver.tick()
+        assert leader(world) == 2
+
+    run(scenario, unclean_ms=3000, balance_ms=None)
 
 
 def test_a_silent_broker_is_fenced_but_not_right_after_a_stall():

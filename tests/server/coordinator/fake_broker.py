@@ -56,6 +56,10 @@ class FakePartition:
 
     def durable(self, _: Any, *, acks: int) -> Any:
         assert acks == -1
+        return self.committed(self.log.log_end_offset)
+
+    def committed(self, offset: int) -> Any:
+        assert offset == self.log.log_end_offset
         if not self.sync_by_hand:
             return None
         if self.waiting is None:

@@ -118,6 +118,25 @@ def test_what_was_committed_is_there_after_the_log_is_loaded() -> None:
     run(test)
 
 
+def test_what_was_loaded_is_told_only_once_it_is_committed() -> None:
+    """A new leader may have what its predecessor never committed: told, it might go back (G5)."""
+
+    async def test() -> None:
+        broker = FakeBroker()
+        broker.replica_manager.lead(0)
+        assert error_of_commit(broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9)) is ErrorCode.NONE
+        broker.replica_manager.partition.sync_by_hand = True
+        broker.replica_manager.lead(1)
+        await asyncio.gather(*broker.replica_manager.tasks)
+        answer = asyncio.ensure_future(broker.ask(ApiKey.OFFSET_FETCH, fetch(), 9))
+        await asyncio.sleep(0)
+        assert not answer.done()
+        broker.replica_manager.partition.sync()
+        assert offset_of(await answer) == 5
+
+    run(test)
+
+
 def test_transactions_and_unknown_records_of_another_broker_are_read() -> None:
     async def test() -> None:
         broker = FakeBroker()
@@ -438,5 +457,44 @@ def test_bounds_and_names_are_checked_before_the_group_is_asked() -> None:
         assert broker.ask(ApiKey.JOIN_GROUP, nameless).error_code == ErrorCode.INVALID_GROUP_ID
         answer = broker.ask(ApiKey.SYNC_GROUP, SyncGroupRequest(group_id="g", member_id="m"), 5)
         assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+    run(test)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_marker_publishes_or_drops_pending_offsets_once_it_is_durable(committed: bool) -> None:
+    async def test() -> None:
+        broker = FakeBroker()
+        replicas = broker.replica_manager
+        replicas.lead(0)
+        broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9)
+        (record,) = decode_records(replicas.partition.log.batches[0])
+        assert record.value is not None
+        pending = BatchBuilder(
+            producer_id=40, producer_epoch=0, base_sequence=-1, transactional=True
+        )
+        value = record.value[:2] + struct.pack(">q", 7) + record.value[10:]
+        pending.append(3, record.key, value)
+        replicas.partition.log.append(pending.build())
+        replicas.lead(1)
+        await asyncio.gather(*replicas.tasks)
+        assert offset_of(broker.ask(ApiKey.OFFSET_FETCH, fetch(), 9)) == 5
+        replicas.partition.sync_by_hand = True
+        kind = ControlType.COMMIT if committed else ControlType.ABORT
+        marker = end_transaction_batch(
+            EndTransaction(kind, 1), producer_id=40, producer_epoch=0, timestamp=4
+        )
+        ending = asyncio.ensure_future(
+            broker.groups.end_transaction(0, marker, 40, committed=committed)
+        )
+        await asyncio.sleep(0)
+        assert not ending.done()
+        replicas.partition.sync()
+        await ending
+        assert offset_of(broker.ask(ApiKey.OFFSET_FETCH, fetch(), 9)) == (7 if committed else 5)
+        replicas.lead(None)
+        with pytest.raises(KafkaError) as caught:
+            await broker.groups.end_transaction(0, marker, 40, committed=committed)
+        assert caught.value.code is ErrorCode.NOT_COORDINATOR
 
     run(test)

@@ -108,6 +108,7 @@ async def serve(driver: RaftDriver, env: Env, port: int) -> Any:
     class Services:
         raft = driver
         image = EMPTY_IMAGE
+        processes = None
 
     def give_up(error: BaseException) -> None:
         raise error

@@ -124,8 +124,10 @@ def test_elections_are_timed_from_losing_a_leader_to_hearing_of_the_next(tmp_pat
     journal.note_touch(in_touch=False, epoch=1, now=Millis(0))
     journal.note_touch(in_touch=False, epoch=2, now=Millis(30))
     assert journal.leaderless_ms(Millis(40)) == 40
+    assert not journal.has_met_leader
     journal.note_touch(in_touch=True, epoch=2, now=Millis(50))
     journal.note_touch(in_touch=False, epoch=2, now=Millis(60))
+    assert journal.has_met_leader
     journal.note_touch(in_touch=True, epoch=2, now=Millis(99))  # the same leader: no election
     assert (journal.elections, journal.election_ms_last) == (1, 50)
     assert journal.leaderless_ms(Millis(99)) == 0

@@ -1,20 +1,25 @@
 """Produce: v3-13. Append record batches, one per partition. (KIP-98, KIP-360, KIP-951, KIP-516)
 
 Behaviour:
-    * acks 0: no answer; an error closes the connection, so that the client learns of it. acks 1
-      and -1: answered once the batch is below the high watermark (and on disk where the topic's
-      flush.messages asks for it). Other acks: INVALID_REQUIRED_ACKS.
+    * acks 0: no answer; an error closes the connection, so that the client learns of it. acks 1:
+      answered once appended (and on disk where the topic's flush.messages asks for it). acks -1:
+      once the batch is below the high watermark; REQUEST_TIMED_OUT after the request's timeout,
+      NOT_ENOUGH_REPLICAS(_AFTER_APPEND) below min.insync.replicas, NOT_LEADER_OR_FOLLOWER when
+      leadership ends meanwhile. Other acks: INVALID_REQUIRED_ACKS.
     * Errors stand per partition; from v10 a wrong leader comes with the right one's address.
     * Batches are checked by their header and CRC (`sparkraft.record.validation=full`: each record).
+    * Transactional batches: the coordinator, one of Apache Kafka's brokers, is asked first whether
+      they are part of an open transaction (KIP-890); if not, INVALID_TXN_STATE or what it says.
     * Internal topics refuse clients other than `__admin_client`: INVALID_TOPIC_EXCEPTION.
 Versions: v5 log_start_offset; v7 zstd; v8 record errors; v9 flexible; v10 leader hints; v12
     transactions v2; v13 topic ids. Advertised from v0, as librdkafka needs (KAFKA-18659).
-Not done: transactions: a transactional batch or id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which
-    every client takes as fatal.
+Not done: transactions where no broker of the cluster coordinates them: a transactional batch or id
+    is TRANSACTIONAL_ID_AUTHORIZATION_FAILED then, which every client takes as fatal.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -31,14 +36,23 @@ from sparkraft.protocol.messages.k00_produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from sparkraft.records.batch import ATTRIBUTES_AT, BATCH_OVERHEAD, TRANSACTIONAL_BIT
+from sparkraft.records.batch import (
+    ATTRIBUTES_AT,
+    BATCH_OVERHEAD,
+    HEADER,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+)
 from sparkraft.records.validate import Origin, check_request_records
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS, add_node_endpoint, leader_hint
 
 if TYPE_CHECKING:
+    from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.broker import Broker
     from sparkraft.server.broker.partition import HostedPartition
+    from sparkraft.storage.log import AppendInfo
 
 _IDS_VERSION = 13
 _ZSTD_VERSION = 7
@@ -56,6 +70,9 @@ _TOLD_WITH_LOG_START = frozenset(
 )
 """Refusals that Kafka tells together with the log's start, as other errors are not."""
 
+Check = Callable[["HostedPartition", Any], None]
+"""Refuses a batch right before it is appended; KafkaError."""
+
 Wait = tuple[PartitionProduceResponse, "asyncio.Future[None]"]
 
 
@@ -64,15 +81,49 @@ def handle(
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     """Append every partition's batch, then answer or wait as `acks` asks."""
     if request.transactional_id is not None or _has_transactional_batch(request):
-        raise KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported yet"
-        )
+        if request.transactional_id is None or not broker.verification.is_possible:
+            raise KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "transactions are not supported yet",
+            )
+        return _handle_transactional(broker, context, request)
+    return _append_all(broker, context, request)
+
+
+async def _handle_transactional(
+    broker: "Broker", context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | None:
+    """The same once the coordinator has said that the batches are part of a transaction."""
+    from sparkraft.server.api.k00_transactional import verified
+
+    async with broker.verification.turn_of(_producer_of(request)):
+        check = await verified(broker, context, request, partial(_name_of, broker))
+        answer = _append_all(broker, context, request, check)
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+def _producer_of(request: ProduceRequest) -> int:
+    """The producer id of the request's batches, which are of one producer."""
+    for topic in request.topic_data:
+        for part in topic.partition_data:
+            records: Any = part.records
+            if records is not None and len(records) >= BATCH_OVERHEAD:
+                return BatchHeader._make(HEADER.unpack_from(records)).producer_id
+    return NO_PRODUCER_ID
+
+
+def _append_all(
+    broker: "Broker",
+    context: RequestContext,
+    request: ProduceRequest,
+    check: Check | None = None,
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     response = ProduceResponse()
     waits: list[Wait] = []
     for topic in request.topic_data:
         name = _name_of(broker, topic, context.api_version)
         answers = [
-            _append(broker, context, request.acks, name, topic.topic_id, part, waits)
+            _append(broker, context, request, name, topic.topic_id, part, waits, check)
             for part in topic.partition_data
         ]
         response.responses.append(
@@ -80,9 +131,10 @@ def handle(
                 name=name or topic.name, topic_id=topic.topic_id, partition_responses=answers
             )
         )
+    if check is None:
+        _learn(broker, context.api_version, request, response)
     if waits:
         return _answer_later(broker, context, request.acks, response, waits)
-    _learn(broker, context.api_version, request, response)
     return _finish(broker, context, request.acks, response)
 
 
@@ -110,16 +162,20 @@ def _name_of(broker: "Broker", topic: Any, version: int) -> str | None:
 def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its context)
     broker: "Broker",
     context: RequestContext,
-    acks: int,
+    request: ProduceRequest,
     name: str | None,
     topic_id: bytes,
     part: Any,
     waits: list[Wait],
+    check: Check | None,
 ) -> PartitionProduceResponse:
     answer = PartitionProduceResponse(index=part.index)
+    acks = request.acks
     partition: HostedPartition | None = None
     try:
         partition = _partition(broker, context, name, topic_id, part, acks)
+        if check is not None:
+            check(partition, part.records)
         info = broker.replica_manager.append_to(
             partition, part.records, acks=acks, origin=Origin.CLIENT
         )
@@ -131,7 +187,11 @@ def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its conte
     answer.base_offset = info.base_offset
     answer.log_append_time_ms = info.log_append_time
     answer.log_start_offset = info.log_start_offset
-    durable = partition.durable(info, acks=acks)
+    try:
+        durable = partition.durable(info, acks=acks, timeout_ms=request.timeout_ms)
+    except KafkaError as error:  # the ISR has shrunk since the first check
+        _refuse_partition(answer, error)
+        return answer
     if durable is not None:
         waits.append((answer, durable))
     return answer
@@ -195,22 +255,20 @@ def _finish(
             context.connection.close("a produce request with acks=0 failed")
         return None
     if context.api_version >= _HINTS_VERSION:
-        _add_hints(broker, context, response)
+        _add_hints(broker.image, context.listener_name, response)
     return response
 
 
-def _add_hints(broker: "Broker", context: RequestContext, response: ProduceResponse) -> None:
-    """Tell clients of a wrong leader who the right one is (KIP-951)."""
+def _add_hints(image: "ClusterImage", listener: str, response: ProduceResponse) -> None:
+    """Tell clients of a wrong leader who the right one is, and where `listener` finds it."""
     for topic in response.responses:
         for part in topic.partition_responses:
             if part.error_code not in _LEADER_ERRORS:
                 continue
-            topic_id = broker.topic_id(topic.name) or Uuid.ZERO
-            leader, epoch = leader_hint(broker.image, topic_id, part.index)
+            topic_id = image.topics_by_name.get(topic.name) or Uuid.ZERO
+            leader, epoch = leader_hint(image, topic_id, part.index)
             part.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
-            add_node_endpoint(
-                broker.image, response.node_endpoints, NodeEndpoint, leader, context.listener_name
-            )
+            add_node_endpoint(image, response.node_endpoints, NodeEndpoint, leader, listener)
 
 
 def refuse(_: type, request: ProduceRequest, version: int, error: KafkaError) -> Any:
@@ -236,11 +294,20 @@ def refuse(_: type, request: ProduceRequest, version: int, error: KafkaError) ->
 class _Shape:
     """A request's bytes up to its records, understood once: one batch for one partition."""
 
-    __slots__ = ("acks", "head", "partition", "tail")
+    __slots__ = ("acks", "head", "partition", "tail", "timeout_ms")
 
-    def __init__(self, partition: "HostedPartition", acks: int, head: bytes, tail: bytes) -> None:
+    def __init__(
+        self,
+        partition: "HostedPartition",
+        *,
+        acks: int,
+        timeout_ms: int,
+        head: bytes,
+        tail: bytes,
+    ) -> None:
         self.partition = partition
         self.acks = acks
+        self.timeout_ms = timeout_ms
         self.head = head
         """The answer up to the base offset."""
         self.tail = tail
@@ -286,7 +353,7 @@ _OFFSETS = Struct(">qqq")
 _LENGTH = Struct(">i")
 
 
-def fast(broker: "Broker", version: int, body: memoryview) -> Any:
+def fast(broker: "Broker", version: int, body: memoryview, listener: str) -> Any:
     """The answer to a request of a known shape; None for any other, which may become known."""
     known = broker.produce_shapes
     for size in known.sizes.get(version, ()):
@@ -312,24 +379,53 @@ def fast(broker: "Broker", version: int, body: memoryview) -> Any:
     except KafkaError:
         return None  # the long way finds the same, and says it in full
     answer = shape.head + _OFFSETS.pack(info[0], info[2], info[3]) + shape.tail
-    durable = partition.durable(info, acks=shape.acks)
-    return answer if durable is None else _fast_later(durable, answer, shape, version)
+    if shape.acks != -1 and not info.needs_fsync:
+        return answer
+    return _fast_when_durable(info, answer, shape, version, listener)
 
 
-async def _fast_later(
-    durable: "asyncio.Future[None]", answer: bytes, shape: _Shape, version: int
-) -> bytes:
+def _fast_when_durable(
+    info: "AppendInfo", answer: bytes, shape: _Shape, version: int, listener: str
+) -> Any:
     try:
-        await asyncio.shield(durable)
+        durable = shape.partition.durable(info, acks=shape.acks, timeout_ms=shape.timeout_ms)
     except KafkaError as error:
-        partition = shape.partition
-        refused = PartitionProduceResponse(index=partition.index)
-        _refuse_partition(refused, error)
-        topic = TopicProduceResponse(
-            name=partition.topic, topic_id=partition.topic_id, partition_responses=[refused]
-        )
-        return encode(ProduceResponse(responses=[topic]), version)
-    return answer
+        return _fast_refusal(error, shape, version, listener)
+    return answer if durable is None else _fast_later(durable, answer, shape, version, listener)
+
+
+def _fast_later(
+    durable: "asyncio.Future[None]", answer: bytes, shape: _Shape, version: int, listener: str
+) -> "asyncio.Future[bytes]":
+    """The answer once `durable` ends; a callback, as a task would cost more than the append."""
+    later = durable.get_loop().create_future()
+
+    def on_durable(done: "asyncio.Future[None]") -> None:
+        if later.done():
+            return
+        error = done.exception()
+        if isinstance(error, KafkaError):
+            later.set_result(_fast_refusal(error, shape, version, listener))
+        elif error is not None:
+            later.set_exception(error)
+        else:
+            later.set_result(answer)
+
+    durable.add_done_callback(on_durable)
+    return later
+
+
+def _fast_refusal(error: KafkaError, shape: _Shape, version: int, listener: str) -> bytes:
+    partition = shape.partition
+    refused = PartitionProduceResponse(index=partition.index)
+    _refuse_partition(refused, error)
+    topic = TopicProduceResponse(
+        name=partition.topic, topic_id=partition.topic_id, partition_responses=[refused]
+    )
+    response = ProduceResponse(responses=[topic])
+    if version >= _HINTS_VERSION:
+        _add_hints(partition.manager.image, listener, response)
+    return encode(response, version)
 
 
 def _records_of(body: memoryview, at: int, *, flexible: bool) -> memoryview | None:
@@ -381,7 +477,9 @@ def _learn(
     offsets = _OFFSETS.pack(answer.base_offset, answer.log_append_time_ms, answer.log_start_offset)
     head, found, tail = encoded.rpartition(offsets)
     if found and offsets not in head:
-        shape = _Shape(partition, request.acks, head, tail)
+        shape = _Shape(
+            partition, acks=request.acks, timeout_ms=request.timeout_ms, head=head, tail=tail
+        )
         broker.produce_shapes.put(version, prefix, shape)
 
 

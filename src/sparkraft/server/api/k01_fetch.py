@@ -4,12 +4,22 @@ Behaviour:
     * Waits up to `max_wait_ms` for `min_bytes`; answers at once on any error or a diverging epoch.
     * The first partition with data gives at least one whole batch, however large; the rest keep to
       `partition_max_bytes` and `max_bytes` (at most `fetch.max.bytes`).
-    * Consumers see up to the high watermark (isolation 0) or the last stable offset (1).
+    * Consumers see up to the high watermark (isolation 0) or the last stable offset (1); the latter
+      hear which transactions in what they got were aborted (KIP-98).
     * Incremental sessions: an answer carries only partitions with news.
+    * A consumer from v11 on may read from a follower, up to its high watermark; a leader sends one
+      that tells its rack to a follower there, where replica.selector.class says so (KIP-392).
+    * A replica reads to the log's end, and its fetch tells what it has: ISR and high watermark
+      follow. It must be assigned (else UNKNOWN_LEADER_EPOCH, or NOT_LEADER_OR_FOLLOWER where it
+      names no epoch) and of its broker's present life (KIP-903, else NOT_LEADER_OR_FOLLOWER). A
+      waiting one hears of a moved high watermark within `HIGH_WATERMARK_LINGER_MS` (KIP-1166).
+    * A throttled replica that isn't in sync gets nothing while the leader's rate is over (KIP-73).
+    * Of the partitions of a follower's session, the quiet ones cost a look each: most of them, most
+      of the time.
     * `last_fetched_epoch` that isn't ours: `diverging_epoch` instead of records.
 Versions: v5 log start; v7 sessions; v9 leader epochs; v11 rack; v12 flexible; v13 topic ids; v15
     replica state; v16 leader hints; v17 directory id; v18 the follower's high watermark.
-Not done: fetch from followers (replica.selector.class); aborted transactions, as there are none.
+Not done: -
 """
 
 from collections.abc import Awaitable
@@ -19,6 +29,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k01_fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -37,40 +48,72 @@ from sparkraft.server.broker.fetch_sessions import (
     SessionPartition,
 )
 from sparkraft.server.broker.purgatory import FetchWaiter
+from sparkraft.server.broker.read_replica import NO_PREFERENCE, preferred_read_replica
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
+    from sparkraft.protocol.declare import Records
     from sparkraft.server.broker import Broker
     from sparkraft.server.broker.partition import HostedPartition
 
 _IDS_VERSION = 13
 _HINTS_VERSION = 16
 _STORAGE_ERROR_VERSION = 6
+_RACK_VERSION = 11
 _UNKNOWN_PARTITION = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _REPLICA_STATE_VERSION = 15
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
+HIGH_WATERMARK_LINGER_MS = 10
+"""How long a follower waits for records to come with a moved high watermark, before it comes alone.
+
+Consumers that read from followers wait for it, and a new leader begins with it. At once, as the
+quorum does, would double the fetches of a partition that is written now and then."""
+
+DEBUGGING_REPLICA = -2
+"""Reads any replica to its log's end and is no follower: Kafka's replica-verification tool."""
+
 Asked = dict[Key, SessionPartition]
+Found = list[tuple[SessionPartition, PartitionData]]
 
 
 class _Fetch:
     """One request on its way: what it reads, and how its answer is made."""
 
-    __slots__ = ("asked", "broker", "context", "max_bytes", "replica", "request", "session")
+    __slots__ = (
+        "asked",
+        "broker",
+        "broker_epoch",
+        "context",
+        "held",
+        "max_bytes",
+        "quiet",
+        "rack",
+        "replica",
+        "replica_id",
+        "request",
+        "session",
+    )
 
     def __init__(self, broker: "Broker", context: RequestContext, request: FetchRequest) -> None:
         self.broker = broker
         self.context = context
         self.request = request
-        replica_id = (
-            request.replica_state.replica_id
-            if context.api_version >= _REPLICA_STATE_VERSION
-            else request.replica_id
-        )
-        self.replica = replica_id >= 0
+        if context.api_version >= _REPLICA_STATE_VERSION:
+            self.replica_id = request.replica_state.replica_id
+            self.broker_epoch = request.replica_state.replica_epoch
+        else:
+            self.replica_id = request.replica_id
+            self.broker_epoch = -1
+        self.replica = self.replica_id >= 0
+        self.rack = request.rack_id if self.replica_id < 0 and broker.reads_by_rack else ""
         self.max_bytes = min(request.max_bytes, broker.config.number("fetch.max.bytes"))
         self.session: FetchSession | None = None
         self.asked: Asked = {}
+        self.held: set[tuple[str | None, int]] = set()
+        """Partitions that the throttle kept out of the answer."""
+        self.quiet = 0
+        """Partitions that had nothing new at the last reading."""
 
     # ---- what is asked
 
@@ -119,31 +162,73 @@ class _Fetch:
 
     # ---- reading
 
-    def read(self) -> tuple[list[tuple[SessionPartition, PartitionData]], int, bool]:
-        """Every asked partition's data, the bytes of it all, and whether that can't wait."""
-        found: list[tuple[SessionPartition, PartitionData]] = []
+    def read(self, *, parked: bool = False) -> tuple[Found, int, bool]:
+        """Every asked partition's data, the bytes of it all, and whether that can't wait.
+
+        `parked`: it was read before, and waited; what it tells of the follower is old.
+        """
+        found: Found = []
+        self.held.clear()
+        self.quiet = 0
+        now_ms = None if parked else self.broker.clock.mono_ms()
+        may_skip = self.session is not None and self.replica and self._is_alive()
         left = self.max_bytes
         total = 0
         urgent = False
         for asked in self.asked.values():
+            if may_skip and asked.quiet is not None and self._is_quiet(asked, asked.quiet, now_ms):
+                self.quiet += 1
+                continue
             data = PartitionData(partition_index=asked.index, high_watermark=-1, records=b"")
             try:
                 size = self._read_one(asked, data, left, first=total == 0)
+                if self.replica and not parked and data.diverging_epoch.epoch < 0:
+                    self._note_follower(asked, data)
             except KafkaError as error:
                 urgent = True
                 self._refuse_partition(data, error)
             else:
                 total += size
                 left -= size
-                urgent = urgent or data.diverging_epoch.epoch >= 0
+                urgent = (
+                    urgent or data.diverging_epoch.epoch >= 0 or data.preferred_read_replica >= 0
+                )
             found.append((asked, data))
         return found, total, urgent
+
+    def _is_alive(self) -> bool:
+        """Whether the follower is of its broker's present life; if not, each partition tells."""
+        alive = self.broker.replica_manager.isr_changes.alive_epoch(self.replica_id)
+        return alive is None or alive <= self.broker_epoch
+
+    def _is_quiet(
+        self, asked: SessionPartition, hosted: "HostedPartition", now_ms: int | None
+    ) -> bool:
+        """Whether there is nothing new for a follower in sync; `now_ms`: and note that it asked."""
+        follower = hosted.followers.get(self.replica_id)
+        if (
+            follower is None
+            or not asked.is_quiet(hosted)
+            or follower.broker_epoch != self.broker_epoch
+            or hosted.leading is None
+            or self.replica_id not in hosted.leading.in_sync.isr
+        ):
+            asked.quiet = None
+            return False
+        if now_ms is not None:
+            follower.fetched_again(now_ms)
+        return True
 
     def _read_one(
         self, asked: SessionPartition, data: PartitionData, left: int, *, first: bool
     ) -> int:
         partition = self._partition(asked)
         partition.check_epoch(asked.current_leader_epoch)
+        if self.replica:
+            assert partition.leading is not None
+            partition.leading.check_follower(
+                self.replica_id, knows_epoch=asked.current_leader_epoch >= 0
+            )
         log = partition.log
         data.high_watermark = log.high_watermark
         data.last_stable_offset = log.last_stable_offset
@@ -151,7 +236,15 @@ class _Fetch:
         data.aborted_transactions = [] if self.request.isolation_level == 1 else None
         if asked.last_fetched_epoch >= 0 and self._diverges(partition, asked, data):
             return 0
-        end = partition.visible_end(isolation=self.request.isolation_level, replica=self.replica)
+        if self.rack and self._is_read_elsewhere(partition, asked, data):
+            return 0
+        if self.replica:
+            asked.quiet = partition
+        if self.replica and self._must_wait(partition):
+            self.held.add((asked.topic, asked.index))
+            return 0
+        to_end = self.replica or self.replica_id == DEBUGGING_REPLICA
+        end = partition.visible_end(isolation=self.request.isolation_level, replica=to_end)
         try:
             result = log.read(
                 asked.fetch_offset,
@@ -162,18 +255,68 @@ class _Fetch:
         except StorageFault as fault:
             raise self.broker.replica_manager.on_disk_error(fault, partition) from fault
         data.records = result.pieces
+        if self.request.isolation_level == 1:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
+                for entry in log.aborted_in(asked.fetch_offset, result.size, end)
+            ]
         return result.size
+
+    def _is_read_elsewhere(
+        self, partition: "HostedPartition", asked: SessionPartition, data: PartitionData
+    ) -> bool:
+        """Whether a follower in the consumer's rack shall answer it; `data` tells which."""
+        data.preferred_read_replica = preferred_read_replica(
+            self.broker,
+            partition,
+            offset=asked.fetch_offset,
+            rack=self.rack,
+            listener=self.context.listener_name,
+        )
+        return data.preferred_read_replica != NO_PREFERENCE
+
+    def _must_wait(self, partition: "HostedPartition") -> bool:
+        """Whether the leader's throttle holds this follower back (KIP-73); none that is in sync."""
+        throttle = self.broker.leader_throttle
+        assert partition.leading is not None
+        return (
+            throttle.is_throttled(partition.topic, partition.index)
+            and self.replica_id not in partition.leading.in_sync.isr
+            and throttle.is_exceeded
+        )
+
+    def _note_follower(self, asked: SessionPartition, data: PartitionData) -> None:
+        """Let the leader know what this follower has, and the follower what that committed."""
+        partition = self._partition(asked)
+        partition.on_follower_fetch(
+            self.replica_id,
+            asked.fetch_offset,
+            log_start_offset=asked.replica_log_start_offset,
+            leader_end=partition.log.log_end_offset,
+            broker_epoch=self.broker_epoch,
+        )
+        data.high_watermark = partition.log.high_watermark
+
+    def lacks_high_watermark(self, found: Found) -> bool:
+        """Whether a follower with a session was told a lower high watermark than there is now."""
+        if not self.replica or self.session is None:
+            return False
+        return any(asked.high_watermark < data.high_watermark for asked, data in found)
 
     def _partition(self, asked: SessionPartition) -> "HostedPartition":
         manager = self.broker.replica_manager
+        from_follower = self.replica_id == DEBUGGING_REPLICA or (
+            not self.replica and self.context.api_version >= _RACK_VERSION
+        )
+        find = manager.replica if from_follower else manager.leader
         if self.context.api_version < _IDS_VERSION:
             assert asked.topic is not None
-            return manager.leader(asked.topic, asked.index)
+            return find(asked.topic, asked.index)
         known = self.broker.image.topics_by_id.get(asked.topic_id)
         if known is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         asked.topic = known.name
-        return manager.leader(known.name, asked.index)
+        return find(known.name, asked.index)
 
     def _diverges(
         self, partition: "HostedPartition", asked: SessionPartition, data: PartitionData
@@ -204,9 +347,7 @@ class _Fetch:
 
     # ---- answering
 
-    def answer(
-        self, found: list[tuple[SessionPartition, PartitionData]], *, incremental: bool
-    ) -> FetchResponse:
+    def answer(self, found: Found, *, incremental: bool) -> FetchResponse:
         """The response; remembers in the session what it tells."""
         session = self.session
         response = FetchResponse(session_id=session.id if session is not None else 0)
@@ -221,6 +362,9 @@ class _Fetch:
                 told.append(
                     (asked.topic_id if session.uses_ids else asked.topic or "", asked.index)
                 )
+            if self.replica and data.records:
+                throttle = self.broker.leader_throttle
+                throttle.record(asked.topic or "", asked.index, _size_of(data.records))
             _put(response, asked, data)
         if session is not None and incremental:
             session.move_to_end(told)
@@ -238,6 +382,12 @@ class _Fetch:
         add_node_endpoint(
             broker.image, response.node_endpoints, NodeEndpoint, leader, self.context.listener_name
         )
+
+
+def _size_of(records: "Records") -> int:
+    if isinstance(records, bytes | bytearray | memoryview):
+        return len(records)
+    return sum(len(piece) for piece in records)
 
 
 def _put(response: FetchResponse, asked: SessionPartition, data: PartitionData) -> None:
@@ -260,23 +410,30 @@ def handle(
         return FetchResponse(error_code=int(error.code))
     found, total, urgent = fetch.read()
     min_bytes = min(request.min_bytes, fetch.max_bytes)
-    if urgent or not found or total >= min_bytes or request.max_wait_ms <= 0:
+    is_empty = not found and not fetch.quiet
+    if urgent or is_empty or total >= min_bytes or request.max_wait_ms <= 0:
         return fetch.answer(found, incremental=incremental)
 
     def answer_now() -> FetchResponse:
-        return fetch.answer(fetch.read()[0], incremental=incremental)
+        return fetch.answer(fetch.read(parked=True)[0], incremental=incremental)
 
     manager = broker.replica_manager
+    wait_ms = request.max_wait_ms
+    if fetch.lacks_high_watermark(found):
+        wait_ms = min(wait_ms, HIGH_WATERMARK_LINGER_MS)
     partitions = (
         hosted
         for asked in fetch.asked.values()
         if asked.topic is not None
-        and (hosted := manager.hosted(asked.topic, asked.index)) is not None
+        and (asked.topic, asked.index) not in fetch.held
+        and (hosted := asked.quiet or manager.hosted(asked.topic, asked.index)) is not None
     )
     waiter = FetchWaiter(
+        manager.wheel,
         partitions,
         missing_bytes=min_bytes - total,
-        wait_ms=request.max_wait_ms,
+        wait_ms=wait_ms,
+        linger_ms=HIGH_WATERMARK_LINGER_MS if fetch.replica else None,
         answer=answer_now,
     )
     return waiter.future

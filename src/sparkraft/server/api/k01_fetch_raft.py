@@ -26,6 +26,8 @@ async def handle(node: Any, context: RequestContext, request: FetchRequest) -> F
     asked = wire.read_fetch(request, version)
     if asked is None:
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if node.processes is not None and asked.replica.id >= 0:
+        node.processes.on_fetch(asked.replica.id, context.connection)
     answer = await answer_of(node.raft, asked)
     if isinstance(answer, events.Refusal):
         leader = node.raft.leader_and_epoch

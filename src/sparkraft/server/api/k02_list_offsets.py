@@ -4,6 +4,9 @@ Behaviour:
     * Timestamps -1 latest, -2 earliest, -3 of the largest timestamp (v7), -4 earliest local (v8),
       -5 latest tiered (v9) and -6 earliest pending upload (v11): the last two are -1, as nothing is
       tiered. One asked in a version too old for it, or unknown: UNSUPPORTED_VERSION.
+    * Of a new leader whose high watermark is below its epoch's start, a client hears
+      OFFSET_NOT_AVAILABLE for the latest offset, and for a time whose record is not committed yet
+      (KIP-207; before v5 it is LEADER_NOT_AVAILABLE).
     * A time later than every record: offset -1, timestamp -1, no error.
     * A partition named twice: INVALID_REQUEST for it.
 Versions: v2 isolation level; v4 leader epochs; v6 flexible; v10 timeout.    Not done: -
@@ -36,6 +39,9 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
     -5,
     -6,
 )
+
+_NOT_AVAILABLE = 5
+"""The first version whose clients know OFFSET_NOT_AVAILABLE."""
 
 _FIRST_VERSION = {
     LATEST: 1,
@@ -83,6 +89,10 @@ def _fill(
     partition.check_epoch(part.current_leader_epoch)
     try:
         found = _find(partition, request, part.timestamp)
+    except KafkaError as error:
+        if error.code == ErrorCode.OFFSET_NOT_AVAILABLE and context.api_version < _NOT_AVAILABLE:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, error.detail) from error
+        raise
     except StorageFault as fault:
         raise broker.replica_manager.on_disk_error(fault, partition) from fault
     if found is not None:
@@ -97,7 +107,10 @@ def _find(
     """Timestamp, offset and leader epoch; None where there is no such record."""
     log: Any = partition.log
     end = partition.visible_end(isolation=request.isolation_level, replica=request.replica_id >= 0)
+    is_client = request.replica_id < 0
     if timestamp == LATEST:
+        if is_client:
+            partition.check_caught_up()
         return -1, end, partition.leader_epoch
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
         epoch = log.epoch_of(log.log_start_offset)
@@ -107,9 +120,13 @@ def _find(
     found: tuple[int, int, int] | None
     if timestamp == MAX_TIMESTAMP:
         found = log.offset_of_max_timestamp()
-        return found if found is not None and found[1] < end else None
-    found = log.offset_for_timestamp(timestamp, up_to=end)
-    return found
+    else:
+        found = log.offset_for_timestamp(timestamp, up_to=log.log_end_offset)
+    if found is not None and found[1] < end:
+        return found
+    if is_client:
+        partition.check_caught_up()
+    return None
 
 
 def refuse(_: type, request: Any, version: int, error: KafkaError) -> ListOffsetsResponse:

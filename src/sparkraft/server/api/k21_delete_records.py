@@ -1,13 +1,17 @@
 """DeleteRecords: v0-2. Move a partition's log start offset up. (KIP-107)
 
 Behaviour:
+    * Answered once the log of every live replica begins there: REQUEST_TIMED_OUT after the
+      request's timeout, NOT_LEADER_OR_FOLLOWER when leadership ends meanwhile.
     * Offset -1 is the high watermark; above it or below 0: OFFSET_OUT_OF_RANGE; at or below the log
       start: nothing happens. The answer carries the new low watermark, -1 beside an error.
     * Internal topics: INVALID_TOPIC_EXCEPTION. A topic whose cleanup.policy lacks `delete` and has
       `compact`: POLICY_VIOLATION.
-Versions: v2 flexible.    Not done: waiting for followers, as there are none yet.
+    * Answered once the new log start is on disk here: a kill brings nothing back.
+Versions: v2 flexible.    Not done: -
 """
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -23,14 +27,20 @@ from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
+    import asyncio
+
     from sparkraft.server.broker import Broker
+    from sparkraft.server.broker.partition import HostedPartition
+
+Wait = tuple[DeleteRecordsPartitionResult, "HostedPartition", "asyncio.Future[None]"]
 
 
 def handle(
     broker: "Broker", context: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse:
+) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
     """Delete from each partition; each has its own error."""
     response = DeleteRecordsResponse()
+    waits: list[Wait] = []
     for topic in request.topics:
         answers = []
         for part in topic.partitions:
@@ -38,17 +48,33 @@ def handle(
                 partition_index=part.partition_index, low_watermark=-1
             )
             try:
-                answer.low_watermark = _delete(
-                    broker, topic.name, part.partition_index, part.offset
-                )
+                partition = _partition(broker, topic.name, part.partition_index)
+                done = _delete(broker, partition, part.offset, request.timeout_ms)
+                if done is not None:
+                    waits.append((answer, partition, done))
+                answer.low_watermark = partition.low_watermark
             except KafkaError as error:
                 answer.error_code = int(error.code)
             answers.append(answer)
         response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+    broker.log_manager.keep_log_starts()
+    return _answer_later(response, waits) if waits else response
+
+
+async def _answer_later(
+    response: DeleteRecordsResponse, waits: list[Wait]
+) -> DeleteRecordsResponse:
+    for answer, partition, done in waits:
+        try:
+            await done
+            answer.low_watermark = partition.low_watermark
+        except KafkaError as error:
+            answer.error_code = int(error.code)
+            answer.low_watermark = -1
     return response
 
 
-def _delete(broker: "Broker", topic: str, index: int, offset: int) -> int:
+def _partition(broker: "Broker", topic: str, index: int) -> "HostedPartition":
     if broker.image.topic(topic) is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic in INTERNAL_TOPICS:
@@ -57,8 +83,14 @@ def _delete(broker: "Broker", topic: str, index: int, offset: int) -> int:
     policy = broker.replica_manager.topic_configs.of(broker.image, topic)["cleanup.policy"]
     if isinstance(policy, tuple) and policy and "delete" not in policy:
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
+    return partition
+
+
+def _delete(
+    broker: "Broker", partition: "HostedPartition", offset: int, timeout_ms: int
+) -> "asyncio.Future[None] | None":
     try:
-        return partition.log.delete_records_before(offset)
+        return partition.delete_records(offset, timeout_ms)
     except StorageFault as fault:
         raise broker.replica_manager.on_disk_error(fault, partition) from fault
 

@@ -3,9 +3,12 @@
 Behaviour:
     * Ids come from blocks of 1,000 that the controller hands out; epoch 0 each time.
     * A producer id without an epoch or the other way round: INVALID_REQUEST.
+    * A transactional id where other brokers coordinate transactions (Kafka's): NOT_COORDINATOR, as
+      the leadership that led the client here is about to move to one of them.
 Versions: v2 flexible; v3 the producer's current id.
-Not done: transactions: a transactional id is TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every
-    client takes as fatal, so that it stops at once instead of trying for ever.
+Not done: transactions: where nobody coordinates them a transactional id is
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client takes as fatal, so that it stops at
+    once instead of trying for ever.
 """
 
 from collections.abc import Awaitable
@@ -18,6 +21,7 @@ from sparkraft.protocol.messages.k22_init_producer_id import (
     InitProducerIdResponse,
 )
 from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.broker.coordinators_elsewhere import TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from sparkraft.server.broker import Broker
@@ -30,13 +34,21 @@ def handle(
     if request.transactional_id is not None:
         if not request.transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return _refuse_transactions(broker)
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     ready = broker.producer_ids.take()
     if ready is not None:
         return InitProducerIdResponse(producer_id=ready, producer_epoch=0)
     return _fetch(broker)
+
+
+async def _refuse_transactions(broker: "Broker") -> InitProducerIdResponse:
+    elsewhere = broker.coordinators_elsewhere
+    await elsewhere.learn()
+    if elsewhere.able(TRANSACTION_STATE):
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, "other brokers coordinate transactions")
+    raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 async def _fetch(broker: "Broker") -> InitProducerIdResponse:

@@ -1,5 +1,7 @@
 """DeleteAcls: v1-3. Refused: SECURITY_DISABLED for each, as Kafka without an authorizer. (KIP-140)
 
+Behaviour:
+    * A broker forwards it: a controller of Kafka's that has an authorizer does as asked.
 Versions: v2 flexible; v3 user principals.    Not done: access control lists.
 """
 
@@ -33,4 +35,4 @@ def handle(
     )
 
 
-API = Api(key=ApiKey.DELETE_ACLS, handle=handle, controller=True)
+API = Api(key=ApiKey.DELETE_ACLS, handle=handle, forward=True, controller=True)

@@ -3,17 +3,20 @@
 Behaviour:
     * Keys that are not given go back to their defaults.
     * Checks as for IncrementalAlterConfigs, which should be used instead.
+    * A broker refuses what it could not follow itself, and other brokers' configs: INVALID_REQUEST.
 Versions: v2 flexible.    Not done: levels of broker loggers; policies in Java classes.
 """
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages import k33_alter_configs as k33
 from sparkraft.protocol.messages.k33_alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
 from sparkraft.server.api.registry import Api
+from sparkraft.server.broker.config_changes import forward_checked
 from sparkraft.server.controller.submitting import submitted, tell
 
 
@@ -35,5 +38,6 @@ API = Api(
     handle=submitted("alter_configs"),
     controller=True,
     forward=True,
+    forward_by=forward_checked(k33),
     refuse=refuse,
 )

@@ -3,13 +3,16 @@
 Behaviour:
     * Topics null: all of them. Partitions that aren't here are left out.
     * A directory that went offline: KAFKA_STORAGE_ERROR for it, without partitions.
-Versions: v2 flexible; v3 top-level error; v4 total and usable bytes (KIP-827); v5 cordoned.
-Not done: future replicas (moves between directories).
+    * A replica on its way to another directory is in both; its copy there is marked as future.
+    * `offset_lag`: a copy's to its replica; a replica's to its high watermark.
+Versions: v2 flexible; v3 top-level error; v4 total and usable bytes (KIP-827); v5 cordoned
+    (KIP-1066).    Not done: -
 """
 
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode
+from sparkraft.metadata.features import CORDONED_LEVEL
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k35_describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -22,8 +25,11 @@ from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
     from sparkraft.server.broker import Broker
-    from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.storage.log_manager import LogDirDescription
+    from sparkraft.storage.log import PartitionLog
+    from sparkraft.storage.log_dir import LogDirDescription
+
+NO_LAG = -1
+"""Of a copy whose replica is offline."""
 
 
 def handle(
@@ -33,30 +39,49 @@ def handle(
     asked = None
     if request.topics is not None:
         asked = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    by_dir: dict[str, list[HostedPartition]] = {}
+    cordons = broker.image.metadata_version >= CORDONED_LEVEL
+    by_dir: dict[str, list[PartitionLog]] = {}
     for hosted in broker.replica_manager.all_hosted():
         if asked is None or (hosted.topic, hosted.index) in asked:
-            by_dir.setdefault(hosted.log.log_dir, []).append(hosted)
+            by_dir.setdefault(hosted.log.log_dir, []).append(hosted.log)
+    for copy in broker.log_manager.futures.all():
+        if asked is None or (copy.topic, copy.partition) in asked:
+            by_dir.setdefault(copy.log_dir, []).append(copy)
     response = DescribeLogDirsResponse()
     for entry in broker.log_manager.describe_dirs():
-        response.results.append(_describe(entry, by_dir.get(entry.path, [])))
+        result = _describe(entry, [_partition(broker, log) for log in by_dir.get(entry.path, [])])
+        result.is_cordoned = cordons and entry.online and entry.path in broker.log_manager.cordoned
+        response.results.append(result)
     return response
 
 
-def _describe(entry: "LogDirDescription", hosted: "list[HostedPartition]") -> DescribeLogDirsResult:
+def _partition(broker: "Broker", log: "PartitionLog") -> tuple[str, DescribeLogDirsPartition]:
+    replica = broker.log_manager.get(log.topic, log.partition)
+    is_future = broker.log_manager.futures.get(log.topic, log.partition) is log
+    if is_future:
+        lag = NO_LAG if replica is None else replica.log_end_offset - log.log_end_offset
+    else:
+        lag = max(log.high_watermark - log.log_end_offset, 0)
+    return log.topic, DescribeLogDirsPartition(
+        partition_index=log.partition,
+        partition_size=log.size_in_bytes,
+        offset_lag=lag,
+        is_future_key=is_future,
+    )
+
+
+def _describe(
+    entry: "LogDirDescription", partitions: list[tuple[str, DescribeLogDirsPartition]]
+) -> DescribeLogDirsResult:
     if not entry.online:
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=entry.path)
     result = DescribeLogDirsResult(
         log_dir=entry.path, total_bytes=entry.total_bytes, usable_bytes=entry.usable_bytes
     )
-    for partition in sorted(hosted, key=lambda p: (p.topic, p.index)):
-        if not result.topics or result.topics[-1].name != partition.topic:
-            result.topics.append(DescribeLogDirsTopic(name=partition.topic))
-        result.topics[-1].partitions.append(
-            DescribeLogDirsPartition(
-                partition_index=partition.index, partition_size=partition.log.size_in_bytes
-            )
-        )
+    for topic, partition in sorted(partitions, key=lambda each: (each[0], each[1].partition_index)):
+        if not result.topics or result.topics[-1].name != topic:
+            result.topics.append(DescribeLogDirsTopic(name=topic))
+        result.topics[-1].partitions.append(partition)
     return result
 
 

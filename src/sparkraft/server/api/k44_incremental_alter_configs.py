@@ -5,17 +5,20 @@ Behaviour:
       broker keys INVALID_REQUEST, no such topic UNKNOWN_TOPIC_OR_PARTITION.
     * Adding to or taking from a key that is no list: INVALID_CONFIG.
     * With ELR on, no broker has a min.insync.replicas of its own (KIP-966).
+    * A broker refuses what it could not follow itself, and other brokers' configs: INVALID_REQUEST.
 Versions: v1 flexible.    Not done: levels of broker loggers; policies in Java classes.
 """
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
 from sparkraft.protocol.messages.k44_incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 from sparkraft.server.api.registry import Api
+from sparkraft.server.broker.config_changes import forward_checked
 from sparkraft.server.controller.submitting import submitted, tell
 
 
@@ -37,5 +40,6 @@ API = Api(
     handle=submitted("incremental_alter_configs"),
     controller=True,
     forward=True,
+    forward_by=forward_checked(k44),
     refuse=refuse,
 )

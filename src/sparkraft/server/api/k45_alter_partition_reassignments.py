@@ -3,8 +3,9 @@
 Behaviour:
     * Null replicas cancel a move; none under way: NO_REASSIGNMENT_IN_PROGRESS.
     * Strangers or repetitions among the replicas: INVALID_REPLICA_ASSIGNMENT.
-Versions: v1 may forbid another replication factor (KIP-860).
-Not done: moving the data, as long as followers do not fetch.
+    * A partition that moves already moves to the new target; the size that v1 may hold fast is the
+      one it would have had in the end.
+Versions: v1 may forbid another replication factor (KIP-860).    Not done: -
 """
 
 from sparkraft.protocol.api_keys import ApiKey

@@ -5,7 +5,8 @@ Behaviour:
     * Answered when the new voter set is committed, or appended (v1, `ack_when_committed` false).
     * One change at a time: REQUEST_TIMED_OUT; known id: DUPLICATE_VOTER; kraft.version 0:
       UNSUPPORTED_VERSION; no directory id or endpoint: INVALID_REQUEST.
-Versions: v1 ack_when_committed.    Not done: `timeout_ms` is the quorum's request timeout.
+    * `timeout_ms` is not looked at: the quorum's request timeout holds, as in Kafka's leader.
+Versions: v1 ack_when_committed.    Not done: -
 """
 
 from typing import Any

@@ -90,10 +90,11 @@ class Api:
         broker: served on broker listeners.
         controller: served on controller listeners.
         forward: a broker passes it to the active controller in an Envelope instead of handling it.
+        forward_by: how, where a broker has something to say first; None: unchanged.
         pipelined: a request's effects happen before `handle` returns, so the connection's next
             pipelined request may start while the first still waits (only Produce).
-        fast: `(node, version, body) -> encoded answer | awaitable of it | None`, tried before the
-            body is decoded; None: it is no common case, and `handle` does it.
+        fast: `(node, version, body, listener's name) -> encoded answer | awaitable of it | None`,
+            tried before the body is decoded; None: it is no common case, and `handle` does it.
             Only for what is asked 100,000 times a second (Produce).
         dies_with_connection: a waiting answer is cancelled when its client goes (long polls).
         refuse: makes the response for a `KafkaError` of the whole request.
@@ -105,8 +106,9 @@ class Api:
     broker: bool = True
     controller: bool = False
     forward: bool = False
+    forward_by: Handler | None = None
     pipelined: bool = False
-    fast: Callable[[Any, int, memoryview], Any] | None = None
+    fast: Callable[[Any, int, memoryview, str], Any] | None = None
     dies_with_connection: bool = False
     refuse: Callable[[type, Any, int, KafkaError], Any] = refuse_at_top
 
@@ -140,11 +142,13 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.DELETE_RECORDS: "k21_delete_records",
     ApiKey.INIT_PRODUCER_ID: "k22_init_producer_id",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "k23_offset_for_leader_epoch",
+    ApiKey.WRITE_TXN_MARKERS: "k27_write_txn_markers",
     ApiKey.DESCRIBE_ACLS: "k29_describe_acls",
     ApiKey.CREATE_ACLS: "k30_create_acls",
     ApiKey.DELETE_ACLS: "k31_delete_acls",
     ApiKey.DESCRIBE_CONFIGS: "k32_describe_configs",
     ApiKey.ALTER_CONFIGS: "k33_alter_configs",
+    ApiKey.ALTER_REPLICA_LOG_DIRS: "k34_alter_replica_log_dirs",
     ApiKey.DESCRIBE_LOG_DIRS: "k35_describe_log_dirs",
     ApiKey.CREATE_PARTITIONS: "k37_create_partitions",
     ApiKey.DELETE_GROUPS: "k42_delete_groups",
@@ -178,6 +182,8 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.UPDATE_RAFT_VOTER: "k82_update_raft_voter",
     ApiKey.DESCRIBE_ELECTIONS: "k10000_describe_elections",
     ApiKey.RESIGN_CONTROLLER: "k10001_resign_controller",
+    ApiKey.DESCRIBE_HISTORY: "k10002_describe_history",
+    ApiKey.DESCRIBE_ISR_CHANGES: "k10003_describe_isr_changes",
 }
 """Key → file in this package. One line per key, sorted; its `API` says on which listeners."""
 

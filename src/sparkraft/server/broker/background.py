@@ -1,6 +1,7 @@
 """Work a broker does by the clock: checkpoints, flushes, retention.
 
-every log.flush.scheduler.interval.ms       fsync of logs whose flush.ms is over (off the loop)
+every log.flush.scheduler.interval.ms       fsync of logs whose flush.ms is over, and of segments
+                                            that are closed (off the loop)
 every replica.high.watermark.checkpoint…    recovery points, log starts, high watermarks; and what
                                             was deleted file.delete.delay.ms ago goes
 every log.retention.check.interval.ms       old segments, idle producers
@@ -10,6 +11,7 @@ once after `INITIAL_DELAY_MS`               the first of each, so that a start i
 import asyncio
 from typing import TYPE_CHECKING
 
+from sparkraft.base.errors import KafkaError
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
@@ -57,19 +59,22 @@ class Background:
 
     async def _flush(self) -> None:
         manager = self._broker.log_manager
-        for log in manager.due_for_flush(self._broker.clock.wall_ms()):
+        due = [(log, None) for log in manager.due_for_flush(self._broker.clock.wall_ms())]
+        for log, up_to in [*due, *manager.rolled()]:
             try:
-                await self._broker.replica_manager.off_loop(log.flush)
+                await self._broker.replica_manager.off_loop(log.flush, up_to)
             except StorageFault as fault:
                 self._on_storage_fault(fault)
+            except KafkaError:
+                continue  # it was deleted or moved meanwhile, or its directory is offline
 
     def _checkpoint(self) -> None:
         self._broker.log_manager.checkpoint()
-        self._broker.log_manager.empty_trash(self._broker.clock.wall_ms())
+        self._broker.log_manager.removal.empty_trash(self._broker.clock.wall_ms())
         self._report()
 
     def _retain(self) -> None:
-        self._broker.log_manager.retention(self._broker.clock.wall_ms())
+        self._broker.log_manager.removal.retention(self._broker.clock.wall_ms())
         self._report()
 
     def _report(self) -> None:

@@ -4,6 +4,10 @@ A request is tried until its deadline: no controller known, it moved, the connec
 little and try again, as it may have moved. Only answers of the controller itself are passed on.
 
     broker → ControllerChannel.send(request) → [local handler | Connection → controller listener]
+
+The controller answers the requests of a connection in order, so what may not wait behind others'
+commits has a channel of its own: heartbeats. One that isn't answered ends the other connection too
+(`connect_anew`): it may be as dead, and a forwarded request waits much longer to find out.
 """
 
 import asyncio
@@ -49,7 +53,7 @@ class ControllerChannel:
         self._local = local
         self._listener = controller_listener
         self._connection: tuple[int, Connection] | None = None
-        self._opening: asyncio.Lock | None = None
+        self._opening: tuple[int, asyncio.Task[Connection]] | None = None
         self.waiting = 0
         """Requests that have no answer yet."""
 
@@ -59,6 +63,7 @@ class ControllerChannel:
         key: ApiKey,
         *,
         timeout_ms: int,
+        tries_ms: int | None = None,
         version: int | None = None,
         context: RequestContext | None = None,
     ) -> Any:
@@ -68,39 +73,49 @@ class ControllerChannel:
             request: a request message.
             key: its API key.
             timeout_ms: for all tries together.
+            tries_ms: no try begins later; `timeout_ms` by default.
             version: of the message; the newest both sides know by default.
             context: of the client on whose behalf; None: the broker itself.
 
         Raises:
             KafkaError: REQUEST_TIMED_OUT where nobody answered in time.
         """
+        now = self._env.clock.mono_ms()
+        last_try = now + (timeout_ms if tries_ms is None else min(tries_ms, timeout_ms))
+        times = (last_try, now + timeout_ms)
         self.waiting += 1
         try:
-            return await self._until_answered(request, key, version, context, timeout_ms)
+            return await self._until_answered(request, key, version, context, times)
         finally:
             self.waiting -= 1
 
     async def _until_answered(
-        self, request: Any, key: ApiKey, version: int | None, context: Any, timeout_ms: int
+        self,
+        request: Any,
+        key: ApiKey,
+        version: int | None,
+        context: Any,
+        times: tuple[int, int],
     ) -> Any:
-        deadline = self._env.clock.mono_ms() + timeout_ms
+        last_try, deadline = times
         pause = RETRY_MS_FIRST
         why = "no controller is known"
         while True:
-            left = deadline - self._env.clock.mono_ms()
-            if left <= 0:
+            now = self._env.clock.mono_ms()
+            if now >= last_try:
                 raise KafkaError(
                     ErrorCode.REQUEST_TIMED_OUT, f"{key.name} to the controller: {why}"
                 )
             try:
-                answer = await self._try(request, key, version, context, left)
+                answer = await self._try(request, key, version, context, deadline - now)
             except KafkaError as error:
                 why = str(error)
             else:
-                if getattr(answer, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
+                lost = self._env.maybe("answer_of_the_controller_lost")
+                if not lost and getattr(answer, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
                     return answer
-                why = "the controller moved"
-            await asyncio.sleep(min(pause, max(left, 1)) / 1000)
+                why = "the controller moved, or its answer was lost"
+            await asyncio.sleep(min(pause, last_try - now) / 1000)
             pause = min(pause * 2, RETRY_MS_MAX)
 
     async def _try(
@@ -111,7 +126,7 @@ class ControllerChannel:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is elected")
         if leader == self._node_id:
             return await self._call_locally(request, key, version, context)
-        connection = await self._connect(leader)
+        connection = await self._connect(leader, timeout_ms)
         if context is not None:
             return await self._send_envelope(connection, request, key, version, context, timeout_ms)
         return await connection.send(request, version=version, timeout_ms=timeout_ms)
@@ -164,31 +179,77 @@ class ControllerChannel:
         answer = await connection.send(envelope, timeout_ms=timeout_ms)
         return open_envelope(answer, key, version)
 
-    async def _connect(self, leader: int) -> "Connection":
-        if self._opening is None:
-            self._opening = asyncio.Lock()
-        async with self._opening:
-            if self._connection is not None:
-                known, connection = self._connection
-                if known == leader and not connection.is_closed:
-                    return connection
-                await connection.close()
-                self._connection = None
-            node = self._raft.leader_node
-            if node is None or node.id != leader:
-                raise KafkaError(
-                    ErrorCode.NOT_CONTROLLER, f"nobody knows where controller {leader} listens"
-                )
-            from sparkraft.client.connection import Connection
+    async def _connect(self, leader: int, timeout_ms: int) -> "Connection":
+        """The connection to `leader`; all who ask meanwhile wait for the same attempt.
 
-            client_id = f"broker-{self._node_id}"
-            connection = await Connection.open(node.host, node.port, client_id=client_id)
-            self._connection = (leader, connection)
-            return connection
+        A controller may hang and still be connected to, by the kernel. So nobody waits longer than
+        he has time, and an attempt ends as soon as somebody knows of another leader.
+        """
+        if self._connection is not None:
+            known, connection = self._connection
+            if known == leader and not connection.is_closed:
+                return connection
+            self._connection = None
+            await connection.close()
+        if self._opening is None or self._opening[0] != leader:
+            self._begin_opening(leader)
+        assert self._opening is not None
+        attempt = self._opening[1]
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await asyncio.shield(attempt)
+        except TimeoutError as error:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"controller {leader} did not take the connection within {timeout_ms} ms",
+            ) from error
+        except asyncio.CancelledError as error:
+            if not attempt.cancelled() or _is_cancelled():
+                raise
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"{leader} leads no more") from error
+
+    def _begin_opening(self, leader: int) -> None:
+        node = self._raft.leader_node
+        if node is None or node.id != leader:
+            raise KafkaError(
+                ErrorCode.NOT_CONTROLLER, f"nobody knows where controller {leader} listens"
+            )
+        if self._opening is not None:
+            self._opening[1].cancel()
+        attempt = asyncio.get_running_loop().create_task(self._open(leader, node))
+        attempt.add_done_callback(self._on_attempt)
+        self._opening = (leader, attempt)
+
+    async def _open(self, leader: int, node: Any) -> "Connection":
+        from sparkraft.client.connection import Connection
+
+        client_id = f"broker-{self._node_id}"
+        connection = await Connection.open(node.host, node.port, client_id=client_id)
+        self._connection = (leader, connection)
+        return connection
+
+    def _on_attempt(self, attempt: "asyncio.Task[Connection]") -> None:
+        if self._opening is not None and self._opening[1] is attempt:
+            self._opening = None
+        if not attempt.cancelled():
+            attempt.exception()  # those who still wait hear of it; nobody may be left
+
+    def connect_anew(self, why: str) -> None:
+        """Give the connection up; what waits for an answer is asked again over another one."""
+        if self._connection is not None:
+            self._connection[1].abort(why)
 
     async def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, if there is one, and end an attempt to get one."""
+        if self._opening is not None:
+            self._opening[1].cancel()
         if self._connection is not None:
             _, connection = self._connection
             self._connection = None
             await connection.close()
+
+
+def _is_cancelled() -> bool:
+    """Whether the running task is to end, apart from what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

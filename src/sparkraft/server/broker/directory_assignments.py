@@ -10,10 +10,11 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
+from sparkraft.base.ids import Uuid
+from sparkraft.metadata.features import DIRECTORIES_LEVEL
 from sparkraft.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from sparkraft.base.ids import Uuid
     from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.server.broker.services import Broker
 
@@ -49,6 +50,10 @@ class DirectoryAssignments:
             self._wake.set()
 
     def _directory_of(self, hosted: "HostedPartition") -> "Uuid | None":
+        """Where it lies, or where a move that has caught up is about to put it."""
+        target = self._broker.log_dir_moves.told_directory(hosted)
+        if target is not None:
+            return target
         for directory in self._broker.log_manager.directories:
             if directory.path == hosted.log.log_dir:
                 return directory.directory_id
@@ -60,11 +65,25 @@ class DirectoryAssignments:
             await self._wake.wait()
             await asyncio.sleep(GATHER_MS / 1000)
             self._wake.clear()
+            if self._broker.replica_manager.image.metadata_version < DIRECTORIES_LEVEL:
+                continue  # no record holds directories yet; the next change of a replica tells all
+            self._forget_those_gone()
             part = dict(list(self._pending.items())[:ASSIGNMENTS_MAX])
             if part and not await self._tell(part):
                 await asyncio.sleep(RETRY_MS / 1000)
             if self._pending:
                 self._wake.set()
+
+    def _forget_those_gone(self) -> None:
+        """Nobody needs to know where a replica was that is deleted.
+
+        One whose directory failed is still to be told: only so the controller elects others.
+        """
+        image, node_id = self._broker.replica_manager.image, self._broker.node_id
+        for topic_id, index in list(self._pending):
+            known = image.partition(Uuid(topic_id), index)
+            if known is None or node_id not in known.replicas:
+                del self._pending[topic_id, index]
 
     async def _tell(self, part: "dict[tuple[bytes, int], Uuid]") -> bool:
         """Whether all of `part` is known now."""

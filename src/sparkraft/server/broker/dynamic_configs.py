@@ -2,7 +2,12 @@
 
     this broker's dynamic  >  cluster-wide dynamic  >  server.properties  >  default
 
-    max.connections, max.connections.per.ip     for connections that come from then on
+    cordoned.log.dirs                           for replicas that come from then on
+    log.cleaner.…                               at the next cleaning
+    max.connections, max.connections.per.ip, max.connections.per.ip.overrides,
+    max.connection.creation.rate
+                                                for connections that come from then on
+    num.replica.fetchers                        at once: replicas change their fetchers
     producer.id.expiration.ms                   at the next round of retention
 
 Kafka allows more keys to change; one that does nothing here is named in the log once.
@@ -14,19 +19,35 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.metadata.configs import BROKER_CONFIGS, parse_value
+from sparkraft.metadata.configs.broker import listener_key
 from sparkraft.metadata.image import ResourceType
 from sparkraft.server.broker.topic_configs import CLUSTER_WIDE
+from sparkraft.server.config import ConfigError, cordoned
 from sparkraft.server.effective_keys import without_effect
+from sparkraft.server.limits import per_ip_overrides
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from sparkraft.metadata.configs import ConfigValue
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.config import NodeConfig
     from sparkraft.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
+
+_CORDONED = "cordoned.log.dirs"
+_OVERRIDES = "max.connections.per.ip.overrides"
+_THREADS = (
+    "background.threads",
+    "num.io.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+)
+"""Kafka lets these be halved or doubled at a time (DynamicThreadPool), also where they do nothing
+here: a cluster of both kinds answers alike."""
 
 
 class DynamicConfigs:
@@ -36,21 +57,28 @@ class DynamicConfigs:
         self,
         config: "NodeConfig",
         log_manager: "LogManager",
-        limit_connections: "Callable[[int, int], None]",
+        limit_connections: "Callable[[DynamicConfigs, Mapping[str, int]], None]",
     ) -> None:
         """What server.properties says is in force already.
 
         Args:
             config: the static level.
             log_manager: its default config is replaced; logs get theirs from it.
-            limit_connections: takes max.connections and max.connections.per.ip.
+            limit_connections: takes these configs and max.connections.per.ip.overrides, read.
         """
         self._config = config
         self._log_manager = log_manager
         self._limit_connections = limit_connections
         self._seen: tuple[object, object] = (None, None)
+        self._levels: tuple[dict[str, str], dict[str, str]] = ({}, {})
+        """What every broker is told, and what this one is."""
         self._values: Mapping[str, str] = {}
         self._named: set[str] = set()
+        self._checks = {
+            **dict.fromkeys(_THREADS, self._check_threads),
+            _OVERRIDES: self._check_overrides,
+            _CORDONED: self._check_cordoned,
+        }
 
     def on_image(self, image: "ClusterImage") -> None:
         """Follow a new image; cheap where no broker config changed."""
@@ -59,24 +87,95 @@ class DynamicConfigs:
         if self._seen[0] is cluster and self._seen[1] is own:
             return
         self._seen = (cluster, own)
-        self._values = {**dict(cluster.items()), **dict(own.items())}
-        self._limit_connections(
-            self._number("max.connections"), self._number("max.connections.per.ip")
-        )
-        expiration_ms = self._number("producer.id.expiration.ms")
+        self._levels = (dict(cluster.items()), dict(own.items()))
+        self._values = self._levels[0] | self._levels[1]
+        self._limit_connections(self, self._per_ip_overrides())
+        expiration_ms = self.number("producer.id.expiration.ms")
         manager = self._log_manager
         manager.default_config = replace(
             manager.default_config, producer_id_expiration_ms=expiration_ms
         )
+        manager.cordoned = self._cordoned()
         self._name_idle()
 
-    def _number(self, key: str) -> int:
-        text = self._values.get(key)
-        if text is None:
-            return self._config.number(key)
-        value = parse_value(BROKER_CONFIGS[key], text)
+    def value(self, key: str) -> "ConfigValue":
+        """What `key` is now."""
+        return self._value_in(self._values, key)
+
+    def number(self, key: str) -> int:
+        """What a numeric `key` is now."""
+        return self._number_in(self._values, key)
+
+    def number_of(self, listener: str, key: str) -> int:
+        """What a numeric `key` is now for one listener."""
+        prefixed = listener_key(listener, key)
+        if prefixed in self._values:
+            return self._number_in({key: self._values[prefixed]}, key)
+        static = prefixed in self._config.properties
+        return self._config.number_of(listener, key) if static else self.number(key)
+
+    def objection(self, name: str, values: "Mapping[str, str]") -> KafkaError | None:
+        """Why this node couldn't follow if `values` were all that is set dynamically.
+
+        What stays as it is isn't looked at: it may be wrong since it was set elsewhere.
+
+        Args:
+            name: of the resource: "" for every broker, else this one.
+            values: its keys; those of the other resource stay as they are.
+
+        Returns:
+            INVALID_REQUEST with the reason, or None.
+        """
+        cluster, own = self._levels
+        after = {**dict(values), **own} if not name else {**cluster, **dict(values)}
+        try:
+            for key, check in self._checks.items():
+                if after.get(key) != self._values.get(key):
+                    check(key, after)
+        except (ConfigError, KafkaError) as error:
+            detail = error.detail if isinstance(error, KafkaError) else str(error)
+            return KafkaError(ErrorCode.INVALID_REQUEST, detail)
+        return None
+
+    def _check_threads(self, key: str, after: "Mapping[str, str]") -> None:
+        """ConfigError where a thread count more than doubles or falls below half."""
+        now, then = self.number(key), self._number_in(after, key)
+        if not now // 2 <= then <= now * 2:
+            raise ConfigError(f"{key}={then} is below half or above twice what it is, {now}")
+
+    def _check_overrides(self, key: str, after: "Mapping[str, str]") -> None:
+        per_ip_overrides(after.get(key, self._config.text(key)))
+
+    def _check_cordoned(self, _key: str, after: "Mapping[str, str]") -> None:
+        self._cordoned_in(after)
+
+    def _value_in(self, values: "Mapping[str, str]", key: str) -> "ConfigValue":
+        text = values.get(key)
+        return self._config[key] if text is None else parse_value(BROKER_CONFIGS[key], text)
+
+    def _number_in(self, values: "Mapping[str, str]", key: str) -> int:
+        value = self._value_in(values, key)
         assert isinstance(value, int)
         return value
+
+    def _cordoned_in(self, values: "Mapping[str, str]") -> frozenset[str]:
+        named = self._value_in(values, _CORDONED)
+        assert isinstance(named, tuple)
+        return cordoned(named, self._config.log_dirs)
+
+    def _per_ip_overrides(self) -> "Mapping[str, int]":
+        try:
+            return per_ip_overrides(self._values.get(_OVERRIDES, self._config.text(_OVERRIDES)))
+        except KafkaError as error:
+            log.warning("%s; no address has a limit of its own", error.detail)
+            return {}
+
+    def _cordoned(self) -> frozenset[str]:
+        try:
+            return self._cordoned_in(self._values)
+        except ConfigError as error:
+            log.warning("%s; no directory is cordoned", error)
+            return frozenset()
 
     def _name_idle(self) -> None:
         idle = set(without_effect(self._values)) - self._named

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from sparkraft.base.env import Clock, Entropy
     from sparkraft.base.ids import Uuid
+    from sparkraft.server.broker.partition import HostedPartition
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -42,6 +43,7 @@ class SessionPartition:
         "last_fetched_epoch",
         "log_start_offset",
         "max_bytes",
+        "quiet",
         "replica_log_start_offset",
         "told_error",
         "topic",
@@ -61,6 +63,8 @@ class SessionPartition:
         self.high_watermark = -1
         self.log_start_offset = -1
         self.told_error = False
+        self.quiet: HostedPartition | None = None
+        """Of a follower that read to the log's end: where to look whether there is anything new."""
 
     def ask(self, asked: Any) -> None:
         """Take over what a request says of it (a `FetchPartition`)."""
@@ -69,6 +73,20 @@ class SessionPartition:
         self.current_leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
         self.replica_log_start_offset = asked.log_start_offset
+        self.quiet = None
+
+    def is_quiet(self, hosted: "HostedPartition") -> bool:
+        """Whether `hosted`, as it was led at the last look, has nothing that wasn't told."""
+        log = hosted.log
+        return (
+            log.log_end_offset == self.fetch_offset
+            and log.high_watermark == self.high_watermark
+            and log.log_start_offset == self.log_start_offset
+            and hosted.is_leader
+            and hosted.leader_epoch == self.current_leader_epoch
+            and log.fault is None
+            and not self.told_error
+        )
 
     def has_news(self, answer: Any) -> bool:
         """Whether an incremental answer must carry `answer`; remembers what it tells.

@@ -19,11 +19,17 @@ class Forwarding:
         self._channel = channel
 
     async def forward(self, context: "RequestContext", request: Any) -> Any:
-        """The controller's answer; REQUEST_TIMED_OUT after `request.timeout.ms` without one."""
+        """The controller's answer; REQUEST_TIMED_OUT where none is found in time.
+
+        In time is what the request itself allows (`timeout_ms`), at most `request.timeout.ms`; once
+        it has reached a controller that one counts, so the answer is waited for.
+        """
+        own_ms = getattr(request, "timeout_ms", 0)
         return await self._channel.send(
             request,
             ApiKey(context.api_key),
             version=context.api_version,
             timeout_ms=self._timeout_ms,
+            tries_ms=own_ms if own_ms > 0 else None,
             context=context,
         )

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.env import random_uuid
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.metadata.features import SUPPORTED_FEATURES
+from sparkraft.metadata.features import CORDONED_LEVEL, SUPPORTED_FEATURES
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
@@ -81,6 +82,7 @@ class BrokerLifecycle:
         self._config = broker.config
         self._channel = channel
         self._publisher = publisher
+        self._maybe = broker.env.maybe
         self._advertised = advertised
         self._directories = directories
         self._previous_epoch = previous_epoch
@@ -88,6 +90,8 @@ class BrokerLifecycle:
         self._wake = asyncio.Event()
         self._stopping = False
         self.offline_directories: list[Uuid] = []
+        self._untold_since_ms: int | None = None
+        """Since when a failed directory has been known here and not to the controller."""
         self.state = BrokerState.STARTING
         self.broker_epoch = -1
         self.running = asyncio.Event()
@@ -97,11 +101,13 @@ class BrokerLifecycle:
         """Live until `stop`; sets `running` once unfenced and `gone` at the end."""
         try:
             await self._register()
+            self._maybe("registered_before_caught_up")
             await self._publisher.catch_up(self.broker_epoch)
             await self._broker.replica_manager.settle()
             self._broker.replica_manager.set_strays_aside()
             await self._unfence()
             await self._heartbeat_until_stopped()
+            self._maybe("before_controlled_shutdown")
             if self._config.flag("controlled.shutdown.enable"):
                 await self._leave()
         finally:
@@ -114,8 +120,14 @@ class BrokerLifecycle:
         self._wake.set()
 
     def report_offline(self, directory: "Uuid") -> None:
-        """A log dir failed: the controller hears of it at once."""
+        """A log dir failed: the controller hears of it at once.
+
+        While it doesn't, it lets this broker lead what nobody can read here. After
+        log.dir.failure.timeout.ms the node gives up (KIP-858).
+        """
         self.offline_directories.append(directory)
+        if self._untold_since_ms is None:
+            self._untold_since_ms = self._broker.clock.mono_ms()
         self._wake.set()
 
     # ---- joining
@@ -190,6 +202,17 @@ class BrokerLifecycle:
             await self._pause(interval_ms)
             if not self._stopping:
                 await self._heartbeat(want_shut_down=False)
+                self._check_told()
+
+    def _check_told(self) -> None:
+        since_ms = self._untold_since_ms
+        limit_ms = self._config.number("log.dir.failure.timeout.ms")
+        if since_ms is not None and self._broker.clock.mono_ms() - since_ms > limit_ms:
+            raise StorageFault(
+                ", ".join(map(str, self.offline_directories)),
+                "tell the controller of a failed log directory",
+                f"it has not answered for {limit_ms} ms",
+            )
 
     async def _leave(self) -> None:
         self.state = BrokerState.CONTROLLED_SHUTDOWN
@@ -212,7 +235,11 @@ class BrokerLifecycle:
             want_fence=False,
             want_shut_down=want_shut_down,
             offline_log_dirs=sorted(self.offline_directories),
+            cordoned_log_dirs=self._cordoned(),
         )
+        told = len(self.offline_directories)
+        if self._maybe("heartbeat_lost"):
+            return None
         try:
             answer = await self._channel.send(
                 request,
@@ -221,11 +248,30 @@ class BrokerLifecycle:
             )
         except KafkaError as error:
             log.warning("A heartbeat failed: %s", error)
+            self._broker.channel.connect_anew("the controller answers no heartbeat")
+            return None
+        if self._maybe("answer_to_a_heartbeat_lost"):
             return None
         if answer.error_code:
             log.warning("The controller refused a heartbeat: %s", ErrorCode(answer.error_code).name)
             return None
+        if told == len(self.offline_directories):
+            self._untold_since_ms = None
         return answer
+
+    def _cordoned(self) -> "list[Uuid] | None":
+        """Directories that are to get no new replicas; None where the cluster needn't hear."""
+        image = self._broker.image
+        known = image.brokers.get(self._broker.node_id)
+        if image.metadata_version < CORDONED_LEVEL or known is None:
+            return None
+        manager = self._broker.log_manager
+        found = [
+            directory.directory_id
+            for directory in manager.directories
+            if directory.path in manager.cordoned and directory.directory_id is not None
+        ]
+        return sorted(found) if found or known.cordoned_directories else None
 
     async def _pause(self, wait_ms: int) -> None:
         """Wait, but no longer than until `stop` or `report_offline`."""

@@ -2,6 +2,9 @@
 
     raft commits a batch → `Replay` → stable image moved? → broker.image → logs → groups → waiters
 
+Where a controller lives in the same process its image is taken: replaying twice would cost twice
+the time and memory, and there are clusters with very many partitions.
+
 A node that starts replays history: topics that are long gone, leaders of old. Nobody is told before
 `catch_up`: until the image holds this broker's own registration, which stands behind all that.
 
@@ -20,6 +23,7 @@ from sparkraft.protocol.messages.metadata_records import ConfigRecord
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import BrokerId, LeaderEpoch
+    from sparkraft.controller.controller import Controller
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.raft.listener import CommittedBatch, SnapshotReader
 
@@ -27,20 +31,32 @@ if TYPE_CHECKING:
 class MetadataPublisher:
     """A raft `Listener`; subscribers are called with (before, after, changed topic ids or None)."""
 
-    def __init__(self) -> None:
-        """Know nothing yet."""
-        self._replay = Replay()
+    def __init__(self, controller: "Controller | None" = None) -> None:
+        """Know nothing yet.
+
+        Args:
+            controller: of this process. Its driver must be registered with raft before this, so
+                that it has replayed whatever comes here.
+        """
+        self._own: Replay | None = None
+        self._replayed: Controller | Replay
+        if controller is None:
+            self._replayed = self._own = Replay()
+        else:
+            self._replayed = controller
+        self._image = EMPTY_IMAGE
         self._subscribers: list[Any] = []
         self._changed: set[Uuid] = set()
         self._all_changed = False
         self._seen = -1
         self._caught_up = False
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._awaited_levels: list[tuple[int, asyncio.Future[None]]] = []
 
     @property
     def image(self) -> "ClusterImage":
         """The newest image that may be acted on."""
-        return self._replay.stable
+        return self._image
 
     @property
     def offset(self) -> int:
@@ -61,33 +77,40 @@ class MetadataPublisher:
         self._all_changed = True
         self._publish(EMPTY_IMAGE)
 
+    async def until_metadata_version(self, level: int) -> None:
+        """Return once the finalized metadata.version is at least `level`."""
+        if self.image.metadata_version < level:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._awaited_levels.append((level, future))
+            await future
+
     def _reached(self) -> int:
-        return max(self.image.offset, -1 if self._replay.in_transaction else self._seen)
+        return max(self.image.offset, -1 if self._replayed.in_transaction else self._seen)
 
     # ---- raft's Listener
 
     def on_commit(self, batch: "CommittedBatch") -> None:
         """Apply a committed batch."""
-        before = self.image
         if self._caught_up:
             for record in batch.records:
                 self._note(record)
-        self._replay.replay_batch(batch.records, last_offset=batch.last_offset, epoch=batch.epoch)
+        if self._own is not None:
+            self._own.replay_batch(batch.records, last_offset=batch.last_offset, epoch=batch.epoch)
+            self._own.commit(batch.last_offset)
         self._seen = batch.last_offset
-        if self._replay.commit(batch.last_offset):
-            self._publish(before)
+        self._take_image()
 
     def on_snapshot(self, reader: "SnapshotReader") -> None:
         """Start over from a snapshot."""
-        before = self.image
-        image = EMPTY_IMAGE
-        for records in reader.records():
-            for record in records:
-                image = apply(image, record)
-        self._replay.load(image.at(reader.offset - 1, reader.epoch))
+        if self._own is not None:
+            image = EMPTY_IMAGE
+            for records in reader.records():
+                for record in records:
+                    image = apply(image, record)
+            self._own.load(image.at(reader.offset - 1, reader.epoch))
         self._seen = reader.offset - 1
         self._all_changed = True
-        self._publish(before)
+        self._take_image()
 
     def on_leader_change(self, leader_id: "BrokerId | None", epoch: "LeaderEpoch") -> None:
         """Nothing: a broker finds the controller when it needs it."""
@@ -103,13 +126,20 @@ class MetadataPublisher:
             if record.resource_type != ResourceType.TOPIC:
                 self._all_changed = True
                 return
-            topic_id = self._replay.latest.topics_by_name.get(record.resource_name)
+            # A topic that is not in the image yet has been noted by its own record.
+            topic_id = self._image.topics_by_name.get(record.resource_name)
             if topic_id is not None:
                 self._changed.add(topic_id)
             return
         topic_id = getattr(record, "topic_id", None)
         if topic_id is not None:
             self._changed.add(Uuid(topic_id))
+
+    def _take_image(self) -> None:
+        """Publish the stable image if it moved."""
+        before, self._image = self._image, self._replayed.stable
+        if self._image is not before:
+            self._publish(before)
 
     def _publish(self, before: "ClusterImage") -> None:
         if self._caught_up:
@@ -122,6 +152,9 @@ class MetadataPublisher:
         self._release()
 
     def _release(self) -> None:
+        for level, future in self._awaited_levels:
+            if self.image.metadata_version >= level and not future.done():
+                future.set_result(None)
         if not self._waiting:
             return
         reached = self._reached()

@@ -60,6 +60,7 @@ class ProducerIds:
             )
         except KafkaError as error:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.detail) from error
+        self._broker.env.maybe("producer_ids_given_before_used")
         if not answer.error_code:
             self._next = answer.producer_id_start
             self._end = self._next + answer.producer_id_len

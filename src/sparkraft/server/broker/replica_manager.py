@@ -9,10 +9,15 @@ Other services learn of leadership through `leadership_listeners`: called with (
 leader_epoch) when leadership here begins or its epoch moves, with None when it ends; the log is
 there before the first call.
 
+Fetchers learn whom to follow through `fetcher_listeners`: called with (partition, leader id, leader
+epoch) when following a leader begins or moves to another leader or epoch, with None as the leader
+when it ends (we lead, nobody leads, the replica is gone, its disk failed). The log is there before
+the first call; `HostedPartition` says how a follower is written.
+
 The image changes at once, logs follow in small steps between the loop's rounds: a topic of 10,000
 partitions stalls nobody.
 
-Not here: followers (the replication issue), bytes of logs (`sparkraft.storage`).
+Not here: fetching from leaders (`fetchers`), bytes of logs (`sparkraft.storage`).
 """
 
 import asyncio
@@ -25,12 +30,14 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.records.validate import Origin
 from sparkraft.server.broker.partition import HostedPartition
+from sparkraft.server.broker.timing_wheel import TimingWheel
 from sparkraft.server.broker.topic_configs import TopicConfigs
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
     from sparkraft.metadata.image import ClusterImage, Partition, Topic
+    from sparkraft.server.broker.isr_changes import IsrChanges
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.env import Env
     from sparkraft.storage.log import AppendInfo, PartitionLog
@@ -41,18 +48,21 @@ log = logging.getLogger(__name__)
 STEP_MS_MAX = 10
 """Work on logs in one round of the loop: short beside a heartbeat, long beside a mkdir."""
 
-COMPACTION_MISSING = (
-    "Topics with cleanup.policy=compact, such as %s, "
-    "keep every record: compaction does not exist yet"
-)
-"""Said once by a node that hosts such a topic."""
-
 LeadershipListener = Callable[[str, int, int | None], None]
+FetcherListener = Callable[[HostedPartition, int | None, int], None]
 Result = TypeVar("Result")
 
 
 class ReplicaManager:
-    """See the module docstring."""
+    """See the module docstring.
+
+    Attributes:
+        isr_changes: where leaders send ISR changes; put in place before the first image.
+        wheel: deadlines of requests that wait.
+        lag_ms_max: replica.lag.time.max.ms.
+    """
+
+    isr_changes: "IsrChanges"
 
     def __init__(
         self,
@@ -76,21 +86,27 @@ class ReplicaManager:
         self.env = env
         self.clock = env.clock
         self.log_manager = log_manager
+        self.wheel = TimingWheel(env.clock)
+        self.lag_ms_max = config.number("replica.lag.time.max.ms")
         self.topic_configs = TopicConfigs(config)
         self.spawn = spawn
         self.leadership_listeners: list[LeadershipListener] = []
+        self.fetcher_listeners: list[FetcherListener] = []
         self.placement_listeners: list[Callable[[HostedPartition, bytes], None]] = []
         """Called with a hosted partition and the directory the image puts it in."""
+        self.given_up_listeners: list[Callable[[HostedPartition], None]] = []
+        """Called with a follower whose log turned out to be damaged, once it is hosted no more."""
         self.image: ClusterImage = EMPTY_IMAGE
         self._on_storage_fault = on_storage_fault
+        log_manager.damage.listeners.append(self.on_damaged)
         self._node_id = config.node_id
         self._hosted: dict[tuple[str, int], HostedPartition] = {}
         self._by_id: dict[tuple[bytes, int], HostedPartition] = {}
-        self._lost: set[bytes] = set()
+        self._lost: set[tuple[bytes, int]] = set()
+        """Partitions whose log directory is offline."""
         self._work: deque[Iterator[None]] = deque()
         self._working = False
         self._settled: list[asyncio.Future[None]] = []
-        self._said_compaction = False
 
     # ---- finding
 
@@ -122,6 +138,17 @@ class ReplicaManager:
             return partition
         raise self._why_not_led(topic, index)
 
+    def replica(self, topic: str, index: int) -> HostedPartition:
+        """The partition, led here or followed.
+
+        Raises:
+            KafkaError: as `leader`.
+        """
+        partition = self._hosted.get((topic, index))
+        if partition is not None:
+            return partition
+        raise self._why_not_led(topic, index)
+
     def _why_not_led(self, topic: str, index: int) -> KafkaError:
         image = self.image
         topic_id = image.topics_by_name.get(topic)
@@ -129,9 +156,18 @@ class ReplicaManager:
         name = f"{topic}-{index}"
         if known is None:
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {name}")
-        if self.log_manager.is_offline(topic, index) or topic_id in self._lost:
+        if self.log_manager.is_offline(topic, index) or (topic_id, index) in self._lost:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk of {name} failed")
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not led here")
+
+    def replicas_offline(self, partition: "Partition") -> list[int]:
+        """Replicas on a log directory that is offline, of brokers that live."""
+        brokers = self.image.brokers
+        return [
+            replica
+            for replica, directory in zip(partition.replicas, partition.directories, strict=False)
+            if (broker := brokers.get(replica)) and not broker.has_online_directory(directory)
+        ]
 
     # ---- appending
 
@@ -245,25 +281,30 @@ class ReplicaManager:
         hosted = self._by_id.get((topic.id, index))
         try:
             config = self.log_manager.log_config(values)
-            if config.compact and not self._said_compaction:
-                self._said_compaction = True
-                log.warning(COMPACTION_MISSING, topic.name)
             if hosted is None:
                 hosted = self._make(topic, index, partition, config)
             else:
                 hosted.log.config = config
         except StorageFault as fault:
-            self._lost.add(topic.id)
+            self._lost.add((topic.id, index))
             self._on_storage_fault(fault)
             return
         except KafkaError as error:
-            log.warning("Can't host %s-%d: %s", topic.name, index, error)
+            if (topic.id, index) not in self._lost:
+                log.warning("Can't host %s-%d: %s", topic.name, index, error)
+            if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                self._lost.add((topic.id, index))
             return
+        self._lost.discard((topic.id, index))
         for listener in self.placement_listeners:
             listener(hosted, partition.directory(self._node_id))
         hosted.min_insync = values["min.insync.replicas"]
-        was_leader = hosted.is_leader
-        if hosted.apply(partition, local_id=self._node_id) and (was_leader or hosted.is_leader):
+        was_leader, was_follower = hosted.is_leader, hosted.is_follower
+        if not hosted.apply(partition, local_id=self._node_id):
+            return
+        if was_follower or hosted.is_follower:
+            self._tell_fetchers(hosted, hosted.leader_id if hosted.is_follower else None)
+        if was_leader or hosted.is_leader:
             self._tell(hosted, hosted.leader_epoch if hosted.is_leader else None)
 
     def _make(
@@ -273,6 +314,14 @@ class ReplicaManager:
         if known is not None and known.topic_id not in {None, topic.id}:
             log.warning("%s is of an older topic of that name: setting it aside", known)
             self.log_manager.mark_stray(topic.name, index)
+        if (topic.name, index) in self.log_manager.damaged and self._is_spare(partition):
+            log.warning(
+                "%s-%d is damaged: it is set aside, and fetched anew from node %d",
+                topic.name,
+                index,
+                partition.leader,
+            )
+            self.log_manager.damage.set_aside(topic.name, index)
         made = self.log_manager.get_or_create(
             topic.name,
             index,
@@ -280,20 +329,69 @@ class ReplicaManager:
             config,
             directory_id=partition.directory(self._node_id),
         )
+        _sync_leftovers(made, config.flush_messages)
         hosted = HostedPartition(self, topic.name, topic.id, index, made)
         self._hosted[topic.name, index] = hosted
         self._by_id[topic.id, index] = hosted
         return hosted
 
+    def _is_spare(self, partition: "Partition") -> bool:
+        """Whether somebody else leads, and neither ISR nor ELR count on the replica here."""
+        here = self._node_id
+        counted = here in partition.isr or here in partition.elr
+        return partition.leader not in {-1, here} and not counted
+
+    def on_damaged(self, damaged: "PartitionLog") -> None:
+        """A reader met damage in a log in use: told of; a follower is given up, to be made anew.
+
+        It leaves the ISR (`given_up_listeners` see to that); then it starts over.
+        A leader goes on with what is whole: nobody else may have it all.
+        """
+        detail = self.log_manager.damage.reads[damaged.topic, damaged.partition]
+        hosted = self._hosted.get((damaged.topic, damaged.partition))
+        log.error("The replica of %s is damaged: %s", damaged.name, detail)
+        if hosted is None or hosted.log is not damaged or not hosted.is_follower:
+            return
+        self.forget(hosted)
+        self._lost.add((hosted.topic_id, hosted.index))
+        self.log_manager.damage.give_up(damaged)
+        for listener in self.given_up_listeners:
+            listener(hosted)
+
     def set_strays_aside(self) -> None:
-        """Rename the logs of earlier runs that the cluster doesn't assign to us; when caught up."""
+        """Rename the logs of earlier runs that the cluster doesn't assign to us; when caught up.
+
+        What is assigned and could not be hosted, as a disk failed just now, stays where it is.
+        """
         for known in self.log_manager.logs():
-            if (known.topic, known.partition) not in self._hosted:
-                log.warning("%s is not of this cluster's topics: setting it aside", known)
+            if not self._is_assigned(known):
+                log.warning(
+                    "%s is of no partition that this broker is a replica of: setting it aside",
+                    known,
+                )
                 try:
                     self.log_manager.mark_stray(known.topic, known.partition)
                 except StorageFault as fault:
                     self._on_storage_fault(fault)
+        for copy in self.log_manager.futures.all():
+            self._drop_stray_copy(copy)
+
+    def _is_assigned(self, known: "PartitionLog") -> bool:
+        """Whether the cluster has a replica here whose log this is."""
+        topic_id = self.image.topics_by_name.get(known.topic)
+        if topic_id is None or known.topic_id not in {None, topic_id}:
+            return False
+        partition = self.image.partition(topic_id, known.partition)
+        return partition is not None and self._node_id in partition.replicas
+
+    def _drop_stray_copy(self, copy: "PartitionLog") -> None:
+        """Remove a copy on its way to another directory whose replica isn't ours any more."""
+        known = self.image.partition(copy.topic_id, copy.partition) if copy.topic_id else None
+        if known is None or self._node_id not in known.replicas:
+            try:
+                self.log_manager.futures.drop(copy.topic, copy.partition)
+            except StorageFault as fault:
+                self._on_storage_fault(fault)
 
     def _drop(self, hosted: HostedPartition) -> None:
         """Stop serving a partition and remove its log."""
@@ -310,10 +408,16 @@ class ReplicaManager:
         self._by_id.pop((hosted.topic_id, hosted.index), None)
         if self._hosted.get((hosted.topic, hosted.index)) is hosted:
             del self._hosted[hosted.topic, hosted.index]
-        was_leader, hosted.is_leader = hosted.is_leader, False
-        hosted.wake_all()
+        was_leader, was_follower = hosted.is_leader, hosted.is_follower
+        hosted.end()
+        if was_follower:
+            self._tell_fetchers(hosted, None)
         if was_leader:
             self._tell(hosted, None)
+
+    def _tell_fetchers(self, hosted: HostedPartition, leader_id: int | None) -> None:
+        for listener in self.fetcher_listeners:
+            listener(hosted, leader_id, hosted.leader_epoch)
 
     def _tell(self, hosted: HostedPartition, epoch: int | None) -> None:
         for listener in self.leadership_listeners:
@@ -336,5 +440,14 @@ class ReplicaManager:
     def drop_log_dir(self, log_dir: str) -> None:
         """Stop serving every partition of a log dir that went offline."""
         for hosted in [h for h in self._hosted.values() if h.log.log_dir == log_dir]:
-            self._lost.add(hosted.topic_id)
+            self._lost.add((hosted.topic_id, hosted.index))
             self.forget(hosted)
+
+
+def _sync_leftovers(log: "PartitionLog", flush_messages: int) -> None:
+    """Sync what a killed process left in the page cache, where records must be on disk to count.
+
+    A follower acknowledges its log's end with its first fetch, a leader counts its own.
+    """
+    if log.unflushed_messages >= flush_messages:
+        log.flush()

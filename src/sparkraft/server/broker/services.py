@@ -8,13 +8,20 @@ if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.api.k00_produce import ProduceShapes
     from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
+    from sparkraft.server.broker.compaction import Compaction
     from sparkraft.server.broker.controller_channel import ControllerChannel
+    from sparkraft.server.broker.coordinators_elsewhere import CoordinatorsElsewhere
     from sparkraft.server.broker.directory_assignments import DirectoryAssignments
+    from sparkraft.server.broker.dynamic_configs import DynamicConfigs
     from sparkraft.server.broker.fetch_sessions import FetchSessions
+    from sparkraft.server.broker.fetchers import ReplicaFetchers
     from sparkraft.server.broker.forwarding import Forwarding
     from sparkraft.server.broker.lifecycle import BrokerLifecycle
+    from sparkraft.server.broker.log_dir_moves import LogDirMoves
     from sparkraft.server.broker.producer_ids import ProducerIds
     from sparkraft.server.broker.replica_manager import ReplicaManager
+    from sparkraft.server.broker.replication_throttles import ReplicationThrottle
+    from sparkraft.server.broker.verification import TransactionVerification
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.controller.driver import ControllerDriver
     from sparkraft.server.coordinator.group_driver import GroupDriver
@@ -30,6 +37,7 @@ class Broker:
         image: the cluster as of the last committed record applied here; replaced, never changed.
         raft: this node's member (voter or observer) of the metadata quorum.
         controller: the local controller where this node has that role, else None.
+        reads_by_rack: whether consumers are sent to followers in their rack (KIP-392).
     """
 
     cluster_id: str
@@ -44,13 +52,21 @@ class Broker:
     raft: "RaftDriver"
     controller: "ControllerDriver | None"
     channel: "ControllerChannel"
+    coordinators_elsewhere: "CoordinatorsElsewhere"
+    verification: "TransactionVerification"
     directory_assignments: "DirectoryAssignments"
+    log_dir_moves: "LogDirMoves"
     fetch_sessions: "FetchSessions"
+    fetchers: "ReplicaFetchers"
+    reads_by_rack: bool
     produce_shapes: "ProduceShapes"
     forwarding: "Forwarding"
     auto_topic_creation: "AutoTopicCreation"
     producer_ids: "ProducerIds"
+    leader_throttle: "ReplicationThrottle"
     lifecycle: "BrokerLifecycle"
+    compaction: "Compaction"
+    dynamic_configs: "DynamicConfigs"
 
     def topic_id(self, name: str) -> "Uuid | None":
         """The id of the topic called `name`, None where there is none."""

@@ -8,17 +8,18 @@ everything it could have read is. Who waits when leadership is lost gets NOT_CON
 for the next controller.
 
 Timers, as Kafka's: a record every `metadata.max.idle.interval.ms` in an idle log, a look at the
-brokers' sessions, preferred leaders and leaderless partitions every five minutes. After a stall of
-this process no session is judged until heartbeats that waited in sockets had their turn.
+brokers' sessions, and in longer intervals at leaderships that are not where they belong. After a
+stall of this process no session is judged until heartbeats that waited in sockets had their turn.
 """
 
 import asyncio
 import heapq
 import itertools
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from sparkraft.base.env import never
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis
 from sparkraft.controller.activation import default_bootstrap
@@ -27,9 +28,9 @@ from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.raft.events import Refusal, UpgradeKRaftVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from sparkraft.base.env import Clock
+    from sparkraft.base.env import Clock, Maybe
     from sparkraft.controller.controller import Controller
     from sparkraft.controller.outcome import Outcome, VersionedRecord
     from sparkraft.metadata.image import ClusterImage
@@ -44,8 +45,8 @@ COMMIT_WAIT_MS_MAX = 60_000
 RECORDS_PER_BATCH = 1_000
 """An outcome that need not be atomic is split into batches of this many records."""
 
-BALANCE_INTERVAL_MS = 300_000
-"""Preferred leaders and leaderless partitions are looked at this often, as in Kafka."""
+LEADER_CHECK_MS = 300_000
+"""Preferred leaders and leaderless partitions are looked at this often by default, as in Kafka."""
 
 TICK_MS_MAX = 500
 """Longest pause between two looks at the timers; the idle record sets it lower or equal."""
@@ -84,6 +85,31 @@ class Times:
         self.committing = Spent()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """How often the active controller does what nobody asks for, in ms.
+
+    Attributes:
+        idle_ms: `metadata.max.idle.interval.ms`; 0 for no idle records.
+        balance_ms: `leader.imbalance.check.interval.seconds`; None where
+            `auto.leader.rebalance.enable` is off.
+        unclean_ms: `unclean.leader.election.interval.ms`.
+    """
+
+    idle_ms: int = TICK_MS_MAX
+    balance_ms: int | None = LEADER_CHECK_MS
+    unclean_ms: int = LEADER_CHECK_MS
+
+
+@dataclass(slots=True)
+class _LeaderCheck:
+    """A periodic decision; one that left something to do comes again at the next tick."""
+
+    decide: "Callable[[], Outcome]"
+    interval_ms: int
+    last_ms: int = 0
+
+
 class ControllerDriver:
     """The only task that touches a `Controller`; a raft `Listener`."""
 
@@ -94,8 +120,8 @@ class ControllerDriver:
         clock: "Clock",
         *,
         bootstrap: "Sequence[VersionedRecord] | None" = None,
-        idle_interval_ms: int = TICK_MS_MAX,
-        balance_leaders: bool = True,
+        intervals: "Intervals | None" = None,
+        maybe: "Maybe" = never,
     ) -> None:
         """Drive `controller` on `raft`; call `raft.register(driver)` before raft starts.
 
@@ -104,24 +130,31 @@ class ControllerDriver:
             controller: the core.
             clock: monotonic time for sessions, wall time for the journal.
             bootstrap: first records of an empty log; default: Kafka 4.3's features.
-            idle_interval_ms: `metadata.max.idle.interval.ms`; 0 for no idle records.
-            balance_leaders: `auto.leader.rebalance.enable`.
+            intervals: of its timers; default: Kafka's.
+            maybe: fault points.
         """
+        self._maybe = maybe
         self._raft = raft
         self._core = controller
         self._clock = clock
         self._bootstrap = list(bootstrap) if bootstrap else default_bootstrap()
-        self._idle_interval_ms = idle_interval_ms
-        self._balance_leaders = balance_leaders
+        every = intervals or Intervals()
+        self._idle_interval_ms = every.idle_ms
+        self._leader_checks = [
+            _LeaderCheck(controller.elect_uncleanly_where_allowed, every.unclean_ms)
+        ]
+        if every.balance_ms is not None:
+            self._leader_checks.append(_LeaderCheck(controller.balance_leaders, every.balance_ms))
         self._epoch: LeaderEpoch | None = None
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._tickets = itertools.count()
         self._committed = -1
         self._last_append_ms = Millis(0)
-        self._last_balance_ms = Millis(0)
         self._last_tick_ms = Millis(0)
         self._timers: asyncio.Task[None] | None = None
         self.times = Times()
+        self.on_role: Callable[..., None] | None = None
+        """Called with `active`, when this controller takes over and when it steps back."""
 
     # What others ask.
 
@@ -164,11 +197,13 @@ class ControllerDriver:
             self.times.queued.add(begun - received_ms)
         outcome: Outcome = handle(request, begun, version=version, **extra)
         self._carry_out(outcome, epoch)
+        self._maybe("decided_before_committed")
         appended = self._clock.mono_ms()
         self.times.processing.add(appended - begun)
         await self._committed_up_to(self._core.latest.offset)
         if outcome.records:
             self.times.committing.add(self._clock.mono_ms() - appended)
+            self._maybe("before_answering_a_create")
         return outcome.response
 
     async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
@@ -193,6 +228,15 @@ class ControllerDriver:
         ids = tuple(self._raft.voters.ids)
         if ids != self._core.config.voter_ids:
             self._core.config = replace(self._core.config, voter_ids=ids)
+
+    def fence_refused(self, broker_id: int) -> None:
+        """Fence an active broker whose process is certainly gone (`processes`)."""
+        epoch = self._epoch
+        outcome = None if epoch is None else self._core.fence_refused_broker(broker_id)
+        if outcome is not None and epoch is not None:
+            _log.info("Fencing broker %s: its process is gone", broker_id)
+            _tell(outcome)
+            self._carry_out_unasked(outcome, epoch)
 
     def start(self) -> None:
         """Start the timers; needs a running event loop."""
@@ -245,15 +289,27 @@ class ControllerDriver:
             self._give_up()
         if mine and self._epoch is None:
             now = self._clock.mono_ms()
-            self._last_append_ms = self._last_balance_ms = self._last_tick_ms = now
+            self._last_append_ms = self._last_tick_ms = now
+            for check in self._leader_checks:
+                check.last_ms = now
+            self._maybe("elected_before_active")
             outcome = self._core.activate(self._bootstrap, epoch, now)
             self._epoch = epoch
             _log.info("Controller %s is active in epoch %s.", self._core.config.node_id, epoch)
-            self._carry_out(outcome, epoch)
+            try:
+                self._carry_out(outcome, epoch)
+            except KafkaError as error:
+                _log.info("Controller %s steps back: %s", self._core.config.node_id, error)
+                self._give_up()
+                return
+            if self.on_role is not None:
+                self.on_role(active=True)
 
     def _give_up(self) -> None:
         self._epoch = None
         self._core.deactivate()
+        if self.on_role is not None:
+            self.on_role(active=False)
         waiting, self._waiting = self._waiting, []
         for _, _, future in waiting:
             if not future.done():
@@ -267,8 +323,22 @@ class ControllerDriver:
         """Where the next record goes at the earliest: raft's own records take offsets, too."""
         return max(int(self._raft.log_end_offset), self._core.latest.offset + 1)
 
+    def _carry_out_unasked(self, outcome: "Outcome", epoch: LeaderEpoch) -> bool:
+        """Carry out what nobody waits for; whether this is the active controller still."""
+        try:
+            self._carry_out(outcome, epoch)
+        except KafkaError as error:
+            _log.info("Controller %s could not decide: %s", self._core.config.node_id, error)
+        return self._epoch == epoch
+
     def _carry_out(self, outcome: "Outcome", epoch: LeaderEpoch) -> None:
-        """Append an outcome's records and replay them; all in one go of the loop."""
+        """Append an outcome's records and replay them; all in one go of the loop.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER where leadership was lost, also in the very step that took
+                the records (a process that stood still past the quorum's timeout learns it then).
+                They may be committed or not: the log will tell, and only the log.
+        """
         records = outcome.records
         if not records:
             return
@@ -277,6 +347,8 @@ class ControllerDriver:
             part = list(records[start : start + size])
             last = start + size >= len(records)
             offset = self._raft.append_now(part, epoch=epoch)
+            if self._epoch != epoch:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "leadership was lost")
             self._core.replay_appended(
                 [record for record, _ in part],
                 last_offset=offset,
@@ -324,34 +396,35 @@ class ControllerDriver:
         epoch = self._epoch
         if epoch is None:
             return
-        if not stalled:
+        if not stalled and not self._maybe("sessions_judged_late"):
             self._fence_stale(now, epoch)
-        if now - self._last_balance_ms >= BALANCE_INTERVAL_MS:
-            self._look_at_leaders(now, epoch)
+        if self._epoch != epoch:
+            return
+        for check in self._leader_checks:
+            if now - check.last_ms >= check.interval_ms:
+                outcome = check.decide()
+                if not self._carry_out_unasked(outcome, epoch):
+                    return
+                if not outcome.response:
+                    check.last_ms = now
         if self._idle_interval_ms and now - self._last_append_ms >= self._idle_interval_ms:
-            self._carry_out(self._core.no_op(), epoch)
+            self._carry_out_unasked(self._core.no_op(), epoch)
 
     def _fence_stale(self, now: Millis, epoch: LeaderEpoch) -> None:
         while (outcome := self._core.fence_one_stale_broker(now)) is not None:
-            for election in outcome.elections:
-                _log.info(
-                    "%s-%s: leader %s → %s, %s",
-                    election.topic,
-                    election.partition,
-                    election.previous,
-                    election.leader,
-                    election.reason.trigger,
-                )
-            self._carry_out(outcome, epoch)
+            _tell(outcome)
+            if not self._carry_out_unasked(outcome, epoch):
+                return
+            self._maybe("one_broker_fenced_before_the_next")
 
-    def _look_at_leaders(self, now: Millis, epoch: LeaderEpoch) -> None:
-        checks = [self._core.elect_uncleanly_where_allowed]
-        if self._balance_leaders:
-            checks.append(self._core.balance_leaders)
-        more = False
-        for check in checks:
-            outcome = check()
-            self._carry_out(outcome, epoch)
-            more = more or bool(outcome.response)
-        if not more:
-            self._last_balance_ms = now
+
+def _tell(outcome: "Outcome") -> None:
+    for election in outcome.elections:
+        _log.info(
+            "%s-%s: leader %s → %s, %s",
+            election.topic,
+            election.partition,
+            election.previous,
+            election.leader,
+            election.reason.trigger,
+        )

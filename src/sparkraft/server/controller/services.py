@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.controller.driver import ControllerDriver
+    from sparkraft.server.controller.processes import ProcessWatch
     from sparkraft.server.env import Env
     from sparkraft.server.raft.driver import RaftDriver
 
@@ -31,6 +32,7 @@ class ControllerServices:
         self.env = env
         self.raft = raft
         self.controller = controller
+        self.processes: ProcessWatch | None = None
 
     @property
     def clock(self) -> "Clock":

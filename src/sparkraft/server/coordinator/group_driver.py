@@ -124,6 +124,20 @@ class GroupDriver:
         shard.check_loaded()
         return shard
 
+    async def end_transaction(
+        self, index: int, marker: bytes, producer_id: int, *, committed: bool
+    ) -> None:
+        """Append a transaction's marker to the offsets partition `index`; returns when durable.
+
+        Raises:
+            KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or it could not be written.
+        """
+        shard = self._shards.get(index)
+        if shard is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        shard.check_loaded()
+        await shard.end_transaction(marker, producer_id, committed=committed)
+
     def loaded_shards(self) -> "Iterator[LedShard]":
         """Every shard led here, by partition.
 

@@ -3,8 +3,10 @@
     request → core decides → one batch appended → core replays → batch durable → answer
 
 An answer leaves when everything written up to its decision is durable, also where the decision
-itself wrote nothing: it may rest on what is not durable yet (D7). The core is called from the
-loop alone and never awaits; only the answers wait.
+itself wrote nothing: it may rest on what is not durable yet (D7). Durable is what is below the
+partition's high watermark; what a shard loads is so only once its followers have told their new
+leader, so the first answers wait for that: an offset that was told never goes back (G5). The core
+is called from the loop alone and never awaits; only the answers wait.
 """
 
 import asyncio
@@ -25,6 +27,7 @@ from sparkraft.records.validate import Origin
 if TYPE_CHECKING:
     from sparkraft.coordinator.group.config import GroupConfig
     from sparkraft.coordinator.group.journal import Decision
+    from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.server.broker.services import Broker
 
 log = logging.getLogger(__name__)
@@ -67,17 +70,20 @@ class LedShard:
         found = self._broker.replica_manager.get_log(TOPIC, self._index)
         return found is not None and found.log_end_offset > found.log_start_offset
 
-    def start(self) -> None:
-        """The log is in memory: serve."""
+    def start(self, end: int = 0) -> None:
+        """The log up to `end` is in memory: serve; answers wait until that much is committed."""
         self._loaded = True
-        self._carry_out(self._shard.loaded(self._now()))
+        self._not_durable = self._led_partition().committed(end)
+        self._carry_out_or_log(self._shard.loaded(self._now()))
 
     async def load(self) -> None:
         """Replay the log, a little in each round of the loop, then serve."""
         started_ms = self._clock.mono_ms()
         try:
-            await self._replay_log()
+            end = await self._replay_log()
         except (KafkaError, DecodeError):
+            if self._closed:
+                return  # the leadership went meanwhile, and the log with it
             # Kafka too gives the partition's groups up here: serving half of them would
             # forget offsets. Clients are sent to look for the coordinator again.
             log.exception("Can't load %s-%d", TOPIC, self._index)
@@ -87,7 +93,7 @@ class LedShard:
             return
         took_ms = self._clock.mono_ms() - started_ms
         log.info("Loaded %s-%d in %d ms", TOPIC, self._index, took_ms)
-        self.start()
+        self.start(end)
 
     def close(self) -> None:
         """Leadership ended: parked requests are answered NOT_COORDINATOR."""
@@ -171,11 +177,7 @@ class LedShard:
             log.warning("Can't write to %s-%d: %s", TOPIC, self._index, error)
 
     def _write(self, outcome: Outcome) -> None:
-        if self._closed:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        partition = self._broker.replica_manager.leader(TOPIC, self._index)
-        if partition.leader_epoch != self._epoch:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        partition = self._led_partition()
         info = self._broker.replica_manager.append_to(
             partition, self._batch(outcome.records), acks=-1, origin=Origin.COORDINATOR
         )
@@ -189,6 +191,30 @@ class LedShard:
             return
         self._not_durable = durable
         durable.add_done_callback(lambda done: self._on_durable(done, outcome.stored))
+
+    async def end_transaction(self, marker: bytes, producer_id: int, *, committed: bool) -> None:
+        """Append a transaction's marker and publish or drop its offsets; returns when durable.
+
+        Raises:
+            KafkaError: NOT_COORDINATOR, or the log refused the marker.
+        """
+        partition = self._led_partition()
+        info = self._broker.replica_manager.append_to(
+            partition, marker, acks=-1, origin=Origin.COORDINATOR
+        )
+        self._shard.replay_end_of_transaction(producer_id, committed=committed)
+        durable = partition.durable(info, acks=-1)
+        if durable is not None:
+            self._not_durable = durable
+            await self._wait_durable(durable, None)
+
+    def _led_partition(self) -> "HostedPartition":
+        if self._closed:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        partition = self._broker.replica_manager.leader(TOPIC, self._index)
+        if partition.leader_epoch != self._epoch:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return partition
 
     def _batch(self, records: tuple[GroupRecord, ...]) -> bytes:
         batch = BatchBuilder(codec=self._codec)
@@ -204,8 +230,14 @@ class LedShard:
         if stored is None or self._closed:
             return
         error = None
-        if done.cancelled() or done.exception() is not None:
+        if done.cancelled():
             error = ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            failure = done.exception()
+            if failure is not None:
+                error = ErrorCode.KAFKA_STORAGE_ERROR
+                if isinstance(failure, KafkaError):
+                    error = failure.code
         self._stored(stored, error)
         self._send_replies()
         self._arm_timer()
@@ -268,7 +300,8 @@ class LedShard:
 
     # Loading
 
-    async def _replay_log(self) -> None:
+    async def _replay_log(self) -> int:
+        """Replay the whole log, committed or not; where it ends."""
         partition = self._broker.replica_manager.leader(TOPIC, self._index)
         at, end = partition.log.log_start_offset, partition.log.log_end_offset
         while at < end and not self._closed:
@@ -279,6 +312,7 @@ class LedShard:
                 self._replay_batch(header, batch)
                 at = header.next_offset
             await asyncio.sleep(0)
+        return int(end)
 
     def _replay_batch(self, header: BatchHeader, batch: memoryview) -> None:
         if header.is_control:

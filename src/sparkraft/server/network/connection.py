@@ -7,8 +7,12 @@
 * Answers keep the order of their requests. A request that must wait (for replication, an fsync, a
   timer) holds the following ones back, as in Kafka, except where both are `pipelined` (Produce):
   their effects have happened, only the answers wait.
-* A client that doesn't read fills its own backlog; then its requests rest unread in the kernel.
-* Bytes of an unfinished frame are kept as they arrive: a length prefix allocates nothing.
+* While an answer is leaving, the next requests are served already, so that the socket never runs
+  dry; but a client that doesn't read fills its backlog, and then its requests rest in the kernel.
+* Frames of a client are handled while the round of the loop has time (`Turns`), whatever brought
+  their turn: bytes that came, an answer before them, room in the socket.
+* Bytes of an unfinished frame are kept as they arrive: a length prefix allocates nothing. All such
+  frames share queued.max.request.bytes (`request_memory`).
 * Bytes that are no request close the connection, with a line in the log that says what came.
 
 Not here: which handler answers (`dispatch`), accepting and limits of a listener (`listener`).
@@ -53,6 +57,9 @@ IN_FLIGHT_MAX = 256
 RUN_BYTES_MAX = 1 << 20
 """Answers collected before a write: more gains nothing and holds memory."""
 
+BACKLOG_AHEAD_MAX = 1 << 20
+"""Unsent bytes behind which the next request is served all the same: one large answer's worth."""
+
 SMALL_CHUNK_BYTES = 4096
 """Received pieces below it are gathered, so that a slow dribble costs no object per byte."""
 
@@ -79,12 +86,16 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_at",
+        "_awaits_memory",
         "_backlog",
         "_buffer",
         "_chunk_bytes",
         "_chunks",
         "_closed",
         "_fd",
+        "_flush_due",
+        "_gathered_bytes",
+        "_handled_bytes",
         "_held",
         "_name",
         "_needed",
@@ -97,6 +108,7 @@ class Connection(asyncio.Protocol):
         "_running",
         "_slots_pipelined",
         "_write_paused",
+        "awaits_turn",
         "client_host",
         "client_name",
         "last_active_ms",
@@ -116,11 +128,18 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.last_active_ms = 0
         self.requests = 0
+        self.awaits_turn = False
+        """Whether `Turns` has it in its queue; nobody else assigns it."""
         self.client_name: tuple[str, str] | None = None
         """Software name and version from ApiVersions (KIP-511)."""
         self._chunks: list[bytes | bytearray] = []
         self._chunk_bytes = 0
         self._needed = 0
+        self._gathered_bytes = 0
+        """Taken of `RequestMemory` for the frame in `_chunks`."""
+        self._handled_bytes = 0
+        """The same for what is in `_buffer`; given back once that is handled."""
+        self._awaits_memory = False
         self._buffer: bytes | bytearray = b""
         self._at = 0
         self._out: list[Any] = []
@@ -131,6 +150,7 @@ class Connection(asyncio.Protocol):
         self._held = False
         self._running = False
         self._write_paused = False
+        self._flush_due = False
         self._reading_paused = False
         self._closed = False
         self._fd = -1
@@ -169,6 +189,10 @@ class Connection(asyncio.Protocol):
         self._chunks.clear()
         self._buffer = b""
         self._out = []
+        self._handled_bytes += self._gathered_bytes
+        self._gathered_bytes = 0
+        if self._handled_bytes:
+            self._give_back()
         self.listener.on_close(self)
 
     def data_received(self, data: bytes) -> None:
@@ -182,6 +206,8 @@ class Connection(asyncio.Protocol):
             data = b"".join(self._chunks)
             self._chunks.clear()
             self._chunk_bytes = 0
+            self._handled_bytes += self._gathered_bytes
+            self._gathered_bytes = 0
         if self._buffer:  # held back by an earlier request or by a slow reader: in front of us
             data = bytes(memoryview(self._buffer)[self._at :]) + data
         self._buffer = data
@@ -190,6 +216,13 @@ class Connection(asyncio.Protocol):
             self.run()
         else:
             self._hold()
+
+    def _run_in_turn(self) -> None:
+        """As `run`, once there is time; what is ready leaves at once."""
+        if self.listener.takes_turn(self):
+            self.run()
+        else:
+            self._flush()
 
     def pause_writing(self) -> None:
         """The socket is full: this client doesn't read."""
@@ -200,8 +233,8 @@ class Connection(asyncio.Protocol):
         self.last_active_ms = self.listener.clock.mono_ms()
         self._write_paused = False
         self._drain_backlog()
-        if not self._write_paused and (self._held or self._reading_paused):
-            self.run()
+        if self._held or self._reading_paused:
+            self._run_in_turn()
 
     def eof_received(self) -> bool:
         """The peer sends no more: close, as nobody half-closes in this protocol."""
@@ -220,6 +253,35 @@ class Connection(asyncio.Protocol):
         self._chunk_bytes += len(data)
         if self._needed < 4 <= self._chunk_bytes:  # noqa: PLR2004 (the length prefix)
             self._needed = self._frame_end(b"".join(self._chunks), 0)
+            self._take_memory()
+
+    def _take_memory(self) -> None:
+        """Have room for the rest of the frame in `_chunks`, or read nothing until there is."""
+        missing = self._needed > self._chunk_bytes
+        if not missing or self.listener.memory.take(self, self._needed):
+            self._gathered_bytes = self._needed if missing else 0
+            return
+        self._awaits_memory = True
+        self.rest()
+
+    def on_memory(self, count: int) -> bool:
+        """There are `count` bytes for the frame that waits; whether they are still wanted."""
+        if self._closed:
+            return False
+        self._awaits_memory = False
+        self._gathered_bytes = count
+        self.run()
+        return True
+
+    def _give_back(self) -> None:
+        count, self._handled_bytes = self._handled_bytes, 0
+        self.listener.memory.give_back(count)
+
+    def rest(self) -> None:
+        """Read no more until the next `run` that leaves nothing to wait for."""
+        if not self._reading_paused and self.transport is not None:
+            self._reading_paused = True
+            self.transport.pause_reading()
 
     def _frame_end(self, buffer: bytes | bytearray, at: int) -> int:
         """Where the frame at `at` ends; -1 for a length nobody may send, and it is closed."""
@@ -254,7 +316,7 @@ class Connection(asyncio.Protocol):
             if frame_end > end:
                 needed = frame_end - at
                 break
-            if (self._pending or self._write_paused or self._backlog) and self._must_wait(view, at):
+            if (self._pending or self._backlog) and self._must_wait(view, at):
                 self._hold()
                 return
             self._at = frame_end
@@ -262,6 +324,9 @@ class Connection(asyncio.Protocol):
                 return
             if self._out_bytes > RUN_BYTES_MAX:
                 self._flush()
+            if end - self._at >= 4 and self.listener.ends_turn(self):  # noqa: PLR2004 (as above)
+                self._hold()
+                return
         self._keep_rest(buffer, needed)
 
     def _keep_rest(self, buffer: bytes | bytearray, needed: int) -> None:
@@ -270,17 +335,21 @@ class Connection(asyncio.Protocol):
         self._buffer = b""
         self._at = 0
         self._held = False
+        if self._handled_bytes:
+            self._give_back()
         if rest:
             self._chunks.append(rest)
             self._chunk_bytes = len(rest)
             self._needed = needed
-        if self._reading_paused and self.transport is not None:
+            if needed > 4:  # noqa: PLR2004 (the length prefix)
+                self._take_memory()
+        if self._reading_paused and not self._awaits_memory and self.transport is not None:
             self._reading_paused = False
             self.transport.resume_reading()
 
     def _must_wait(self, view: memoryview, at: int) -> bool:
         """Whether the frame at `at` has to wait for answers before it."""
-        if self._write_paused or self._backlog:
+        if self._backlog and sum(map(len, self._backlog)) > BACKLOG_AHEAD_MAX:
             return True
         if not self._pending:
             return False
@@ -290,9 +359,7 @@ class Connection(asyncio.Protocol):
 
     def _hold(self) -> None:
         self._held = True
-        if not self._reading_paused and self.transport is not None:
-            self._reading_paused = True
-            self.transport.pause_reading()
+        self.rest()
 
     def _on_frame(self, frame: memoryview, now: int) -> bool:
         """Handle one request; whether the connection is still open."""
@@ -324,7 +391,7 @@ class Connection(asyncio.Protocol):
         body = frame[at:]
         answer = None
         if route.fast is not None:
-            answer = route.fast(self._node, version, body)
+            answer = route.fast(self._node, version, body, self.listener.name)
             if type(answer) is bytes and not self._pending:
                 self._emit_small(route, correlation_id, answer)
                 return
@@ -408,15 +475,29 @@ class Connection(asyncio.Protocol):
     def _release(self) -> None:
         """Send the answers that are next in order, then go on with the requests behind them."""
         pending = self._pending
+        pipelined = False
         while pending and pending[0].ready:
             slot = pending.popleft()
+            pipelined = slot.route.pipelined
             if slot.parts:
                 self._emit(slot.parts)
         if not pending:
             self._slots_pipelined = True
-        if self._held and not self._running:
-            self.run()
-        elif not self._running:
+        if not pipelined:
+            self._go_on()
+        elif not self._flush_due:
+            # At the end of this round: a high watermark ends the waits of many produces at once.
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Write what is there, and handle what waited for it."""
+        self._flush_due = False
+        if self._running:
+            return
+        if self._held:
+            self._run_in_turn()
+        else:
             self._flush()
 
     def _emit_small(self, route: Route, correlation_id: int, body: bytes) -> None:

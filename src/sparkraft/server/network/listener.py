@@ -1,19 +1,23 @@
 """A listening address: accepts up to its limits, names connections, closes idle ones.
 
 Clients share the loop with the controller. Frames of a controller listener are handled at once;
-client connections of one loop round share a time budget, and those that come after it is spent wait
-for the next round, behind whatever the sockets of the quorum brought meanwhile (DESIGN D2).
+client connections of one loop round share a time budget, frame by frame, and what comes after it is
+spent waits for the next round, behind whatever the sockets of the quorum brought meanwhile and the
+timers that became due, heartbeats among them (DESIGN D2).
 """
 
 import asyncio
 import logging
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.server.network.connection import Connection
+from sparkraft.server.network.connection_rate import AcceptLine, CreationRate
 from sparkraft.server.network.dispatch import Routes
+from sparkraft.server.network.request_memory import RequestMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +43,8 @@ class Limits:
 
     Attributes:
         connections_max: open connections; further ones are closed when accepted.
+        connections_per_ip_max: the same for one client address.
+        per_ip_overrides: that limit for addresses that have one of their own.
         request_bytes_max: `socket.request.max.bytes`.
         idle_ms_max: `connections.max.idle.ms`; negative: no limit.
     """
@@ -47,38 +53,54 @@ class Limits:
     connections_per_ip_max: int
     request_bytes_max: int
     idle_ms_max: int
+    per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+
+    def connections_of(self, address: str) -> int:
+        """How many connections a client address may have."""
+        return self.per_ip_overrides.get(address, self.connections_per_ip_max)
 
 
 class Turns:
-    """Shares a loop's rounds among client connections."""
+    """Shares a loop's rounds among client connections: each works while the round has time.
+
+    A round begins with the first who works in it and ends after all that the loop had to do then,
+    sockets of the quorum included. Whoever comes too late, or isn't done, waits for the next one.
+    """
 
     def __init__(self, clock: "Clock") -> None:
         """Nothing is spent yet."""
         self._clock = clock
         self._round_started_ms: int | None = None
         self._waiting: deque[Connection] = deque()
-        self._scheduled = False
 
     def take(self, connection: Connection) -> bool:
         """Whether `connection` may run now; else it is run in a later round."""
+        if not self._waiting and not self.is_over():
+            return True
+        self.wait(connection)
+        return False
+
+    def wait(self, connection: Connection) -> None:
+        """Have `connection` run in a later round, after those who wait already."""
+        if not connection.awaits_turn:
+            connection.awaits_turn = True
+            self._waiting.append(connection)
+
+    def is_over(self) -> bool:
+        """Whether the time of this round is spent; begins one where there is none."""
         now = self._clock.mono_ms()
         if self._round_started_ms is None:
             self._round_started_ms = now
             asyncio.get_running_loop().call_soon(self._end_round)
-        if not self._waiting and now - self._round_started_ms < ROUND_MS_MAX:
-            return True
-        self._waiting.append(connection)
-        return False
+        return now - self._round_started_ms >= ROUND_MS_MAX
 
     def _end_round(self) -> None:
-        """A new round: those who waited first, as far as the budget goes."""
+        """A new round: those who waited first, as far as the time goes."""
         self._round_started_ms = None
-        started = self._clock.mono_ms()
-        while self._waiting and self._clock.mono_ms() - started < ROUND_MS_MAX:
-            self._waiting.popleft().run()
-        if self._waiting:
-            self._round_started_ms = started
-            asyncio.get_running_loop().call_soon(self._end_round)
+        while self._waiting and not self.is_over():
+            connection = self._waiting.popleft()
+            connection.awaits_turn = False
+            connection.run()
 
 
 class Listener:
@@ -93,9 +115,15 @@ class Listener:
         clock: "Clock",
         turns: Turns,
         on_invariant_broken: "Callable[[BaseException], None]",
+        rates: Sequence[CreationRate] = (),
+        memory: RequestMemory | None = None,
         translate: "Callable[[Exception, str], KafkaError] | None" = None,
     ) -> None:
-        """Describe it; `bind` and `serve` make it listen."""
+        """Describe it; `bind` and `serve` make it listen.
+
+        `rates`: those its connections are held to. `memory`: for requests that arrive; no bound
+        by default.
+        """
         self.name = name
         self.node: Any = None
         self.controller_listener = controller_listener
@@ -109,10 +137,13 @@ class Listener:
         self.bad_requests = 0
         self.connections_total = 0
         self.port = 0
+        self.memory = memory or RequestMemory(0)
+        self._line = AcceptLine(rates, clock)
         self._turns = turns
         self._server: asyncio.AbstractServer | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._connections: dict[Connection, None] = {}
+        self._when_closed: dict[Connection, Callable[[Connection], None]] = {}
         self._per_ip: dict[str, int] = {}
         self._refused = 0
         self._refused_logged_ms = -REFUSALS_LOGGED_EACH_MS
@@ -121,6 +152,11 @@ class Listener:
     def connections(self) -> int:
         """How many are open."""
         return len(self._connections)
+
+    @property
+    def in_line(self) -> int:
+        """How many of them are not served yet, as too many came (max.connection.creation.rate)."""
+        return len(self._line)
 
     async def bind(self, network: "Network", host: str | None, port: int) -> None:
         """Take the port without serving; 0 takes a free one. OSError where it is taken."""
@@ -143,6 +179,7 @@ class Listener:
     async def close(self) -> None:
         """Close the address and every connection."""
         self.stop_accepting()
+        self._line.close()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         for connection in list(self._connections):
@@ -154,8 +191,15 @@ class Listener:
     # ---- what connections call
 
     def takes_turn(self, connection: Connection) -> bool:
-        """Whether `connection` may handle what it received at once."""
+        """Whether `connection` may handle what it received; else it is run when it may."""
         return self.controller_listener or self._turns.take(connection)
+
+    def ends_turn(self, connection: Connection) -> bool:
+        """Whether `connection` must leave what it has left for its next turn."""
+        if self.controller_listener or not self._turns.is_over():
+            return False
+        self._turns.wait(connection)
+        return True
 
     def on_open(self, connection: Connection, local: Any, peer: Any) -> str:
         """Count a connection in and name it; one too many is closed."""
@@ -167,9 +211,10 @@ class Listener:
         self._per_ip[host] = same_ip
         if len(self._connections) > self.limits.connections_max:
             self._refuse(connection, f"max.connections is {self.limits.connections_max}")
-        elif same_ip > self.limits.connections_per_ip_max:
-            most = self.limits.connections_per_ip_max
+        elif same_ip > (most := self.limits.connections_of(host)):
             self._refuse(connection, f"max.connections.per.ip is {most} and {host} has them")
+        else:
+            self._line.enter(connection)
         return name
 
     def _refuse(self, connection: Connection, why: str) -> None:
@@ -180,8 +225,15 @@ class Listener:
             log.warning("Refusing connections on %s: %s (%d so far)", self.name, why, self._refused)
         connection.abort()
 
+    def when_closed(self, connection: Connection, tell: "Callable[[Connection], None]") -> None:
+        """Have `tell` called when the connection is lost; one may ask for it."""
+        self._when_closed[connection] = tell
+
     def on_close(self, connection: Connection) -> None:
         """Count a connection out."""
+        tell = self._when_closed.pop(connection, None)
+        if tell is not None:
+            tell(connection)
         if self._connections.pop(connection, self) is self:
             return
         left = self._per_ip.get(connection.client_host, 0) - 1

@@ -7,8 +7,8 @@ Invariants:
     * `Ready`s are carried out one after another, in the order the core made them; the core itself
       never waits: a step taken while one is being carried out queues its work behind it.
     * Nothing of a `Ready` is visible before its election state is on disk.
-    * One fsync of the log at a time; what is appended meanwhile shares the next one. So batches
-      gather exactly as long as the disk is busy, never longer than `append.linger.ms` asks for.
+    * One fsync of the log at a time; what is appended meanwhile shares the next one, instead of
+      waiting for more as Kafka's `controller.quorum.append.linger.ms` does.
 
 A failed disk or a record we don't understand ends the node: `on_fatal` is called once.
 
@@ -37,12 +37,14 @@ from sparkraft.server.raft.commits import Commits
 from sparkraft.server.raft.listener import CommittedBatch, Listener
 from sparkraft.server.raft.peers import Peers
 from sparkraft.server.raft.watching import Watch
+from sparkraft.storage.disk import StorageFault
 from sparkraft.storage.quorum_state import read_quorum_state, write_quorum_state
 from sparkraft.storage.raft_log import RaftLog
 from sparkraft.storage.snapshot_files import BATCH_BYTES_MAX, SnapshotFile, snapshot_batches
 
 if TYPE_CHECKING:
     from sparkraft.server.env import Env
+    from sparkraft.server.raft.history import PastReader
     from sparkraft.server.raft.journal import QuorumJournal
 
 BATCH_RECORDS_MAX = 10_000
@@ -109,6 +111,7 @@ class RaftDriver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._fetched: SnapshotFile | None = None
         self._changed = asyncio.Event()
+        self._past: PastReader | None = None
         self._stopped = False
         self._closed = False
         self._snapshotting = False
@@ -180,6 +183,25 @@ class RaftDriver:
     def leaderless_ms(self) -> int:
         """For how long this node has been in touch with no leader; 0 while it is."""
         return self._watch.leaderless_ms(self._quorum)
+
+    @property
+    def has_met_leader(self) -> bool:
+        """Whether this node has been in touch with a leader since it started."""
+        return self._watch.has_met_leader(self._quorum)
+
+    @property
+    def log(self) -> RaftLog:
+        """The log's files, for reading what is committed."""
+        return self._log
+
+    @property
+    def past(self) -> "PastReader":
+        """Answers questions about the past; loaded at the first one."""
+        if self._past is None:
+            from sparkraft.server.raft.history import PastReader
+
+            self._past = PastReader(self)
+        return self._past
 
     @property
     def journal(self) -> "QuorumJournal":
@@ -319,7 +341,10 @@ class RaftDriver:
             if not future.done():
                 error = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this node is stopping")
                 future.set_exception(error)
-        self._log.close()
+        try:
+            self._log.close()
+        except StorageFault as fault:  # what is acknowledged is synced: the next start recovers
+            self._on_fatal(fault)
 
     # ---- snapshots
 
@@ -344,6 +369,7 @@ class RaftDriver:
             await self._write_snapshot(file, records, timestamp)
         finally:
             self._snapshotting = False
+        self._env.maybe("snapshot_made_before_kept")
         self._log.keep_snapshot(snapshot, file.size)
         created = events.SnapshotCreated(snapshot=log_records.core_id(snapshot), size=file.size)
         self._step(created)
@@ -454,12 +480,16 @@ class RaftDriver:
     async def _persist(self, election: events.ElectionState) -> None:
         state = log_records.quorum_state_of(election)
         disk, directory = self._env.disk, self._log.directory
+        self._env.maybe("after_vote_before_fsync")
         await self._in_executor(lambda: write_quorum_state(disk, directory, state))
+        self._env.maybe("after_vote_before_answer")
 
     def _carry_out(self, ready: Ready) -> None:
         """Everything of `ready` but its election state, which is on disk."""
         try:
             self._carry_out_log(ready.log)
+            if ready.log:
+                self._env.maybe("after_append_before_fsync")
             if ready.flush is not None:
                 self._begin_flush(ready.flush)
         except Exception as error:
@@ -467,6 +497,8 @@ class RaftDriver:
             return
         for send in ready.send:
             self._peers.send(send)
+        if ready.respond:
+            self._env.maybe("before_answering_a_peer")
         for respond in ready.respond:
             future = self._waiting.get(respond.request_id)
             if future is not None and not future.done():
@@ -477,6 +509,7 @@ class RaftDriver:
     def _tell(self, ready: Ready) -> None:
         self._watch.note_states(self._quorum)
         if ready.high_watermark is not None:
+            self._env.maybe("after_commit_before_told")
             self._log.set_high_watermark(ready.high_watermark)
             self._commits.set_high_watermark(ready.high_watermark)
         if ready.leader is not None:
@@ -513,12 +546,14 @@ class RaftDriver:
             case events.TruncateTo(offset=offset):
                 self._commits.forget()
                 self._log.truncate_to(offset)
+                self._env.maybe("after_truncation")
                 log.info("cut the log at %d", offset)
             case events.WriteSnapshotChunk(snapshot=snapshot, position=position, chunk=chunk):
                 if position == 0 or self._fetched is None:
                     self._fetched = self._log.new_snapshot(log_records.file_id(snapshot))
                 assert self._fetched is not None
                 self._fetched.append(chunk)
+                self._env.maybe("between_snapshot_chunks")
             case events.InstallSnapshot():
                 self._spawn(self._install())
 
@@ -546,6 +581,7 @@ class RaftDriver:
         try:
             await self._in_executor(file.verify)
             await self._in_executor(file.freeze)
+            self._env.maybe("snapshot_fetched_before_install")
             level, voters = self._start_at(file)
         except DecodeError as error:
             log.warning("the leader's snapshot %s is damaged and fetched anew: %s", file.id, error)
@@ -567,6 +603,7 @@ class RaftDriver:
     def _start_at(self, file: SnapshotFile) -> tuple[int, VoterSet | None]:
         self._commits.forget()
         self._log.install_snapshot(file.id, file.size)
+        self._env.maybe("snapshot_installed_before_told")
         content = self._log.open_snapshot(file.id).content()
         return log_records.read_snapshot_controls(content)
 
@@ -583,6 +620,7 @@ class RaftDriver:
             while self._next_flush is not None:
                 flush, self._next_flush = self._next_flush, None
                 await self._in_executor(partial(self._log.flush, flush.up_to))
+                self._env.maybe("after_fsync_before_counted")
                 self._step(events.LogFlushed(up_to=flush.up_to, generation=flush.generation))
         except Exception as error:
             self._fail(error)

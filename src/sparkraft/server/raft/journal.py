@@ -70,6 +70,7 @@ class QuorumJournal:
         self._lost: tuple[int, Millis] | None = None
         self._last_steps: deque[Entry] = deque(maxlen=2)
         self._repeated = 0
+        self.has_met_leader = False
         self.elections = 0
         self.election_ms_last = 0
         self.election_ms_max = 0
@@ -147,6 +148,7 @@ class QuorumJournal:
     def note_touch(self, *, in_touch: bool, epoch: int, now: "Millis") -> None:
         """Whether this node is in touch with a leader: how long elections take."""
         if in_touch:
+            self.has_met_leader = True
             if self._lost is not None and self._lost[0] != epoch:
                 took = now - self._lost[1]
                 self.elections += 1

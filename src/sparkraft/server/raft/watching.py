@@ -75,6 +75,11 @@ class Watch:
         self._look(quorum)
         return self.journal.leaderless_ms(self._clock.mono_ms())
 
+    def has_met_leader(self, quorum: "Quorum") -> bool:
+        """Whether this node has been in touch with a leader since it started."""
+        self._look(quorum)
+        return self.journal.has_met_leader
+
     def _look(self, quorum: "Quorum") -> None:
         """Have a quorum without a leader say so, again and again."""
         now = self._clock.mono_ms()

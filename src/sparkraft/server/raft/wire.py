@@ -27,6 +27,13 @@ from sparkraft.server.raft.records import directory_or_none
 from sparkraft.storage.names import METADATA_TOPIC
 from sparkraft.storage.raft_log import METADATA_TOPIC_ID
 
+_Answer = (
+    events.VoteResponse
+    | events.QuorumEpochResponse
+    | events.FetchResponse
+    | events.FetchSnapshotResponse
+)
+
 PARTITION = 0
 _NAMES_UNTIL_FETCH_VERSION = 12
 _FETCH_QUORUM_VERSION = 12
@@ -40,20 +47,19 @@ def _named(listeners: Iterable[Any]) -> tuple[Endpoint, ...]:
     return tuple(Endpoint(entry.name, entry.host, entry.port) for entry in listeners)
 
 
-def _nodes(
-    make: Callable[..., Any],
-    leader_id: BrokerId | None,
-    endpoints: tuple[Endpoint, ...],
-    name: str,
-    *,
-    told: bool = True,
-) -> list[Any]:
-    """The leader as `node_endpoints`, by its address on the listener `name`, if they are told."""
-    if leader_id is None or not told:
+def _nodes(make: Callable[..., Any], answer: _Answer, listener: str, *, told: bool) -> list[Any]:
+    """The leader as `node_endpoints`, by its address on `listener`, if they are told."""
+    if answer.leader_id is None or not told:
         return []
     return [
-        make(node_id=leader_id, host=e.host, port=e.port) for e in endpoints if e.listener == name
+        make(node_id=answer.leader_id, host=e.host, port=e.port)
+        for e in answer.leader_endpoints
+        if e.listener == listener
     ]
+
+
+def _leader_id(answer: _Answer) -> int:
+    return -1 if answer.leader_id is None else answer.leader_id
 
 
 def only_partition(
@@ -220,18 +226,12 @@ def write_vote_response(
     partition = k52_vote.VoteResponsePartitionData(
         partition_index=PARTITION,
         error_code=answer.error,
-        leader_id=-1 if answer.leader_id is None else answer.leader_id,
+        leader_id=_leader_id(answer),
         leader_epoch=answer.epoch,
         vote_granted=answer.granted,
     )
     topic = k52_vote.VoteResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
-    nodes = _nodes(
-        k52_vote.NodeEndpoint,
-        answer.leader_id,
-        answer.leader_endpoints,
-        listener,
-        told=version >= _ENDPOINTS_VERSION,
-    )
+    nodes = _nodes(k52_vote.NodeEndpoint, answer, listener, told=version >= _ENDPOINTS_VERSION)
     return k52_vote.VoteResponse(topics=[topic], node_endpoints=nodes)
 
 
@@ -246,19 +246,13 @@ def write_epoch_response(
     partition = getattr(module, f"{name}QuorumEpochResponsePartitionData")(
         partition_index=PARTITION,
         error_code=answer.error,
-        leader_id=-1 if answer.leader_id is None else answer.leader_id,
+        leader_id=_leader_id(answer),
         leader_epoch=answer.epoch,
     )
     topic = getattr(module, f"{name}QuorumEpochResponseTopicData")(
         topic_name=METADATA_TOPIC, partitions=[partition]
     )
-    nodes = _nodes(
-        module.NodeEndpoint,
-        answer.leader_id,
-        answer.leader_endpoints,
-        listener,
-        told=version >= _ENDPOINTS_VERSION,
-    )
+    nodes = _nodes(module.NodeEndpoint, answer, listener, told=version >= _ENDPOINTS_VERSION)
     return response(topics=[topic], node_endpoints=nodes)
 
 
@@ -285,18 +279,14 @@ def write_fetch_response(
         partitions=[partition],
     )
     nodes = _nodes(
-        k01_fetch.NodeEndpoint,
-        answer.leader_id,
-        answer.leader_endpoints,
-        listener,
-        told=version >= _FETCH_ENDPOINTS_VERSION,
+        k01_fetch.NodeEndpoint, answer, listener, told=version >= _FETCH_ENDPOINTS_VERSION
     )
     return k01_fetch.FetchResponse(responses=[topic], node_endpoints=nodes)
 
 
 def _tell_quorum(partition: k01_fetch.PartitionData, answer: events.FetchResponse) -> None:
     partition.current_leader = k01_fetch.LeaderIdAndEpoch(
-        leader_id=-1 if answer.leader_id is None else answer.leader_id, leader_epoch=answer.epoch
+        leader_id=_leader_id(answer), leader_epoch=answer.epoch
     )
     if answer.diverging is not None:
         partition.diverging_epoch = k01_fetch.EpochEndOffset(
@@ -322,7 +312,7 @@ def write_fetch_snapshot_response(
             end_offset=known.offset if known else 0, epoch=known.epoch if known else 0
         ),
         current_leader=k59_fetch_snapshot.LeaderIdAndEpoch(
-            leader_id=-1 if answer.leader_id is None else answer.leader_id,
+            leader_id=_leader_id(answer),
             leader_epoch=answer.epoch,
         ),
         size=answer.size,
@@ -333,11 +323,7 @@ def write_fetch_snapshot_response(
         name=METADATA_TOPIC, partitions=[partition]
     )
     nodes = _nodes(
-        k59_fetch_snapshot.NodeEndpoint,
-        answer.leader_id,
-        answer.leader_endpoints,
-        listener,
-        told=version >= _ENDPOINTS_VERSION,
+        k59_fetch_snapshot.NodeEndpoint, answer, listener, told=version >= _ENDPOINTS_VERSION
     )
     return k59_fetch_snapshot.FetchSnapshotResponse(topics=[topic], node_endpoints=nodes)
 
@@ -348,7 +334,7 @@ def write_update_voter_response(
     """Our answer to UpdateRaftVoter, with the leader."""
     found = [e for e in answer.leader_endpoints if e.listener == listener]
     leader = k82_update_raft_voter.CurrentLeader(
-        leader_id=-1 if answer.leader_id is None else answer.leader_id,
+        leader_id=_leader_id(answer),
         leader_epoch=answer.epoch,
         host=found[0].host if found else "",
         port=found[0].port if found else 0,

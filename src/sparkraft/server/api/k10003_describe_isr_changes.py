@@ -1,0 +1,52 @@
+"""DescribeIsrChanges: v0, ours. Which ISRs did this broker change as a leader, and why?
+
+Behaviour:
+    * Tells of each follower that left how far and how long it was behind, and who caught up; from
+      memory, the last thousand changes of all partitions that it led in this life.
+Versions: v0 only; not advertised.    Not done: authorization (no listener authenticates yet).
+"""
+
+from typing import Any
+
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages import k10003_describe_isr_changes as k10003
+from sparkraft.server.api.registry import Api, RequestContext
+
+
+def handle(
+    node: Any, context: RequestContext, request: k10003.DescribeIsrChangesRequest
+) -> k10003.DescribeIsrChangesResponse:
+    """Tell."""
+    return k10003.DescribeIsrChangesResponse(
+        error_message=None,
+        node_id=node.node_id,
+        changes=[
+            _entry(change)
+            for change in node.replica_manager.isr_changes.journal
+            if change.topic == request.topic and request.partition in {-1, change.partition}
+        ],
+    )
+
+
+def _entry(change: Any) -> k10003.IsrChangeEntry:
+    return k10003.IsrChangeEntry(
+        partition=change.partition,
+        at_ms=change.wall_ms,
+        leader_epoch=change.leader_epoch,
+        partition_epoch=change.partition_epoch,
+        isr_before=list(change.isr_before),
+        isr=list(change.isr),
+        joined=-1 if change.joined is None else change.joined,
+        left=[
+            k10003.LeftIsr(
+                replica=lag.replica,
+                log_end_offset=lag.log_end_offset,
+                leader_end=lag.leader_end,
+                behind_ms=-1 if lag.behind_ms is None else lag.behind_ms,
+            )
+            for lag in change.left
+        ],
+    )
+
+
+API = Api(key=ApiKey.DESCRIBE_ISR_CHANGES, handle=handle)

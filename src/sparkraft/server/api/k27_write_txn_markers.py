@@ -1,0 +1,129 @@
+"""WriteTxnMarkers: v1-2. End a transaction in partitions led here. (KIP-98, KIP-890, KIP-1228)
+
+Sent by transaction coordinators, which are Kafka's: a cluster of both kinds has them.
+
+Behaviour:
+    * A marker is appended like a record of acks=all; answered once it is below the high watermark.
+    * A coordinator epoch below the newest seen: TRANSACTION_COORDINATOR_FENCED. A producer epoch
+      below the producer's: INVALID_PRODUCER_EPOCH; from transaction version 2 on also an equal one.
+    * In `__consumer_offsets` the group coordinator publishes or drops what was pending.
+    * Not hosted here: UNKNOWN_TOPIC_OR_PARTITION. Hosted, but led elsewhere or loading:
+      NOT_LEADER_OR_FOLLOWER; the coordinator tries again.
+    * Markers of one producer share an answer.
+Versions: v2 transaction version.    Not done: -
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k27_write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
+from sparkraft.records.validate import Origin
+from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.coordinator.group_driver import GROUP_METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from sparkraft.server.broker import Broker
+
+_NOT_READY = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""What a group coordinator says, and a transaction coordinator does not expect."""
+
+_Answers = dict[tuple[str, int], WritableTxnMarkerPartitionResult]
+
+
+async def handle(
+    broker: "Broker", context: RequestContext, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse:
+    """Append every marker, then wait for all of them together."""
+    answers: dict[int, _Answers] = {}
+    waits = []
+    for marker in request.markers:
+        of_producer = answers.setdefault(marker.producer_id, {})
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                answer = WritableTxnMarkerPartitionResult(partition_index=index)
+                of_producer[topic.name, index] = answer
+                waits.append(_write(broker, marker, topic.name, answer))
+    await asyncio.gather(*waits)
+    return WriteTxnMarkersResponse(
+        markers=[_result(producer_id, found) for producer_id, found in answers.items()]
+    )
+
+
+async def _write(
+    broker: "Broker",
+    marker: WritableTxnMarker,
+    topic: str,
+    answer: WritableTxnMarkerPartitionResult,
+) -> None:
+    try:
+        await _append(broker, marker, topic, answer.partition_index)
+    except KafkaError as error:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _NOT_READY else error.code
+        answer.error_code = int(code)
+
+
+async def _append(broker: "Broker", marker: WritableTxnMarker, topic: str, index: int) -> None:
+    hosted = broker.replica_manager.hosted(topic, index)
+    if hosted is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    committed = marker.transaction_result
+    kind = ControlType.COMMIT if committed else ControlType.ABORT
+    producer_id, epoch = marker.producer_id, marker.producer_epoch
+    end = EndTransaction(kind, marker.coordinator_epoch)
+    if hosted.is_leader:
+        version = marker.transaction_version
+        hosted.log.check_marker(producer_id, epoch, end, transaction_version=version)
+    batch = end_transaction_batch(
+        end, timestamp=broker.clock.wall_ms(), producer_id=producer_id, producer_epoch=epoch
+    )
+    if topic == GROUP_METADATA_TOPIC:
+        await broker.groups.end_transaction(index, batch, producer_id, committed=committed)
+        return
+    await broker.replica_manager.append_and_wait(
+        topic, index, batch, acks=-1, origin=Origin.COORDINATOR
+    )
+
+
+def _result(producer_id: int, answers: _Answers) -> WritableTxnMarkerResult:
+    result = WritableTxnMarkerResult(producer_id=producer_id)
+    topics: dict[str, WritableTxnMarkerTopicResult] = {}
+    for (name, _), answer in answers.items():
+        if name not in topics:
+            topics[name] = WritableTxnMarkerTopicResult(name=name)
+            result.topics.append(topics[name])
+        topics[name].partitions.append(answer)
+    return result
+
+
+def refuse(_: type, request: Any, version: int, error: KafkaError) -> WriteTxnMarkersResponse:
+    """Every partition with the request's error."""
+    answers: dict[int, _Answers] = {}
+    for marker in request.markers:
+        of_producer = answers.setdefault(marker.producer_id, {})
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                of_producer[topic.name, index] = WritableTxnMarkerPartitionResult(
+                    partition_index=index, error_code=int(error.code)
+                )
+    return WriteTxnMarkersResponse(
+        markers=[_result(producer_id, found) for producer_id, found in answers.items()]
+    )
+
+
+API = Api(key=ApiKey.WRITE_TXN_MARKERS, handle=handle, refuse=refuse)

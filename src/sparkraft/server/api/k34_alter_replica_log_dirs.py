@@ -1,0 +1,72 @@
+"""AlterReplicaLogDirs: v1-2. Move replicas to other log directories of this broker. (KIP-113)
+
+Behaviour:
+    * Answers when the move has begun; DescribeLogDirs shows the future replica until it has ended.
+    * To the directory it is in: nothing, or the end of a move that goes elsewhere.
+    * A replica that isn't here: REPLICA_NOT_AVAILABLE, and it will be made in that directory.
+    * LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR where a directory is offline; a cordoned one is
+      INVALID_REPLICA_ASSIGNMENT (KIP-1066); a topic's name over 215 characters is too long to be
+      marked: INVALID_TOPIC_EXCEPTION.
+Versions: v2 flexible.    Not done: -
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k34_alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+from sparkraft.server.api.registry import Api, RequestContext
+
+if TYPE_CHECKING:
+    from sparkraft.server.broker import Broker
+
+
+def handle(
+    broker: "Broker", context: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """Begin each move."""
+    codes: dict[str, dict[int, int]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for index in topic.partitions:
+                code = 0
+                try:
+                    broker.log_dir_moves.alter(topic.name, index, directory.path)
+                except KafkaError as error:
+                    code = int(error.code)
+                codes.setdefault(topic.name, {})[index] = code
+    return _response(codes)
+
+
+def refuse(_: type, request: Any, version: int, error: KafkaError) -> AlterReplicaLogDirsResponse:
+    """Every partition with the request's error."""
+    codes: dict[str, dict[int, int]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            codes.setdefault(topic.name, {}).update(
+                dict.fromkeys(topic.partitions, int(error.code))
+            )
+    return _response(codes)
+
+
+def _response(codes: dict[str, dict[int, int]]) -> AlterReplicaLogDirsResponse:
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic_name=topic,
+                partitions=[
+                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                    for index, code in by_index.items()
+                ],
+            )
+            for topic, by_index in codes.items()
+        ]
+    )
+
+
+API = Api(key=ApiKey.ALTER_REPLICA_LOG_DIRS, handle=handle, refuse=refuse)

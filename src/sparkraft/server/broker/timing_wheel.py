@@ -1,0 +1,94 @@
+"""Deadlines of parked requests: thousands, of which nearly all are taken back before their time.
+
+A wheel of slots instead of a heap of timers: adding and taking back cost the same however many
+there are, and the event loop holds one timer for all. Slots widen with the distance, as in Kafka's
+hierarchical `TimingWheel`: a deadline is met up to a 1/16 of its wait late, never early.
+
+    wait 40 ms   → slots of 1 ms        wait 500 ms  → slots of 16 ms      wait 30 s → 1 s
+"""
+
+import asyncio
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sparkraft.base.env import Clock
+
+_FINE_MS = 64
+"""Waits up to this are met to the millisecond."""
+
+_LATE_SHIFT = 5
+"""A slot is at most the wait's 1/16 wide (two powers of two may lie between wait and width)."""
+
+Callback = Callable[[], None]
+
+
+class Deadline:
+    """One entry; `cancel` takes it back."""
+
+    __slots__ = ("_callback", "_slot")
+
+    def __init__(self, slot: "dict[Deadline, None]", callback: Callback) -> None:
+        """Only `TimingWheel.add` makes these."""
+        self._slot: dict[Deadline, None] | None = slot
+        self._callback: Callback | None = callback
+
+    def cancel(self) -> None:
+        """Never call back; harmless afterwards and twice."""
+        if self._slot is not None:
+            self._slot.pop(self, None)
+            self._slot = self._callback = None
+
+    def _fire(self) -> None:
+        callback, self._slot, self._callback = self._callback, None, None
+        if callback is not None:
+            callback()
+
+
+class TimingWheel:
+    """See the module docstring; lives on one event loop."""
+
+    def __init__(self, clock: "Clock") -> None:
+        """No deadline yet."""
+        self._clock = clock
+        self._slots: dict[int, dict[Deadline, None]] = {}
+        self._due: list[int] = []
+        """The slots' times as a heap."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0
+
+    def add(self, wait_ms: int, callback: Callback) -> Deadline:
+        """Call `callback` once `wait_ms` have passed, unless cancelled before."""
+        wait_ms = max(wait_ms, 0)
+        at = self._clock.mono_ms() + wait_ms
+        if wait_ms > _FINE_MS:
+            width = 1 << (wait_ms.bit_length() - _LATE_SHIFT)
+            at = -(-at // width) * width
+        slot = self._slots.get(at)
+        if slot is None:
+            slot = self._slots[at] = {}
+            heappush(self._due, at)
+            if self._timer is None or at < self._timer_at:
+                self._arm(at)
+        deadline = Deadline(slot, callback)
+        slot[deadline] = None
+        return deadline
+
+    def _arm(self, at: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        delay_ms = max(at - self._clock.mono_ms(), 0)
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._turn)
+
+    def _turn(self) -> None:
+        self._timer = None
+        now = self._clock.mono_ms()
+        while self._due and self._due[0] <= now:
+            slot = self._slots.pop(heappop(self._due))
+            for deadline in list(slot):
+                deadline._fire()  # noqa: SLF001 (one idea in two classes)
+        # Empty slots go with their time: few, as deadlines share them.
+        if self._due and self._timer is None:
+            self._arm(self._due[0])

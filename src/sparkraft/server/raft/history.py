@@ -1,0 +1,183 @@
+"""Reads the committed metadata log again, from a snapshot on, beside those who replay it.
+
+The loop gets its turn after a few milliseconds, so a long log costs others little but time. What
+was cleaned away meanwhile makes the reading fail; it may be asked for again.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Offset
+from sparkraft.controller.history import History
+from sparkraft.metadata.apply import apply
+from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
+from sparkraft.protocol.framing import decode_metadata_record
+from sparkraft.protocol.messages.metadata_records import NoOpRecord
+from sparkraft.records.batch import BatchHeader, iter_batches
+from sparkraft.records.record import decode_records
+from sparkraft.storage.snapshot_files import ZERO_SNAPSHOT, SnapshotId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparkraft.server.raft.driver import RaftDriver
+    from sparkraft.storage.raft_log import RaftLog
+
+RECORDS_MAX = 300_000
+"""Offsets read for one question, unless the whole log is asked for: some seconds of one node."""
+
+BATCHES_A_TURN = 64
+
+READ_BYTES = 1 << 20
+
+_NO_OP_KEY = 20
+"""As it stands behind the frame version of a metadata record; most of an idle log is that."""
+
+_NO_OP = NoOpRecord()
+
+_NO_OP_END = b"\x08\x01\x14\x00\x00\x00"
+"""How a batch of one NoOpRecord ends: value length 4 as a varint, the value, no headers. An idle
+log has two a second, which would be most of the reading."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What of the past is wanted.
+
+    Attributes:
+        wanted: takes a topic and a partition; whether its changes are told.
+        brokers: whose elections are told besides.
+        events_max: changes of each thing.
+        at_offset: the last record to count; -1 for all that is committed.
+        at_ms: batches appended later don't count; -1 for all.
+        whole_log: read everything that is kept, not only the last `RECORDS_MAX` offsets.
+    """
+
+    wanted: "Callable[[str, int], bool]"
+    brokers: Sequence[int] = ()
+    events_max: int
+    at_offset: int = -1
+    at_ms: int = -1
+    whole_log: bool = False
+
+
+class PastReader:
+    """One reading at a time, for whoever asks."""
+
+    def __init__(self, raft: "RaftDriver") -> None:
+        """Read the log of `raft`."""
+        self._raft = raft
+        self._turn = asyncio.Lock()
+
+    async def read(self, question: Question) -> History:
+        """What the log tells.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE for a time or offset that is not kept any more or not
+                committed yet, also where the log was cleaned while it was read.
+        """
+        async with self._turn:
+            try:
+                return await self._read(question)
+            except FileNotFoundError as error:
+                wrong = "the metadata log was cleaned meanwhile; ask again"
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, wrong) from error
+
+    async def _read(self, question: Question) -> History:
+        log = self._raft.log
+        committed = self._raft.high_watermark
+        if question.at_offset >= max(committed, 0):
+            wrong = f"offset {question.at_offset} is not committed; the log goes up to {committed}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, wrong)
+        up_to = Offset(committed if question.at_offset < 0 else question.at_offset + 1)
+        snapshot = _choose(log, up_to, question)
+        image = EMPTY_IMAGE if snapshot is None else await _load(log, snapshot)
+        history = History(
+            image, question.wanted, events_max=question.events_max, brokers=question.brokers
+        )
+        position = Offset(log.start if snapshot is None else snapshot.offset)
+        while position < up_to:
+            # Up to what is committed: a batch that `up_to` cuts would not be read at all.
+            for header, view in _batches(log, position, committed):
+                too_late = 0 <= question.at_ms < header.max_timestamp
+                if too_late or header.base_offset >= up_to:
+                    return history
+                _feed(history, header, view, up_to)
+                position = Offset(header.last_offset + 1)
+            await asyncio.sleep(0)
+        return history
+
+
+def _choose(log: "RaftLog", up_to: Offset, question: Question) -> SnapshotId | None:
+    """Where to begin: far enough back, and not farther than need be; None for the log's start."""
+    known = [s for s in sorted(log.snapshots) if s != ZERO_SNAPSHOT and s.offset <= up_to]
+    if question.at_ms >= 0:
+        known = [s for s in known if _age_of(log, s) <= question.at_ms]
+    if not known:
+        if log.start > 0:
+            wrong = f"the metadata log is kept from offset {log.start} on only"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, wrong)
+        return None
+    from_start = log.start == 0
+    if question.whole_log:
+        return None if from_start else known[0]
+    if from_start and up_to <= RECORDS_MAX:
+        return None
+    near = [s for s in known if up_to - s.offset <= RECORDS_MAX]
+    return near[0] if near else known[-1]
+
+
+def _age_of(log: "RaftLog", snapshot: SnapshotId) -> int:
+    return log.open_snapshot(snapshot).content().last_contained_log_timestamp
+
+
+async def _load(log: "RaftLog", snapshot: SnapshotId) -> ClusterImage:
+    image = EMPTY_IMAGE
+    for count, values in enumerate(log.open_snapshot(snapshot).records()):
+        for value in values:
+            image = apply(image, decode_metadata_record(value)[0])
+        if count % BATCHES_A_TURN == BATCHES_A_TURN - 1:
+            await asyncio.sleep(0)
+    return image.at(snapshot.offset - 1, snapshot.epoch)
+
+
+def _batches(
+    log: "RaftLog", position: Offset, up_to: Offset
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """A turn's worth from `position` on."""
+    if position < log.start:
+        wrong = "the metadata log was cleaned meanwhile; ask again"
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, wrong)
+    count = 0
+    for piece in log.read(position, up_to=up_to, max_bytes=READ_BYTES):
+        for found in iter_batches(piece):
+            if count == BATCHES_A_TURN:
+                return
+            count += 1
+            yield found
+
+
+def _feed(history: History, header: BatchHeader, view: memoryview, up_to: Offset) -> None:
+    idle = header.records_count == 1 and view[-len(_NO_OP_END) :] == _NO_OP_END
+    if idle or header.is_control:
+        history.pass_over(
+            last_offset=header.last_offset,
+            epoch=header.partition_leader_epoch,
+            at_ms=header.max_timestamp,
+        )
+        return
+    values = [record.value or b"" for record in decode_records(view)]
+    records: list[Any] = [
+        _NO_OP if value[1] == _NO_OP_KEY else decode_metadata_record(value)[0]
+        for value in values[: up_to - header.base_offset]
+    ]
+    history.feed(
+        records,
+        base_offset=header.base_offset,
+        last_offset=min(header.last_offset, up_to - 1),
+        epoch=header.partition_leader_epoch,
+        at_ms=header.max_timestamp,
+    )

@@ -1,0 +1,279 @@
+"""A broker whose process is gone is fenced at once, and nobody else is."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from sparkraft.base.ids import Millis
+from sparkraft.protocol.messages import k62_broker_registration as k62
+from sparkraft.server.controller import processes
+from sparkraft.server.controller.processes import ProcessWatch
+from tests.controller.cluster_of import Cluster
+from tests.support.ports import free_ports
+
+BOUND_S = 10
+
+
+class Clock:
+    def wall_ms(self) -> Millis:
+        return self.mono_ms()
+
+    def mono_ms(self) -> Millis:
+        return Millis(int(asyncio.get_running_loop().time() * 1000))
+
+
+class Listener:
+    """What a connection belongs to: it tells when it is lost."""
+
+    def __init__(self) -> None:
+        self.tell: dict[Connection, Callable[[Connection], None]] = {}
+
+    def when_closed(self, connection: "Connection", tell: "Callable[[Connection], None]") -> None:
+        self.tell[connection] = tell
+
+
+class Connection:
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+
+    def lose(self) -> None:
+        self.listener.tell.pop(self)(self)
+
+
+class World:
+    """Brokers 1 and 2 on loopback ports, which listen only when told to."""
+
+    current: "World"
+
+    def __init__(self) -> None:
+        World.current = self
+        self.probed = asyncio.Event()
+        self.cluster = Cluster()
+        self.core = self.cluster.core
+        self.clock = Clock()
+        self.is_active = True
+        self.fenced: list[int] = []
+        self.listener = Listener()
+        self.ports = dict(zip((1, 2), free_ports(2), strict=True))
+        self.servers: list[asyncio.Server] = []
+        self.cluster.now = self.clock.mono_ms()
+        for broker_id, port in self.ports.items():
+            self.register(broker_id, port)
+        self.watch = ProcessWatch(self, self.clock, heartbeat_interval_ms=20)  # type: ignore[arg-type]
+
+    def register(self, broker_id: int, *ports: int) -> None:
+        listeners = [k62.Listener(name=f"L{p}", host="127.0.0.1", port=p) for p in ports]
+        self.cluster.register(broker_id, listeners=listeners)
+        self.cluster.heartbeat(broker_id)
+
+    def heartbeat(self, broker_id: int) -> None:
+        self.cluster.now = self.clock.mono_ms()
+        self.cluster.heartbeat(broker_id)
+
+    def fence_refused(self, broker_id: int) -> None:
+        outcome = self.core.fence_refused_broker(broker_id)
+        assert outcome is not None
+        self.cluster.carry_out(outcome)
+        self.fenced.append(broker_id)
+
+    async def serve(self, port: int) -> None:
+        server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", port)
+        self.servers.append(server)
+
+    def connect(self, broker_id: int) -> Connection:
+        connection = Connection(self.listener)
+        self.watch.on_fetch(broker_id, connection)  # type: ignore[arg-type]
+        return connection
+
+    async def settle(self) -> None:
+        """Return when nobody is watched any more."""
+        async with asyncio.timeout(BOUND_S):
+            while tasks := list(self.watch._tasks.values()):
+                await asyncio.gather(*tasks)
+
+    async def probes(self, count: int) -> None:
+        """Return after so many more probes."""
+        async with asyncio.timeout(BOUND_S):
+            for _ in range(count):
+                self.probed.clear()
+                await self.probed.wait()
+
+
+@pytest.fixture(autouse=True)
+def _count_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuses = processes._refuses
+
+    async def counted(host: str, port: int) -> bool:
+        found = await refuses(host, port)
+        World.current.probed.set()
+        return found
+
+    monkeypatch.setattr(processes, "_refuses", counted)
+
+
+def run(scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        world = World()
+        try:
+            await scenario(world)
+        finally:
+            world.watch.stop()
+            for server in world.servers:
+                server.close()
+
+    asyncio.run(main())
+
+
+def test_a_lost_connection_and_a_refusal_fence():
+    async def scenario(world: World) -> None:
+        world.connect(1).lose()
+        await world.settle()
+        assert world.fenced == [1]
+        assert world.core.latest.brokers[1].fenced
+        # Its next life need not wait for a session.
+        world.register(1, world.ports[1])
+
+    run(scenario)
+
+
+def test_all_that_died_are_fenced_one_after_another():
+    async def scenario(world: World) -> None:
+        for connection in (world.connect(2), world.connect(1)):
+            connection.lose()
+        await world.settle()
+        assert sorted(world.fenced) == [1, 2]
+
+    run(scenario)
+
+
+def test_who_accepts_is_left_alone_until_it_refuses():
+    async def scenario(world: World) -> None:
+        await world.serve(world.ports[1])
+        world.connect(1).lose()
+        await world.probes(5)
+        assert world.fenced == []
+        world.servers[0].close()
+        await world.settle()
+        assert world.fenced == [1]
+
+    run(scenario)
+
+
+def test_every_endpoint_must_refuse():
+    async def scenario(world: World) -> None:
+        other = free_ports(1)[0]
+        await world.serve(other)
+        world.register(3, free_ports(1)[0], other)
+        world.connect(3).lose()
+        await world.probes(12)
+        assert world.fenced == []
+
+    run(scenario)
+
+
+def test_another_connection_shows_life():
+    async def scenario(world: World) -> None:
+        first, _ = world.connect(1), world.connect(1)
+        first.lose()
+        await world.settle()
+        assert world.fenced == []
+        third = world.connect(2)
+        third.lose()
+        world.connect(2)  # it is back before the first probe
+        await world.settle()
+        assert world.fenced == []
+
+    run(scenario)
+
+
+def test_a_heartbeat_after_the_probe_began_shows_life(monkeypatch):
+    async def scenario(world: World) -> None:
+        answers = []
+
+        async def refuses(host: str, port: int) -> bool:
+            _ = host, port
+            world.heartbeat(1)  # while the connect is under way
+            answers.append(world.clock.mono_ms())
+            if len(answers) == 3:
+                world.is_active = False
+            return True
+
+        monkeypatch.setattr(processes, "_refuses", refuses)
+        world.connect(1).lose()
+        await world.settle()
+        assert len(answers) == 3
+        assert world.fenced == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("silent", [TimeoutError, ConnectionResetError, OSError])
+def test_only_a_refusal_counts(monkeypatch, silent):
+    async def scenario(world: World) -> None:
+        tries = []
+
+        async def create_connection(*_: Any) -> Any:
+            tries.append(1)
+            if len(tries) == 4:
+                world.is_active = False
+            raise silent
+
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "create_connection", create_connection)
+        world.connect(1).lose()
+        await world.settle()
+        assert len(tries) == 4
+        assert world.fenced == []
+
+    run(scenario)
+
+
+def test_a_standby_and_one_that_steps_back_fence_nobody():
+    async def scenario(world: World) -> None:
+        world.is_active = False
+        world.connect(1).lose()
+        await world.settle()
+        world.is_active = True
+        world.connect(1).lose()
+        world.watch.on_role(active=False)
+        await world.settle()
+        assert world.fenced == []
+
+    run(scenario)
+
+
+def test_a_new_controller_looks_for_who_sends_it_nothing():
+    async def scenario(world: World) -> None:
+        world.connect(2)
+        world.watch.on_role(active=True)
+        await world.probes(1)
+        await world.settle()
+        assert world.fenced == [1]
+
+    run(scenario)
+
+
+def test_the_broker_of_this_process_is_never_looked_for():
+    async def scenario(world: World) -> None:
+        config = world.core.config
+        object.__setattr__(config, "is_broker", True)
+        object.__setattr__(config, "node_id", 1)
+        world.watch.on_role(active=True)
+        await world.probes(1)
+        await world.settle()
+        assert world.fenced == [2]
+
+    run(scenario)
+
+
+def test_a_replica_that_takes_over_a_connection_takes_it_from_the_other():
+    async def scenario(world: World) -> None:
+        connection = world.connect(1)
+        world.watch.on_fetch(2, connection)  # type: ignore[arg-type]
+        connection.lose()
+        await world.settle()
+        assert world.fenced == [2]
+
+    run(scenario)

@@ -1,0 +1,192 @@
+"""How many connections come in a second, and how much memory their requests may take."""
+
+import asyncio
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sparkraft.metadata.image import ResourceType
+from sparkraft.server.config import NodeConfig
+from sparkraft.server.network.connection_rate import AcceptLine, ConnectionRates, CreationRate
+from sparkraft.server.network.request_memory import RequestMemory
+from sparkraft.simulation.loop import SimLoop
+from tests.server.harness import (
+    append,
+    batch,
+    config_of,
+    connect,
+    create_topic,
+    node_in,
+    run,
+    until,
+)
+from tests.server.test_dynamic_configs import alter
+
+RATE = "max.connection.creation.rate"
+
+
+def test_a_burst_passes_after_a_quiet_time_and_then_the_rate_holds() -> None:
+    """Kafka's Rate: over ten whole windows at least, and no wait beyond one."""
+    rate = CreationRate(windows=11, window_ms=1_000, per_second_max=2)
+    assert [rate.record(5_000) for _ in range(20)] == [0] * 20
+    now, admitted = 5_000, []
+    for _ in range(20):
+        now += rate.record(now)
+        admitted.append(now)
+    assert all(now - before <= 1_000 for before, now in pairwise(admitted))
+    assert admitted[0] == 5_500
+    assert admitted[-1] - admitted[0] >= 9_000
+    assert rate.record(admitted[-1] + 20_000) == 0, "what is long ago counts no more"
+
+
+def test_no_rate_means_a_window_s_wait_and_no_limit_none() -> None:
+    assert CreationRate(windows=11, window_ms=700, per_second_max=0).record(1) == 700
+    free = CreationRate(windows=11, window_ms=700)
+    assert {free.record(1) for _ in range(100_000)} == {0}
+
+
+class Visitor:
+    """A connection as the line sees it."""
+
+    def __init__(self) -> None:
+        self.rests = False
+        self.served_at_ms = -1
+
+    def rest(self) -> None:
+        self.rests = True
+
+    def run(self) -> None:
+        self.served_at_ms = round(asyncio.get_running_loop().time() * 1000)
+
+
+def test_who_comes_too_soon_waits_in_line_and_those_behind_it_too() -> None:
+    async def test() -> list[Visitor]:
+        loop = asyncio.get_running_loop()
+        clock: Any = SimpleNamespace(mono_ms=lambda: round(loop.time() * 1000))
+        rate = CreationRate(windows=2, window_ms=1_000, per_second_max=2)
+        line = AcceptLine([rate, CreationRate(windows=2, window_ms=1_000)], clock)
+        visitors: list[Any] = [Visitor() for _ in range(6)]
+        for visitor in visitors:
+            line.enter(visitor)
+        assert len(line) == 4
+        await until(lambda: not len(line))
+        return visitors
+
+    loop = SimLoop()
+    try:
+        visitors = loop.run_until_complete(test())
+    finally:
+        loop.close()
+    assert [visitor.rests for visitor in visitors] == [False] * 2 + [True] * 4
+    served = [visitor.served_at_ms for visitor in visitors[2:]]
+    assert served == sorted(served)
+    assert served[0] == 500
+    assert served[-1] >= 1_500
+
+
+def test_listeners_have_limits_of_their_own_and_brokers_come_past_the_shared_one(tmp_path) -> None:
+    properties = config_of(tmp_path) | {
+        "listeners": "A://127.0.0.1:1,B://127.0.0.1:2,CONTROLLER://127.0.0.1:3",
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "B",
+        RATE: "7",
+        f"listener.name.a.{RATE}": "5",
+    }
+    rates = ConnectionRates(NodeConfig(properties))
+
+    def limits(name: str) -> list[int]:
+        return [rate.per_second_max for rate in rates.of(name)]
+
+    assert (limits("A"), limits("B"), limits("CONTROLLER")) == ([5, 7], [7], [7, 7])
+    assert rates.of("A")[1] is not rates.of("CONTROLLER")[1]
+
+
+def test_a_node_serves_connections_no_faster_than_it_is_told(tmp_path) -> None:
+    async def test() -> None:
+        windows = {"quota_window_num": "2", "quota_window_size_seconds": "1"}
+        async with node_in(tmp_path, **windows) as node:
+            first = await connect(node)
+            listener = node.listeners[0]
+            await alter(first, ResourceType.BROKER, "", RATE, "1")
+            await alter(first, ResourceType.BROKER, "1", f"listener.name.plaintext.{RATE}", "900")
+            own, shared = node.connection_rates.of("PLAINTEXT")
+            assert (own.per_second_max, shared.per_second_max) == (900, 1)
+            opened = [asyncio.ensure_future(connect(node)) for _ in range(3)]
+            await until(lambda: listener.in_line == 2)
+            for task in opened:
+                await (await task).close()
+            assert listener.in_line == 0
+            await alter(first, ResourceType.BROKER, "", RATE, None)
+            assert shared.per_second_max == 2**31 - 1
+            await first.close()
+
+    run(test())
+
+
+class Asker:
+    """A connection as the memory sees it."""
+
+    def __init__(self, *, closed: bool = False) -> None:
+        self.closed = closed
+        self.got = 0
+
+    def on_memory(self, count: int) -> bool:
+        self.got = 0 if self.closed else count
+        return not self.closed
+
+
+def test_memory_goes_to_who_waited_longest_and_is_exceeded_by_one_request_at_most() -> None:
+    memory = RequestMemory(100)
+    first, second, gone, last = Asker(), Asker(), Asker(closed=True), Asker()
+    assert memory.take(first, 60)  # type: ignore[arg-type]
+    assert memory.take(second, 90)  # type: ignore[arg-type]
+    assert not memory.take(gone, 10)  # type: ignore[arg-type]
+    assert not memory.take(last, 50)  # type: ignore[arg-type]
+    memory.give_back(40)
+    assert (last.got, memory.taken) == (0, 110)
+    memory.give_back(20)
+    assert (gone.got, last.got, memory.taken) == (0, 50, 140)
+    memory.give_back(140)
+    assert memory.take(first, 1_000)  # type: ignore[arg-type]
+
+
+def test_without_a_bound_nobody_waits() -> None:
+    memory = RequestMemory(-1)
+    assert all(memory.take(Asker(), 1 << 30) for _ in range(1_000))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ends", ["is handled", "is never finished"])
+def test_requests_wait_for_memory_that_another_one_has(tmp_path, ends) -> None:
+    """Two large requests arrive in pieces, and only one of them may be in memory."""
+
+    async def test() -> None:
+        limits = {"queued_max_request_bytes": "700000", "socket_request_max_bytes": "700000"}
+        async with node_in(tmp_path, **limits) as node:
+            client = await connect(node)
+            topic_id = await create_topic(client, "t")
+            memory = node.listeners[0].memory
+            _, slow = await asyncio.open_connection("127.0.0.1", node.ports["PLAINTEXT"])
+            body = b"\0\x12\0\0\0\0\0\7\xff\xff" + bytes(699_990)  # ApiVersions v0, and more
+            slow.write((len(body)).to_bytes(4, "big") + body[:1000])
+            await until(lambda: memory.taken == 700_004)
+            others = [await connect(node) for _ in range(2)]
+            waiting = [
+                asyncio.ensure_future(append(other, topic_id, batch(bytes(600_000)), acks=1))
+                for other in others
+            ]
+            await until(lambda: memory.waiting == 2)
+            assert (await append(client, topic_id, batch(b"small"), acks=1)).base_offset == 0
+            assert not any(task.done() for task in waiting)
+            if ends == "is handled":
+                slow.write(body[1000:])
+            else:
+                slow.transport.abort()
+            assert sorted([(await task).base_offset for task in waiting]) == [1, 2]
+            assert (memory.taken, memory.waiting) == (0, 0)
+            slow.close()
+            for each in (client, *others):
+                await each.close()
+
+    run(test())

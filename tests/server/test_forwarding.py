@@ -1,0 +1,208 @@
+"""How long a broker looks for the controller on a client's behalf, and what doesn't wait behind."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+from sparkraft.server.broker.controller_channel import ControllerChannel
+from sparkraft.server.broker.forwarding import Forwarding
+from sparkraft.server.node import Node
+from tests.server.harness import (
+    PATIENCE_S,
+    config_of,
+    connect,
+    format_dir,
+    make_env,
+    running,
+    until,
+)
+
+AN_HOUR_MS = 3_600_000
+
+
+class Controller:
+    """A connection to one, which notes how long it may take."""
+
+    is_closed = False
+
+    def __init__(self) -> None:
+        self.timeouts_ms: list[int] = []
+
+    async def send(self, request: Any, *, timeout_ms: int, version: int | None = None) -> Any:
+        _ = request, version
+        self.timeouts_ms.append(timeout_ms)
+        return SimpleNamespace(error_code=0)
+
+
+def channel_to(leader_id: int) -> ControllerChannel:
+    raft = SimpleNamespace(leader_and_epoch=SimpleNamespace(leader_id=leader_id))
+    return ControllerChannel(make_env(), raft, node_id=1, local=None, controller_listener="C")
+
+
+@pytest.mark.parametrize("own_ms", [1, 50])
+def test_without_a_controller_a_request_waits_as_long_as_it_allows(own_ms: int) -> None:
+    async def test() -> None:
+        config = SimpleNamespace(number=lambda _: AN_HOUR_MS)
+        forwarding = Forwarding(config, channel_to(-1))  # type: ignore[arg-type]
+        context: Any = SimpleNamespace(api_key=ApiKey.CREATE_TOPICS, api_version=7)
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(KafkaError) as refused:
+                await forwarding.forward(context, CreateTopicsRequest(timeout_ms=own_ms))
+        assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+        assert "no controller is elected" in refused.value.detail
+
+    asyncio.run(test())
+
+
+def test_one_that_reached_the_controller_is_waited_for() -> None:
+    async def test() -> None:
+        channel, controller = channel_to(2), Controller()
+        channel._connection = (2, controller)  # type: ignore[assignment]
+        await channel.send(
+            CreateTopicsRequest(), ApiKey.CREATE_TOPICS, timeout_ms=AN_HOUR_MS, tries_ms=1
+        )
+        assert controller.timeouts_ms[0] > AN_HOUR_MS / 2
+
+    asyncio.run(test())
+
+
+def test_a_controller_that_hangs_keeps_nobody_from_the_next(monkeypatch: Any) -> None:
+    """Its kernel still takes connections, which nobody answers (SIGSTOP)."""
+
+    async def test() -> None:
+        begun: list[int] = []
+        controller = Controller()
+
+        async def open_to(host: str, port: int, **_: Any) -> Controller:
+            _ = host
+            begun.append(port)
+            if port == 2:
+                await asyncio.get_running_loop().create_future()
+            return controller
+
+        monkeypatch.setattr("sparkraft.client.connection.Connection.open", open_to)
+        channel = channel_to(2)
+        raft: Any = channel._raft
+        raft.leader_node = SimpleNamespace(id=2, host="h", port=2)
+        patient = asyncio.create_task(
+            channel.send(CreateTopicsRequest(), ApiKey.CREATE_TOPICS, timeout_ms=AN_HOUR_MS)
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(KafkaError) as refused:
+                await channel.send(CreateTopicsRequest(), ApiKey.CREATE_TOPICS, timeout_ms=20)
+            assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+            raft.leader_and_epoch.leader_id = 3
+            raft.leader_node = SimpleNamespace(id=3, host="h", port=3)
+            await channel.send(CreateTopicsRequest(), ApiKey.CREATE_TOPICS, timeout_ms=AN_HOUR_MS)
+            await patient
+        assert begun == [2, 3], "one attempt serves all who wait"
+        assert len(controller.timeouts_ms) == 2
+
+    asyncio.run(test())
+
+
+@asynccontextmanager
+async def controller_and_broker(path: Path, **of_broker: str) -> AsyncIterator[tuple[Node, Node]]:
+    """Two nodes in this loop: all that clients ask the broker for goes over a socket."""
+    for name in ("controller", "broker"):
+        (path / name).mkdir()
+    format_dir(path / "controller")
+    format_dir(path / "broker", node_id=2)
+    first = config_of(path / "controller", roles="controller")
+    first["listeners"] = first["listeners"].partition(",")[2]
+    second = config_of(path / "broker", roles="broker", **of_broker)
+    second["node.id"] = "2"
+    second["listeners"] = second["listeners"].partition(",")[0]
+    second["controller.quorum.voters"] = first["controller.quorum.voters"]
+    async with running(first) as controller, running(second) as broker:
+        yield controller, broker
+
+
+def test_no_heartbeat_waits_behind_what_clients_ask_of_the_controller(tmp_path: Path) -> None:
+    """The controller answers a connection's requests in order, and a creation never commits."""
+
+    async def test() -> None:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            controller_and_broker(tmp_path, broker_heartbeat_interval_ms="10") as nodes,
+        ):
+            controller, broker = nodes
+            stuck = _get_stuck(controller, "create_topics")
+            client = await connect(broker)
+            asked = client.send_nowait(_creation())
+            await until(lambda: stuck)
+            heard = _heartbeats(controller)
+            await until(lambda: len(heard) > 2)
+            assert not asked.done()
+            stuck[0].set_result(None)
+            assert (await asked).topics[0].error_code == 0
+            await client.close()
+
+    asyncio.run(test())
+
+
+def test_a_controller_that_answers_no_heartbeat_is_asked_for_the_rest_anew(tmp_path: Path) -> None:
+    """As over connections that are gone without a word: a request would wait for its whole time."""
+
+    async def test() -> None:
+        settings = {"broker_session_timeout_ms": "400", "request_timeout_ms": str(AN_HOUR_MS)}
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            controller_and_broker(tmp_path, broker_heartbeat_interval_ms="10", **settings) as nodes,
+        ):
+            controller, broker = nodes
+            creations = _get_stuck(controller, "create_topics", most=1)
+            client = await connect(broker)
+            asked = client.send_nowait(_creation())
+            await until(lambda: creations)
+            heartbeats = _get_stuck(controller, "broker_heartbeat")
+            assert (await asked).topics[0].error_code == 0, "the second attempt"
+            for each in (*heartbeats, *creations):
+                each.set_result(None)
+            await client.close()
+
+    asyncio.run(test())
+
+
+def _creation() -> CreateTopicsRequest:
+    topic = CreatableTopic(name="stuck", num_partitions=1, replication_factor=1)
+    return CreateTopicsRequest(topics=[topic], timeout_ms=PATIENCE_S * 1000)
+
+
+def _get_stuck(controller: Node, wanted: str, *, most: int = 1_000) -> list[asyncio.Future[None]]:
+    """Futures, one for each of the first such requests to reach it, which goes on when it ends."""
+    stuck: list[asyncio.Future[None]] = []
+    driver: Any = controller.controller_services.controller  # type: ignore[union-attr]
+    submit = driver.submit
+
+    async def waits(name: str, *args: Any, **given: Any) -> Any:
+        if name == wanted and len(stuck) < most:
+            stuck.append(asyncio.get_running_loop().create_future())
+            await stuck[-1]
+        return await submit(name, *args, **given)
+
+    driver.submit = waits
+    return stuck
+
+
+def _heartbeats(controller: Node) -> list[int]:
+    """The brokers whose heartbeats come from now on."""
+    heard: list[int] = []
+    driver: Any = controller.controller_services.controller  # type: ignore[union-attr]
+    submit = driver.submit
+
+    async def notes(name: str, request: Any, **given: Any) -> Any:
+        if name == "broker_heartbeat":
+            heard.append(request.broker_id)
+        return await submit(name, request, **given)
+
+    driver.submit = notes
+    return heard

@@ -1,0 +1,200 @@
+"""Transactional Produce: verified with a coordinator elsewhere before it is appended (KIP-890)."""
+
+import asyncio
+
+import pytest
+
+from sparkraft.base.errors import ErrorCode
+from sparkraft.server.broker import verification as verification_module
+from sparkraft.server.broker.verification import TransactionVerification
+from tests.server.harness import (
+    append,
+    batch,
+    connect,
+    create_topic,
+    node_in,
+    produce,
+    run,
+    until,
+)
+from tests.server.test_transactions import PRODUCER, data, mark, read_committed
+
+
+class Coordinator:
+    """What the coordinator says, and what it was asked; `hold` keeps its answer back."""
+
+    def __init__(self, node, monkeypatch):
+        self.questions = []
+        self.code = ErrorCode.NONE
+        self.hold = None
+        monkeypatch.setattr(TransactionVerification, "is_possible", True)
+        node.broker.verification.ask = self.ask
+
+    async def ask(self, question):
+        self.questions.append(question)
+        if self.hold is not None:
+            await self.hold.wait()
+        return dict.fromkeys(question.places, self.code)
+
+
+async def send(connection, topic_id, *values, version=None, transactional_id="tx", **given):
+    request = produce(topic_id, data(*values, **given))
+    request.transactional_id = transactional_id
+    answer = await connection.send(request, version=version)
+    return answer.responses[0].partition_responses[0]
+
+
+@pytest.mark.parametrize(("version", "adds"), [(11, False), (12, True), (13, True)])
+def test_the_coordinator_is_asked_once_a_transaction(tmp_path, monkeypatch, version, adds):
+    async def test():
+        async with node_in(tmp_path) as node:
+            coordinator = Coordinator(node, monkeypatch)
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t")
+            topic = topic_id if version >= 13 else "t"
+            for sequence in range(3):
+                answer = await send(connection, topic, b"a", sequence=sequence, version=version)
+                assert (answer.error_code, answer.base_offset) == (0, sequence)
+            (question,) = coordinator.questions
+            assert question == ("tx", PRODUCER, 0, [("t", 0)], adds)
+            seen = await read_committed(connection, topic_id)
+            assert seen.last_stable_offset == 0
+            assert await mark(connection, "t", commit=True) == {("t", 0): ErrorCode.NONE}
+            assert (await read_committed(connection, topic_id)).last_stable_offset == 4
+            assert (
+                await send(connection, topic, b"b", sequence=3, version=version)
+            ).error_code == 0
+            assert len(coordinator.questions) == 2
+            await connection.close()
+
+    run(test())
+
+
+REFUSALS = (
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.TRANSACTION_ABORTABLE,
+)
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_what_the_coordinator_refuses_is_not_appended(tmp_path, monkeypatch, code):
+    async def test():
+        async with node_in(tmp_path) as node:
+            coordinator = Coordinator(node, monkeypatch)
+            coordinator.code = code
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t")
+            answer = await send(connection, topic_id, b"a")
+            assert (answer.error_code, answer.base_offset) == (code, -1)
+            assert node.broker.replica_manager.get_log("t", 0).log_end_offset == 0
+            coordinator.code = ErrorCode.NONE
+            assert (await send(connection, topic_id, b"a")).error_code == 0
+            await connection.close()
+
+    run(test())
+
+
+def test_a_transaction_that_ends_while_it_is_asked_about_lets_nothing_in(tmp_path, monkeypatch):
+    """The hanging transaction of KIP-890: the batch would come behind the marker."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            coordinator = Coordinator(node, monkeypatch)
+            coordinator.hold = asyncio.Event()
+            connection, other = await connect(node), await connect(node)
+            topic_id = await create_topic(connection, "t")
+            late = asyncio.ensure_future(send(connection, topic_id, b"late"))
+            await until(lambda: coordinator.questions)
+            assert await mark(other, "t", commit=False) == {("t", 0): ErrorCode.NONE}
+            coordinator.hold.set()
+            assert (await late).error_code == ErrorCode.INVALID_TXN_STATE
+            assert node.broker.replica_manager.get_log("t", 0).last_stable_offset == 1
+            for each in (connection, other):
+                await each.close()
+
+    run(test())
+
+
+def test_batches_of_a_producer_stay_in_order_while_the_first_is_asked_about(tmp_path, monkeypatch):
+    async def test():
+        async with node_in(tmp_path) as node:
+            coordinator = Coordinator(node, monkeypatch)
+            coordinator.hold = asyncio.Event()
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t")
+            sends = [
+                asyncio.ensure_future(send(connection, topic_id, b"%d" % n, sequence=n))
+                for n in range(5)
+            ]
+            await until(lambda: coordinator.questions)
+            coordinator.hold.set()
+            answers = await asyncio.gather(*sends)
+            assert [(a.error_code, a.base_offset) for a in answers] == [(0, n) for n in range(5)]
+            assert len(coordinator.questions) == 1
+            await connection.close()
+
+    run(test())
+
+
+def test_sequences_and_producers_that_can_t_be_are_refused(tmp_path, monkeypatch):
+    async def test():
+        async with node_in(tmp_path) as node:
+            Coordinator(node, monkeypatch)
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t", partitions=2)
+            answer = await send(connection, topic_id, b"a", sequence=4)
+            assert answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            one, two = produce(topic_id, data(b"a")), produce(topic_id, data(b"a"), partition=1)
+            stranger = batch(b"x", producer_id=77, producer_epoch=0, base_sequence=0,
+                             transactional=True)  # fmt: skip
+            two.topic_data[0].partition_data[0].records = stranger
+            both = one
+            both.topic_data[0].partition_data += two.topic_data[0].partition_data
+            both.transactional_id = "tx"
+            answer = await connection.send(both)
+            codes = {p.error_code for p in answer.responses[0].partition_responses}
+            assert codes == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+            refused = await append(connection, topic_id, data(b"a"))
+            assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            await connection.close()
+
+    run(test())
+
+
+def test_without_a_coordinator_in_the_cluster_it_is_refused_at_once(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t")
+            answer = await send(connection, topic_id, b"a")
+            assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            await connection.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("said", "add", "told"),
+    [
+        (ErrorCode.NONE, True, ErrorCode.NONE),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, True, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.NOT_COORDINATOR, False, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, False, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, True, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (ErrorCode.PRODUCER_FENCED, True, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, True, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    ],
+)
+def test_a_coordinators_words_become_a_producers(said, add, told):
+    assert verification_module._for_producer(said, add=add) is told
+
+
+def test_a_coordinator_that_can_t_be_reached_is_to_be_tried_again(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            question = verification_module.Question("tx", 1, 0, [("t", 0)], add=True)
+            said = await node.broker.verification.ask(question)
+            assert said == {("t", 0): ErrorCode.NOT_ENOUGH_REPLICAS}
+
+    run(test())
