@@ -74,6 +74,7 @@ def test_urls_are_no_paths():
         ('delay = "1 hour"', "", r"\[source.watermark\] needs delay"),
         ('group = "g"', 'output_mode = "upsert"', "output_mode is one of"),
         ('group = "g"', 'connector = "spark"', "connector is one of"),
+        ('group = "g"', 'connector = "official"\ngroup = "g"', "only connector = "),
         ('name = "n"', "name = ", "Invalid value"),
     ],
 )

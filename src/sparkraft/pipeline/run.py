@@ -275,7 +275,7 @@ def _offsets(value: Any) -> dict[TopicPartition, int]:
 
 def _publish(pipeline: Pipeline, progress: Progress) -> None:
     """Show the offsets in the group; a failure harms nothing: the checkpoint has them."""
-    if not pipeline.group or pipeline.connector != "sparkraft":
+    if not pipeline.group:
         return
     options = source_options(pipeline.source, streaming=True)
     try:
@@ -324,8 +324,10 @@ def cause_of(error: BaseException) -> str:
         return str(said) if ours else f"{name}: {said}"
     if "KAFKA_DATA_SOURCE_NOT_ENABLED" in text or "Failed to find data source: kafka" in text:
         return (
-            'connector = "official" needs the jars of spark-sql-kafka-0-10: name them in '
-            '[spark] "spark.jars.packages", or leave connector out'
+            'connector = "official" needs the jars of spark-sql-kafka-0-10 for this Spark: name '
+            'them in [spark], as "spark.jars" (files) or "spark.jars.packages" (org.apache.spark:'
+            "spark-sql-kafka-0-10_2.13:VERSION, which Spark fetches through Maven), or leave "
+            "connector out, which needs none"
         )
     spark = _SPARK_ERROR.search(text)
     return spark[1] if spark else text.strip().splitlines()[0]

@@ -153,6 +153,8 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
     if len(transform) > 1:
         raise SpecError("[transform] has both sql and function; one is run")
     connector = _one_of(read, "connector", tuple(_CONNECTORS), "sparkraft")
+    if connector != "sparkraft" and "group" in read:
+        raise SpecError('group: only connector = "sparkraft" shows its offsets in a group')
     name = _text(read, "name", "the file")
     return Pipeline(
         name=name,

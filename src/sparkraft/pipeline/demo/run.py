@@ -2,7 +2,9 @@
 
 The cluster is started and stopped with `sparkraft up` and `sparkraft down`, as anyone would.
 What is there is used again: a second start sends only flights that are missing and goes on from
-the pipeline's checkpoint. `--check` starts from nothing, in a folder of its own.
+the pipeline's checkpoint. `--check` starts from nothing, in a folder of its own. `--kill-leader`
+kills the node that leads a partition of the flights (kill -9) when a third of them is sent, and
+starts it again when two thirds are: nobody should notice.
 """
 
 from __future__ import annotations
@@ -51,6 +53,27 @@ def say(line: str) -> None:
 
 
 @dataclass(slots=True)
+class Kill:
+    """The death in mid-run of a node that leads flights, and its return."""
+
+    directory: Path
+    """The cluster's."""
+    node: int = -1
+    is_back: bool = False
+
+    def on_progress(self, cluster: Cluster, count: int) -> None:
+        """`count` flights are sent: perhaps it is time."""
+        if self.node < 0 and count >= flights.TOTAL // 3:
+            (self.node,) = cluster.by_leader([(flights.TOPIC, 0)])
+            _sparkraft("node", "kill", str(self.node), "--dir", str(self.directory))
+            say(f"  kill -9  node {self.node}, which leads {flights.TOPIC}-0")
+        elif self.node >= 0 and not self.is_back and count >= flights.TOTAL * 2 // 3:
+            self.is_back = True
+            _sparkraft("node", "start", str(self.node), "--dir", str(self.directory))
+            say(f"  start    node {self.node} again")
+
+
+@dataclass(slots=True)
 class Stop:
     """Whether somebody asked to stop, and how it stands with the pipeline."""
 
@@ -58,6 +81,7 @@ class Stop:
     dropped: int = 0
     processed: int = 0
     batches: int = 0
+    kill: Kill | None = None
 
     def listen(self) -> None:
         """Take Ctrl-C and SIGTERM as the wish to stop."""
@@ -73,6 +97,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo; 0 only if it did all it was asked to."""
     parser = argparse.ArgumentParser(prog="quickstart", description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare with pandas, then end")
+    parser.add_argument(
+        "--kill-leader", action="store_true", help="kill a node that leads flights in mid-run"
+    )
     parser.add_argument("--data", type=Path, default=Path("quickstart-data"), help="folder to use")
     parser.add_argument(
         "--port", type=int, help="port of the cluster (default 9092, if it is free)"
@@ -81,6 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     data = (values.data / "check" if values.check else values.data).resolve()
     stop = Stop()
     stop.listen()
+    if values.kill_leader:
+        stop.kill = Kill(data / "cluster")
     try:
         if values.check:
             _clear(data)
@@ -180,6 +209,8 @@ def _send(cluster: Cluster, stop: Stop, left: threading.Event) -> None:
 
     def on_progress(count: int, rate: float) -> None:
         nonlocal told
+        if stop.kill is not None:
+            stop.kill.on_progress(cluster, count)
         if count < flights.TOTAL and time.monotonic() - told < _REPORT_SECONDS:
             return
         told = time.monotonic()
@@ -240,6 +271,8 @@ def _verdict(data: Path, cluster: Cluster, stop: Stop) -> int:
     wrong += check.differences(f"topic {check.RESULT_TOPIC}", check.topic_rows(cluster), wanted)
     if stop.dropped:
         wrong.append(f"{stop.dropped} rows were dropped by the watermark")
+    if stop.kill is not None and not stop.kill.is_back:
+        wrong.append("no leader was killed and came back")
     for line in wrong:
         say(f"  DIFFERS: {line}")
     if wrong:
