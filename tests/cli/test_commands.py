@@ -106,6 +106,15 @@ def test_one_partition_from_an_offset(sparkraft, topic):
     assert sparkraft_bytes(sparkraft, *consume, "--offset", "earliest") == ["0", "1"]
 
 
+def test_a_topic_that_is_not_there_is_waited_for_and_named(sparkraft_cluster, sparkraft, capsys):
+    name = f"misspelt-{next(_names)}"
+    connect = ["--bootstrap-server", sparkraft_cluster.bootstrap]
+    assert cli.main(["console-consumer", "--topic", name, "--timeout-ms", "1", *connect]) == 0
+    told = capsys.readouterr().err
+    assert f"waiting for topic {name}: UNKNOWN_TOPIC_OR_PARTITION" in told
+    assert "INVALID_TOPIC" in sparkraft("console-consumer", "--topic", "no such name", code=1)
+
+
 def test_a_group_reads_only_what_max_messages_says(sparkraft, topic):
     sparkraft("console-producer", "--topic", topic, stdin="".join(f"{i}\n" for i in range(10)))
     group = f"group-of-{topic}"

@@ -13,7 +13,7 @@ import pytest
 
 from sparkraft.cli import local_cluster
 from sparkraft.cli import main as cli
-from tests.support.ports import accepts, free_ports, wait_until
+from tests.support.ports import accepts, lasting_ports, wait_until
 
 pytestmark = pytest.mark.real_clients
 
@@ -30,7 +30,7 @@ def home(tmp_path):
 
 @pytest.fixture
 def up(home, capsys):
-    port = free_ports(1)[0] % 20_000 + 12_000
+    port = lasting_ports(1)[0]
 
     def start(*more: str) -> dict:
         code = cli.main(["up", "--dir", str(home), "--port", str(port), "--detach", *more])
@@ -86,6 +86,22 @@ def test_a_second_up_finds_it_running_and_down_ends_it(up, home, capsys):
     assert described(home)["nodes"][0]["pid"] is None
 
 
+def test_what_a_running_cluster_was_started_without_is_refused(up, home, capsys):
+    first = up("--override", "num.partitions=2")
+    port = first["nodes"][0]["port"]
+
+    def second(*options: str) -> str:
+        assert cli.main(["up", "--dir", str(home), "--detach", *options]) == 1
+        return capsys.readouterr().err
+
+    said = second("--port", str(port + 1), "--override", "num.partitions=3", "--listen", "0.0.0.0")
+    assert f"up on 127.0.0.1:{port}, without --port {port + 1} --listen 0.0.0.0" in said
+    assert "--override num.partitions=3" in said
+    assert "sparkraft down" in said
+    assert up("--override", "num.partitions=2", "--listen", "127.0.0.1") == first
+    assert not accepts(port + 1)
+
+
 def test_what_was_written_is_there_after_down_and_up(up, home, capsys):
     bootstrap = ["--bootstrap-server", up()["bootstrap"]]
     assert cli.main(["topics", *bootstrap, "--create", "--topic", "kept"]) == 0
@@ -128,7 +144,7 @@ def test_a_paused_node_still_ends_by_down(up, home):
 
 @pytest.mark.parametrize("wanted", [signal.SIGINT, signal.SIGTERM])
 def test_in_the_foreground_it_ends_its_nodes_at_a_signal(home, wanted):
-    port = free_ports(1)[0] % 20_000 + 12_000
+    port = lasting_ports(1)[0]
     process = subprocess.Popen(
         [sys.executable, "-m", "sparkraft.cli.main", "up", "--dir", str(home), "--port", str(port)],
         stdout=subprocess.PIPE,
@@ -144,7 +160,7 @@ def test_in_the_foreground_it_ends_its_nodes_at_a_signal(home, wanted):
 
 
 def test_in_the_foreground_a_node_that_ends_by_itself_is_reported(home):
-    port = free_ports(1)[0] % 20_000 + 12_000
+    port = lasting_ports(1)[0]
     process = subprocess.Popen(
         [sys.executable, "-m", "sparkraft.cli.main", "up", "--dir", str(home), "--port", str(port)],
         stdout=subprocess.PIPE,
@@ -187,7 +203,7 @@ def test_a_taken_port_is_named(up, home, tmp_path, capsys):
 
 
 def test_a_config_the_node_refuses_is_shown_from_its_log(home, capsys):
-    port = free_ports(1)[0] % 20_000 + 12_000
+    port = lasting_ports(1)[0]
     override = "--override=broker.session.timeout.ms=1"
     code = cli.main(["up", "--dir", str(home), "--port", str(port), "--detach", override])
     assert code == 1
@@ -209,3 +225,25 @@ def test_a_process_that_only_has_the_same_id_is_not_ours():
     assert not local_cluster.is_running(node)
     with pytest.raises(local_cluster.CommandError):
         local_cluster.kill(node)
+
+
+def test_a_process_runs_until_its_last_thread_has_ended():
+    """Its main thread ends first and is a zombie; the other goes on until its input ends."""
+    program = (
+        "import ctypes, sys, threading\n"
+        "threading.Thread(target=sys.stdin.read).start()\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
+        node = local_cluster.LocalNode(
+            id=1, port=1, controller_port=2, http_port=3, properties="", data="", log="",
+            pid=process.pid, started=local_cluster._start_of(process.pid),
+        )  # fmt: skip
+
+        def state() -> str:
+            return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+        wait_until(lambda: state() == "Z", "its main thread has ended", SECONDS)
+        assert local_cluster.is_running(node)
+        process.kill()
+        wait_until(lambda: not local_cluster.is_running(node), "it has ended", SECONDS)

@@ -122,6 +122,7 @@ def consumer_settings(properties: Mapping[str, str]) -> ConsumerSettings:
         fetch_wait_ms_max=reader.number("fetch.max.wait.ms", 500),
         auto_commit_interval_ms=interval if auto_commit and group_id else 0,
         check_crcs=reader.flag("check.crcs", default=True),
+        client_rack=reader.text("client.rack", ""),
     )
     reader.report_others()
     return settings

@@ -274,6 +274,8 @@ async def _main(values: Values, form: Callable[[ConsumedRecord], bytes]) -> int:
 
 
 async def _choose(cluster: Cluster, consumer: Consumer, values: Values) -> None:
+    if values.topic is not None:
+        await _warn_of_unknown(cluster, values.topic)
     if values.partition is None:
         if values.include:
             consumer.subscribe(pattern=TopicFilter(values.include, "--include").pattern)
@@ -284,6 +286,16 @@ async def _choose(cluster: Cluster, consumer: Consumer, values: Values) -> None:
     tp = (values.topic, values.partition)
     consumer.assign([tp])
     consumer.seek(tp, _offset(values))
+
+
+async def _warn_of_unknown(cluster: Cluster, topic: str) -> None:
+    """It may come yet, so we wait for it; but a misspelt one never does."""
+    try:
+        await cluster.topic(topic)
+    except KafkaError as error:
+        if not error.code.is_retriable:
+            raise
+        warn(f"waiting for topic {topic}: {error}")
 
 
 def _offset(values: Values) -> int:

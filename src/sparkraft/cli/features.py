@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.cli.errors import UsageError
+from sparkraft.cli.feature_levels import (
+    level_named,
+    levels_of_release,
+    name_and_level,
+    print_dependencies,
+    print_version_mapping,
+)
 from sparkraft.cli.options import Options, Values
 from sparkraft.cli.session import connected, print_json, run, warn
 from sparkraft.client.admin import Admin
@@ -16,10 +23,6 @@ if TYPE_CHECKING:
     from sparkraft.base.errors import KafkaError
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
-_KRAFT_VERSION_LEVEL = 21
-"""metadata.version from which new clusters have kraft.version 1 (3.9-IV0)."""
-
-_LEVEL_MAX = 0x7FFF
 
 
 def main(argv: list[str]) -> int:
@@ -46,9 +49,11 @@ def main(argv: list[str]) -> int:
     values = options.parse(argv)
     match values.action:
         case "version-mapping":
-            return _version_mapping(values)
+            return print_version_mapping(values)
         case "feature-dependencies":
-            return _dependencies(values)
+            if not values.feature:
+                raise UsageError("missing --feature")
+            return print_dependencies(values)
         case "describe":
             return run(_describe(values))
         case _:
@@ -88,51 +93,24 @@ async def _describe(values: Values) -> int:
     return 0
 
 
-def _named_level(text: str) -> int:
-    level = levels.level_of(text)
-    if level is None:
-        names = f"{levels.name_of(levels.METADATA_LEVEL_MIN)} to "
-        names += levels.name_of(levels.METADATA_LEVEL_MAX)
-        raise CommandError(f"{text!r} is no release or metadata.version known here: {names}")
-    return level
-
-
-def _of_release(text: str) -> dict[str, int]:
-    """All features of a release, metadata.version first, those it does not have at 0."""
-    level = _named_level(text)
-    known = levels.default_levels(level)
-    ordered = [levels.TRANSACTION_VERSION, levels.GROUP_VERSION, levels.ELR_VERSION]
-    ordered += [levels.SHARE_VERSION, levels.STREAMS_VERSION]
-    found = {levels.METADATA_VERSION: level}
-    found[levels.KRAFT_VERSION] = int(level >= _KRAFT_VERSION_LEVEL)
-    return found | {name: known.get(name, 0) for name in ordered}
-
-
 def _wanted(values: Values) -> dict[str, int]:
     if values.release_version and (values.metadata or values.feature):
         raise UsageError("--release-version names all features already")
     if values.release_version:
-        found = _of_release(values.release_version)
+        found = levels_of_release(values.release_version)
         is_upgrade = values.action == "upgrade"
         return {name: level for name, level in found.items() if level or not is_upgrade}
     wanted: dict[str, int] = {}
     if values.metadata:
-        wanted[levels.METADATA_VERSION] = _named_level(values.metadata)
+        wanted[levels.METADATA_VERSION] = level_named(values.metadata)
     for entry in values.feature:
-        name, level = (entry, 0) if values.action == "disable" else _name_and_level(entry)
+        name, level = (entry, 0) if values.action == "disable" else name_and_level(entry)
         if name in wanted:
             raise UsageError(f"{name} is given twice")
         wanted[name] = level
     if not wanted:
         raise UsageError(f"name at least one feature to {values.action}")
     return wanted
-
-
-def _name_and_level(text: str) -> tuple[str, int]:
-    name, equals, level = text.partition("=")
-    if not equals or not level.strip().lstrip("-").isdigit() or int(level) > _LEVEL_MAX:
-        raise UsageError(f"--feature wants feature=level, not {text!r}")
-    return name.strip(), int(level)
 
 
 async def _update(values: Values, wanted: Mapping[str, int]) -> int:
@@ -172,37 +150,3 @@ def _told(values: Values, name: str, level: int, error: KafkaError | None) -> st
 
 def _reason(error: KafkaError | None) -> str | None:
     return None if error is None else error.detail or error.code.name
-
-
-def _version_mapping(values: Values) -> int:
-    release = values.release_version or levels.name_of(levels.METADATA_LEVEL_MAX)
-    found = _of_release(release)
-    if values.output == "json":
-        print_json(found)
-        return 0
-    for name, level in found.items():
-        note = f" ({release})" if name == levels.METADATA_VERSION else ""
-        print(f"{name}={level}{note}")
-    return 0
-
-
-def _dependencies(values: Values) -> int:
-    if not values.feature:
-        raise UsageError("missing --feature")
-    for entry in values.feature:
-        name, level = _name_and_level(entry)
-        lowest, highest = levels.SUPPORTED_FEATURES.get(name, (1, 0))
-        if not lowest <= level <= highest:
-            raise CommandError(f"{name}={level} is not known here")
-        needed = levels.FEATURE_DEPENDENCIES.get((name, level), {})
-        if needed:
-            print(f"{name}={level} requires:")
-            for other, at_least in needed.items():
-                print(f"    {other}={at_least}{_name_note(other, at_least)}")
-        else:
-            print(f"{name}={level}{_name_note(name, level)} has no dependencies.")
-    return 0
-
-
-def _name_note(name: str, level: int) -> str:
-    return f" ({levels.name_of(level)})" if name == levels.METADATA_VERSION else ""

@@ -45,6 +45,7 @@ _CONTROLLER_PORT_DISTANCE = 1_000
 _HTTP_PORT_DISTANCE = 2_000
 _PORTS_TRIED_MAX = 500
 _LOG_LINES_SHOWN = 15
+_REPLICAS = 3
 
 FIRST_CONTROLLER_ID = 101
 """Of controllers that are no brokers; brokers count from 1."""
@@ -333,17 +334,31 @@ def _properties(cluster: LocalCluster, node: LocalNode) -> str:
             f"127.0.0.1:{voter.controller_port}" for voter in cluster.controllers
         ),
         "log.dirs": node.data,
-        "offsets.topic.replication.factor": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "share.coordinator.state.topic.replication.factor": "1",
-        "share.coordinator.state.topic.min.isr": "1",
+        **_replication(sum(each.is_broker for each in cluster.nodes)),
         "group.initial.rebalance.delay.ms": "0",
         "sparkraft.http.listener": f"{_in_url(cluster.listen)}:{node.http_port}",
         **cluster.overrides,
     }
     head = "# Written by `sparkraft up` at every start; change it with --override.\n"
     return head + "".join(f"{key}={_escaped(value)}\n" for key, value in lines.items())
+
+
+def _replication(brokers: int) -> dict[str, str]:
+    """Three copies where there are three brokers, of which two must have what is acknowledged.
+
+    One of them may then be down without anybody noticing.
+    """
+    copies = str(min(brokers, _REPLICAS))
+    in_sync = str(max(min(brokers, _REPLICAS) - 1, 1))
+    return {
+        "default.replication.factor": copies,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
+    }
 
 
 def _listeners(cluster: LocalCluster, node: LocalNode) -> dict[str, str]:
@@ -544,14 +559,19 @@ def _wait_for_end(node: LocalNode, seconds: float) -> bool:
 
 
 def _start_of(pid: int) -> str | None:
-    """When process `pid` began; None if there is none or it is a zombie."""
+    """When process `pid` began; None if there is none or it is a zombie.
+
+    Its main thread may be a zombie while others still end, a write to the disk under way: until the
+    last one has, the process keeps its ports and its directory's lock.
+    """
     stat = Path(f"/proc/{pid}/stat")
     if Path("/proc/self/stat").exists():
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             return None
-        return None if fields[0] in "ZX" else fields[19]
+        state, threads, started = fields[0], int(fields[17]), fields[19]
+        return None if state == "X" or (state == "Z" and threads <= 1) else started
     asked = subprocess.run(
         ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     )

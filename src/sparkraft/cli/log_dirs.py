@@ -10,6 +10,9 @@ from sparkraft.cli.session import connected, print_json, run
 from sparkraft.client.admin import Admin
 from sparkraft.client.values import LogDir
 
+_ERRORS = {ErrorCode.KAFKA_STORAGE_ERROR: "org.apache.kafka.common.errors.KafkaStorageException"}
+"""Kafka's tool prints the name of an exception's class; a directory has no other."""
+
 
 def main(argv: list[str]) -> int:
     """Describe them."""
@@ -61,7 +64,9 @@ def _broker(broker: int, dirs: list[LogDir] | KafkaError) -> dict[str, Any]:
 def _dir(log_dir: LogDir) -> dict[str, Any]:
     return {
         "logDir": log_dir.path,
-        "error": None if log_dir.error is ErrorCode.NONE else log_dir.error.name,
+        "error": None
+        if log_dir.error is ErrorCode.NONE
+        else _ERRORS.get(log_dir.error, log_dir.error.name),
         "partitions": [
             {
                 "partition": f"{replica.topic}-{replica.partition}",

@@ -17,7 +17,11 @@ _KAFKA_COMMANDS = {
     "consumer-groups": "list, describe, reset, delete consumer groups",
     "get-offsets": "first, last and by-time offsets of partitions",
     "delete-records": "delete records below an offset",
+    "leader-election": "elect preferred leaders, or any where nobody leads",
+    "reassign-partitions": "move partitions to other brokers or directories",
+    "cluster": "the cluster's id, unregister a broker, list endpoints",
     "log-dirs": "what lies in the brokers' log directories",
+    "replica-verification": "compare the replicas of partitions",
     "dump-log": "print segments, indexes, snapshots and cluster metadata",
     "broker-api-versions": "which requests each broker serves",
     "metadata-quorum": "the state of the metadata quorum",
@@ -29,12 +33,13 @@ _OUR_COMMANDS = {
     "up": "start a cluster on this machine",
     "down": "stop it",
     "node": "start, stop, kill, pause, resume one node of it",
-    "explain": "tell who was elected controller, when, by whom, and why",
+    "explain": "tell who leads the quorum or a partition, since when, and why",
     "pipeline": "run a pipeline on Spark",
     "simulate": "run quorums by seed, with faults, and check every invariant",
+    "fault-proxy": "break the network between real nodes",
 }
-_MODULES = {name: f"sparkraft.cli.{name.replace('-', '_')}" for name in _KAFKA_COMMANDS} | {
-    name: f"sparkraft.cli.{name}" for name in _OUR_COMMANDS
+_MODULES = {
+    name: f"sparkraft.cli.{name.replace('-', '_')}" for name in (*_KAFKA_COMMANDS, *_OUR_COMMANDS)
 }
 
 FAILED = 1

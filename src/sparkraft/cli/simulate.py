@@ -60,6 +60,12 @@ def _options() -> Options:
         default="safety",
     )
     options.value(
+        "--workload",
+        about="what clients do among whole nodes: create topics (default), or write and read",
+        choices=["create-topics", "produce-consume"],
+        default="create-topics",
+    )
+    options.value(
         "--trace", about="write the whole trace there; - is standard output", metavar="FILE"
     )
     options.value(
@@ -73,7 +79,8 @@ def _options() -> Options:
 
 def _settings(values: Values) -> Settings:
     from sparkraft.simulation.nemesis import ALL
-    from sparkraft.simulation.node_scenarios import NODE_FAULTS, NODE_SCENARIOS
+    from sparkraft.simulation.node_faults import NODE_FAULTS, RECORD_FAULTS
+    from sparkraft.simulation.node_scenarios import NODE_SCENARIOS
     from sparkraft.simulation.scenarios import SCENARIOS, Settings
 
     known = NODE_SCENARIOS if values.tier == "nodes" else SCENARIOS
@@ -84,11 +91,12 @@ def _settings(values: Values) -> Settings:
         named = [] if values.faults == "none" else values.faults.split(",")
         faults = None if values.faults == "all" else tuple(named)
         faults = faults if faults is not None or values.tier == "nodes" else ALL
-        unknown = sorted(set(faults or ()) - set(NODE_FAULTS if values.tier == "nodes" else ALL))
+        every = (*NODE_FAULTS, *RECORD_FAULTS) if values.tier == "nodes" else ALL
+        unknown = sorted(set(faults or ()) - set(every))
         if unknown:
             raise UsageError(f"no fault {', '.join(unknown)}; --list names them")
-    if values.tier == "nodes" and values.mode == "liveness":
-        raise UsageError("--mode liveness goes only with --tier cores")
+    if values.workload != "create-topics" and (values.tier, values.scenario) != ("nodes", "chaos"):
+        raise UsageError("--workload goes with chaos among --tier nodes")
     if (values.seed is None) == (values.seeds is None):
         raise UsageError("give --seed S or --seeds A..B")
     return Settings(
@@ -100,25 +108,33 @@ def _settings(values: Values) -> Settings:
         seconds=values.seconds,
         faults=faults,
         liveness=values.mode == "liveness",
+        workload=values.workload,
     )
 
 
 def _list() -> int:
     from sparkraft.simulation.fault_points import CORE_POINTS
-    from sparkraft.simulation.mutants import MUTANTS
+    from sparkraft.simulation.mutants import all_mutants
     from sparkraft.simulation.nemesis import ALL
-    from sparkraft.simulation.node_scenarios import NODE_FAULTS
+    from sparkraft.simulation.node_faults import NODE_FAULTS, RECORD_FAULTS
+    from sparkraft.simulation.node_scenarios import NODE_SCENARIOS
+    from sparkraft.simulation.points import POINTS
     from sparkraft.simulation.scenarios import SCENARIOS
 
-    print("scenarios of --tier cores (of nodes: chaos):")
-    for name, function in SCENARIOS.items():
-        print(f"  {name}\n      {(function.__doc__ or '').splitlines()[0]}")
-    print(f"faults of --tier nodes:\n  {', '.join(NODE_FAULTS)}")
-    print(f"faults of --tier cores:\n  {', '.join(ALL)}")
-    print(f"fault points:\n  {', '.join(CORE_POINTS)}")
+    tiers = {
+        "nodes": (NODE_SCENARIOS, (*NODE_FAULTS, *RECORD_FAULTS), tuple(POINTS)),
+        "cores": (SCENARIOS, ALL, CORE_POINTS),
+    }
+    for tier, (scenarios, faults, points) in tiers.items():
+        print(f"scenarios of --tier {tier}:")
+        for name, function in scenarios.items():  # type: ignore[attr-defined]
+            print(f"  {name}\n      {(function.__doc__ or '').splitlines()[0]}")
+        print(f"faults of --tier {tier}:\n  {', '.join(faults)}")
+        print(f"fault points of --tier {tier}:\n  {', '.join(points)}")
     print("mutants:")
-    for name, mutant in MUTANTS.items():
-        print(f"  {name:<42} {mutant.about} ({' or '.join(mutant.seen_by)})")
+    for name, mutant in all_mutants().items():
+        seen_by = " or ".join(mutant.seen_by)
+        print(f"  {name:<42} {mutant.tier}: {mutant.about} ({seen_by})")
     return 0
 
 
@@ -160,7 +176,7 @@ def command(settings: Settings) -> str:
     words = [f"sparkraft simulate --tier {settings.tier}", f"--seed {settings.seed}"]
     if settings.scenario != "chaos":
         words.append(f"--scenario {settings.scenario}")
-    else:
+    if settings.scenario.startswith(("chaos", "leaders-", "killed-then")):
         words.append(f"--seconds {settings.seconds}")
     if settings.nodes is not None:
         words.append(f"--nodes {settings.nodes}")
@@ -170,6 +186,8 @@ def command(settings: Settings) -> str:
         words.append(f"--faults {','.join(settings.faults) or 'none'}")
     if settings.liveness:
         words.append("--mode liveness")
+    if settings.workload != "create-topics":
+        words.append(f"--workload {settings.workload}")
     return " ".join([*words, "--trace -"])
 
 
@@ -235,19 +253,26 @@ class _progress:  # noqa: N801 (used as a function)
 
 
 def _mutants(values: Values) -> int:
-    from sparkraft.simulation.mutants import MUTANTS
+    from sparkraft.simulation.campaign import each
+    from sparkraft.simulation.mutants import all_mutants
 
-    if values.mutant != "all" and values.mutant not in MUTANTS:
+    known = all_mutants()
+    if values.mutant != "all" and values.mutant not in known:
         raise UsageError(f"no mutant {values.mutant!r}; --list names them")
-    names = list(MUTANTS) if values.mutant == "all" else [values.mutant]
-    missed = [name for name in names if not _mutant(name, fresh=values.fresh)]
+    names = list(known) if values.mutant == "all" else [values.mutant]
+    jobs = [(name, bool(values.fresh)) for name in names]
+    missed = []
+    for name, (seen, told) in each(_mutant, jobs, values.jobs or os.cpu_count()):
+        print(f"{'seen  ' if seen else 'MISSED'} {name:<42} {told}", flush=True)
+        if not seen:
+            missed.append(name)
     print(f"{len(names) - len(missed)} of {len(names)} planted bugs were seen")
     if missed:
         raise CommandError(f"not seen: {', '.join(missed)}")
     return 0
 
 
-def _mutant(name: str, *, fresh: bool) -> bool:
+def _mutant(name: str, fresh: bool) -> tuple[bool, str]:  # noqa: FBT001 (called by map)
     from time import monotonic
 
     from sparkraft.simulation.kills import KILLS, replay, search, sees
@@ -256,5 +281,4 @@ def _mutant(name: str, *, fresh: bool) -> bool:
     result = search(name) if fresh or name not in KILLS else replay(name)
     seen = result is not None and sees(result, name)
     told = f"seed {result.settings.seed}: {result.violation}" if result else "no seed shows it"
-    print(f"{'seen  ' if seen else 'MISSED'} {name:<42} {told} ({monotonic() - begun:.1f} s)")
-    return seen
+    return seen, f"{told} ({monotonic() - begun:.1f} s)"

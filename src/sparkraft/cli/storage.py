@@ -1,10 +1,10 @@
-"""`sparkraft storage random-uuid | format | info`: Kafka's storage tool.
+"""`sparkraft storage random-uuid | format | info | version-mapping | feature-dependencies`.
+
+Kafka's storage tool:
 
     sparkraft storage format -c server.properties -t CLUSTER_ID --standalone
 
 A directory formatted here starts under Apache Kafka, and one formatted there starts here.
-
-Not done: version-mapping and feature-dependencies (`sparkraft features` knows them).
 """
 
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sparkraft.base.env import Clock, Entropy, random_uuid
 from sparkraft.base.ids import BrokerId, Uuid
 from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.cli.feature_levels import print_dependencies, print_version_mapping
 from sparkraft.cli.options import Options, Values
 from sparkraft.metadata.features import (
     FEATURE_DEPENDENCIES,
@@ -51,9 +52,11 @@ def main(argv: list[str]) -> int:
         "format": _format,
         "info": _info,
         "random-uuid": _random_uuid,
+        "version-mapping": _version_mapping,
+        "feature-dependencies": _feature_dependencies,
     }
     if not argv or argv[0] in {"-h", "--help"}:
-        print("usage: sparkraft storage random-uuid | format | info; each has --help")
+        print(f"usage: sparkraft storage {' | '.join(commands)}; each has --help")
         return 0 if argv else 2
     command = commands.get(argv[0])
     if command is None:
@@ -65,6 +68,23 @@ def _random_uuid(argv: list[str]) -> int:
     Options("storage random-uuid", "Print a random id, for a cluster or a directory.").parse(argv)
     print(random_uuid(SystemEntropy()))
     return 0
+
+
+def _version_mapping(argv: list[str]) -> int:
+    options = Options("storage version-mapping", "Print the feature levels of a release.")
+    options.value("--release-version", "-r", about="the release; default: newest")
+    options.output()
+    return print_version_mapping(options.parse(argv))
+
+
+def _feature_dependencies(argv: list[str]) -> int:
+    options = Options("storage feature-dependencies", "Print what feature levels need.")
+    options.values("--feature", "-f", about="FEATURE=LEVEL; repeatable")
+    options.output()
+    values = options.parse(argv)
+    if not values.feature:
+        raise UsageError("missing --feature")
+    return print_dependencies(values)
 
 
 # ---- format

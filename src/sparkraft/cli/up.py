@@ -121,9 +121,12 @@ def _start(directory: ClusterDirectory, values: Values) -> tuple[LocalCluster, b
     """Start the nodes that don't run; the cluster, and whether all of it ran already."""
     known = directory.load() if directory.file.exists() else None
     layout = _layout(values)
-    fits = known is not None and layout in {None, known.layout}
-    if known is not None and fits and all(map(local_cluster.is_running, known.nodes)):
-        return known, True
+    if known is not None and layout in {None, known.layout}:
+        running = [local_cluster.is_running(node) for node in known.nodes]
+        if any(running):
+            _refuse_changes(known, values)
+        if all(running):
+            return known, True
     cluster = directory.plan(
         layout,
         port=values.port or (known.nodes[0].port if known else 9092),
@@ -142,6 +145,26 @@ def _start(directory: ClusterDirectory, values: Values) -> tuple[LocalCluster, b
         directory.save(cluster)
         raise
     return cluster, False
+
+
+def _refuse_changes(known: LocalCluster, values: Values) -> None:
+    """Nodes that run keep what they were started with; all nodes of a cluster have the same."""
+    overrides = key_values(values.override, "--override")
+    asked = {
+        f"--port {values.port}": values.port in {None, known.nodes[0].port},
+        f"--listen {values.listen}": values.listen in {None, known.listen},
+        f"--advertise {values.advertise}": values.advertise in {None, known.advertise},
+        **{
+            f"--override {key}={value}": known.overrides.get(key) == value
+            for key, value in overrides.items()
+        },
+    }
+    changes = [option for option, is_so in asked.items() if not is_so]
+    if changes:
+        raise CommandError(
+            f"it is up on {known.bootstrap}, without {' '.join(changes)}: "
+            f"stop it first, `sparkraft down --dir {values.dir}`"
+        )
 
 
 def _tell(values: Values, directory: ClusterDirectory, cluster: LocalCluster) -> None:

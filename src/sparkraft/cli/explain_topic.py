@@ -1,0 +1,80 @@
+"""`explain topic`: every partition in a line, and what would stay on disks if it were deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkraft.cli.explain_partition import document_of
+from sparkraft.cli.leadership_texts import Json, account_json, head_lines, ids, options_for, told
+from sparkraft.cli.session import print_json, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sparkraft.cli.options import Values
+
+_OWN = ("node", "asOf", "toldFromOffset", "silent", "topic", "topicId")
+
+
+def main(argv: list[str]) -> int:
+    """Explain."""
+    options = options_for(
+        "topic", "Tells who leads each partition of a topic, since when, and why."
+    )
+    options.add_argument("topic")
+    return run(_main(options.parse(argv)))
+
+
+async def _main(values: Values) -> int:
+    from sparkraft.protocol.messages.k10002_describe_history import HistoryTopic
+
+    account = await told(values, topics=[HistoryTopic(name=values.topic)])
+    partitions = [document_of(account, p, last=values.last) for p in account.history.partitions]
+    document: Json = {
+        "topic": values.topic,
+        "topicId": partitions[0]["topicId"] if partitions else None,
+        **account_json(account),
+        "partitions": [{k: v for k, v in p.items() if k not in _OWN} for p in partitions],
+        # Their brokers set them aside as strays when they return (`controller.states`).
+        "copiesThatOutliveDeletion": sorted({b for p in partitions for b in p.get("offline", ())}),
+    }
+    if values.output == "json":
+        print_json(document)
+    else:
+        for line in _lines(document):
+            print(line)
+    return 0
+
+
+def _lines(document: Json) -> Iterator[str]:
+    yield f"{document['topic']}, id {document['topicId']}"
+    yield from head_lines(document)
+    yield ""
+    for partition in document["partitions"]:
+        yield _line(partition)
+    if not document["partitions"]:
+        yield "it does not exist"
+    away = document["copiesThatOutliveDeletion"]
+    if away:
+        yield ""
+        yield (
+            f"if it were deleted now, copies on {ids(away)} would stay there until those brokers "
+            "return"
+        )
+
+
+def _line(partition: Json) -> str:
+    name = f"  partition {partition['partition']}: "
+    if not partition["exists"]:
+        return f"{name}does not exist"
+    leader = "nobody" if partition["leader"] is None else str(partition["leader"])
+    since = partition["since"]
+    how = "" if since is None else f" since {since['time'] or since['offset']} ({since['kind']})"
+    notes = [f"in sync {ids(partition['isr'])} of {ids(partition['replicas'])}"]
+    if partition["elr"]:
+        notes.append(f"eligible {ids(partition['elr'])}")
+    if partition["offline"]:
+        notes.append(f"offline {ids(partition['offline'])}")
+    if partition["reassignment"] is not None:
+        notes.append(f"{ids(partition['reassignment']['adding'])} joining")
+    return f"{name}leader {leader} in epoch {partition['leaderEpoch']}{how}; {'; '.join(notes)}"

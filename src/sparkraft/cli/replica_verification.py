@@ -1,0 +1,240 @@
+"""`replica-verification`: whether all replicas have the same, as `kafka-replica-verification.sh`.
+
+Every broker is asked for the same offsets of its replicas, as a debugging replica, so that
+followers answer too. What all of them have, up to the high watermark, is compared batch by batch:
+last offset and checksum. It goes on until it is interrupted, or an offset differs.
+
+    round   ask every broker → compare → each partition goes on behind what all of them have
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.cli.errors import CommandError
+from sparkraft.cli.names import TopicFilter
+from sparkraft.cli.options import Options, Values
+from sparkraft.cli.session import connected, run, warn
+from sparkraft.client.admin import Admin
+from sparkraft.records.batch import BatchHeader, iter_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkraft.base.ids import Uuid
+    from sparkraft.client.cluster import Cluster, TopicInfo
+
+DEBUGGING_REPLICA = -2
+"""Reads any replica up to its log's end, and is no follower."""
+
+RETRY_S = 0.5
+"""After a round in which a broker didn't answer."""
+
+Replica = tuple[str, int]
+"""Topic and index."""
+
+
+def main(argv: list[str]) -> int:
+    """Compare replicas."""
+    options = Options("replica-verification", "Validates that all replicas have the same data.")
+    options.value(
+        "--broker-list",
+        about="the servers to connect to: host:port,host:port",
+        metavar="HOST:PORT",
+        required=True,
+    )
+    options.value("--fetch-size", about="bytes of each partition", type=int, default=1 << 20)
+    options.value("--max-wait-ms", about="a request's longest wait", type=int, default=1_000)
+    options.value("--topics-include", about="topics, a regular expression", default=".*")
+    options.value(
+        "--time", about="where to begin: ms, -1 latest, -2 earliest", type=int, default=-1
+    )
+    options.value("--report-interval-ms", about="between reports", type=int, default=30_000)
+    options.flag("--once", "end when everything that was there has been compared (ours)")
+    values = options.parse(argv)
+    values.bootstrap_server, values.command_config = values.broker_list, None
+    return run(_main(values))
+
+
+async def _main(values: Values) -> int:
+    wanted = TopicFilter(values.topics_include, "--topics-include")
+    async with connected(values, client_id="replica-verification") as cluster:
+        admin = Admin(cluster)
+        topics = [
+            topic
+            for topic in (await admin.list_topics()).values()
+            if wanted.allows(topic.name, exclude_internal=False)
+        ]
+        if not topics:
+            raise CommandError("no topic fits --topics-include")
+        verification = Verification(cluster, topics, values)
+        await verification.begin(admin)
+        _say("verification process is started")
+        return await verification.run()
+
+
+def _say(sentence: str) -> None:
+    now = datetime.now().astimezone()
+    print(f"{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03d}: {sentence}", flush=True)
+
+
+class Verification:
+    """Rounds of asking and comparing."""
+
+    def __init__(self, cluster: Cluster, topics: list[TopicInfo], values: Values) -> None:
+        """Compare every partition of `topics`."""
+        self._cluster = cluster
+        self._values = values
+        self._ids: dict[str, Uuid] = {topic.name: topic.id for topic in topics}
+        self._names = {topic.id: topic.name for topic in topics}
+        self._replicas: dict[Replica, tuple[int, ...]] = {
+            (topic.name, index): partition.replicas
+            for topic in topics
+            for index, partition in topic.partitions.items()
+        }
+        self._offsets: dict[Replica, int] = {}
+        self._ends: dict[Replica, int] = {}
+        self._reported = 0.0
+        self._differs = False
+
+    async def begin(self, admin: Admin) -> None:
+        """Find out where to begin, and for `--once` where to end."""
+        self._offsets = await self._list(admin, self._values.time)
+        if self._values.once:
+            self._ends = await self._list(admin, -1)
+
+    async def _list(self, admin: Admin, timestamp: int) -> dict[Replica, int]:
+        found = await admin.list_offsets(dict.fromkeys(self._replicas, timestamp))
+        offsets = {}
+        for replica, answer in found.items():
+            if isinstance(answer, KafkaError):
+                raise answer
+            offsets[replica] = max(answer.offset, 0)
+        return offsets
+
+    async def run(self) -> int:
+        """Go on until an offset differs, or everything is compared where that is asked."""
+        while True:
+            answers = await self._ask_all()
+            lags = {
+                replica: self._compare(replica, by_broker) for replica, by_broker in answers.items()
+            }
+            if None in lags.values():
+                return 1
+            self._report({replica: lag for replica, lag in lags.items() if lag is not None})
+            if self._values.once and self._is_done():
+                self._report_now({r: lag for r, lag in lags.items() if lag is not None})
+                return int(self._differs)
+
+    def _is_done(self) -> bool:
+        return all(self._offsets[replica] >= end for replica, end in self._ends.items())
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    async def _ask_all(self) -> dict[Replica, dict[int, Any]]:
+        """What each broker has of each partition; a broker that is away has nothing."""
+        brokers = sorted({broker for each in self._replicas.values() for broker in each})
+        told = await asyncio.gather(*(self._ask(broker) for broker in brokers))
+        answers: dict[Replica, dict[int, Any]] = {replica: {} for replica in self._replicas}
+        for broker, found in zip(brokers, told, strict=True):
+            for replica, data in found.items():
+                if replica in answers:
+                    answers[replica][broker] = data
+        return answers
+
+    async def _ask(self, broker: int) -> dict[Replica, Any]:
+        from sparkraft.protocol.messages.k01_fetch import FetchRequest, FetchTopic, ReplicaState
+
+        topics: dict[str, FetchTopic] = {}
+        for (name, index), replicas in self._replicas.items():
+            if broker in replicas:
+                topic = topics.setdefault(name, FetchTopic(topic_id=self._ids[name]))
+                topic.partitions.append(self._partition(name, index))
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=DEBUGGING_REPLICA),
+            max_wait_ms=self._values.max_wait_ms,
+            min_bytes=1,
+            session_epoch=-1,
+            topics=list(topics.values()),
+        )
+        try:
+            answer = await self._cluster.ask_node(broker, request)
+        except KafkaError as error:
+            warn(f"broker {broker} does not answer: {error}")
+            await asyncio.sleep(RETRY_S)
+            return {}
+        return {
+            (self._names[topic.topic_id], data.partition_index): data
+            for topic in answer.responses
+            if topic.topic_id in self._names
+            for data in topic.partitions
+        }
+
+    def _partition(self, topic: str, index: int) -> Any:
+        from sparkraft.protocol.messages.k01_fetch import FetchPartition
+
+        return FetchPartition(
+            partition=index,
+            fetch_offset=self._offsets[topic, index],
+            log_start_offset=0,
+            partition_max_bytes=self._values.fetch_size,
+        )
+
+    # -- comparing -------------------------------------------------------------------------------
+
+    def _compare(self, replica: Replica, answers: Mapping[int, Any]) -> int | None:
+        """How far the compared offset is behind the high watermark; None: an offset differs."""
+        batches = {broker: _committed(data) for broker, data in sorted(answers.items())}
+        high_watermark = max((data.high_watermark for data in answers.values()), default=-1)
+        if len(batches) == len(self._replicas[replica]):
+            for row in zip(*batches.values(), strict=False):
+                if not self._compare_row(replica, dict(zip(batches, row, strict=True))):
+                    return None
+                self._offsets[replica] = row[0].next_offset
+        return int(high_watermark - self._offsets[replica])
+
+    def _compare_row(self, replica: Replica, row: Mapping[int, BatchHeader]) -> bool:
+        """Whether one batch of every replica has the same offset; a wrong checksum is told."""
+        (first, expected), *others = row.items()
+        name = f"{replica[0]}-{replica[1]}"
+        for broker, header in others:
+            if header.last_offset != expected.last_offset:
+                _say(
+                    f"partition {name}: replica {first}'s offset {expected.last_offset} doesn't "
+                    f"match replica {broker}'s offset {header.last_offset}"
+                )
+                return False
+            if header.crc != expected.crc:
+                self._differs = True
+                _say(
+                    f"partition {name} has unmatched checksum at offset {header.last_offset}; "
+                    f"replica {first}'s checksum {expected.crc}; replica {broker}'s checksum "
+                    f"{header.crc}"
+                )
+        return True
+
+    # -- reporting -------------------------------------------------------------------------------
+
+    def _report(self, lags: Mapping[Replica, int]) -> None:
+        if (time.monotonic() - self._reported) * 1000 > self._values.report_interval_ms:
+            self._report_now(lags)
+
+    def _report_now(self, lags: Mapping[Replica, int]) -> None:
+        self._reported = time.monotonic()
+        (topic, index), lag = max(lags.items(), key=lambda each: each[1])
+        _say(
+            f"max lag is {lag} for partition {topic}-{index} at offset "
+            f"{self._offsets[topic, index]} among {len(lags)} partitions"
+        )
+
+
+def _committed(data: Any) -> list[BatchHeader]:
+    """The batches of an answer that lie below its high watermark."""
+    if data.error_code or not data.records:
+        return []
+    headers = [header for header, _ in iter_batches(data.records)]
+    return [header for header in headers if header.last_offset < data.high_watermark]
