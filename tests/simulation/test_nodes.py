@@ -1,48 +1,111 @@
 """Whole nodes in the simulator: clients at work, faults, and nothing acknowledged is lost."""
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import sparkraft
 from sparkraft.simulation.campaign import run, run_all
-from sparkraft.simulation.node_scenarios import NODE_FAULTS
+from sparkraft.simulation.node_faults import NODE_FAULTS, RECORD_FAULTS, lonely_leader
+from sparkraft.simulation.node_scenarios import KAFKAS
+from sparkraft.simulation.nodes import Layout, NodesWorld
+from sparkraft.simulation.points import POINTS
+from sparkraft.simulation.record_clients import PARTITIONS
 from sparkraft.simulation.scenarios import Settings
+from sparkraft.simulation.versions import record_is_allowed, request_is_allowed
+from sparkraft.simulation.workload import Workload
 
 SLICE = 4
 NODES = Settings(seed=0, tier="nodes", nodes=3, seconds=20)
 
 
+def check(settings: Settings) -> Counter[str]:
+    result = run(settings)
+    told = f"{result.violation} {result.text}\n{''.join(result.tail)}"
+    assert result.violation is None, f"seed {settings.seed}: {told}"
+    return result.counts
+
+
 def test_three_nodes_create_topics_when_nothing_breaks() -> None:
-    result = run(replace(NODES, seed=1, seconds=10, faults=()))
-    assert result.violation is None, result.text
-    assert result.counts["elections won"] == 1
-    assert result.counts["topics created"] > 5
-    assert result.counts["producer ids"] > 5
+    counts = check(replace(NODES, seed=1, seconds=10, faults=()))
+    assert counts["elections won"] == 1
+    assert counts["topics created"] > 5
+    assert counts["producer ids"] > 5
+
+
+@pytest.mark.parametrize("seed", range(1, 3 * SLICE + 1))
+def test_nothing_acknowledged_is_lost_whatever_breaks(seed: int) -> None:
+    counts = check(replace(NODES, seed=seed))
+    assert sum(counts[f"fault {kind}"] for kind in NODE_FAULTS) > 0
+    assert counts["topics created"] > 0
 
 
 @pytest.mark.parametrize("seed", range(1, SLICE + 1))
-def test_nothing_acknowledged_is_lost_whatever_breaks(seed: int) -> None:
-    result = run(replace(NODES, seed=seed))
-    assert result.violation is None, f"{result.violation} {result.text}\n{''.join(result.tail)}"
-    assert sum(result.counts[f"fault {kind}"] for kind in NODE_FAULTS) > 0
-    assert result.counts["topics created"] > 0
+def test_a_majority_converges_though_the_rest_stays_broken(seed: int) -> None:
+    counts = check(replace(NODES, seed=seed, liveness=True))
+    assert counts["topics created"] > 0
 
 
-def test_five_nodes_and_one_do_as_well() -> None:
-    for nodes in (1, 5):
-        result = run(replace(NODES, seed=7, nodes=nodes, seconds=10))
-        assert result.violation is None, f"{nodes}: {result.violation} {result.text}"
+@pytest.mark.parametrize("seed", range(1, 3 * SLICE + 1))
+def test_records_are_read_once_and_in_order_whatever_breaks(seed: int) -> None:
+    counts = check(replace(NODES, seed=seed, workload="produce-consume"))
+    assert counts["records acknowledged"] >= 20
+    assert counts["records read"] >= 2 * counts["records acknowledged"]
 
 
-def test_the_same_seed_is_the_same_run_under_any_hash_seed() -> None:
+def test_records_flow_when_nothing_breaks() -> None:
+    counts = check(replace(NODES, seed=1, seconds=10, workload="produce-consume", faults=()))
+    assert counts["records acknowledged"] > 200
+    assert counts["offsets committed"] > 5
+    assert counts["partitions given"] >= PARTITIONS
+    assert counts["wrong epochs refused"] > 5
+    assert counts["keyed read"] == counts["short read"] == 1
+
+
+@pytest.mark.parametrize("seed", range(1, 2 * SLICE + 1))
+def test_records_outlive_their_leaders(seed: int) -> None:
+    counts = check(replace(NODES, seed=seed, scenario="leaders-come-and-go"))
+    assert counts["records acknowledged"] >= 20
+
+
+@pytest.mark.parametrize("mended", [False, True])
+def test_a_fault_that_lasts_strikes_no_more_once_all_is_mended(*, mended: bool) -> None:
+    world = NodesWorld(seed=1, layout=Layout.of_records(1, 3))
+    try:
+        world.start_all(Workload(world).clients)
+        assert world.run_for(60, lambda: world.counts["records acknowledged"] > 0)
+        lives = [machine.life for machine in world.machines]
+        assert world.run_for(10, lambda: lonely_leader(world))
+        world.mended = mended
+        world.run_for(8)
+        assert ([machine.life for machine in world.machines] == lives) is mended
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("nodes", [1, 5])
+def test_five_nodes_and_one_do_as_well(nodes: int) -> None:
+    check(replace(NODES, seed=7, nodes=nodes, seconds=10))
+
+
+@pytest.mark.parametrize("scenario", KAFKAS)
+def test_kafkas_scenarios_come_out_well_on_whole_nodes(scenario: str) -> None:
+    for seed in range(1, SLICE + 1):
+        check(replace(NODES, seed=seed, scenario=scenario, nodes=None))
+
+
+@pytest.mark.parametrize("workload", ["create-topics", "produce-consume"])
+def test_the_same_seed_is_the_same_run_under_any_hash_seed(workload: str) -> None:
     def digest(hash_seed: str) -> str:
         command = [sys.executable, "-m", "sparkraft.cli.main", "simulate", "--tier", "nodes"]
         told = subprocess.run(
-            [*command, "--seed", "3", "--seconds", "15"],
+            [*command, "--seed", "3", "--seconds", "15", "--workload", workload],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
@@ -54,11 +117,87 @@ def test_the_same_seed_is_the_same_run_under_any_hash_seed() -> None:
     assert digest("0") == digest("1") == digest("4242")
 
 
+def test_the_products_fault_points_are_those_that_the_simulator_knows() -> None:
+    source = Path(sparkraft.__file__).parent
+    asked = Counter[str]()
+    for path in sorted(source.rglob("*.py")):
+        if "simulation" not in path.parts:
+            asked.update(re.findall(r"maybe\(\s*\"(\w+)\"", path.read_text()))
+    assert set(asked) == set(POINTS)
+    assert len(POINTS) >= 25
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "level", "allowed"),
+    [
+        (3, 2, 22, False),
+        (3, 2, 23, True),
+        (3, 1, 16, False),
+        (0, 4, 29, False),
+        (0, 4, 30, True),
+        (27, 0, 14, False),
+        (27, 0, 15, True),
+        (23, 0, 12, False),
+        (2, 0, 7, True),
+        (2, 1, 30, False),
+    ],
+)
+def test_a_record_waits_for_the_version_that_knows_it(
+    kind: int, version: int, level: int, *, allowed: bool
+) -> None:
+    assert record_is_allowed(kind, version, level) is allowed
+
+
+def test_brokers_fetch_and_register_only_as_the_version_allows() -> None:
+    assert not request_is_allowed(1, 18, 26, to_broker=True)
+    assert request_is_allowed(1, 18, 27, to_broker=True)
+    assert request_is_allowed(1, 18, 7, to_broker=False)
+    assert not request_is_allowed(70, 0, 14, to_broker=False)
+    assert not request_is_allowed(73, 0, 16, to_broker=False)
+
+
 @pytest.mark.long
-def test_five_hundred_seeds_of_chaos_in_which_every_fault_strikes() -> None:
-    total: Counter[str] = Counter()
-    jobs = [(replace(NODES, seed=seed, seconds=60), None) for seed in range(1, 501)]
+@pytest.mark.parametrize("scenario", KAFKAS)
+def test_a_thousand_seeds_of_each_scenario_on_whole_nodes(scenario: str) -> None:
+    jobs = [
+        (replace(NODES, seed=seed, scenario=scenario, nodes=None), None) for seed in range(1, 1_001)
+    ]
     for result in run_all(jobs):
         assert result.violation is None, (result.settings.seed, result.violation, result.text)
+
+
+@pytest.mark.long
+def test_five_hundred_seeds_of_records_written_and_read() -> None:
+    settings = replace(NODES, seconds=60, workload="produce-consume")
+    total: Counter[str] = Counter()
+    for result in run_all([(replace(settings, seed=seed), None) for seed in range(1, 501)]):
+        assert result.violation is None, (result.settings.seed, result.violation, result.text)
         total += result.counts
-    assert not [kind for kind in NODE_FAULTS if not total[f"fault {kind}"]]
+    assert total["records acknowledged"] > 50_000
+    assert total["fenced on refusal"] > 0
+    reached = [name for name, point in POINTS.items() if point.workload == "produce-consume"]
+    assert not [name for name in reached if not total[f"point {name}"]]
+
+
+@pytest.mark.long
+def test_five_hundred_seeds_of_leaders_that_come_and_go() -> None:
+    settings = replace(NODES, scenario="leaders-come-and-go")
+    total: Counter[str] = Counter()
+    for result in run_all([(replace(settings, seed=seed), None) for seed in range(1, 501)]):
+        assert result.violation is None, (result.settings.seed, result.violation, result.text)
+        total += result.counts
+    assert not [kind for kind in RECORD_FAULTS if not total[f"fault {kind}"]]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("liveness", [False, True], ids=["safety", "liveness"])
+def test_five_hundred_seeds_of_chaos_in_which_every_fault_strikes(liveness: bool) -> None:
+    total: Counter[str] = Counter()
+    settings = replace(NODES, seconds=60, liveness=liveness)
+    for result in run_all([(replace(settings, seed=seed), None) for seed in range(1, 501)]):
+        assert result.violation is None, (result.settings.seed, result.violation, result.text)
+        total += result.counts
+    silent = [f"fault {kind}" for kind in NODE_FAULTS if not total[f"fault {kind}"]]
+    reached = [name for name, point in POINTS.items() if point.workload == "create-topics"]
+    silent += [f"point {name}" for name in reached if not total[f"point {name}"]]
+    assert not silent

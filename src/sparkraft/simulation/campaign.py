@@ -8,15 +8,15 @@ import gc
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from sparkraft.simulation import scenarios
 from sparkraft.simulation.invariants import Violation
-from sparkraft.simulation.mutants import planted
+from sparkraft.simulation.mutants import all_mutants, planted
 from sparkraft.simulation.scenarios import Settings
 
 if TYPE_CHECKING:
@@ -49,10 +49,17 @@ def run(settings: Settings, mutant: str | None = None, sink: TextIO | None = Non
     begun = time.monotonic()
     worlds: list[World | NodesWorld] = []
     violation: Violation | None = None
+
+    def begin(world: Any) -> None:
+        worlds.append(world)
+        if mutant is not None and settings.tier == "nodes":
+            known = all_mutants()[mutant]
+            world.invariants.alone = known.seen_by if known.alone else ()
+
     gc.disable()  # A collection in the middle would only cost time: nothing depends on it.
     try:
         with planted(mutant):
-            _play(replace(settings, sink=sink, on_world=worlds.append))
+            _play(replace(settings, sink=sink, on_world=begin))
     except Violation as error:
         violation = error
     finally:
@@ -111,6 +118,21 @@ def run_all(jobs: Iterable[Job], processes: int | None = None) -> Iterator[Resul
             pool.shutdown(cancel_futures=True)
 
 
+def each(
+    work: Callable[..., Any], jobs: list[tuple[Any, ...]], processes: int | None = None
+) -> Iterator[tuple[Any, Any]]:
+    """(first argument, result) of `work` for each job's arguments, in their order."""
+    count = min(processes or os.cpu_count() or 1, len(jobs))
+    if count <= 1:
+        for arguments in jobs:
+            yield arguments[0], work(*arguments)
+        return
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        futures = [(arguments[0], pool.submit(work, *arguments)) for arguments in jobs]
+        for name, future in futures:
+            yield name, future.result()
+
+
 @dataclass(slots=True)
 class Summary:
     """Many results in one."""
@@ -136,17 +158,30 @@ class Summary:
         minutes = max((time.monotonic() - self.begun) / 60, 1e-9)
         return [
             f"{self.seeds} seeds, {len(self.failed)} violations, "
-            f"{self.simulated_ms / 3_600_000:.2f} simulated hours in {minutes:.1f} minutes, "
-            f"{self.seeds / minutes:.0f} seeds a minute",
-            f"elections won: {self.counts['elections won']}, appends: {self.counts['appends']}",
+            f"{self.simulated_ms / 3_600_000:.2f} simulated hours in {minutes:.1f} minutes"
+            + (f", {self.seeds / minutes:.0f} seeds a minute" if self.seeds > 1 else ""),
+            f"elections won: {self.counts['elections won']}, batches committed: "
+            f"{self.counts['appends'] + self.counts['batches committed']}",
             "faults: " + self._of("fault "),
             "fault points: " + self._of("point "),
+            *self._what_clients_did(),
             "checks: "
             + ", ".join(
                 f"{name} {self.checks[name]}"
-                for name in sorted(self.checks, key=lambda name: int(name[1:]))
+                for name in sorted(self.checks, key=lambda name: (name[0], len(name), name))
             ),
         ]
+
+    def _what_clients_did(self) -> list[str]:
+        told = (
+            "topics created",
+            "producer ids",
+            "records acknowledged",
+            "records read",
+            "offsets committed",
+        )
+        counts = [f"{name} {self.counts[name]}" for name in told if self.counts[name]]
+        return ["clients: " + ", ".join(counts)] if counts else []
 
     def _of(self, prefix: str) -> str:
         found = {

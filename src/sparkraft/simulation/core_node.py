@@ -346,12 +346,12 @@ class CoreNode:
     def carry_out(self, ready: Ready) -> None:
         """All of `ready` but its election state."""
         world = self.world
+        world.invariants.on_transitions(self)  # First, lest a second leader is known by its log.
         for effect in ready.log:
             self.do_log(effect)
         if ready.flush is not None:
             self.point("before_flush")
             self.begin_flush(ready.flush)
-        world.invariants.on_transitions(self)
         for place, send in enumerate(ready.send):
             if place:
                 self.point("between_sends")

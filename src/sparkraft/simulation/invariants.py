@@ -325,10 +325,17 @@ class Invariants:
         )
 
     def on_truncate(self, node: "CoreNode", batch: LogBatch) -> None:
-        """`batch` is cut off."""
-        known = self.committed.get(batch.base_offset)
+        """`batch` is cut off.
+
+        Who still follows the leader of an epoch before the one that committed it may cut it: nobody
+        counted it there.
+        """
+        base = batch.base_offset
+        known = self.committed.get(base)
+        knows = node.quorum.state.epoch >= self._committed_in.get(base, 0)
+        told = base < self._high_watermarks[node.id]
         self.require(
-            known is None or known.epoch != batch.epoch,
+            known is None or known.epoch != batch.epoch or not (knows or told),
             "Q5",
             f"{node.name} cuts committed {batch.epoch}@{batch.base_offset}",
         )

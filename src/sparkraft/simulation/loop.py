@@ -47,6 +47,12 @@ class Incarnation:
         """Its clock at a world time."""
         return self.offset_s + world_s * self.rate
 
+    def turn(self, world_s: float, rate: float) -> None:
+        """Let its clock run at another rate from now on, without a jump."""
+        now = self.local(world_s)
+        self.rate = rate
+        self.offset_s = now - world_s * rate
+
     def world(self, local_s: float) -> float:
         """The world time at which its clock shows `local_s`."""
         return (local_s - self.offset_s) / self.rate

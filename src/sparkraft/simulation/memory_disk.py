@@ -126,6 +126,8 @@ class MemoryDisk:
         self._locked: set[str] = set()
         self._since_sync: list[_Tree] = [self._tree.copy()]
         self._start: tuple[dict[str, bytes], set[str]] = ({}, set(self._tree.dirs))
+        self.names_changed = 0
+        """Counts changes of names, so that who knows them need not look again."""
 
     # -- what tests steer ------------------------------------------------------------------------
 
@@ -157,6 +159,11 @@ class MemoryDisk:
     def files(self) -> dict[str, bytes]:
         """Every file's content."""
         return {path: bytes(file.data) for path, file in sorted(self._tree.files.items())}
+
+    def synced(self, path: str) -> bytes:
+        """The bytes of a file that a power loss spares; none where there is no such file."""
+        file = self._tree.files.get(path)
+        return b"" if file is None else file.synced
 
     def put(self, path: str, data: bytes) -> None:
         """Overwrite a file behind the owner's back, unjournaled: how tests damage things."""
@@ -216,6 +223,7 @@ class MemoryDisk:
         names = self._since_sync[dice.below(len(self._since_sync))]
         contents = {path: file.survivor(dice) for path, file in sorted(names.files.items())}
         self._tree = _Tree()
+        self.names_changed += 1
         self.journal.clear()
         self._load(contents, names.dirs)
 
@@ -253,6 +261,7 @@ class MemoryDisk:
 
     def _apply(self, operation: Operation) -> None:
         names = len(self._tree.files)
+        self.names_changed += operation.kind in ("rename", "unlink", "mkdir", "rmdir")
         if operation.kind in ("rename", "unlink", "mkdir", "rmdir"):
             self._apply_to_names(operation)
             self._since_sync.append(self._tree.copy())
@@ -261,6 +270,7 @@ class MemoryDisk:
         if operation.kind in ("fsync", "fsync_dir"):
             self._since_sync = [self._tree.copy()]
         elif names != len(self._tree.files):
+            self.names_changed += 1
             self._since_sync.append(self._tree.copy())
 
     def _apply_to_names(self, operation: Operation) -> None:
@@ -362,6 +372,14 @@ class MemoryDisk:
         self._maybe_fail("pread", path)
         return bytes(memoryview(self._existing(path).data)[at : at + count])
 
+    def read_part(self, path: str, count: int, at: int) -> bytes:
+        """See `Disk.read_part`."""
+        return self.pread(path, count, at)
+
+    def extend(self, path: str, data: Buffer) -> None:
+        """See `Disk.extend`."""
+        self.append(path, [data])
+
     def append(self, path: str, buffers: Sequence[Buffer]) -> None:
         """See `Disk.append`."""
         self._do(Operation("append", path, b"".join(buffers)))
@@ -423,6 +441,14 @@ class MemoryDisk:
         """See `Disk.usable_bytes`."""
         _ = path
         return self.capacity_bytes, max(self.capacity_bytes - self.used_bytes, 0)
+
+    def share(self, *, shared: bool) -> None:
+        """See `Disk.share`: it belongs to one thread anyway."""
+
+    def maybe(self, point: str) -> bool:
+        """See `Disk.maybe`."""
+        _ = point
+        return False
 
     def close(self) -> None:
         """See `Disk.close`."""

@@ -33,20 +33,64 @@ class Mutant:
     seen_by: tuple[str, ...]
     patches: Callable[[], Patches]
     scenario: str = "chaos"
+    tier: str = "cores"
+    workload: str = "create-topics"
+    alone: bool = False
+    """Only `seen_by` is looked at, so that no other invariant is there first (whole nodes)."""
+    liveness: bool = False
+    """Only a majority is mended in the end."""
 
 
 MUTANTS: dict[str, Mutant] = {}
+"""Those of the raft core; `all_mutants` has those of whole nodes as well."""
 
 
-def _mutant(
-    about: str, *seen_by: str, scenario: str = "chaos"
-) -> Callable[[Callable[[], Patches]], Callable[[], Patches]]:
-    def register(patches: Callable[[], Patches]) -> Callable[[], Patches]:
-        name = patches.__name__.strip("_").replace("_", "-")
-        MUTANTS[name] = Mutant(about, seen_by, patches, scenario)
-        return patches
+def registrar(
+    mutants: dict[str, Mutant],
+    tier: str,
+    workload: str = "create-topics",
+    scenario: str = "chaos",
+) -> Callable[..., Callable[..., Any]]:
+    """A decorator that enters planted bugs into `mutants`, named after their functions."""
+    usual, usual_workload = scenario, workload
 
-    return register
+    def mutant(
+        about: str,
+        *seen_by: str,
+        scenario: str | None = None,
+        workload: str | None = None,
+        alone: bool = False,
+        liveness: bool = False,
+    ) -> Callable[..., Any]:
+        def register(patches: Callable[[], Patches]) -> Callable[[], Patches]:
+            name = patches.__name__.strip("_").replace("_", "-")
+            mutants[name] = Mutant(
+                about,
+                seen_by,
+                patches,
+                scenario=scenario or usual,
+                tier=tier,
+                workload=workload or usual_workload,
+                alone=alone,
+                liveness=liveness,
+            )
+            return patches
+
+        return register
+
+    return mutant
+
+
+_mutant = registrar(MUTANTS, tier="cores")
+
+
+def all_mutants() -> dict[str, Mutant]:
+    """Of all tiers; loads the whole server."""
+    from sparkraft.simulation.node_mutants import NODE_MUTANTS
+    from sparkraft.simulation.record_mutants import RECORD_MUTANTS
+    from sparkraft.simulation.single_mutants import SINGLE_MUTANTS
+
+    return MUTANTS | NODE_MUTANTS | RECORD_MUTANTS | SINGLE_MUTANTS
 
 
 @contextmanager
@@ -54,7 +98,8 @@ def planted(name: str | None) -> Iterator[None]:
     """Run with the mutant in place; None is the product as it is."""
     with ExitStack() as stack:
         if name is not None:
-            for owner, attribute, replacement in MUTANTS[name].patches():
+            mutant = MUTANTS.get(name) or all_mutants()[name]
+            for owner, attribute, replacement in mutant.patches():
                 stack.enter_context(patch.object(owner, attribute, replacement))
         yield
 
@@ -145,7 +190,11 @@ def _candidate_keeps_the_epoch() -> Patches:
     return [(Replica, "become_candidate", become_candidate)]
 
 
-@_mutant("one vote less than a majority wins", "Q1", "Q6")
+@_mutant(
+    "one vote less than a majority wins",
+    "Q1",
+    scenario="candidates-meet-behind-slow-links",
+)
 def _a_minority_wins() -> Patches:
     def maybe_win(self: Replica, now: Any) -> None:
         state = self.state
@@ -159,7 +208,11 @@ def _a_minority_wins() -> Patches:
     return [(Replica, "maybe_win", maybe_win)]
 
 
-@_mutant("a restarted leader forgets that it led, and votes in its own epoch", "Q2")
+@_mutant(
+    "a restarted leader forgets that it led, and votes in its own epoch",
+    "Q2",
+    scenario="candidates-meet-behind-slow-links",
+)
 def _a_restarted_leader_votes_again() -> Patches:
     original = CoreNode.start
 
@@ -468,7 +521,11 @@ def _snapshot_loaded_in_part() -> Patches:
 # ---- liveness
 
 
-@_mutant("a leader that no majority hears leads on", "Q11")
+@_mutant(
+    "a leader that no majority hears leads on",
+    "Q11",
+    scenario="can-elect-new-leader-after-old-leader-partitioned-away",
+)
 def _no_check_quorum() -> Patches:
     def leader(replica: Replica, state: Leader, now: Any) -> Any:
         far = replace(state, check_quorum_deadline=now + 1_000_000)

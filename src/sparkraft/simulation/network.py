@@ -29,7 +29,7 @@ class SimNetwork:
     Attributes:
         cut: directed pairs of machine names.
         loss: part of pieces that are retransmitted once.
-        on_bytes: told of every write: sender, receiver, bytes.
+        on_bytes: told of every write: the sender's end of the connection, bytes.
     """
 
     def __init__(self, loop: SimLoop, dice: random.Random) -> None:
@@ -38,7 +38,7 @@ class SimNetwork:
         self.dice = dice
         self.cut: set[tuple[str, str]] = set()
         self.loss = 0.0
-        self.on_bytes: Callable[[str, str, bytes], None] = lambda *_: None
+        self.on_bytes: Callable[[SimTransport, bytes], None] = lambda *_: None
         self._servers: dict[tuple[str, int], SimServer] = {}
         self._transports: dict[Incarnation, list[SimTransport]] = {}
         self._next_port = 40_000
@@ -66,6 +66,12 @@ class SimNetwork:
             raise OSError(errno.EADDRINUSE, "Address already in use")
         server = self._servers[owner.name, port] = SimServer(self, owner, factory, port)
         return server
+
+    def listens(self, host: str, port: int) -> Incarnation | None:
+        """Which process would take a connection."""
+        server = self._servers.get((host, port))
+        served = server is not None and server.serving and not server.incarnation.dead
+        return server.incarnation if server is not None and served else None
 
     def forget(self, server: "SimServer") -> None:
         """A listener closed."""
@@ -194,6 +200,7 @@ class SimTransport(asyncio.Transport):
         self.protocol: Any = None
         self.peer: SimTransport
         self._near, self._far = near[0], far[0]
+        self.far_port = far[1]
         self._queue: deque[bytes | None] = deque()
         self._pumping = False
         self._stalled_since: float | None = None
@@ -210,9 +217,9 @@ class SimTransport(asyncio.Transport):
     def write(self, data: Any) -> None:
         """See `asyncio`."""
         raw = bytes(data)
-        if self._closing or not raw:
+        if self._closing or not raw or self.incarnation.dead:
             return
-        self._network.on_bytes(self._near, self._far, raw)
+        self._network.on_bytes(self, raw)
         self._unread += len(raw)
         for piece in self._pieces(raw):
             self._queue.append(piece)
@@ -286,6 +293,8 @@ class SimTransport(asyncio.Transport):
     def _pump(self) -> None:
         """The kernel's work: goes on while its process is paused."""
         self._pumping = False
+        if self.incarnation.silent:  # without power its kernel sends nothing either
+            self._queue.clear()
         if not self._queue:
             return
         peer = self.peer

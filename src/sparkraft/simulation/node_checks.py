@@ -1,11 +1,14 @@
-"""What must hold among whole nodes: looked at every simulated second, and at the end.
+"""What must hold among whole nodes: after every event (`node_events`), every second, at the end.
 
-Q1  one leader an epoch        Q5  committed records are the same bytes everywhere, for ever
 C5  broker epochs are unique, and rise with each registration
 C6  one image at one offset, on every node; an image survives its own snapshot
 C7  what a client was told is created stays created
 C9  topic ids and producer ids are never given twice
 C10 once healed: brokers unfenced, every partition led, controllers agree
+C1 to C4, C8 and P1 to P11: `record_checks`
+F1, G8  who is taken for dead, who serves a group: `process_checks`
+E1   explanations of leaders and ISRs agree with what happened: `explanation_checks`
+V1  no record and no request between nodes above what the finalized metadata.version allows
 """
 
 from collections import Counter
@@ -14,11 +17,22 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
 from sparkraft.metadata.snapshot import records_of
+from sparkraft.records.batch import iter_batches
+from sparkraft.simulation import versions
+from sparkraft.simulation.explanation_checks import ExplanationChecks
 from sparkraft.simulation.invariants import Violation
+from sparkraft.simulation.node_events import NodeEvents
+from sparkraft.simulation.process_checks import ProcessChecks
+from sparkraft.simulation.record_checks import RecordChecks
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
-    from sparkraft.simulation.nodes import Machine, NodesWorld
+    from sparkraft.simulation.machine import Machine
+    from sparkraft.simulation.network import SimTransport
+    from sparkraft.simulation.nodes import NodesWorld
+
+PORTS = {9092: True, 9093: False}
+"""Where nodes listen; whether to brokers' requests."""
 
 
 class NodeChecks:
@@ -28,30 +42,44 @@ class NodeChecks:
         """Nothing has happened yet."""
         self.world = world
         self.checks: Counter[str] = Counter()
+        self.alone: tuple[str, ...] = ()
+        """Only these invariants are looked at; none: all of them."""
+        self.events = NodeEvents(world, self.require)
+        self.events.on_committed = self._on_committed
+        self.records = RecordChecks(world)
+        self.processes = ProcessChecks(world)
+        self.explanations = ExplanationChecks(world)
         self.created: dict[str, Uuid] = {}
         """Topics whose creation was acknowledged."""
-        self._leaders: dict[int, str] = {}
-        self._committed: dict[int, tuple[int, int]] = {}
-        self._checked_to: dict[str, int] = {}
         self._images: dict[int, list[Any]] = {}
-        self._broker_epochs: dict[int, int] = {}
+        self._broker_epochs: dict[int, tuple[int, int]] = {}
+        self._epoch_owners: dict[int, tuple[int, bytes]] = {}
         self._topic_ids: dict[bytes, str] = {}
         self._producer_ids: set[int] = set()
+        self._level: int | None = None
+        """metadata.version at the end of what is committed."""
 
     def require(self, holds: object, invariant: str, text: str) -> None:
         """Raise where the invariant does not hold."""
         self.checks[invariant] += 1
-        if not holds:
+        if not holds and self.counts(invariant):
             raise Violation(invariant, text)
+
+    def counts(self, invariant: str) -> bool:
+        """Whether the invariant is looked at in this run."""
+        return not self.alone or invariant in self.alone
 
     def on_start(self, machine: "Machine") -> None:
         """A node starts: all it has committed is looked at again."""
-        self._checked_to[machine.name] = 0
+        self.events.on_start(machine)
 
     # ---- what clients were told
 
     def on_created(self, name: str, topic_id: "Uuid") -> None:
         """CreateTopics was answered without error."""
+        self.world.check(lambda: self._note_topic(name, topic_id))
+
+    def _note_topic(self, name: str, topic_id: "Uuid") -> None:
         self.world.counts["topics created"] += 1
         known = self._topic_ids.setdefault(topic_id, name)
         self.require(known == name, "C9", f"{topic_id} names both {known} and {name}")
@@ -59,74 +87,116 @@ class NodeChecks:
 
     def on_producer_id(self, producer_id: int) -> None:
         """InitProducerId was answered without error."""
+        self.world.check(lambda: self._note_producer_id(producer_id))
+
+    def _note_producer_id(self, producer_id: int) -> None:
         self.world.counts["producer ids"] += 1
         fresh = producer_id not in self._producer_ids
         self.require(fresh, "C9", f"producer id {producer_id} is given twice")
         self._producer_ids.add(producer_id)
+
+    # ---- versions
+
+    def _on_committed(self, base: int, header: Any, view: memoryview) -> None:
+        """Each committed batch once, in order."""
+        self.world.counts["batches committed"] += 1
+        if header.is_control:
+            return
+        for head in versions.written(view):
+            if head.level is not None:
+                self._level = head.level
+            self._check_version(head, self._level, f"at {base}")
+        self.records.on_committed(base, header, view)
+        self.explanations.on_committed(view)
+
+    def _check_version(self, head: versions.Written, level: int | None, where: str) -> None:
+        self.require(
+            level is None or versions.record_is_allowed(head.kind, head.version, level),
+            "V1",
+            f"record {head.kind} v{head.version} {where}, metadata.version is {level}",
+        )
+
+    def on_snapshot(self, machine: "Machine", path: str) -> None:
+        """A snapshot of the metadata has got its name."""
+        raw = machine.disk.read(path)
+        level: int | None = None
+        for header, view in iter_batches(raw):
+            if header.is_control:
+                continue
+            for head in versions.written(view):
+                level = head.level if head.level is not None else level
+                self._check_version(head, level, f"in {path} of {machine.name}")
+
+    def on_bytes(self, end: "SimTransport", raw: bytes) -> None:
+        """A write of whole requests, or of answers."""
+        to_broker = PORTS.get(end.far_port)
+        machine = self.world.machine(end.incarnation.name)
+        if to_broker is None or machine is None:
+            return
+        image = image_of(machine)
+        level = image.metadata_version if image is not None else 0
+        at = 0
+        while level and at + 8 <= len(raw):
+            size = int.from_bytes(raw[at : at + 4], "big")
+            key, version = (int.from_bytes(raw[at + n : at + n + 2], "big") for n in (4, 6))
+            self.require(
+                versions.request_is_allowed(key, version, level, to_broker=to_broker),
+                "V1",
+                f"{machine.name} asks by key {key} v{version}, metadata.version is {level}",
+            )
+            at += 4 + size
 
     # ---- every second
 
     def every_second(self) -> None:
         """Look at every node that runs."""
         for machine in self.world.machines:
-            node = machine.live_node
-            if node is None or node.raft is None:
-                continue
-            self._check_leader(machine, node.raft)
-            if node.failure is None:  # a failed disk answers nobody; its node is about to stop
-                self._check_committed(machine, node.raft)
             image = image_of(machine)
             if image is not None and image.offset >= 0:
                 self._check_image(machine, image)
-
-    def _check_leader(self, machine: "Machine", raft: Any) -> None:
-        if not raft.is_leader:
-            return
-        epoch = raft.leader_and_epoch.epoch
-        if epoch not in self._leaders:
-            self.world.counts["elections won"] += 1
-            self.world.note(f"{machine.name}* e={epoch} HW={raft.high_watermark}")
-        known = self._leaders.setdefault(epoch, machine.name)
-        self.require(known == machine.name, "Q1", f"{known} and {machine.name} lead epoch {epoch}")
-
-    def _check_committed(self, machine: "Machine", raft: Any) -> None:
-        log = raft._log  # noqa: SLF001 (a checker looks inside)
-        first = max(self._checked_to[machine.name], log.start)
-        up_to = min(raft.high_watermark, log.end)
-        if up_to <= first:
-            return
-        for header, _ in log.batches(first, up_to):
-            if header.last_offset >= up_to:
-                break
-            told = (header.partition_leader_epoch, header.crc)
-            known = self._committed.setdefault(header.base_offset, told)
-            self.require(
-                known == told,
-                "Q5",
-                f"{machine.name} has committed {told} at {header.base_offset}, known {known}",
-            )
-            self._checked_to[machine.name] = header.last_offset + 1
+        self.records.every_second()
+        self.processes.every_second()
 
     def _check_image(self, machine: "Machine", image: ClusterImage) -> None:
+        known = self._images.get(image.offset)
+        if known is not None and known[0] is image:
+            return
         told = list(records_of(image))
-        known = self._images.setdefault(image.offset, told)
+        if known is None:
+            self._images[image.offset] = [image, told]
+            self._check_brokers(image)
+            return
         self.require(
-            known == told, "C6", f"the image of {machine.name} at {image.offset} is another's not"
+            known[1] == told,
+            "C6",
+            f"the image of {machine.name} at {image.offset} is another's not",
         )
+
+    def _check_brokers(self, image: ClusterImage) -> None:
         for broker_id in sorted(image.brokers):
-            epoch = image.brokers[broker_id].epoch
-            before = self._broker_epochs.get(broker_id, -1)
-            self._broker_epochs[broker_id] = max(epoch, before)
-        epochs = [broker.epoch for broker in image.brokers.values()]
-        self.require(len(set(epochs)) == len(epochs), "C5", f"broker epochs {sorted(epochs)}")
+            broker = image.brokers[broker_id]
+            who = (broker_id, bytes(broker.incarnation_id))
+            owner = self._epoch_owners.setdefault(broker.epoch, who)
+            self.require(owner == who, "C5", f"{owner} and {who} have broker epoch {broker.epoch}")
+            offset, epoch = self._broker_epochs.get(broker_id, (-1, -1))
+            grew = broker.epoch >= epoch if image.offset >= offset else broker.epoch <= epoch
+            self.require(
+                grew, "C5", f"broker {broker_id} goes from epoch {epoch} to {broker.epoch}"
+            )
+            if image.offset >= offset:
+                self._broker_epochs[broker_id] = (image.offset, broker.epoch)
 
     # ---- at the end
 
     def at_end(self) -> None:
         """All is healed and has come to rest."""
         for machine in self.world.machines:
+            if machine in self.world.broken:
+                continue
             image = image_of(machine)
-            assert image is not None
+            self.require(image is not None, "C10", f"{machine.name} is away")
+            if image is None:
+                continue  # a planted bug may be all that is looked for
             for name in sorted(self.created):
                 topic_id = image.topics_by_name.get(name)
                 self.require(
@@ -135,6 +205,7 @@ class NodeChecks:
                     f"{name} was created as {self.created[name]}; {machine.name} has {topic_id}",
                 )
             self._check_reload(machine, image)
+        self.explanations.at_end()
 
     def _check_reload(self, machine: "Machine", image: ClusterImage) -> None:
         again = EMPTY_IMAGE
@@ -148,24 +219,33 @@ class NodeChecks:
         )
 
     def is_healthy(self) -> bool:
-        """Whether every broker is unfenced and every partition led, on every node's image."""
+        """Whether all that can be is unfenced and led, on every whole node's image."""
         self.checks["C10"] += 1
-        offsets = set()
+        broken = {machine.id for machine in self.world.broken}
+        wiped = {machine.id for machine in self.world.machines if machine.disks}
+        expected = {m.id for m in self.world.brokers} - broken
+        sizes = set()
         for machine in self.world.machines:
+            if machine in self.world.broken:
+                continue
             image = image_of(machine)
             if image is None:
                 return False
-            brokers = image.brokers
-            if len(brokers) < len(self.world.ids) or any(b.fenced for b in brokers.values()):
+            unfenced = {i for i in image.brokers if not image.brokers[i].fenced}
+            if not expected <= unfenced or not _all_led(image, broken | wiped):
                 return False
-            if any(
-                partition.leader < 0
-                for topic in image.topics_in_order()
-                for partition in topic.partitions.values()
-            ):
-                return False
-            offsets.add(len(image.topics_by_name))
-        return len(offsets) == 1
+            sizes.add(len(image.topics_by_name))
+        return len(sizes) == 1
+
+
+def _all_led(image: ClusterImage, gone: set[int]) -> bool:
+    """Whether every partition has a leader that has a replica on a machine with its first disk."""
+    return all(
+        partition.leader >= 0
+        for topic in image.topics_in_order()
+        for partition in topic.partitions.values()
+        if set(partition.replicas) - gone
+    )
 
 
 def image_of(machine: "Machine") -> ClusterImage | None:

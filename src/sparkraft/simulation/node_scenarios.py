@@ -1,166 +1,127 @@
-"""What a run of whole nodes does: clients at work, faults, healing, and what must be true then."""
+"""What a run of whole nodes does: clients at work, faults, healing, and what must be true then.
 
-import errno
-from collections.abc import Callable
+Beside chaos, Apache Kafka's seven scenarios by name (`RaftEventSimulationTest`), on whole nodes.
+"""
 
-from sparkraft.base.errors import DecodeError, KafkaError
-from sparkraft.client.connection import Connection
-from sparkraft.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
-from sparkraft.protocol.messages.k22_init_producer_id import InitProducerIdRequest
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sparkraft.simulation.history import check
 from sparkraft.simulation.invariants import Violation
-from sparkraft.simulation.nodes import BROKER_PORT, Machine, NodesWorld, quiet
+from sparkraft.simulation.machine import Machine
+from sparkraft.simulation.node_clients import create_topics
+from sparkraft.simulation.node_faults import NODE_FAULTS, RECORD_FAULTS, coin, leader_of_records
+from sparkraft.simulation.nodes import Layout, NodesWorld, quiet
 from sparkraft.simulation.scenarios import Settings
+from sparkraft.simulation.workload import Workload
+
+RECORDS = "produce-consume"
+"""The workload of clients that write and read."""
+
+LEADER_FAULTS = (*RECORD_FAULTS, "mend", "resign", "skew")
 
 HEALTHY_S = 90
 """Within so long a healed cluster has unfenced its brokers and leads its partitions."""
 
-REQUEST_MS = 5_000
+CONVERGE_S = 60
+"""Within so long a majority elects and commits."""
 
-Fault = Callable[[NodesWorld], None]
+RECORDS_AFTER = 20
+"""So many records more show the same of records."""
 
-
-async def create_topics(world: NodesWorld) -> None:
-    """A client that creates topics, and takes a producer id now and then, at any node."""
-    import asyncio
-
-    count = 0
-    while True:
-        await asyncio.sleep(world.dice.uniform(0.05, 0.8))
-        count += 1
-        try:
-            await _ask_once(world, f"topic-{count}")
-        except (KafkaError, DecodeError, OSError):
-            world.counts["requests failed"] += 1
+TOPICS_AFTER = 3
+"""So many topics more show that a healed cluster works."""
 
 
-async def _ask_once(world: NodesWorld, name: str) -> None:
-    host = f"n{world.dice.choice(world.ids)}"
-    connection = await Connection.open(host, BROKER_PORT, timeout_ms=REQUEST_MS)
-    try:
-        topic = CreatableTopic(name=name, num_partitions=2, replication_factor=1)
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=REQUEST_MS)
-        answer = await connection.send(request, timeout_ms=REQUEST_MS)
-        for result in answer.topics:
-            if result.error_code == 0:
-                world.checks.on_created(result.name, result.topic_id)
-        ask = InitProducerIdRequest(transactional_id=None, producer_epoch=-1)
-        producer = await connection.send(ask, timeout_ms=REQUEST_MS)
-        if producer.error_code == 0:
-            world.checks.on_producer_id(producer.producer_id)
-    finally:
-        connection.abort("done")
-
-
-# ---- faults
-
-
-def _victim(world: NodesWorld) -> Machine | None:
-    up = [machine for machine in world.machines if machine.live_node is not None]
-    leaders = [m for m in up if m.node is not None and m.node.raft and m.node.raft.is_leader]
-    if leaders and world.dice.random() < 0.5:  # noqa: PLR2004 (a coin)
-        return leaders[0]
-    return world.dice.choice(up) if up else None
-
-
-def kill(world: NodesWorld) -> None:
-    """As SIGKILL."""
-    machine = _victim(world)
-    if machine is not None:
-        machine.kill()
-        world.after(world.dice.uniform(0.05, 4), machine.start)
-
-
-def power(world: NodesWorld) -> None:
-    """What was not synced is lost, all or in part."""
-    machine = _victim(world)
-    if machine is not None:
-        machine.power_off()
-        world.after(world.dice.uniform(0.05, 4), machine.start)
-
-
-def pause(world: NodesWorld) -> None:
-    """As SIGSTOP, perhaps past every timeout."""
-    machine = _victim(world)
-    if machine is not None:
-        machine.pause()
-        world.after(world.dice.uniform(0.1, 12), machine.resume)
-
-
-def terminate(world: NodesWorld) -> None:
-    """As SIGTERM: a node leaves in good order and comes back."""
-    machine = _victim(world)
-    if machine is not None:
-        machine.terminate()
-
-
-def cut(world: NodesWorld) -> None:
-    """A machine loses one or all of the others, one way or both."""
-    dice = world.dice
-    names = [machine.name for machine in world.machines]
-    name = dice.choice(names)
-    others = [other for other in names if other != name]
-    for other in others if dice.random() < 0.5 else others[:1]:  # noqa: PLR2004 (a coin)
-        world.network.cut.add((name, other) if dice.random() < 0.5 else (other, name))  # noqa: PLR2004
-        if dice.random() < 0.5:  # noqa: PLR2004 (a coin)
-            world.network.cut |= {(name, other), (other, name)}
-
-
-def mend(world: NodesWorld) -> None:
-    """All links work again."""
-    world.network.cut.clear()
-
-
-def slow_disk(world: NodesWorld) -> None:
-    """Fsyncs take seconds for a while."""
-    machine = _victim(world)
-    if machine is not None:
-        machine.slow_until = world.loop.now + world.dice.uniform(0.5, 6)
-
-
-def skew(world: NodesWorld) -> None:
-    """A machine's clock runs at another rate from its next start on."""
-    machine = _victim(world)
-    if machine is not None:
-        machine.rate = world.dice.choice([0.95, 1.0, 1.05])
-
-
-def io_error(world: NodesWorld) -> None:
-    """The next fsync of a machine fails: its node must stop, and come back whole."""
-    machine = _victim(world)
-    if machine is not None:
-        machine.disk.fail("fsync", error=errno.EIO)
-
-
-def full_disk(world: NodesWorld) -> None:
-    """Some appends of a machine find no room."""
-    machine = _victim(world)
-    if machine is not None:
-        machine.disk.fail("append", error=errno.ENOSPC, skip=world.dice.randrange(3))
-
-
-NODE_FAULTS: dict[str, tuple[Fault, int]] = {
-    "kill": (kill, 6),
-    "power": (power, 6),
-    "pause": (pause, 4),
-    "terminate": (terminate, 2),
-    "cut": (cut, 7),
-    "mend": (mend, 6),
-    "slow-disk": (slow_disk, 3),
-    "skew": (skew, 1),
-    "io-error": (io_error, 2),
-    "full-disk": (full_disk, 2),
-}
+# ---- chaos
 
 
 def chaos(settings: Settings) -> NodesWorld:
-    """Every kind of fault under clients at work; then all is mended and must become healthy."""
-    quiet()
-    world = NodesWorld(settings.seed, settings.nodes or 3, sink=settings.sink)
-    settings.on_world(world)
-    kinds = [k for k in settings.faults or NODE_FAULTS if k in NODE_FAULTS]
+    """Every kind of fault under clients at work; then all, or a majority, is mended."""
+    return _chaos(settings, every_s=(0.1, 5))
+
+
+def leaders_come_and_go(settings: Settings) -> NodesWorld:
+    """Records are written while their leaders die, leave, are parted and come back."""
+    faults = settings.faults or LEADER_FAULTS
+    return _chaos(replace(settings, workload=RECORDS, faults=faults), every_s=(0.2, 2.5))
+
+
+def leaders_take_turns_alone(settings: Settings) -> NodesWorld:
+    """Brokers apart from each other lead in turns, each with records that nobody fetches."""
+    layout = replace(Layout.of_records(settings.seed, 3), brokers=3, min_insync=2)
+    return _of_records(settings, layout, _take_turns)
+
+
+def _of_records(
+    settings: Settings, layout: Layout, strike: Callable[[NodesWorld], None]
+) -> NodesWorld:
+    """Records are written while one thing strikes again and again; then all is mended."""
+    world = _world(settings, 3, layout)
+    workload = Workload(world)
+    world.start_all(workload.clients)
+    try:
+        world.run_for(3)
+        while world.loop.now < settings.seconds:
+            strike(world)
+        _heal(world)
+        _demand_records(world, workload)
+    finally:
+        world.close()
+    return world
+
+
+def _take_turns(world: NodesWorld) -> None:
+    """A leader that its controller doesn't hear is replaced, and comes back with what it took."""
+    dice, cut = world.dice, world.network.cut
+    names = [machine.name for machine in world.brokers]
+    apart = {(one, other) for one in names for other in names if one != other}
+    cut |= apart
+    for _ in range(dice.randint(2, 5)):
+        leader = leader_of_records(world)
+        if leader is not None:
+            links = {(leader.name, machine.name) for machine in world.controllers}
+            links |= {(there, here) for here, there in links}
+            cut |= links
+            world.run_for(dice.uniform(3.2, 5))
+            cut -= links
+        world.run_for(dice.uniform(0, 1.5))
+    cut -= apart
+    world.run_for(dice.uniform(0.5, 4))
+
+
+def killed_then_unplugged(settings: Settings) -> NodesWorld:
+    """Brokers are killed while their disks are busy, come back, and soon lose power."""
+    layout = replace(Layout.of_records(settings.seed, 3), brokers=3, min_insync=2, synced=True)
+    return _of_records(settings, layout, _kill_and_unplug)
+
+
+def _kill_and_unplug(world: NodesWorld) -> None:
+    """What a kill leaves in the page cache is lost with the power, unless it was synced since."""
+    dice = world.dice
+    for machine in world.brokers:
+        machine.slow_until = world.loop.now + 12
+    world.run_for(dice.uniform(0.5, 3))
+    for end in (Machine.kill, Machine.power_off):
+        for machine in world.brokers:
+            end(machine)
+        world.run_for(dice.uniform(0.1, 0.5))
+        for machine in world.brokers:
+            machine.start()
+        world.run_for(dice.uniform(1, 7))
+
+
+def _chaos(settings: Settings, *, every_s: tuple[float, float]) -> NodesWorld:
+    voters = settings.nodes or 3
+    records = settings.workload == RECORDS
+    layout = Layout.of_records(settings.seed, voters) if records else None
+    world = _world(settings, voters, layout)
+    workload = Workload(world) if records else None
+    faults = NODE_FAULTS | (RECORD_FAULTS if records else {})
+    kinds = [kind for kind in settings.faults or faults if kind in faults]
     if settings.faults == ():
         kinds = []
-    world.start_all([create_topics])
+    world.start_all([create_topics] if workload is None else workload.clients)
     if kinds:
         world.after(world.dice.uniform(0, 6), world.enable_points)
     going = bool(kinds)
@@ -168,35 +129,40 @@ def chaos(settings: Settings) -> NodesWorld:
     def strike() -> None:
         if not going:
             return
-        world.after(world.dice.uniform(0.1, 5), strike)
-        kind = world.dice.choices(kinds, [NODE_FAULTS[k][1] for k in kinds])[0]
-        world.counts[f"fault {kind}"] += 1
+        world.after(world.dice.uniform(*every_s), strike)
+        kind = world.dice.choices(kinds, [faults[k][1] for k in kinds])[0]
         world.note(f"-- {kind}")
-        NODE_FAULTS[kind][0](world)
+        world.counts[f"fault {kind}"] += faults[kind][0](world)
 
     world.after(world.dice.uniform(2, 6), strike)
     try:
         world.run_for(settings.seconds)
         going = False
         _heal(world)
-        if not world.run_for(HEALTHY_S, world.checks.is_healthy):
-            raise Violation("C10", f"not healthy {HEALTHY_S} s after healing")
-        goal = world.counts["topics created"] + 3
-        if not world.run_for(HEALTHY_S, lambda: world.counts["topics created"] >= goal):
-            raise Violation("C10", "no topic can be created after healing")
-        if not world.run_for(HEALTHY_S, world.checks.is_healthy):
-            raise Violation("C10", "new topics find no leaders")
-        world.checks.every_second()
-        world.checks.at_end()
+        if settings.liveness:
+            _break_a_minority(world)
+        if workload is None:
+            _demand_health(world)
+        else:
+            _demand_records(world, workload)
     finally:
         world.close()
     return world
 
 
+def _world(settings: Settings, voters: int, layout: Layout | None = None) -> NodesWorld:
+    quiet()
+    world = NodesWorld(settings.seed, voters, sink=settings.sink, layout=layout)
+    settings.on_world(world)
+    return world
+
+
 def _heal(world: NodesWorld) -> None:
     world.note("-- all is mended")
+    world.mended = True
     world.disable_points()
     world.network.cut.clear()
+    world.network.loss = 0.0
     for machine in world.machines:
         machine.disk.heal()
         machine.slow_until = 0
@@ -204,4 +170,280 @@ def _heal(world: NodesWorld) -> None:
         machine.start()
 
 
-NODE_SCENARIOS: dict[str, Callable[[Settings], NodesWorld]] = {"chaos": chaos}
+def _demand(world: NodesWorld, holds: object, text: str) -> None:
+    world.checks.require(holds, "C10", text)
+
+
+def _demand_health(world: NodesWorld) -> None:
+    healthy = world.checks.is_healthy
+    _demand(world, world.run_for(HEALTHY_S, healthy), f"not healthy {HEALTHY_S} s after healing")
+    goal = world.counts["topics created"] + TOPICS_AFTER
+    done = world.run_for(HEALTHY_S, lambda: world.counts["topics created"] >= goal)
+    _demand(world, done, "no topic can be created after healing")
+    _demand(world, world.run_for(HEALTHY_S, healthy), "new topics find no leaders")
+    world.checks.every_second()
+    world.checks.at_end()
+
+
+def _demand_records(world: NodesWorld, workload: Workload) -> None:
+    """Everything acknowledged is read, by each consumer, once and in order."""
+    healthy = world.checks.is_healthy
+    _demand(world, world.run_for(HEALTHY_S, healthy), f"not healthy {HEALTHY_S} s after healing")
+    goal = world.counts["records acknowledged"] + RECORDS_AFTER
+    done = world.run_for(HEALTHY_S, lambda: world.counts["records acknowledged"] >= goal)
+    _demand(world, done, "no records are taken after healing")
+    world.draining = True
+    idle = world.run_for(HEALTHY_S, lambda: workload.is_idle)
+    _demand(world, idle, "a producer waits for its answer")
+    world.run_for(HEALTHY_S, workload.all_read)
+    kept = all(keeper.is_done for keeper in workload.keepers)
+    _demand(world, kept, "what is cleaned can't be written or read back")
+    world.run_for(2)
+    workload.finish()
+    # A node that was asked to stop, or whose disk failed, just before may leave only now.
+    _demand(world, world.run_for(HEALTHY_S, healthy), "not healthy once everything is read")
+    world.checks.every_second()
+    world.checks.at_end()
+    for anomaly in check(workload.history):
+        world.checks.require(False, anomaly.name, str(anomaly))  # noqa: FBT003 (it is one)
+    world.checks.checks["J1"] += len(workload.history.partitions)
+
+
+def _break_a_minority(world: NodesWorld) -> None:
+    """Of the voters in force a minority is gone, frozen or half cut off for good."""
+    _await(world, "a leader after healing", lambda: _consistent_leader(world) is not None)
+    world.run_for(3)
+    leader = _consistent_leader(world) or world.leader()
+    assert leader is not None
+    voters = leader.raft.voters
+    members = [m for m in world.controllers if m.id in voters.ids]
+    lost = [m for m in members if m.raft is None or not m.raft._quorum.is_voter]  # noqa: SLF001
+    whole = sorted((m for m in members if m not in lost), key=lambda _: world.dice.random())
+    core = whole[: voters.majority]
+    world.note(f"-- for good: {[m.name for m in core]} work")
+    for machine in members:
+        if machine not in core:
+            _break_for_good(world, machine, core)
+
+
+def _break_for_good(world: NodesWorld, machine: Machine, core: Sequence[Machine]) -> None:
+    roll = world.dice.randrange(4)
+    if roll == 0:
+        machine.power_off()
+    elif roll == 1:
+        machine.pause()
+    else:
+        # It still speaks but hears nothing, or the other way round: a nuisance to the others.
+        for other in core:
+            names = (other.name, machine.name)
+            world.network.cut.add(names if roll == 2 else names[::-1])  # noqa: PLR2004
+    world.broken.append(machine)
+
+
+# ---- Apache Kafka's seven
+
+
+def _await(world: NodesWorld, what: str, until: Callable[[], bool]) -> None:
+    if not until() and not world.run_for(CONVERGE_S, until):
+        raise Violation("Q11", f"not within {CONVERGE_S} s: {what}")
+
+
+def _consistent_leader(world: NodesWorld) -> Machine | None:
+    """The leader, where every running controller knows it by its newest epoch."""
+    leader = world.leader()
+    if leader is None:
+        return None
+    known = leader.raft.leader_and_epoch
+    running = [m for m in world.controllers if m.raft is not None]
+    return leader if all(m.raft.leader_and_epoch == known for m in running) else None
+
+
+def _await_leader(world: NodesWorld) -> Machine:
+    _await(world, "a leader all agree on", lambda: _consistent_leader(world) is not None)
+    leader = _consistent_leader(world)
+    assert leader is not None
+    return leader
+
+
+def _committed(machine: Machine) -> int:
+    return machine.raft.high_watermark if machine.raft is not None else 0
+
+
+def _reach(world: NodesWorld, more: int, among: Sequence[Machine] | None = None) -> None:
+    """Each of the machines has committed `more` offsets beyond what anybody has now."""
+    machines = world.machines if among is None else among
+    goal = world.checks.events.committed_end + more
+    names = [machine.name for machine in machines]
+    _await(world, f"{names} reach HW={goal}", lambda: min(map(_committed, machines)) >= goal)
+
+
+def _reach_anywhere(world: NodesWorld, more: int) -> None:
+    goal = world.checks.events.committed_end + more
+    _await(
+        world, f"somebody reaches HW={goal}", lambda: max(map(_committed, world.machines)) >= goal
+    )
+
+
+def _finish(world: NodesWorld) -> None:
+    """Whatever the scenario did, all ends well."""
+    _heal(world)
+    _demand_health(world)
+
+
+def _part(world: NodesWorld, some: Sequence[Machine]) -> None:
+    others = [machine for machine in world.machines if machine not in some]
+    world.note(f"-- {[m.name for m in some]} and {[m.name for m in others]} are parted")
+    for one in some:
+        for other in others:
+            world.network.cut |= {(one.name, other.name), (other.name, one.name)}
+
+
+def _begin(settings: Settings, voters: Sequence[int]) -> NodesWorld:
+    """A world with streams that lose something now and then."""
+    count = settings.nodes or voters[settings.seed % len(voters)]
+    world = _world(settings, count)
+    world.network.loss = world.dice.choice([0.0, 0.01, 0.05])
+    world.start_all([create_topics])
+    return world
+
+
+def _can_elect_initial_leader(world: NodesWorld) -> None:
+    """From nothing, all agree on a leader and commit."""
+    _await_leader(world)
+    _reach(world, 10)
+
+
+def _can_elect_new_leader_after_old_leader_failure(world: NodesWorld) -> None:
+    """The leader is killed, or leaves in good order; it comes back and catches up."""
+    leader = _await_leader(world)
+    _reach_anywhere(world, 10)
+    _stop(world, leader)
+    others = [machine for machine in world.machines if machine is not leader]
+    _reach(world, 10, others)
+    leader.start()
+    _reach(world, 10)
+
+
+def _stop(world: NodesWorld, machine: Machine) -> None:
+    roll = world.dice.randrange(3)
+    if roll == 0:
+        machine.terminate()
+        _await(world, f"{machine.name} stops", lambda: not machine.is_up)
+        return
+    if roll == 1:
+        machine.kill()
+    else:
+        machine.power_off()
+
+
+def _can_recover_after_all_nodes_killed(world: NodesWorld) -> None:
+    """Everything stops; a majority comes back."""
+    _await_leader(world)
+    _reach_anywhere(world, 10)
+    for machine in world.machines:
+        if coin(world):
+            machine.kill()
+        else:
+            machine.power_off()
+    voters = [machine for machine in world.controllers if machine.voter]
+    back = voters[: len(voters) // 2 + 1]
+    for machine in back:
+        machine.start()
+    _reach(world, 10, back)
+
+
+def _can_elect_new_leader_after_old_leader_partitioned_away(world: NodesWorld) -> None:
+    """The leader is cut off from all."""
+    leader = _await_leader(world)
+    _reach_anywhere(world, 10)
+    _part(world, [leader])
+    _reach(world, 10, [machine for machine in world.machines if machine is not leader])
+
+
+def _can_make_progress_if_majority_is_reachable(world: NodesWorld) -> None:
+    """Five voters part into two and three, then come together."""
+    _await_leader(world)
+    _reach_anywhere(world, 10)
+    voters = [machine for machine in world.controllers if machine.voter]
+    few = voters[:2]
+    _part(world, few)
+    rest = [machine for machine in voters if machine not in few]
+    _reach(world, 10, rest)
+    minority = max(map(_committed, few))
+    if minority >= max(map(_committed, rest)):
+        raise Violation("Q5", f"the minority commits up to {minority}")
+    world.network.cut.clear()
+    _reach(world, 10)
+
+
+def _can_make_progress_after_back_to_back_leader_failures(world: NodesWorld) -> None:
+    """The leader is cut off, and its successor as soon as there is one."""
+    leader = _await_leader(world)
+    _reach_anywhere(world, 10)
+    _part(world, [leader])
+    _await(world, "a new leader", lambda: world.leader() not in {None, leader})
+    second = world.leader()
+    assert second is not None
+    world.network.cut.clear()
+    _part(world, [second])
+    _reach_anywhere(world, 10)
+
+
+def _can_recover_from_single_node_committed_data_loss(world: NodesWorld) -> None:
+    """A voter loses its disk and comes back empty once there is a leader (kraft.version 1)."""
+    leader = _await_leader(world)
+    _reach_anywhere(world, 10)
+    voters = [machine for machine in world.controllers if machine.voter]
+    _await(world, "all voters are whole", lambda: _caught_up(world, voters))
+    machine = world.dice.choice([m for m in voters if m is not leader] or voters)
+    world.checks.events.on_wipe(machine)
+    machine.wipe()
+    others = [other for other in world.machines if other is not machine]
+    _reach(world, 10, others)
+    machine.start()
+    _reach(world, 10)
+
+
+def _caught_up(world: NodesWorld, machines: Sequence[Machine]) -> bool:
+    end = world.checks.events.committed_end
+    return all(m.raft is not None and world.checks.events.durable_end(m) >= end for m in machines)
+
+
+KAFKAS: dict[str, tuple[Callable[[NodesWorld], None], tuple[int, ...]]] = {
+    function.__name__.strip("_").replace("_", "-"): (function, voters)
+    for function, voters in (
+        (_can_elect_initial_leader, (1, 3, 5)),
+        (_can_elect_new_leader_after_old_leader_failure, (3, 5)),
+        (_can_recover_after_all_nodes_killed, (1, 3, 5)),
+        (_can_elect_new_leader_after_old_leader_partitioned_away, (3, 5)),
+        (_can_make_progress_if_majority_is_reachable, (5,)),
+        (_can_make_progress_after_back_to_back_leader_failures, (3, 5)),
+        (_can_recover_from_single_node_committed_data_loss, (3, 5)),
+    )
+}
+"""What each does, and with how many voters."""
+
+
+def _scenario(name: str) -> Callable[[Settings], NodesWorld]:
+    function, voters = KAFKAS[name]
+
+    def play(settings: Settings) -> NodesWorld:
+        world = _begin(settings, voters)
+        try:
+            function(world)
+            _finish(world)
+        finally:
+            world.close()
+        return world
+
+    play.__doc__ = function.__doc__
+    return play
+
+
+NODE_SCENARIOS: dict[str, Callable[[Settings], NodesWorld]] = {
+    "chaos": chaos,
+    "leaders-come-and-go": leaders_come_and_go,
+    "leaders-take-turns-alone": leaders_take_turns_alone,
+    "killed-then-unplugged": killed_then_unplugged,
+    **{name: _scenario(name) for name in KAFKAS},
+}

@@ -1,34 +1,30 @@
 """Whole nodes in one process: the `Node` that `server-start` runs, on a simulated machine each.
 
-    World ─ SimLoop, SimNetwork
-      └─ Machine n1, n2 …: MemoryDisk, clock ─ Incarnation: Env, Node.run()
-    clients create topics and ask for producer ids throughout
+    NodesWorld ─ SimLoop, SimNetwork, checkers
+      └─ Machine n1, n2 …: MemoryDisk, clocks ─ Incarnation: Env, Node.run()
+    clients and an operator: incarnations of their own, on the same network
 
-Only `Env` and the loop differ from a real process. A machine's disk outlives its incarnations: a
-kill leaves the page cache, a power loss what was synced and any part of what was not.
+Only `Env` and the loop differ from a real process. What a cluster is like (`Layout`) is for the
+seed to say: combined or separate roles, a static or a dynamic quorum, the release it is formatted
+with.
 """
 
 import logging
 import random
-import signal
-from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
-from io import StringIO
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
-from sparkraft.base.errors import InvariantBroken
-from sparkraft.base.ids import Millis
-from sparkraft.server.config import NodeConfig
-from sparkraft.server.env import Env
-from sparkraft.server.node import Node
-from sparkraft.simulation.core_node import SeededEntropy, directory_of
+from sparkraft.simulation.core_node import directory_of
 from sparkraft.simulation.invariants import Violation
-from sparkraft.simulation.loop import CURRENT, Incarnation, SimLoop
-from sparkraft.simulation.memory_disk import MemoryDisk, Operation
-from sparkraft.simulation.network import SimNetwork, tell_bytes
+from sparkraft.simulation.loop import Incarnation, SimLoop
+from sparkraft.simulation.machine import DIRECTORY, Died, Machine
+from sparkraft.simulation.network import SimNetwork, SimTransport, tell_bytes
 from sparkraft.simulation.node_checks import NodeChecks
+from sparkraft.simulation.node_events import watched
+from sparkraft.simulation.points import is_enabled
 from sparkraft.simulation.trace import Trace
 
 if TYPE_CHECKING:
@@ -37,284 +33,135 @@ if TYPE_CHECKING:
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
-DIRECTORY = "/data"
-ENABLED = 0.3
-STRIKE = 0.02
+FIRST_BROKER = 11
+"""Id of the first node that is only a broker."""
+
 STRIKES_MAX = 12
-"""Strikes at fault points in a run; beyond, it would be all recovery."""
+"""Strikes at fault points in a run, of either kind; beyond, it would be all recovery."""
 
-EPOCH_MS = 1_790_000_000_000
-"""Wall-clock time at the beginning of the world."""
-
-
-class SimClock:
-    """An incarnation's clocks."""
-
-    def __init__(self, loop: SimLoop, incarnation: Incarnation) -> None:
-        """Runs with the incarnation's rate."""
-        self._loop = loop
-        self._incarnation = incarnation
-
-    def mono_ms(self) -> Millis:
-        """See `Clock`."""
-        return Millis(int(self._incarnation.local(self._loop.now) * 1_000))
-
-    def wall_ms(self) -> Millis:
-        """See `Clock`."""
-        return Millis(EPOCH_MS + self.mono_ms())
+RELEASES = ("3.3-IV3", "3.5-IV2", "3.6-IV1", "3.7-IV0", "3.7-IV2", "3.9-IV0", "4.0-IV3", "4.1-IV1")
+"""What a cluster may be formatted with instead of the newest: around each change of records."""
 
 
-class Died(BaseException):
-    """The machine died in the middle of a disk operation; nothing of its process runs on."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What kind of cluster.
 
+    Attributes:
+        voters: controllers that vote from the beginning.
+        spares: controllers beside them that may be added (dynamic quorums).
+        brokers: nodes that are only brokers; 0 makes every voter a broker as well.
+        dynamic: kraft.version 1, voters in the log (KIP-853).
+        auto_join: spares become voters by themselves.
+        release: to format with; None is the newest.
+        min_insync: `min.insync.replicas`; with 1 more happens to the ISR.
+        replicated: the internal topics have three replicas, and clients write records.
+        synced: records are on disk before they are acknowledged (flush.messages=1), so that any
+            power loss is allowed; without it only processes are killed.
+    """
 
-class TracedDisk(MemoryDisk):
-    """Tells every operation that changes it, before and after; nothing is done for the dead."""
+    voters: int = 3
+    spares: int = 0
+    brokers: int = 0
+    dynamic: bool = False
+    auto_join: bool = False
+    release: str | None = None
+    replicated: bool = False
+    min_insync: int = 1
+    synced: bool = False
 
-    def __init__(
-        self, before: Callable[[Operation], None], after: Callable[[Operation], None]
-    ) -> None:
-        """Empty."""
-        super().__init__()
-        self._before = before
-        self._after = after
-
-    def _do(self, operation: Operation) -> None:
-        self._before(operation)
-        super()._do(operation)
-        self._after(operation)
-
-
-class Executor:
-    """Stands for the disk's threads: `SimLoop.run_in_executor` does the work."""
-
-    def shutdown(self, *, wait: bool = True) -> None:
-        """Nothing runs in it."""
-
-
-def kind_of_file(path: str) -> str:
-    """What a fault point calls the file."""
-    name = path.rpartition("/")[2].removesuffix(".tmp").removesuffix(".part")
-    metadata = "metadata " if "__cluster_metadata" in path else ""
-    known = {".log": "segment", ".checkpoint": "snapshot", "index": "index"}
-    for ending, kind in known.items():
-        if name.endswith(ending):
-            return metadata + kind
-    return name if name and not name[0].isdigit() and "topic-" not in name else "folder"
-
-
-class Machine:
-    """A computer that runs one node: disk, clock, and at most one live process."""
-
-    def __init__(self, world: "NodesWorld", node_id: int) -> None:
-        """Off, with a formatted disk."""
-        self.world = world
-        self.id = node_id
-        self.name = f"n{node_id}"
-        self.life = 0
-        self.rate = 1.0
-        self.slow_until = 0.0
-        self.incarnation: Incarnation | None = None
-        self.node: Node | None = None
-        self.disk = TracedDisk(self._before_operation, self._after_operation)
-        self._graveyard: list[Any] = []
-        self._format()
-
-    def _format(self) -> None:
-        """As `storage format` does, with the voters where the quorum is dynamic."""
-        from sparkraft.cli.storage import format_node  # the command's own way, so not another
-
-        world = self.world
-        directories = [str(directory_of(node_id)) for node_id in world.ids]
-        voters = ",".join(
-            f"{i}@n{i}:{CONTROLLER_PORT}:{d}" for i, d in zip(world.ids, directories, strict=True)
+    @classmethod
+    def of_records(cls, seed: int, voters: int) -> "Layout":
+        """What the seed says, for clients that write records: at least three brokers."""
+        dice = random.Random(f"{seed} records")
+        return replace(
+            cls.of(seed, voters),
+            spares=0,
+            brokers=3 if voters < 3 or dice.random() < 0.2 else 0,  # noqa: PLR2004 (seldom: slow)
+            release=None if dice.random() < 0.7 else dice.choice(RELEASES[4:]),  # noqa: PLR2004
+            replicated=True,
+            min_insync=2 if dice.random() < 0.7 else 1,  # noqa: PLR2004 (mostly as `up` has it)
+            synced=dice.random() < 0.5,  # noqa: PLR2004 (a coin)
         )
-        values = Namespace(
-            cluster_id=CLUSTER_ID,
-            release_version=None,
-            feature=[],
-            add_scram=[],
-            ignore_formatted=False,
-            standalone=False,
-            no_initial_controllers=False,
-            initial_controllers=voters if world.dynamic else None,
+
+    @classmethod
+    def of(cls, seed: int, voters: int) -> "Layout":
+        """What the seed says."""
+        dice = random.Random(f"{seed} layout")
+        dynamic = dice.random() < 0.6  # noqa: PLR2004 (rather more can happen then)
+        return cls(
+            voters=voters,
+            spares=int(dynamic and dice.random() < 0.5),  # noqa: PLR2004 (a coin)
+            brokers=2 if dice.random() < 0.3 else 0,  # noqa: PLR2004 (seldom: slower to simulate)
+            dynamic=dynamic,
+            auto_join=dynamic and dice.random() < 0.5,  # noqa: PLR2004 (a coin)
+            release=dice.choice(RELEASES) if dice.random() < 0.5 else None,  # noqa: PLR2004
         )
-        incarnation = Incarnation(self.name)
-        with redirect_stdout(StringIO()):
-            format_node(
-                NodeConfig(world.properties(self.id)),
-                values,
-                disk=self.disk,
-                clock=SimClock(world.loop, incarnation),
-                entropy=SeededEntropy(random.Random(f"{world.seed} {self.name} format")),
-            )
-        self.disk.fsync_dir(DIRECTORY)
-
-    def _before_operation(self, operation: Operation) -> None:
-        owner = CURRENT.get()
-        if owner is not None and owner.dead:
-            raise Died
-        self._maybe_strike("before", operation)
-
-    def _after_operation(self, operation: Operation) -> None:
-        what = f"{operation.kind} {operation.path}"
-        if operation.data:
-            what += f" {tell_bytes(operation.data)}"
-        self.world.note(f"{self.name} disk: {what}")
-        self._maybe_strike("after", operation)
-
-    def _maybe_strike(self, when: str, operation: Operation) -> None:
-        """A fault point at each change of the disk: the machine may die here."""
-        world = self.world
-        if self.incarnation is None or CURRENT.get() is not self.incarnation:
-            return
-        point = f"{when} {operation.kind} of {kind_of_file(operation.path)}"
-        if not world.strikes(point):
-            return
-        world.counts[f"point {point}"] += 1
-        world.note(f"{self.name} is struck {point}")
-        if world.dice.random() < 0.6:  # noqa: PLR2004 (the worse fault more often)
-            self.power_off()
-        else:
-            self.kill()
-        world.after(world.dice.choice([0.01, 0.3, 3.0]), self.start)
-        raise Died
-
-    @property
-    def is_up(self) -> bool:
-        """Whether a process runs, perhaps paused."""
-        return self.incarnation is not None
-
-    @property
-    def live_node(self) -> Node | None:
-        """The node, where it runs and is not paused."""
-        incarnation = self.incarnation
-        return self.node if incarnation is not None and not incarnation.paused else None
-
-    def start(self) -> None:
-        """Boot the node; nothing happens where it runs."""
-        if self.incarnation is not None:
-            return
-        world = self.world
-        self.life += 1
-        world.note(f"{self.name} starts")
-        world.counts["starts"] += 1
-        offset = 1_000.0 * self.life + world.loop.now * (1 - self.rate)
-        incarnation = self.incarnation = Incarnation(self.name, rate=self.rate, offset_s=offset)
-        incarnation.disk_delay = self._disk_delay
-        dice = random.Random(f"{world.seed} {self.name} {self.life}")
-        env = Env(
-            clock=SimClock(world.loop, incarnation),
-            entropy=SeededEntropy(dice),
-            network=world.network,
-            disk=self.disk,
-            executor=Executor(),  # type: ignore[arg-type]
-        )
-        self.node = Node(NodeConfig(world.properties(self.id)), env)
-        world.checks.on_start(self)
-        world.loop.call_soon(self._boot, incarnation, self.node, context=incarnation.context)
-
-    def _boot(self, incarnation: Incarnation, node: Node) -> None:
-        task = self.world.loop.create_task(node.run(), context=incarnation.context)
-        self._graveyard.append(task)
-        task.add_done_callback(lambda done: self._on_exit(incarnation, done))
-
-    def _on_exit(self, incarnation: Incarnation, task: "asyncio.Task[int]") -> None:
-        world = self.world
-        if self.incarnation is not incarnation:
-            return
-        node = self.node
-        error = task.exception() if not task.cancelled() else None
-        if isinstance(error, Died):
-            return
-        failure = error or (node.failure if node is not None else None)
-        world.note(
-            f"{self.name} exits: {failure!r}" if failure else f"{self.name} exits in good order"
-        )
-        world.counts["exits"] += 1
-        self._end()
-        if isinstance(failure, InvariantBroken | AssertionError) or error is not None:
-            world.fail(Violation("assert", f"{self.name} stops: {failure!r}"))
-        world.after(world.dice.uniform(0.1, 2), self.start)
-
-    def _end(self) -> None:
-        assert self.incarnation is not None
-        self.incarnation.dead = True
-        self._graveyard.append((self.incarnation, self.node))
-        self.incarnation = self.node = None
-        self.disk._locked.clear()  # noqa: SLF001 (the kernel frees a dead process's locks)
-
-    def _disk_delay(self) -> float:
-        dice = self.world.dice
-        if self.world.loop.now < self.slow_until:
-            return dice.uniform(0.1, 2.0)
-        return dice.uniform(0.0001, 0.01)
-
-    # ---- faults
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        if self.incarnation is not None:
-            self.world.note(f"{self.name} is killed")
-            incarnation = self.incarnation
-            self._end()
-            self.world.network.reset_all(incarnation)
-
-    def power_off(self) -> None:
-        """The plug is pulled."""
-        if self.incarnation is None:
-            return
-        self.world.note(f"{self.name} loses power")
-        incarnation = self.incarnation
-        self._end()
-        self.world.network.silence(incarnation)
-        self.disk.lose_power(SeededEntropy(self.world.dice))
-
-    def pause(self) -> None:
-        """SIGSTOP."""
-        if self.incarnation is not None:
-            self.world.note(f"{self.name} is paused")
-            self.incarnation.paused = True
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        if self.incarnation is not None and self.incarnation.paused:
-            self.world.note(f"{self.name} goes on")
-            self.world.loop.resume(self.incarnation)
-
-    def terminate(self) -> None:
-        """SIGTERM: it leaves in good order."""
-        if self.incarnation is None or self.incarnation.paused:
-            return
-        handler = self.incarnation.signals.get(signal.SIGTERM)
-        if handler is not None:
-            self.world.note(f"{self.name} is asked to stop")
-            self.world.loop.call_soon(handler, context=self.incarnation.context)
 
 
 class NodesWorld:
     """Machines, a network between them, clients and checkers; all by `seed`."""
 
-    def __init__(self, seed: int, nodes: int = 3, *, sink: TextIO | None = None) -> None:
-        """All machines off."""
+    def __init__(
+        self, seed: int, nodes: int = 3, *, sink: TextIO | None = None, layout: Layout | None = None
+    ) -> None:
+        """All machines off; `nodes` voters, unless `layout` says more."""
         self.seed = seed
         self.dice = random.Random(seed)
-        self.dynamic = self.dice.random() < 0.5  # noqa: PLR2004 (a coin)
-        self._points: dict[str, bool] = {}
-        self._strikes_left = 0
+        self.layout = layout or Layout.of(seed, nodes)
+        self.cluster_id = CLUSTER_ID
+        self._strikes_left = {False: 0, True: 0}
+        self.broken: list[Machine] = []
+        """Machines that stay as they are, for good."""
         self.trace = Trace(sink)
         self.counts: Counter[str] = Counter()
         self.violation: Violation | None = None
+        self.draining = False
+        """Clients begin nothing new."""
+        self.mended = False
+        """Nothing breaks any more."""
         self._closed = False
-        self.ids = list(range(1, nodes + 1))
+        self._patches = ExitStack()
         self.loop = SimLoop()
         self.loop.set_exception_handler(self._on_loop_error)
         self.network = SimNetwork(self.loop, self.dice)
         self.network.on_bytes = self._on_bytes
         self.loop.network = self.network
         self.checks = NodeChecks(self)
-        self.machines = [Machine(self, node_id) for node_id in self.ids]
+        self._make_machines()
         self._clients: list[Any] = []
+        self._operator = Incarnation("operator")
+        self._patches.enter_context(watched(self))
+
+    def _make_machines(self) -> None:
+        layout = self.layout
+        self.voter_ids = list(range(1, layout.voters + 1))
+        self.initial_voters = ",".join(
+            f"{i}@n{i}:{CONTROLLER_PORT}:{directory_of(i)}" for i in self.voter_ids
+        )
+        roles = "controller" if layout.brokers else "broker,controller"
+        self.machines = [Machine(self, i, roles, voter=True) for i in self.voter_ids]
+        for place in range(layout.spares):
+            self.machines.append(Machine(self, layout.voters + 1 + place, roles, voter=False))
+        for place in range(layout.brokers):
+            self.machines.append(Machine(self, FIRST_BROKER + place, "broker", voter=False))
+        self._by_name = {machine.name: machine for machine in self.machines}
+        self.note(f"-- {layout}")
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether voters are in the log."""
+        return self.layout.dynamic
+
+    @property
+    def release(self) -> str | None:
+        """What the cluster is formatted with; None is the newest."""
+        return self.layout.release
+
+    @property
+    def spares_disks(self) -> bool:
+        """Whether no machine may lose power: what is acknowledged need not be on a disk."""
+        return self.layout.replicated and not self.layout.synced
 
     @property
     def invariants(self) -> NodeChecks:
@@ -326,44 +173,90 @@ class NodesWorld:
         """World milliseconds."""
         return int(self.loop.now * 1_000)
 
-    def properties(self, node_id: int) -> dict[str, str]:
+    @property
+    def controllers(self) -> list[Machine]:
+        """Machines whose node may lead the quorum."""
+        return [machine for machine in self.machines if machine.is_controller]
+
+    @property
+    def brokers(self) -> list[Machine]:
+        """Machines whose node is a broker."""
+        return [machine for machine in self.machines if machine.is_broker]
+
+    def machine(self, name: str) -> Machine | None:
+        """By name; None for a client."""
+        return self._by_name.get(name)
+
+    def leader(self) -> Machine | None:
+        """The machine that leads the newest epoch, as far as the running ones know."""
+        led = [m for m in self.controllers if m.raft is not None and m.raft.is_leader]
+        return max(led, key=lambda m: int(m.raft.leader_and_epoch.epoch), default=None)
+
+    def properties(self, machine: Machine) -> dict[str, str]:
         """The node's server.properties."""
-        voters = ",".join(f"{other}@n{other}:{CONTROLLER_PORT}" for other in self.ids)
+        controllers = self.voter_ids
+        voters = ",".join(f"{other}@n{other}:{CONTROLLER_PORT}" for other in controllers)
         quorum = {"controller.quorum.voters": voters}
         if self.dynamic:
-            servers = ",".join(f"n{other}:{CONTROLLER_PORT}" for other in self.ids)
+            servers = ",".join(f"n{other}:{CONTROLLER_PORT}" for other in controllers)
             quorum = {"controller.quorum.bootstrap.servers": servers}
+            if machine.is_controller and self.layout.auto_join:
+                quorum["controller.quorum.auto.join.enable"] = "true"
+        places = []
+        if machine.is_broker:
+            places.append(f"PLAINTEXT://{machine.name}:{BROKER_PORT}")
+        if machine.is_controller:
+            places.append(f"CONTROLLER://{machine.name}:{CONTROLLER_PORT}")
         return quorum | {
-            "process.roles": "broker,controller",
-            "node.id": str(node_id),
-            "listeners": f"PLAINTEXT://n{node_id}:{BROKER_PORT},"
-            f"CONTROLLER://n{node_id}:{CONTROLLER_PORT}",
+            "process.roles": machine.roles,
+            "node.id": str(machine.id),
+            "listeners": ",".join(places),
             "controller.listener.names": "CONTROLLER",
             "log.dirs": DIRECTORY,
-            "offsets.topic.replication.factor": "1",
+            "offsets.topic.replication.factor": "3" if self.layout.replicated else "1",
+            "offsets.topic.num.partitions": "2",
+            "min.insync.replicas": str(self.layout.min_insync),
+            "replica.lag.time.max.ms": "2000" if self.layout.replicated else "30000",
+            "broker.session.timeout.ms": "3000" if self.layout.replicated else "9000",
+            "replica.fetch.max.bytes": "256" if self.layout.replicated else "1048576",
+            "broker.heartbeat.interval.ms": "500" if self.layout.replicated else "2000",
+            "log.flush.interval.messages": "1" if self.layout.synced else str(1 << 62),
+            "log.retention.check.interval.ms": "1500",
+            "log.cleaner.backoff.ms": "1000",
+            "log.roll.ms": "4000",
+            "log.cleaner.min.cleanable.ratio": "0.2",
+            "group.initial.rebalance.delay.ms": "100",
+            "group.min.session.timeout.ms": "1000",
             "metadata.log.max.record.bytes.between.snapshots": "6000",
             "metadata.max.retention.bytes": "20000",
+            "metadata.log.segment.ms": "4000",
         }
 
+    # ---- fault points
+
     def enable_points(self) -> None:
-        """From now on disk operations may strike."""
-        self._strikes_left = STRIKES_MAX
+        """From now on disk operations and the product's fault points may strike."""
+        self._strikes_left = {False: STRIKES_MAX, True: STRIKES_MAX}
 
     def disable_points(self) -> None:
         """No more strikes."""
-        self._strikes_left = 0
+        self._strikes_left = {False: 0, True: 0}
 
-    def strikes(self, point: str) -> bool:
-        """Whether a fault strikes at the point `point` now; each run has its own points."""
-        if not self._strikes_left:
+    def strikes(self, point: str, probability: float, *, product: bool = False) -> bool:
+        """Whether a fault strikes at the point now; each run has its own points."""
+        if not self._strikes_left[product] or not is_enabled(self.seed, point):
             return False
-        enabled = self._points.get(point)
-        if enabled is None:
-            enabled = self._points[point] = self.dice.random() < ENABLED
-        if not enabled or self.dice.random() >= STRIKE:
+        if self.dice.random() >= probability:
             return False
-        self._strikes_left -= 1
+        self._strikes_left[product] -= 1
         return True
+
+    def count_point(self, machine: Machine, point: str) -> None:
+        """A fault struck there."""
+        self.counts[f"point {point}"] += 1
+        self.note(f"{machine.name} is struck: {point}")
+
+    # ---- trace and violations
 
     def note(self, text: str) -> None:
         """One line of the trace."""
@@ -371,14 +264,24 @@ class NodesWorld:
             self.trace.add(self.now, text)
 
     def fail(self, violation: Violation) -> None:
-        """Stop here: the first one counts."""
+        """Stop here: the first one counts, of those that are looked at."""
+        if not self.checks.counts(violation.invariant):
+            return
         if self.violation is None:
             self.note(f"VIOLATION {violation}")
             self.violation = violation
         self.loop.stop()
 
-    def _on_bytes(self, origin: str, target: str, raw: bytes) -> None:
-        self.note(f"{origin} to {target}: {tell_bytes(raw)}")
+    def _on_bytes(self, end: SimTransport, raw: bytes) -> None:
+        self.note(f"{end.incarnation.name} to {end.peer.incarnation.name}: {tell_bytes(raw)}")
+        self.check(lambda: self.checks.on_bytes(end, raw))
+
+    def check(self, look: Callable[[], None]) -> None:
+        """Look from within the product, which must not take a violation for an error of its own."""
+        try:
+            look()
+        except Violation as violation:
+            self.fail(violation)
 
     def _on_loop_error(self, _: Any, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -388,9 +291,15 @@ class NodesWorld:
             where = context.get("task") or context.get("handle") or context.get("future")
             self.fail(Violation("assert", f"nobody caught {error!r} of {where}"))
 
-    def after(self, delay_s: float, action: Callable[[], None]) -> None:
+    # ---- time
+
+    def after(self, delay_s: float, action: Callable[[], Any]) -> None:
         """Do `action` then, as the world."""
         self.loop.after(delay_s, action, of=None)
+
+    def break_after(self, delay_s: float, action: Callable[[], Any]) -> None:
+        """Break something more then, unless all is mended by that time."""
+        self.after(delay_s, lambda: None if self.mended else action())
 
     def run_for(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
         """Let time pass; whether `until`, looked at every 50 ms, came true.
@@ -413,17 +322,19 @@ class NodesWorld:
         for machine in self.machines:
             self.after(self.dice.uniform(0, 0.5), machine.start)
         for place, client in enumerate(clients):
-            self._start_client(f"client{place}", client)
+            self._run(Incarnation(f"client{place}"), client(self))
         self.after(1, self._every_second)
 
-    def _start_client(self, name: str, client: Callable[["NodesWorld"], Any]) -> None:
-        incarnation = Incarnation(name)
+    def operate(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let the operator do something over the network, beside everything else."""
+        self._run(self._operator, work)
 
+    def _run(self, who: Incarnation, work: Coroutine[Any, Any, None]) -> None:
         def boot() -> None:
-            task = self.loop.create_task(client(self), context=incarnation.context)
+            task: asyncio.Task[None] = self.loop.create_task(work, context=who.context)
             self._clients.append(task)
 
-        self.loop.call_soon(boot, context=incarnation.context)
+        self.loop.call_soon(boot, context=who.context)
 
     def _every_second(self) -> None:
         self.after(1, self._every_second)
@@ -432,6 +343,7 @@ class NodesWorld:
     def close(self) -> None:
         """Free the loop; what still waits in it is forgotten unfinished."""
         self._closed = True
+        self._patches.close()
         for machine in self.machines:
             if machine.incarnation is not None:
                 machine.incarnation.dead = True

@@ -38,6 +38,7 @@ class Settings:
         seconds: how long chaos lasts.
         faults: kinds of `nemesis.ALL`; None is what the scenario brings.
         liveness: leave a minority broken for good instead of healing all.
+        workload: what clients do among whole nodes: `create-topics` or `produce-consume`.
         sink: gets the whole trace.
         on_world: gets the world before anything happens in it.
     """
@@ -50,6 +51,7 @@ class Settings:
     seconds: int = 60
     faults: tuple[str, ...] | None = None
     liveness: bool = False
+    workload: str = "create-topics"
     sink: TextIO | None = field(default=None, compare=False)
     on_world: Callable[[Any], None] = field(default=_ignore, compare=False)
 
@@ -212,11 +214,12 @@ def can_recover_after_all_nodes_killed(settings: Settings) -> World:
 
 
 def can_elect_new_leader_after_old_leader_partitioned_away(settings: Settings) -> World:
-    """The leader is cut off from all."""
+    """The leader is cut off from all; in time it stops leading by itself."""
     world, leader = _with_leader(settings, (3, 5))
     others = [node_id for node_id in world.nodes if node_id != leader.id]
     cut_both_ways(world, [leader.id], others)
     reach(world, max(20, world.invariants.committed_end + 10), others)
+    world.run_for(10_000)
     return world
 
 
@@ -351,6 +354,43 @@ def candidates_stand_with_slow_disks(settings: Settings) -> World:
     return world
 
 
+def killed_leaders_are_replaced(settings: Settings) -> World:
+    """One leader's process after the other is killed; counts how many elections that takes."""
+    world, leader = _with_leader(replace(settings, faults=()), (3, 5))
+    for _ in range(5):
+        world.run_for(world.dice.randint(500, 1_500))
+        killed, at = leader.quorum.state.epoch, world.now
+        leader.stop(power=False)
+        await_(world, "a new leader", lambda: world.leader() is not None)
+        found = world.leader()
+        assert found is not None
+        world.counts["leaders killed"] += 1
+        world.counts["ms without a leader"] += world.now - at
+        if found.quorum.state.epoch == killed + 1:
+            world.counts["replaced in one election"] += 1
+        leader.start()
+        leader = found
+        reach(world, world.invariants.committed_end + 1)
+    return world
+
+
+def candidates_meet_behind_slow_links(settings: Settings) -> World:
+    """Messages take longer than anybody gives way, and leaders restart as soon as they lead."""
+    world, _ = _with_leader(replace(settings, faults=()), (3, 5))
+    world.delay_ms, world.duplicates = 400, 0.5
+    for _ in range(8):
+        await_(world, "a leader", lambda: world.leader() is not None)
+        leader = world.leader()
+        assert leader is not None
+        world.run_for(world.dice.randint(0, 15))
+        leader.stop(power=world.dice.random() < 0.5)  # noqa: PLR2004 (a coin)
+        world.run_for(world.dice.randint(0, 50))
+        leader.start()
+    world.delay_ms, world.duplicates = 25, 0
+    reach_anywhere(world, world.invariants.committed_end + 10)
+    return world
+
+
 def voters_are_changed_without_pause(settings: Settings) -> World:
     """One request to change the voters on the heels of the other."""
     world = make_world(settings, voters=(5, 5), dynamic=True)
@@ -396,6 +436,8 @@ SCENARIOS: dict[str, Callable[[Settings], World]] = {
         can_recover_from_single_node_committed_data_loss,
         a_wiped_voter_does_not_count,
         candidates_stand_with_slow_disks,
+        killed_leaders_are_replaced,
+        candidates_meet_behind_slow_links,
         voters_are_changed_without_pause,
     )
 }

@@ -1,0 +1,217 @@
+"""Planted bugs in whole nodes: drivers, controller, broker, storage; each seen by what it breaks.
+
+Beside those of `mutants`, which are in the raft core: same registry, other tier.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from sparkraft.controller import brokers
+from sparkraft.controller.controller import Controller
+from sparkraft.metadata import features
+from sparkraft.metadata.snapshot import records_of as all_records_of
+from sparkraft.protocol.messages.metadata_records import RegisterControllerRecord
+from sparkraft.raft.replica import Replica
+from sparkraft.raft.states import Candidate
+from sparkraft.server.broker.metadata_publisher import MetadataPublisher
+from sparkraft.server.broker.producer_ids import ProducerIds
+from sparkraft.server.controller import snapshots
+from sparkraft.server.controller.driver import ControllerDriver
+from sparkraft.server.raft import driver as raft_driver
+from sparkraft.server.raft.commits import Commits
+from sparkraft.server.raft.driver import RaftDriver
+from sparkraft.simulation.mutants import Mutant, Patches, registrar
+from sparkraft.storage import recovery
+from sparkraft.storage.raft_log import RaftLog
+from sparkraft.storage.segments import Segments
+
+NODE_MUTANTS: dict[str, Mutant] = {}
+
+_mutant = registrar(NODE_MUTANTS, tier="nodes")
+
+
+# ---- the quorum's files
+
+
+@_mutant("the election state is not written at all", "Q2", "Q3")
+def _the_vote_file_is_not_written() -> Patches:
+    async def persist(self: RaftDriver, election: Any) -> None:
+        _ = self, election
+
+    return [(RaftDriver, "_persist", persist)]
+
+
+@_mutant("the election state is written without fsync", "Q2", "Q3")
+def _the_vote_file_is_not_synced() -> Patches:
+    def write(disk: Any, directory: str, state: Any) -> None:
+        disk.write(f"{directory}/quorum-state.tmp", state.format())
+        disk.rename(f"{directory}/quorum-state.tmp", f"{directory}/quorum-state")
+
+    return [(raft_driver, "write_quorum_state", write)]
+
+
+@_mutant("a restarted node forgets its epoch and its vote", "Q2", "Q3")
+def _the_vote_file_is_not_read() -> Patches:
+    return [(raft_driver, "read_quorum_state", lambda _disk, _directory: None)]
+
+
+@_mutant("an fsync of the metadata log does nothing", "Q7")
+def _the_metadata_log_is_not_synced() -> Patches:
+    return [(RaftLog, "flush", lambda _self, _up_to: None)]
+
+
+@_mutant("a truncation that a power loss takes back leaves its records below newer ones", "Q5")
+def _a_cut_comes_back_below_newer_records() -> Patches:
+    original = Segments.sync
+
+    def sync(self: Segments, start: int, target: int) -> None:
+        for segment in self:
+            segment.cut_unsynced = False
+        original(self, start, target)
+
+    walk = recovery._Recovery._walk  # noqa: SLF001
+
+    def walk_alone(self: Any, segment: Any, following: Any) -> bool:
+        _ = following
+        return walk(self, segment, None)
+
+    return [
+        (Segments, "sync", sync),
+        (recovery._Recovery, "_walk", walk_alone),  # noqa: SLF001
+    ]
+
+
+@_mutant("one vote less than a majority wins, on whole nodes", "Q1", "Q6", "Q7")
+def _a_minority_leads_whole_nodes() -> Patches:
+    original = Replica.maybe_win
+
+    def maybe_win(self: Replica, now: Any) -> None:
+        nearly = self.log.voters.majority - 1
+        if isinstance(self.state, Candidate) and 0 < nearly == len(self.state.granted_by):
+            self._become_leader("nearly a majority", now)
+        else:
+            original(self, now)
+
+    return [(Replica, "maybe_win", maybe_win)]
+
+
+# ---- the controller
+
+
+@_mutant("a broker that comes back keeps the epoch it had", "C5")
+def _a_returning_broker_keeps_its_epoch() -> Patches:
+    original = Controller.handle_broker_registration
+
+    def handle(self: Controller, request: Any, now: Any, **more: Any) -> Any:
+        known = self.latest.brokers.get(request.broker_id)
+        outcome = original(self, request, now, **more)
+        if known is not None and known.incarnation_id != request.incarnation_id:
+            for record, _ in outcome.records:
+                if hasattr(record, "incarnation_id"):
+                    record.broker_epoch = known.epoch
+            outcome.response.broker_epoch = known.epoch
+        return outcome
+
+    return [(Controller, "handle_broker_registration", handle)]
+
+
+@_mutant("brokers that register with one controller get one epoch", "C5")
+def _broker_epochs_are_the_controllers_epoch() -> Patches:
+    return [(ControllerDriver, "_next_offset", lambda self: int(self._epoch or 0))]
+
+
+@_mutant("a controller answers before its records are committed", "C7")
+def _answers_before_the_commit() -> Patches:
+    async def committed(self: ControllerDriver, offset: int) -> None:
+        _ = self, offset
+
+    return [(ControllerDriver, "_committed_up_to", committed)]
+
+
+@_mutant("producer ids are handed out without a record", "C9")
+def _producer_ids_without_a_record() -> Patches:
+    original = Controller.handle_allocate_producer_ids
+
+    def handle(self: Controller, *arguments: Any, **more: Any) -> Any:
+        return replace(original(self, *arguments, **more), records=())
+
+    return [(Controller, "handle_allocate_producer_ids", handle)]
+
+
+@_mutant("a broker counts its own producer ids from the beginning", "C9")
+def _producer_ids_from_the_beginning() -> Patches:
+    async def fetch(self: ProducerIds) -> None:
+        self._next, self._end = 0, 1000
+
+    return [(ProducerIds, "_fetch", fetch)]
+
+
+@_mutant("nobody is elected where a broker comes back", "C10")
+def _nobody_is_elected_for_a_returning_broker() -> Patches:
+    return [(brokers, "elect_for_returning_broker", lambda _changes, _broker_id: None)]
+
+
+@_mutant(
+    "sessions never lapse: a dead broker's place is never free",
+    "C10",
+    workload="produce-consume",
+    liveness=True,
+)
+def _sessions_never_lapse() -> Patches:
+    return [
+        (brokers.Sessions, "expired", lambda _self, _now: []),
+        (brokers.Sessions, "valid", lambda self, b, e, _now: (b, e) in self.contact_ms),
+    ]
+
+
+# ---- images
+
+
+@_mutant("a snapshot leaves the controllers out", "C6")
+def _a_snapshot_without_controllers() -> Patches:
+    def records_of(image: Any) -> Iterator[Any]:
+        for record, version in all_records_of(image):
+            if type(record) is not RegisterControllerRecord:
+                yield record, version
+
+    return [(snapshots, "records_of", records_of)]
+
+
+@_mutant("brokers see what is not committed", "C6", "assert")
+def _images_of_what_is_not_committed() -> Patches:
+    original = Commits.set_high_watermark
+
+    def set_high_watermark(self: Commits, high_watermark: Any) -> None:
+        original(self, max(high_watermark, self._log.end))
+
+    return [(Commits, "set_high_watermark", set_high_watermark)]
+
+
+@_mutant("what a deposed controller decided stays in its image", "C6", "C7", "C9", "assert")
+def _a_deposed_controller_forgets_nothing() -> Patches:
+    def deactivate(self: Controller) -> None:
+        self.sessions.contact_ms.clear()
+
+    return [(Controller, "deactivate", deactivate)]
+
+
+# ---- versions
+
+
+@_mutant("partitions are written in the newest version, whatever is finalized", "V1")
+def _records_in_the_newest_version() -> Patches:
+    return [(features, "partition_version", lambda _level: 2)]
+
+
+@_mutant("controllers register before there is a record for it", "V1")
+def _controllers_register_too_early() -> Patches:
+    async def until(self: MetadataPublisher, level: int) -> None:
+        _ = self, level
+
+    return [(MetadataPublisher, "until_metadata_version", until)]
+
+
+@_mutant("brokers are written in the newest version, whatever is finalized", "V1")
+def _brokers_register_in_the_newest_version() -> Patches:
+    return [(features, "register_broker_version", lambda _level: 4)]

@@ -1,0 +1,318 @@
+"""Planted bugs in replication: the historic ones of Kafka among them, by their KIPs' names.
+
+Clients write and read records while one is in place; what sees it is an anomaly of `history` by
+Jepsen's name, or an invariant of `record_checks`.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from sparkraft.controller import brokers, partition_change, replication
+from sparkraft.controller.history import History
+from sparkraft.controller.leader_election import ElectionKind, choose_leader
+from sparkraft.replication.fetch_session import Asked
+from sparkraft.replication.fetcher import Fetcher
+from sparkraft.replication.followed import FollowedPartition, Stage
+from sparkraft.replication.in_sync import Committed, PendingExpand
+from sparkraft.replication.leader import PartitionLeader
+from sparkraft.server.broker import replica_manager
+from sparkraft.server.broker.partition import HostedPartition
+from sparkraft.server.coordinator.led_shard import LedShard
+from sparkraft.simulation.mutants import Mutant, Patches, registrar
+from sparkraft.storage.epochs import LeaderEpochs
+from sparkraft.storage.log import PartitionLog
+from sparkraft.storage.log_view import ReadableLog
+from sparkraft.storage.producers import Producers
+
+RECORD_MUTANTS: dict[str, Mutant] = {}
+
+_plant = registrar(
+    RECORD_MUTANTS, tier="nodes", workload="produce-consume", scenario="leaders-come-and-go"
+)
+
+LOST = ("lost-write", "unseen", "P2", "P3", "P5", "P10", "P11")
+"""What sees that acknowledged records are gone, whoever looks first."""
+
+DIVERGED = (*LOST, "P9", "C10", "inconsistent-offsets", "duplicate")
+"""What sees that two logs differ."""
+
+
+# ---- truncation
+
+
+@_plant(
+    "a follower cuts to its high watermark at every change of leader (before KIP-101)",
+    *LOST,
+    scenario="leaders-take-turns-alone",
+)
+def _kip_101_truncation_to_the_high_watermark() -> Patches:
+    original = FollowedPartition.__init__
+
+    def init(self: Any, *arguments: Any) -> None:
+        original(self, *arguments)
+        self.stage = Stage.TRUNCATING
+        self.fetch_offset = self.replica.high_watermark
+
+    return [(FollowedPartition, "__init__", init)]
+
+
+@_plant(
+    "an epoch that only the leader knows ends truncation at once (before KIP-279)",
+    *DIVERGED,
+    scenario="leaders-take-turns-alone",
+)
+def _kip_279_truncation_in_one_step() -> Patches:
+    def on_diverging(self: Fetcher, key: Any, partition: Any, data: Any, now: int) -> None:
+        end = min(data.diverging_epoch.end_offset, partition.replica.log_end_offset)
+        self._cut(key, partition, end, "the end of the leader's epoch", now)
+        partition.last_fetched_epoch = -1  # else the next fetch would find it, since KIP-595
+        self._dirty[key] = None
+
+    return [(Fetcher, "_on_diverging", on_diverging)]
+
+
+@_plant("a follower doesn't tell which epoch its log ends with (before KIP-595)", *DIVERGED)
+def _no_epoch_in_a_followers_fetch() -> Patches:
+    def asked(self: Any) -> Asked:
+        return Asked(self.fetch_offset, self.replica.log_start_offset, self.leader_epoch, -1)
+
+    return [(FollowedPartition, "asked", asked)]
+
+
+@_plant("what the leader says of a diverging epoch is not heeded (KIP-320)", "C10", *DIVERGED)
+def _kip_320_divergence_is_not_heeded() -> Patches:
+    def on_diverging(self: Fetcher, key: Any, partition: Any, _data: Any, _now: int) -> None:
+        partition.last_fetched_epoch = -1
+        self._dirty[key] = None
+
+    return [(Fetcher, "_on_diverging", on_diverging)]
+
+
+@_plant("a follower cuts one record more than it must", *DIVERGED)
+def _truncation_one_too_far() -> Patches:
+    original = PartitionLog.truncate_to
+
+    def truncate(self: PartitionLog, offset: int) -> bool:
+        return original(self, max(offset - 1, self.log_start_offset))
+
+    return [(PartitionLog, "truncate_to", truncate)]
+
+
+@_plant("epochs of what was cut stay in the cache", "P9", "P2", "Q5", "C10", "assert")
+def _epochs_outlive_their_records() -> Patches:
+    return [(LeaderEpochs, "truncate_from_end", lambda _self, _end: False)]
+
+
+# ---- the high watermark
+
+
+@_plant("the high watermark is the leader's own end", *LOST)
+def _high_watermark_without_followers() -> Patches:
+    return [(PartitionLeader, "high_watermark", lambda _self, own_end, _now: own_end)]
+
+
+@_plant("a pending change of the ISR counts as done (before KIP-497)", "P4", *LOST)
+def _pending_shrink_counts_as_done() -> Patches:
+    def high_watermark(self: PartitionLeader, own_end: int, _now: int) -> int:
+        wanted: Any = getattr(self.in_sync, "new_isr", None)
+        counted = [r for r, _ in wanted] if wanted else list(self.in_sync.isr)
+        ends = [f.log_end_offset for r, f in self.followers.items() if r in counted]
+        return min([own_end, *ends])
+
+    return [(PartitionLeader, "high_watermark", high_watermark)]
+
+
+@_plant("one follower's copy commits for all", *LOST)
+def _high_watermark_of_the_fastest() -> Patches:
+    def high_watermark(self: PartitionLeader, own_end: int, _now: int) -> int:
+        return min(own_end, max((f.log_end_offset for f in self.followers.values()), default=0))
+
+    return [(PartitionLeader, "high_watermark", high_watermark)]
+
+
+@_plant("min.insync.replicas doesn't hold the high watermark (KIP-966)", "P6", *LOST)
+def _kip_966_high_watermark_below_min_insync() -> Patches:
+    never = property(lambda _self: False)
+    return [
+        (PartitionLeader, "is_under_min_insync", never),
+        (PartitionLeader, "min_insync_effective", property(lambda _self: 1)),
+    ]
+
+
+@_plant("acks=all is answered above the high watermark", *LOST)
+def _acks_above_the_high_watermark() -> Patches:
+    def durable(_self: Any, _info: Any, **_more: Any) -> None:
+        return None
+
+    return [(HostedPartition, "durable", durable)]
+
+
+@_plant("flush.messages is not heeded: a power loss takes what is acknowledged", *LOST)
+def _records_are_not_synced() -> Patches:
+    original = PartitionLog.flush
+
+    def flush(self: PartitionLog, up_to: int | None = None) -> None:
+        if self.topic == "__cluster_metadata":
+            original(self, up_to)
+
+    return [(PartitionLog, "flush", flush)]
+
+
+@_plant("a follower acknowledges what it has not synced", *LOST)
+def _followers_do_not_sync() -> Patches:
+    original = HostedPartition.synced
+
+    def synced(self: HostedPartition, info: Any) -> Any:
+        return original(self, info) if self.is_leader else None
+
+    return [(HostedPartition, "synced", synced)]
+
+
+@_plant(
+    "what a killed process left in the page cache counts as synced",
+    *LOST,
+    scenario="killed-then-unplugged",
+)
+def _the_page_cache_counts_as_the_disk() -> Patches:
+    return [(replica_manager, "_sync_leftovers", lambda _log, _flush_messages: None)]
+
+
+# ---- the ISR
+
+
+@_plant("a follower joins the ISR wherever it is", "P3", *LOST)
+def _isr_expands_at_once() -> Patches:
+    def maybe_expand(self: PartitionLeader, replica: int, _mark: int) -> PendingExpand | None:
+        if not isinstance(self.in_sync, Committed) or replica in self.in_sync.isr:
+            return None
+        if not self._is_eligible(replica, self.followers[replica]):
+            return None
+        pending = PendingExpand(
+            committed=self.in_sync,
+            joining=replica,
+            new_isr=self._with_epochs((*self.in_sync.isr, replica)),
+            leader_epoch=self.leader_epoch,
+            partition_epoch=self.partition_epoch,
+        )
+        self.in_sync = pending
+        return pending
+
+    return [(PartitionLeader, "maybe_expand", maybe_expand)]
+
+
+@_plant("a follower joins the ISR before it has reached the epoch's start", *LOST)
+def _isr_expands_before_the_epochs_start() -> Patches:
+    original = PartitionLeader.on_metadata
+
+    def on_metadata(self: PartitionLeader, **news: Any) -> bool:
+        taken = original(self, **news)
+        self.epoch_start_offset = 0
+        return taken
+
+    return [(PartitionLeader, "on_metadata", on_metadata)]
+
+
+# ---- the controller
+
+
+@_plant("a fenced broker stays in the ISRs", "C3", "C10")
+def _the_fenced_stay_in_sync() -> Patches:
+    return [(brokers, "leave_isrs", lambda *_arguments, **_more: None)]
+
+
+@_plant("anybody alive may lead", "C3", *LOST)
+def _every_election_is_unclean() -> Patches:
+    return [(replication, "_kind", lambda _cluster, _topic: ElectionKind.UNCLEAN)]
+
+
+@_plant("the ELR keeps those who are in the ISR (KIP-966)", "C1")
+def _elr_beside_the_isr() -> Patches:
+    builder = partition_change._Builder  # noqa: SLF001
+
+    def recompute(self: Any) -> None:
+        if self._elr_enabled:
+            self._elr = tuple(sorted({*self._elr, *self._old.isr}))
+
+    return [(builder, "_recompute_elr", recompute)]
+
+
+@_plant("who left the ISR too early is eligible to lead (KIP-966)", "C1", "C2", *LOST)
+def _elr_of_everybody() -> Patches:
+    builder = partition_change._Builder  # noqa: SLF001
+
+    def recompute(self: Any) -> None:
+        if self._elr_enabled:
+            self._elr = tuple(r for r in self._replicas if r not in self._isr)
+
+    return [(builder, "_recompute_elr", recompute)]
+
+
+# ---- leaders and producers
+
+
+@_plant("a leader that was replaced appends on", "P1", "P2", *LOST)
+def _a_replaced_leader_leads_on() -> Patches:
+    return [(HostedPartition, "_stop_leading", lambda _self: None)]
+
+
+@_plant("a batch sent again is appended again", "duplicate")
+def _batches_sent_again_are_appended() -> Patches:
+    return [
+        (Producers, "duplicate_of", lambda _self, _header: None),
+        (Producers, "check", lambda _self, _header, **_more: None),
+    ]
+
+
+@_plant("a new leader forgets what producers sent before", "duplicate", "nonmonotonic-send")
+def _followers_keep_no_producers() -> Patches:
+    original = PartitionLog.append_as_follower
+
+    def append(self: PartitionLog, *arguments: Any, **more: Any) -> Any:
+        info = original(self, *arguments, **more)
+        self._producers = Producers()
+        return info
+
+    return [(PartitionLog, "append_as_follower", append)]
+
+
+@_plant("consumers are shown more than the high watermark", "P8", "G4", *LOST)
+def _consumers_read_to_the_end() -> Patches:
+    original = ReadableLog.read
+
+    def read(self: Any, offset: Any, **more: Any) -> Any:
+        return original(self, offset, **(more | {"up_to": self.log_end_offset}))
+
+    return [(ReadableLog, "read", read)]
+
+
+# ---- groups
+
+
+@_plant("offsets are acknowledged before they are replicated", "G4")
+def _offsets_before_replication() -> Patches:
+    return [(LedShard, "_when_durable", lambda _self, answer: answer)]
+
+
+# ---- explanations
+
+
+@_plant("an election notes nobody as alive", "E1")
+def _elections_among_the_dead() -> Patches:
+    original = choose_leader
+
+    def choose(facts: Any) -> Any:
+        choice = original(facts)
+        return replace(choice, reason=replace(choice.reason, live=()))
+
+    return [(partition_change, "choose_leader", choose)]
+
+
+@_plant("explanations leave out who lost a leadership", "E1")
+def _explanations_without_losers() -> Patches:
+    original = History._keep  # noqa: SLF001
+
+    def keep(self: History, event: Any) -> None:
+        if event.after is None or event.after.leader >= 0:
+            original(self, event)
+
+    return [(History, "_keep", keep)]

@@ -1,0 +1,193 @@
+"""Planted bugs that one invariant alone must see: all others are looked away from.
+
+A bug in replication breaks many things, and whoever looks first reports it: what the others would
+have seen stays unknown. Here each invariant of records, of groups and of the controller that is
+forestalled elsewhere is the only one that is looked at. Where Kafka had the bug, its KIP is named.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from sparkraft.controller import partition_change, topics
+from sparkraft.controller.partition_change import _Builder
+from sparkraft.controller.placement import place_replicas
+from sparkraft.coordinator.group import rebalance
+from sparkraft.coordinator.group.classic_group import ClassicGroup
+from sparkraft.metadata import apply as image_of_records
+from sparkraft.records.record import BatchBuilder
+from sparkraft.replication.in_sync import PendingShrink
+from sparkraft.replication.leader import PartitionLeader
+from sparkraft.server.broker.partition import HostedPartition
+from sparkraft.simulation.machine import EPOCH_MS
+from sparkraft.simulation.mutants import Mutant, Patches, registrar
+from sparkraft.storage.cleaner_filter import OffsetMap
+from sparkraft.storage.log_view import ReadableLog
+
+SINGLE_MUTANTS: dict[str, Mutant] = {}
+
+_registered = registrar(
+    SINGLE_MUTANTS, tier="nodes", workload="produce-consume", scenario="leaders-come-and-go"
+)
+
+
+def _plant(
+    about: str, seen_by: str, scenario: str | None = None
+) -> Callable[[Callable[[], Patches]], Callable[[], Patches]]:
+    return _registered(about, seen_by, scenario=scenario, alone=True)
+
+
+# ---- the controller
+
+
+@_plant("who becomes the leader leaves the ISR", "C2")
+def _a_leader_outside_its_isr() -> Patches:
+    original = _Builder._elect  # noqa: SLF001
+
+    def elect(self: Any) -> Any:
+        choice = original(self)
+        if len(self._isr) > 1:
+            self._isr = tuple(r for r in self._isr if r != choice.leader)
+        return choice
+
+    return [(_Builder, "_elect", elect)]
+
+
+@_plant("a change of a partition leaves its epoch as it was", "C4")
+def _a_partition_epoch_that_stands_still() -> Patches:
+    original = image_of_records.merge
+
+    def merge(partition: Any, change: Any) -> Any:
+        after = original(partition, change)
+        return after._replace(partition_epoch=partition.partition_epoch)
+
+    return [(image_of_records, "merge", merge), (partition_change, "merge", merge)]
+
+
+@_plant("two replicas are placed on one broker", "C8")
+def _replicas_side_by_side() -> Patches:
+    def place(*arguments: Any, **more: Any) -> list[list[int]]:
+        placed = place_replicas(*arguments, **more)
+        return [[each[0], *each[:-1]] if len(each) > 1 else each for each in placed]
+
+    return [(topics, "place_replicas", place)]
+
+
+# ---- replication
+
+
+@_plant("the leader's high watermark is ahead of who is in sync", "P3")
+def _high_watermark_ahead_of_the_isr() -> Patches:
+    return [(PartitionLeader, "high_watermark", lambda _self, own_end, _now: own_end)]
+
+
+@_plant("who is about to leave the ISR doesn't count any more (before KIP-497)", "P4")
+def _who_leaves_does_not_count() -> Patches:
+    counted = property(lambda self: tuple(replica for replica, _ in self.new_isr))
+    return [(PendingShrink, "maximal_isr", counted)]
+
+
+@_plant("the ELR stays when enough are in sync (KIP-966)", "C1")
+def _elr_that_stays() -> Patches:
+    def recompute(self: Any) -> None:
+        if self._elr_enabled:
+            known = {*self._elr, *self._old.isr}
+            self._elr = tuple(sorted(r for r in known if r not in self._isr))
+
+    return [(_Builder, "_recompute_elr", recompute)]
+
+
+@_plant("one replica is enough for the high watermark (KIP-966)", "P6")
+def _one_replica_moves_the_high_watermark() -> Patches:
+    return [
+        (PartitionLeader, "is_under_min_insync", property(lambda _self: False)),
+        (PartitionLeader, "min_insync_effective", property(lambda _self: 1)),
+    ]
+
+
+@_plant("a reader's leader epoch is not looked at (KIP-320)", "P12")
+def _leader_epochs_are_not_compared() -> Patches:
+    return [(HostedPartition, "check_epoch", lambda _self, _epoch: None)]
+
+
+@_plant("fetches of a broker's earlier life count (KIP-903)", "P12")
+def _earlier_lives_count() -> Patches:
+    original = PartitionLeader.on_fetch
+
+    def on_fetch(self: PartitionLeader, replica: int, offset: int, **more: Any) -> bool:
+        return original(self, replica, offset, **(more | {"broker_epoch": -1}))
+
+    return [(PartitionLeader, "on_fetch", on_fetch)]
+
+
+@_plant("compaction takes the last record of a key as well", "S6")
+def _compaction_of_last_records() -> Patches:
+    def superseded(self: OffsetMap, key: bytes, offset: int) -> bool:
+        return self._offsets.get(key, -1) >= offset
+
+    return [(OffsetMap, "superseded", superseded)]
+
+
+# ---- groups
+
+
+@_plant("every member is told the share of the first", "G1")
+def _one_share_for_all() -> Patches:
+    original = rebalance.Rebalancer.set_assignment
+
+    def assign(self: Any, group: Any, assignment: dict[str, bytes], now: Any) -> Any:
+        share = assignment[min(assignment)]
+        return original(self, group, dict.fromkeys(assignment, share), now)
+
+    return [(rebalance.Rebalancer, "set_assignment", assign)]
+
+
+@_plant("a member of an older generation commits", "G5")
+def _commits_of_older_generations() -> Patches:
+    return [(ClassicGroup, "check_commit", lambda *_arguments: None)]
+
+
+# ---- what clients see, by Jepsen's names
+
+
+def _uncommitted() -> Patches:
+    return [(PartitionLeader, "high_watermark", lambda _self, own_end, _now: own_end)]
+
+
+@_plant("what only the leader has is acknowledged", "lost-write")
+def _acknowledged_and_overwritten() -> Patches:
+    return _uncommitted()
+
+
+@_plant("what only the leader has is acknowledged and read", "inconsistent-offsets")
+def _read_and_overwritten() -> Patches:
+    return _uncommitted()
+
+
+@_plant("a record of nobody's is appended", "phantom")
+def _records_of_nobody() -> Patches:
+    original = HostedPartition.append
+
+    def append(self: HostedPartition, records: Any, **more: Any) -> Any:
+        if self.topic == "records" and self.log.log_end_offset % 50 == 9:  # noqa: PLR2004
+            builder = BatchBuilder()
+            builder.append(EPOCH_MS, None, b"nobody.0.1")
+            original(self, builder.build(), **(more | {"acks": 1}))
+        return original(self, records, **more)
+
+    return [(HostedPartition, "append", append)]
+
+
+@_plant("a fetch passes over a batch now and then", "poll-skip")
+def _batches_passed_over() -> Patches:
+    original = ReadableLog.read
+
+    def read(self: Any, offset: int, *, up_to: int, **more: Any) -> Any:
+        further = offset + 3 if offset % 40 == 20 and offset + 3 < up_to else offset  # noqa: PLR2004
+        return original(self, further, up_to=up_to, **more)
+
+    return [(ReadableLog, "read", read)]
+
+
+@_plant("what was acknowledged is sent again elsewhere, once it is lost", "nonmonotonic-send")
+def _acknowledged_and_sent_again() -> Patches:
+    return _uncommitted()
