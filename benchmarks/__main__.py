@@ -10,17 +10,22 @@ SUITES = (
     "benchmarks.bench_protocol",
     "benchmarks.bench_node",
     "benchmarks.bench_beside_kafka",
+    "benchmarks.bench_controller",
+    "benchmarks.bench_replication",
     "benchmarks.bench_spark_source",
 )
 
 
 def main() -> int:
-    """Run the suites whose names hold one of the arguments, or all of them."""
-    wanted = [name for name in SUITES if not sys.argv[1:] or any(a in name for a in sys.argv[1:])]
+    """Run the suites whose names hold one of the words, or all of them; each gets the options."""
+    arguments = sys.argv[1:]
+    first = next((at for at, a in enumerate(arguments) if a.startswith("-")), len(arguments))
+    words, options = arguments[:first], arguments[first:]
+    wanted = [name for name in SUITES if not words or any(word in name for word in words)]
     failed = []
     for name in wanted:
         print(f"\n== {name}", flush=True)
-        if subprocess.run([sys.executable, "-m", name], check=False).returncode != 0:
+        if subprocess.run([sys.executable, "-m", name, *options], check=False).returncode != 0:
             failed.append(name)
     if failed:
         print(f"\nA promise was missed, or a benchmark failed: {', '.join(failed)}")

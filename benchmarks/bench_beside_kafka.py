@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 from benchmarks.bench_node import begin, leader_named, until
-from benchmarks.measure import cpu_seconds, rss_mib
+from benchmarks.clients import consume, produce
+from benchmarks.measure import rss_mib
 from benchmarks.report import Row, Table
 from tests.support.kafka_jars import kafka_jars_or_reason
 from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode
@@ -34,66 +35,6 @@ class BenchKafka(KafkaNode):
             "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
             "-cp", f"{self.jars}/*", "kafka.Kafka", str(self.properties_path),
         ]  # fmt: skip
-
-
-def produce(node: NodeProcess, topic: str, size: int, total: int) -> tuple[float, float]:
-    """Write `total` bytes of records of `size`; MB/s, and the server's CPU ms a MB."""
-    from confluent_kafka import Producer
-
-    assert node.process is not None
-    producer = Producer(
-        {
-            "bootstrap.servers": node.bootstrap,
-            "acks": "1",
-            "linger.ms": 5,
-            "batch.size": 1_000_000,
-            "queue.buffering.max.messages": 1_000_000,
-            "queue.buffering.max.kbytes": 262_144,
-        }
-    )
-    value, count = os.urandom(size), total // size
-    cpu, begun = cpu_seconds(node.process.pid), time.perf_counter()
-    for number in range(count):
-        while True:
-            try:
-                producer.produce(topic, value)
-                break
-            except BufferError:
-                producer.poll(0.05)
-        if number % 10_000 == 0:
-            producer.poll(0)
-    assert producer.flush(120) == 0
-    took = time.perf_counter() - begun
-    megabytes = count * size / 1e6
-    return megabytes / took, (cpu_seconds(node.process.pid) - cpu) * 1000 / megabytes
-
-
-def consume(node: NodeProcess, topic: str, size: int, total: int) -> tuple[float, float]:
-    """Read `total` bytes of records of `size`; MB/s, and the server's CPU ms a MB."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    assert node.process is not None
-    consumer = Consumer(
-        {
-            "bootstrap.servers": node.bootstrap,
-            "group.id": "bench",
-            "enable.auto.commit": False,
-            "fetch.message.max.bytes": 4_000_000,
-            "queued.max.messages.kbytes": 262_144,
-        }
-    )
-    partitions = len(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-    wanted, seen, deadline = total // size, 0, time.perf_counter() + 120
-    cpu, begun = cpu_seconds(node.process.pid), time.perf_counter()
-    while seen < wanted and time.perf_counter() < deadline:
-        seen += len(consumer.consume(min(10_000, wanted - seen), timeout=1.0))
-    took = time.perf_counter() - begun
-    used = (cpu_seconds(node.process.pid) - cpu) * 1000
-    consumer.close()
-    assert seen >= wanted, f"read {seen} of {wanted} records"
-    megabytes = wanted * size / 1e6
-    return megabytes / took, used / megabytes
 
 
 def latency(node: NodeProcess, topic: str, count: int = 3_000) -> tuple[float, float]:
@@ -130,11 +71,17 @@ def delete_topic(node: NodeProcess, topic: str) -> None:
 
 def one_round(node: NodeProcess, topic: str, size: int, total: int) -> tuple[float, ...]:
     """Write a topic, read it, delete it: MB/s and CPU ms a MB of writing, then of reading."""
+    assert node.process is not None
     make_topic(node, topic)
-    written = produce(node, topic, size, total)
-    read = consume(node, topic, size, total)
+    count, pids = total // size, [node.process.pid]
+    loads = (
+        produce(node.bootstrap, topic, size, count, pids=pids),
+        consume(node.bootstrap, topic, size, count, pids=pids),
+    )
     delete_topic(node, topic)
-    return *written, *read
+    return tuple(
+        figure for load in loads for figure in (load.megabytes_a_second, load.cpu_ms_a_megabyte)
+    )
 
 
 def started(node: NodeProcess) -> float:

@@ -12,15 +12,23 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from benchmarks.report import Row, Table
 from sparkraft.pipeline.options import source_options
 from sparkraft.pipeline.session import session
 from sparkraft.pipeline.source import BatchReader, source_schema
 from tests.support.nodes import SparkraftNode
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from confluent_kafka import Message
+    from pyspark.sql import SparkSession
 
 ROUNDS = 5
 PARTITIONS = 8
@@ -33,26 +41,26 @@ class ConfluentSource(DataSource):
     """The same columns through librdkafka."""
 
     @classmethod
-    def name(cls):
+    def name(cls) -> str:
         return "confluent"
 
-    def schema(self):
+    def schema(self) -> StructType:
         return source_schema(include_headers=False)
 
-    def reader(self, schema):
+    def reader(self, schema: StructType) -> "ConfluentReader":
         return ConfluentReader(dict(self.options))
 
 
 class ConfluentReader(DataSourceReader):
     """Reads the ranges that our planner deals out, with confluent-kafka."""
 
-    def __init__(self, options):
+    def __init__(self, options: dict[str, str]) -> None:
         self.options = options
 
-    def partitions(self):
+    def partitions(self) -> Sequence[InputPartition]:
         return BatchReader(source_options(self.options, streaming=False)).partitions()
 
-    def read(self, partition: InputPartition):
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from confluent_kafka import Consumer, TopicPartition
 
         from sparkraft.pipeline.source import _freeze_once
@@ -82,14 +90,14 @@ class ConfluentReader(DataSourceReader):
         consumer.close()
 
 
-def arrow(messages):
+def arrow(messages: "list[Message]") -> "pa.RecordBatch":
     import pyarrow as pa
 
     from sparkraft.pipeline.decode import arrow_schema
 
     times = [message.timestamp() for message in messages]
     schema = arrow_schema(include_headers=False)
-    columns = [
+    columns: list[list[Any] | pa.Array[Any]] = [
         [message.key() for message in messages],
         [message.value() for message in messages],
         [message.topic() for message in messages],
@@ -105,10 +113,10 @@ def arrow(messages):
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def fill(bootstrap, topic, size, codec, count):
+def fill(bootstrap: str, topic: str, size: int, codec: str, count: int) -> None:
     """Values half random, half not, so that a codec has something to do; keys of 10 bytes."""
     from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
@@ -134,7 +142,7 @@ def fill(bootstrap, topic, size, codec, count):
     assert producer.flush(120) == 0
 
 
-def seconds(spark, kind, bootstrap, topic, rows):
+def seconds(spark: "SparkSession", kind: str, bootstrap: str, topic: str, rows: int) -> float:
     """Wall time of reading all of a topic."""
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "maxPartitions": "2"}
     frame = spark.read.format(kind).options(**options).load()
@@ -150,12 +158,14 @@ def seconds(spark, kind, bootstrap, topic, rows):
 _CHECKED: set[str] = set()
 
 
-def measure(table, spark, bootstrap, size, codec, total):
+def measure(
+    table: Table, spark: "SparkSession", bootstrap: str, size: int, codec: str, total: int
+) -> None:
     topic, rows = f"size-{size}-{codec}", total // size
     fill(bootstrap, topic, size, codec, rows)
     for kind in ("sparkraft", "confluent"):
         seconds(spark, kind, bootstrap, topic, rows)
-    times = {"sparkraft": [], "confluent": []}
+    times: dict[str, list[float]] = {"sparkraft": [], "confluent": []}
     for _ in range(ROUNDS):
         for kind, taken in times.items():
             taken.append(seconds(spark, kind, bootstrap, topic, rows))

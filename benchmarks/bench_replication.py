@@ -1,0 +1,423 @@
+"""Three replicas of each partition beside Apache Kafka's: throughput, latency, failover, cost.
+
+Three combined nodes of each kind with their defaults, one kind after the other; topics of three
+replicas with min.insync.replicas of 2. The clients are librdkafka's; what must be timed to the
+millisecond is probed with our own connection, in the same way for both. Each part can be run by
+itself and keeps its rows in `.cache/bench`; `--table` prints all that is kept.
+
+    produce   records of 100 B, 1 KB, 16 KB at acks 1 and all, and reading them
+    requests  one record a request
+    latency   1,000 records of 1 KB a second, from `produce` to the consumer's hands
+    failover  kill -9 of a leader, and of leader and controller in one: until every partition
+              accepts acks=all again, and what a librdkafka producer saw meanwhile
+    catchup   a replica that starts from nothing, by reassignment
+    idle      2,000 partitions: CPU of nodes without clients, and their memory
+"""
+
+import asyncio
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks import suite
+from benchmarks.clients import UNBATCHED, Load, consume, produce
+from benchmarks.measure import cpu_seconds, rss_mib
+from benchmarks.quorums import BenchCluster, bury, progress, settled, strike
+from benchmarks.replicated import (
+    REPLICAS,
+    Writers,
+    drop_topic,
+    elect_preferred,
+    fully_replicated,
+    make_topic,
+    pids_of,
+    reassigned,
+    three_nodes,
+)
+from benchmarks.report import Row
+from tests.support.clusters import Kind
+from tests.support.ports import wait_until
+
+KINDS: tuple[Kind, ...] = ("sparkraft", "kafka")
+PARTITIONS = 6
+ROUNDS = 3
+SIZES = (("100 B", 100, 250_000), ("1 KB", 1024, 1_000_000), ("16 KB", 16_384, 1_000_000))
+"""Name, bytes of a value, bytes written for each megabyte asked for: small records take longer."""
+
+UNBATCHED_RECORDS = 10_000
+
+WARM_UP_BYTES = 30_000_000
+
+LATENCY_RATE = 1_000
+LATENCY_WARM_UP_SECONDS = 5
+WARM_UP_RECORDS = 20_000
+
+IDLE_SECONDS = 20
+BACKGROUND_RATE = 200
+"""Records a second of the producer whose errors are counted while leaders die."""
+
+
+@dataclass
+class Options:
+    """What the command line says."""
+
+    megabytes: int
+    seconds: int
+    kills: int
+    partitions: int
+
+
+# ---- produce and consume
+
+
+def throughput(folder: Path, jars: Path, options: Options) -> list[Row]:
+    """Every size at either acks, and reading it."""
+    plan = [
+        (f"{label}, acks={acks}", size, options.megabytes * share // size, {"acks": acks})
+        for label, size, share in SIZES
+        for acks in ("1", "all")
+    ]
+    ours, kafka = (_loads(folder, kind, jars, plan) for kind in KINDS)
+    rows = []
+    for what, (written, read) in ours.items():
+        theirs_written, theirs_read = kafka[what]
+        rows += _rows(f"produce {what}", written, theirs_written, at_least=1.0)
+        if what.endswith("=all"):
+            rows += _rows(f"consume {what.partition(',')[0]}", read, theirs_read)
+    return rows
+
+
+def requests(folder: Path, jars: Path, options: Options) -> list[Row]:
+    """One record a request: what a client that doesn't batch would do."""
+    del options
+    plan = [
+        (f"acks={acks}", 100, UNBATCHED_RECORDS, {**UNBATCHED, "acks": acks})
+        for acks in ("1", "all")
+    ]
+    ours, kafka = (_loads(folder, kind, jars, plan) for kind in KINDS)
+    rows = []
+    for what, (written, _) in ours.items():
+        a, b = written.records_a_second, kafka[what][0].records_a_second
+        label = f"requests of one record of 100 B, {what}"
+        rows.append(Row(label, f"{a:,.0f} /s", f"{b:,.0f} /s", a / b, at_least=0.5))
+    return rows
+
+
+def _rows(what: str, ours: Load, theirs: Load, *, at_least: float | None = None) -> list[Row]:
+    a, b = ours.megabytes_a_second, theirs.megabytes_a_second
+    cpu, their_cpu = ours.cpu_ms_a_megabyte, theirs.cpu_ms_a_megabyte
+    return [
+        Row(
+            what,
+            f"{a:,.1f} MB/s, {ours.records_a_second:,.0f} /s",
+            f"{b:,.1f} MB/s, {theirs.records_a_second:,.0f} /s",
+            a / b,
+            at_least=at_least,
+        ),
+        Row(
+            f"  CPU of all three nodes, {what}",
+            f"{cpu:.2f} ms/MB",
+            f"{their_cpu:.2f} ms/MB",
+            cpu / their_cpu,
+        ),
+    ]
+
+
+def _loads(
+    folder: Path, kind: Kind, jars: Path, plan: Sequence[tuple[str, int, int, dict[str, Any]]]
+) -> dict[str, tuple[Load, Load]]:
+    """Medians of producing and consuming for each (name, size, count, settings)."""
+    progress(f"{kind}: starting")
+    with three_nodes(folder, kind, jars) as cluster:
+        settled(cluster)
+        for size in (100, 1024):
+            _round(cluster, size, WARM_UP_BYTES // size, {"acks": "all"})
+        return {
+            what: _median(cluster, what, size, count, **settings)
+            for what, size, count, settings in plan
+        }
+
+
+def _median(
+    cluster: BenchCluster, what: str, size: int, count: int, **settings: Any
+) -> tuple[Load, Load]:
+    """Of producing and of consuming; the first of the rounds is a warm-up."""
+    rounds = []
+    for number in range(ROUNDS + 1):
+        rounds.append(_round(cluster, size, count, settings))
+        speeds = ", ".join(f"{load.megabytes_a_second:,.1f}" for load in rounds[-1])
+        progress(f"{cluster.directory.name}: {what}, {number} of {ROUNDS}: {speeds} MB/s")
+    written, read = (
+        sorted(loads, key=lambda load: load.megabytes_a_second)[ROUNDS // 2]
+        for loads in zip(*rounds[1:], strict=True)
+    )
+    return written, read
+
+
+def _round(
+    cluster: BenchCluster, size: int, count: int, settings: dict[str, Any]
+) -> tuple[Load, Load]:
+    """Write a topic, read it, delete it: the next round's bytes go to the same memory."""
+    make_topic(cluster, "loaded", PARTITIONS)
+    pids = pids_of(cluster)
+    written = produce(cluster.bootstrap, "loaded", size, count, pids=pids, settings=settings)
+    read = consume(cluster.bootstrap, "loaded", size, count, pids=pids)
+    drop_topic(cluster, "loaded")
+    return written, read
+
+
+# ---- latency
+
+
+def latency(folder: Path, jars: Path, options: Options) -> list[Row]:
+    """From `produce` to the consumer's hands at 1 MB/s."""
+    ours, kafka = (_latencies(folder, kind, jars, options) for kind in KINDS)
+    rows = []
+    for label, share, limit in (("p50", 0.5, None), ("p99", 0.99, 1.5), ("p99.9", 0.999, None)):
+        a, b = (times[int(len(times) * share)] for times in (ours, kafka))
+        what = f"end to end at {LATENCY_RATE:,} records of 1 KB a second, acks=all: {label}"
+        rows.append(Row(what, f"{a:.2f} ms", f"{b:.2f} ms", a / b, at_most=limit))
+    return rows
+
+
+def _latencies(folder: Path, kind: Kind, jars: Path, options: Options) -> list[float]:
+    """Sorted, in ms."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    progress(f"{kind}: starting")
+    with three_nodes(folder, kind, jars) as cluster:
+        settled(cluster)
+        make_topic(cluster, "timed", PARTITIONS)
+        make_topic(cluster, "warm", PARTITIONS)
+        # One by one, as the records to come: a JVM compiles what it runs.
+        settings = {**UNBATCHED, "acks": "all"}
+        produce(cluster.bootstrap, "warm", 1024, WARM_UP_RECORDS, settings=settings)
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "bench"})
+        consumer.assign([TopicPartition("timed", number, 0) for number in range(PARTITIONS)])
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+        total = LATENCY_RATE * (LATENCY_WARM_UP_SECONDS + options.seconds)
+        times: list[float] = []
+
+        def read() -> None:
+            while len(times) < total:
+                message = consumer.poll(10)
+                assert message is not None, f"{len(times)} of {total} records came"
+                sent = int.from_bytes((message.value() or b"")[:8], "big")
+                times.append((time.monotonic_ns() - sent) / 1e6)
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        begun = time.monotonic()
+        for number in range(total):
+            time.sleep(max(0.0, begun + number / LATENCY_RATE - time.monotonic()))
+            stamp = time.monotonic_ns().to_bytes(8, "big")
+            producer.produce("timed", stamp + bytes(1016), partition=number % PARTITIONS)
+            producer.poll(0)
+            if number % LATENCY_RATE == 0:
+                progress(f"{kind}: {number // LATENCY_RATE} s")
+        assert producer.flush(30) == 0
+        reader.join(30)
+        consumer.close()
+        assert len(times) == total, f"{len(times)} of {total} records came"
+        return sorted(times[LATENCY_RATE * LATENCY_WARM_UP_SECONDS :])
+
+
+# ---- failover
+
+
+@dataclass
+class Kills:
+    """What came of killing nodes; times in ms."""
+
+    leader: list[float] = field(default_factory=list)
+    both: list[float] = field(default_factory=list)
+    errors: int = 0
+    """Records that librdkafka gave up, of `sent`."""
+    sent: int = 0
+
+
+def failover(folder: Path, jars: Path, options: Options) -> list[Row]:
+    """kill -9 of a leader, and of leader and controller in one."""
+    ours, kafka = (_kills(folder, kind, jars, options) for kind in KINDS)
+    rows = []
+    for what, some, others, limit in (
+        ("a leader", ours.leader, kafka.leader, 1 / 5),
+        ("leader and controller", ours.both, kafka.both, 1 / 3),
+    ):
+        label = f"kill -9 of {what} until every partition accepts acks=all"
+        for name, pick, most in ((label, statistics.median, limit), ("  the longest", max, None)):
+            a, b = pick(some), pick(others)
+            rows.append(Row(name, f"{a:,.0f} ms", f"{b:,.0f} ms", a / b, at_most=most))
+    mine, theirs = (f"{one.errors} of {one.sent:,}" for one in (ours, kafka))
+    rows.append(Row("  records a producer had to give up", mine, theirs, None))
+    return rows
+
+
+def _kills(folder: Path, kind: Kind, jars: Path, options: Options) -> Kills:
+    progress(f"{kind}: starting")
+    seen = Kills()
+    with three_nodes(folder, kind, jars) as cluster:
+        settled(cluster)
+        make_topic(cluster, "killed", PARTITIONS)
+        with _Background(cluster.bootstrap, "killed") as background:
+            for number in range(1, options.kills + 1):
+                for what, times in (("leader", seen.leader), ("both", seen.both)):
+                    active = cluster.describe_quorum().leader_id
+                    others = [n for n in cluster.brokers if n != active]
+                    victim = active if what == "both" else others[number % len(others)]
+                    times.append(_kill_once(cluster, victim))
+                    progress(f"{kind}: {what} {number} of {options.kills}, {times[-1]:,.0f} ms")
+        seen.errors, seen.sent = background.errors, background.sent
+    return seen
+
+
+def _kill_once(cluster: BenchCluster, victim: int) -> float:
+    """Milliseconds until every partition accepts a write again; all is well again afterwards."""
+    survivors = [cluster.ports[n][0] for n in cluster.brokers if n != victim]
+    writers = Writers(survivors, "killed", PARTITIONS)
+
+    def kill() -> float:
+        return strike(cluster, victim, signal.SIGKILL)
+
+    took = asyncio.run(writers.seconds_until_all_accepted(kill))
+    bury(cluster, victim)
+    cluster.start([victim])
+    settled(cluster)
+    wait_until(lambda: fully_replicated(cluster, "killed"), "every replica is in sync", 120)
+    elect_preferred(cluster, "killed", PARTITIONS)
+    return took * 1000
+
+
+class _Background:
+    """A producer with its defaults, writing while leaders die."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.errors = 0
+        self.sent = 0
+
+    def __enter__(self) -> "_Background":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join(120)
+
+    def _run(self) -> None:
+        from confluent_kafka import Producer
+
+        def delivered(error: Any, message: Any) -> None:
+            del message
+            self.errors += error is not None
+
+        producer = Producer({"bootstrap.servers": self._bootstrap})
+        while not self._end.wait(1 / BACKGROUND_RATE):
+            producer.produce(self._topic, b"x" * 100, on_delivery=delivered)
+            producer.poll(0)
+            self.sent += 1
+        self.errors += producer.flush(60)
+
+
+# ---- catching up
+
+
+def catchup(folder: Path, jars: Path, options: Options) -> list[Row]:
+    """A second replica of a partition that has one."""
+    megabytes = 4 * options.megabytes
+    ours, kafka = (_catch_up(folder, kind, jars, megabytes) for kind in KINDS)
+    what = f"a fresh replica catches up {megabytes:,} MB"
+    return [Row(what, f"{ours:,.0f} MB/s", f"{kafka:,.0f} MB/s", ours / kafka, at_least=1.0)]
+
+
+def _catch_up(folder: Path, kind: Kind, jars: Path, megabytes: int) -> float:
+    progress(f"{kind}: starting")
+    with three_nodes(folder, kind, jars) as cluster:
+        settled(cluster)
+        speeds = []
+        for number in range(ROUNDS):
+            topic = f"grown-{number}"
+            make_topic(cluster, topic, assignment={0: [1]})
+            produce(cluster.bootstrap, topic, 1024, megabytes * 1_000_000 // 1024)
+            took = reassigned(cluster, topic, [1, 2])
+            speeds.append(megabytes / took)
+            drop_topic(cluster, topic)
+            progress(f"{kind}: round {number + 1} of {ROUNDS}, {speeds[-1]:,.0f} MB/s")
+        return statistics.median(speeds)
+
+
+# ---- idle
+
+
+def idle(folder: Path, jars: Path, options: Options) -> list[Row]:
+    """Many partitions and nobody who writes or reads."""
+    (cpu, memory), (their_cpu, their_memory) = (
+        _idle(folder, kind, jars, options) for kind in KINDS
+    )
+    what = f"{options.partitions:,} idle partitions of {REPLICAS} replicas"
+    a, b = max(memory), max(their_memory)
+    return [
+        Row(
+            f"{what}: CPU of a node",
+            f"{statistics.mean(cpu):.1%}",
+            f"{statistics.mean(their_cpu):.1%}",
+            statistics.mean(cpu) / statistics.mean(their_cpu),
+        ),
+        Row(f"{what}: memory of the largest", f"{a:,.0f} MiB", f"{b:,.0f} MiB", a / b, at_most=1/8),
+    ]  # fmt: skip
+
+
+def _idle(
+    folder: Path, kind: Kind, jars: Path, options: Options
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Shares of a core and MiB, of each node."""
+    progress(f"{kind}: starting")
+    with three_nodes(folder, kind, jars) as cluster:
+        settled(cluster)
+        for number in range(options.partitions // 500):
+            make_topic(cluster, f"idle-{number}", 500)
+        pids = pids_of(cluster)
+        time.sleep(IDLE_SECONDS / 4)
+        before = [cpu_seconds(pid) for pid in pids]
+        progress(f"{kind}: {IDLE_SECONDS} s of idling")
+        time.sleep(IDLE_SECONDS)
+        used = [cpu_seconds(pid) - then for pid, then in zip(pids, before, strict=True)]
+        return [share / IDLE_SECONDS for share in used], [rss_mib(pid) for pid in pids]
+
+
+# ---- the suite
+
+PARTS: dict[str, Callable[[Path, Path, Options], list[Row]]] = {
+    "produce": throughput,
+    "requests": requests,
+    "latency": latency,
+    "failover": failover,
+    "catchup": catchup,
+    "idle": idle,
+}
+
+
+def main() -> int:
+    """Measure what is asked for; print it, or all that is kept."""
+    parser = suite.parser_for(__doc__, PARTS)
+    parser.add_argument("--megabytes", type=int, default=100, help="written in a round")
+    parser.add_argument("--seconds", type=int, default=30, help="of the latency part")
+    parser.add_argument("--kills", type=int, default=5, help="of each sort")
+    parser.add_argument("--partitions", type=int, default=2_000, help="of the idle part")
+    chosen = parser.parse_args()
+    options = Options(chosen.megabytes, chosen.seconds, chosen.kills, chosen.partitions)
+    title = "Three replicas beside Apache Kafka 4.3.1, three nodes each"
+    return suite.run("replication", title, PARTS, chosen, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
