@@ -1,5 +1,7 @@
 """Fixtures that several test folders use."""
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,3 +21,10 @@ def kafka_jars() -> Path:
     if not isinstance(found, Path):
         pytest.skip(found.reason)
     return found
+
+
+@pytest.fixture(autouse=True)
+def logging_again() -> Iterator[None]:
+    """Simulations silence what their nodes log; the next test of the process may read logs."""
+    yield
+    logging.disable(logging.NOTSET)

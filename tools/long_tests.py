@@ -1,7 +1,8 @@
-"""Runs the tests marked `long`, a piece a folder of tests, and goes on where it stopped.
+"""Runs the tests marked `long`, each a piece of its own, and goes on where it stopped.
 
     python tools/long_tests.py             the pieces that have not passed yet on this source
-    python tools/long_tests.py NAME …      just these, again
+    python tools/long_tests.py NAME …      just those whose name holds NAME, again
+    python tools/long_tests.py --list      their names
 
 A piece may take 45 minutes. What has passed is kept in .cache/long-tests.json, under a digest of
 the source and the tests: any change to them starts over.
@@ -21,13 +22,12 @@ NOTHING_RAN = 5  # pytest's exit code where no test was selected
 
 
 def pieces() -> list[str]:
-    """Folders of tests in which something is marked long, by name."""
-    marked = {
-        path.parent.relative_to(ROOT / "tests").parts[0]
-        for path in (ROOT / "tests").rglob("test_*.py")
-        if "mark.long" in path.read_text()
-    }
-    return sorted(marked)
+    """The tests marked long, by pytest's name."""
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", "long", "tests"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if found.returncode not in {0, NOTHING_RAN}:
+        sys.exit(f"the long tests can't be collected:\n{found.stdout}{found.stderr}")
+    return [line for line in found.stdout.splitlines() if "::" in line]
 
 
 def digest() -> str:
@@ -41,8 +41,8 @@ def digest() -> str:
 
 def run(piece: str) -> bool:
     """Run one piece; whether it passed."""
-    print(f"\n== long piece: {piece}", flush=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "long", f"tests/{piece}"]
+    print(piece, flush=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-m", "long", piece]
     begun = time.monotonic()
     try:
         code = subprocess.run(command, cwd=ROOT, timeout=PIECE_SECONDS_MAX, check=False).returncode
@@ -50,7 +50,7 @@ def run(piece: str) -> bool:
         print(f"{piece}: not done after {PIECE_SECONDS_MAX // 60} minutes")
         return False
     print(f"{piece}: {time.monotonic() - begun:.0f} s, exit {code}")
-    return code in {0, NOTHING_RAN}
+    return code == 0
 
 
 def main() -> int:
@@ -58,9 +58,22 @@ def main() -> int:
     now = digest()
     state = json.loads(STATE.read_text()) if STATE.exists() else {}
     passed = set(state.get("passed", [])) if state.get("digest") == now else set()
-    wanted = sys.argv[1:] or [piece for piece in pieces() if piece not in passed]
+    everything, names = pieces(), sys.argv[1:]
+    if names == ["--list"]:
+        print(
+            "\n".join(f"{'passed' if each in passed else '      '} {each}" for each in everything)
+        )
+        return 0
+    wanted = [
+        piece
+        for piece in everything
+        if (any(name in piece for name in names) if names else piece not in passed)
+    ]
+    if names and not wanted:
+        sys.exit(f"no long test's name holds {' or '.join(names)}; --list tells them")
     failed = []
-    for piece in wanted:
+    for number, piece in enumerate(wanted, 1):
+        print(f"\n== long piece {number} of {len(wanted)}", flush=True)
         if run(piece):
             passed.add(piece)
         else:

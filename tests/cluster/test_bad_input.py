@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from sparkraft.protocol.messages import k59_fetch_snapshot as k59
 from sparkraft.protocol.messages import k80_add_raft_voter as k80
 from sparkraft.protocol.messages import k81_remove_raft_voter as k81
 from sparkraft.protocol.messages import k82_update_raft_voter as k82
+from tests.support.admin_stream import admin_stream
 from tests.support.clusters import Cluster, Member
 from tests.support.nodes import CLUSTER_ID
 from tests.support.ports import accepts, wait_until
@@ -43,6 +45,8 @@ FAILS_IN_KAFKA = {
     "fetch snapshot in an older epoch",
     "fetch snapshot in a later epoch",
     "fetch snapshot of a topic",
+    "fetch snapshot of an absurd id",
+    "fetch snapshot of many partitions",
 }
 
 
@@ -82,16 +86,29 @@ def fetch(epoch: int, *, cluster: str | None = None, index: int = 0, **fields: A
 
 
 def snapshot(epoch: int, *, cluster: str | None = None, topic: str = "__cluster_metadata",
-             position: int = 0, end_offset: int = 10) -> Any:  # fmt: skip
+             position: int = 0, end_offset: int = 10, end_epoch: int = 0) -> Any:  # fmt: skip
     partition = k59.FetchSnapshotRequestPartitionSnapshot(
         partition=0,
         current_leader_epoch=epoch,
-        snapshot_id=k59.SnapshotId(end_offset=end_offset, epoch=0),
+        snapshot_id=k59.SnapshotId(end_offset=end_offset, epoch=end_epoch),
         position=position,
     )
     named = k59.FetchSnapshotRequestTopicSnapshot(name=topic, partitions=[partition])
     return k59.FetchSnapshotRequest(
         cluster_id=cluster, replica_id=7, max_bytes=1000, topics=[named]
+    )
+
+
+def many_snapshots(epoch: int) -> Any:
+    request = snapshot(epoch)
+    request.topics[0].partitions *= 10_000
+    return request
+
+
+def describe(topic: str, *partitions: int) -> Any:
+    wanted = [k55.DescribeQuorumRequestPartitionData(partition_index=n) for n in partitions or (0,)]
+    return k55.DescribeQuorumRequest(
+        topics=[k55.DescribeQuorumRequestTopicData(topic_name=topic, partitions=wanted)]
     )
 
 
@@ -157,7 +174,18 @@ def questions(epoch: int) -> dict[str, tuple[Any, ErrorCode]]:
         "fetch snapshot in a later epoch": (snapshot(epoch + 1), e.UNKNOWN_LEADER_EPOCH),
         "fetch snapshot of a topic": (snapshot(epoch, topic="t"), e.UNKNOWN_TOPIC_OR_PARTITION),
         "fetch snapshot of nothing": (k59.FetchSnapshotRequest(replica_id=7), e.INVALID_REQUEST),
+        "fetch snapshot of an absurd id": (
+            snapshot(epoch, end_offset=-FAR, end_epoch=-7), e.SNAPSHOT_NOT_FOUND
+        ),
+        "fetch snapshot of many partitions": (many_snapshots(epoch), e.INVALID_REQUEST),
         "describe nothing": (k55.DescribeQuorumRequest(), e.NONE),
+        "describe a topic": (describe("t"), e.UNKNOWN_TOPIC_OR_PARTITION),
+        "describe another partition": (
+            describe("__cluster_metadata", 2**31 - 1), e.UNKNOWN_TOPIC_OR_PARTITION
+        ),
+        "describe many": (
+            describe("__cluster_metadata", *range(10_000)), e.UNKNOWN_TOPIC_OR_PARTITION
+        ),
         "add in another cluster": (add(cluster=STRANGER), e.INCONSISTENT_CLUSTER_ID),
         "add without a directory": (add(directory=Uuid.ZERO), e.INVALID_REQUEST),
         "add without a known listener": (add(name="OTHER"), e.INVALID_REQUEST),
@@ -264,3 +292,29 @@ def test_a_stranger_and_a_double_stay_outside_say_why_and_harm_nobody(tmp_path: 
             double.kill()
         cluster.create_topic("still-here", partitions=4)
         wait_until(lambda: cluster.topics(of=11) == {"still-here"}, "the right one serves", 30)
+
+
+def test_a_copy_of_a_controller_with_its_directory_costs_no_acknowledged_topic(
+    tmp_path: Path,
+) -> None:
+    """Two processes with one id and one directory id: nobody can tell whose fetches are whose."""
+    members = [Member(n, roles="controller") for n in (1, 2, 3)] + [Member(11, roles="broker")]
+    with Cluster(tmp_path, members) as cluster:
+        cluster.create_topic("before")
+        original = next(n for n in cluster.controllers if n != cluster.leader())
+        cluster.stop(original)
+        copy = cluster.add(Member(4, roles="controller"))
+        copy.overrides["node.id"] = str(original)
+        copy.write_properties()
+        shutil.copytree(cluster.nodes[original].log_dir, copy.log_dir)
+        cluster.start([original, 4])
+        with admin_stream(cluster, "doubled") as stream:
+            wait_until(lambda: stream.acknowledged >= 40, "requests go on", 60)
+            ended = cluster.leader()
+            cluster.kill(ended)
+            reached = stream.acknowledged + 40
+            wait_until(lambda: stream.acknowledged >= reached, "and after a failover", 60)
+            cluster.start([ended])
+            copy.kill()
+            reached = stream.acknowledged + 40
+            wait_until(lambda: stream.acknowledged >= reached, "and without the copy", 60)

@@ -119,12 +119,12 @@ def test_coordinators_of_groups_are_on_all_nodes_and_keep_offsets(cluster: Clust
     assert set(leaders_of(cluster, "__consumer_offsets").values()) == set(IDS)
 
 
-def test_a_replication_factor_above_one_is_refused_with_the_reason(cluster: Cluster) -> None:
+def test_more_replicas_than_brokers_are_refused_with_the_reason(cluster: Cluster) -> None:
     from sparkraft.client.values import NewTopic
 
     async def work(admin: Admin) -> object:
-        new = NewTopic(name="twice", partitions=1, replication_factor=2)
-        return (await admin.create_topics([new]))["twice"]
+        new = NewTopic(name="too-many", partitions=1, replication_factor=4)
+        return (await admin.create_topics([new]))["too-many"]
 
     refused = cluster.ask(work)
     assert isinstance(refused, KafkaError)

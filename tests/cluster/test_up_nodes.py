@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sparkraft.cli import main as cli
-from tests.support.ports import accepts, lasting_ports
+from tests.support.ports import accepts, lasting_ports, wait_until
 
 pytestmark = pytest.mark.real_clients
 
@@ -39,6 +39,11 @@ def test_three_nodes_go_on_without_the_one_that_is_killed(home, capsys):
     assert cluster["bootstrap"].count(",") == 2
     bootstrap = ["--bootstrap-server", cluster["bootstrap"]]
     run("topics", *bootstrap, "--create", "--topic", "a", "--partitions", "3")
+    capsys.readouterr()
+    run("topics", *bootstrap, "--describe", "--topic", "a")
+    head = capsys.readouterr().out.splitlines()[0]
+    assert "ReplicationFactor: 3" in head
+    assert "min.insync.replicas=2" in head
     run("node", "kill", "1", "--dir", str(home))
     run("topics", *bootstrap, "--create", "--topic", "b")
     run("node", "start", "1", "--dir", str(home))
@@ -72,10 +77,13 @@ def test_controllers_apart_from_brokers(home, capsys):
     run("node", "pause", "101", "--dir", str(home))
     run("topics", *bootstrap, "--create", "--topic", "a", "--partitions", "2")
     run("node", "resume", "101", "--dir", str(home))
-    capsys.readouterr()
-    run("metadata-quorum", *bootstrap, "describe", "--replication", "--output", "json")
-    rows = json.loads(capsys.readouterr().out)
-    assert {row["nodeId"]: row["status"] for row in rows if row["nodeId"] < 100} == {
-        1: "Observer",
-        2: "Observer",
-    }
+
+    def observers() -> dict[int, str]:
+        capsys.readouterr()
+        run("metadata-quorum", *bootstrap, "describe", "--replication", "--output", "json")
+        rows = json.loads(capsys.readouterr().out)
+        return {row["nodeId"]: row["status"] for row in rows if row["nodeId"] < 100}
+
+    # Where 101 led, a new leader knows of those who have fetched from it since.
+    wanted = {1: "Observer", 2: "Observer"}
+    wait_until(lambda: observers() == wanted, "both brokers observe the leader")

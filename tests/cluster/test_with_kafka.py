@@ -1,11 +1,15 @@
 """One cluster of Apache Kafka's nodes and ours: the quorum, its snapshots, and brokers of both."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from sparkraft.base.errors import KafkaError
+from tests.support.admin_stream import admin_stream
 from tests.support.clusters import Cluster, Kind, Member
 from tests.support.ports import wait_until
 
@@ -20,7 +24,7 @@ SETTINGS = {
 }
 BROKERS = (Member(11, "sparkraft", "broker"), Member(12, "kafka", "broker"))
 MOVES_MAX = 8
-"""Moves after which each direction has been seen by stop and by kill, unless something is wrong."""
+"""Moves after which each way was seen once by stop and by kill, unless something is wrong."""
 
 BOTH_WAYS: tuple[tuple[Kind, Kind], ...] = (("kafka", "sparkraft"), ("sparkraft", "kafka"))
 
@@ -41,20 +45,24 @@ def mixed(
         yield cluster
 
 
+def shows(cluster: Cluster, broker: int, topics: set[str]) -> bool:
+    return topics <= cluster.topics(of=broker)
+
+
+def knows_retention(cluster: Cluster, broker: int, topic: str, wanted: str) -> bool:
+    return cluster.config(topic, "retention.ms", of=broker) == wanted
+
+
 def check_both_see(cluster: Cluster, topics: set[str]) -> None:
     for broker in cluster.brokers:
-        wait_until(
-            lambda b=broker: topics <= cluster.topics(of=b), f"broker {broker} sees {topics}", 30
-        )
+        look = partial(shows, cluster, broker, topics)
+        wait_until(look, f"broker {broker} sees {topics}", 30)
 
 
 def retention_seen(cluster: Cluster, topic: str, wanted: str) -> None:
     for broker in cluster.brokers:
-        wait_until(
-            lambda b=broker: cluster.config(topic, "retention.ms", of=b) == wanted,
-            f"broker {broker} knows retention.ms={wanted} of {topic}",
-            30,
-        )
+        look = partial(knows_retention, cluster, broker, topic, wanted)
+        wait_until(look, f"broker {broker} knows retention.ms={wanted} of {topic}", 30)
 
 
 def take_over(cluster: Cluster, how: str) -> tuple[Kind, Kind]:
@@ -90,33 +98,95 @@ TWO_OF_KAFKAS: tuple[Kind, ...] = ("kafka", "kafka", "sparkraft")
 TWO_OF_OURS: tuple[Kind, ...] = ("sparkraft", "sparkraft", "kafka")
 
 
+def move_leadership(cluster: Cluster, times: int) -> int:
+    """Until it moved both ways, by stop and by kill, `times` each; how many moves it took."""
+    wanted = Counter({(way, how): times for way in BOTH_WAYS for how in ("stop", "kill")})
+    for number in range(MOVES_MAX * times):
+        leads = cluster.members[cluster.leader()].kind
+        stops = any(way[0] == leads and how == "stop" for way, how in +wanted)
+        how = "stop" if stops else "kill"
+        wanted[take_over(cluster, how), how] -= 1
+        check_it_works(cluster, number)
+        cluster.start()
+        if not +wanted:
+            return number + 1
+    raise AssertionError(f"leadership did not move that way: {+wanted}")
+
+
+def check_moves(cluster: Cluster, times: int) -> None:
+    cluster.create_topic("first", partitions=4)
+    moves = move_leadership(cluster, times)
+    check_both_see(cluster, {"first", *(f"moved-{n}" for n in range(moves))})
+    told = [cluster.topics(of=broker) for broker in cluster.brokers]
+    assert told[0] == told[1]
+
+
+QUORUMS = {
+    "two of Kafka's, dynamic": (TWO_OF_KAFKAS, "initial"),
+    "two of Kafka's, static": (TWO_OF_KAFKAS, "static"),
+    "two of ours, dynamic": (TWO_OF_OURS, "initial"),
+    "two of ours, static": (TWO_OF_OURS, "static"),
+}
+
+
+@pytest.mark.parametrize("name", ["two of Kafka's, dynamic", "two of ours, static"])
+def test_leadership_moves_both_ways_and_all_see_the_same(
+    tmp_path: Path, kafka_jars: Path, name: str
+) -> None:
+    kinds, quorum = QUORUMS[name]
+    with mixed(tmp_path, kafka_jars, kinds, quorum) as cluster:
+        check_moves(cluster, 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", QUORUMS)
+def test_leadership_moves_ten_times_each_way_by_stop_and_by_kill(
+    tmp_path: Path, kafka_jars: Path, name: str
+) -> None:
+    kinds, quorum = QUORUMS[name]
+    with mixed(tmp_path, kafka_jars, kinds, quorum) as cluster:
+        check_moves(cluster, 10)
+
+
+def replace_every_controller(cluster: Cluster, kind: Kind, how: str) -> None:
+    """One after another, on its directory, as soon as the one before follows the leader again."""
+    for node in cluster.controllers:
+        cluster.kill(node) if how == "kill" else cluster.stop(node)
+        cluster.replace(node, kind)
+        cluster.start([node])
+        wait_until(partial(is_caught_up, cluster, node), f"{node} follows again", 60)
+
+
+def is_caught_up(cluster: Cluster, node: int) -> bool:
+    try:
+        quorum = cluster.describe_quorum()
+    except (KafkaError, OSError):
+        return False
+    ends = {voter.id: voter.log_end_offset for voter in quorum.voters}
+    return ends[node] >= quorum.high_watermark >= 0
+
+
 @pytest.mark.parametrize(
-    ("kinds", "quorum"),
+    ("quorum", "how", "rounds"),
     [
-        pytest.param(TWO_OF_KAFKAS, "initial", id="two of Kafka's, dynamic"),
-        pytest.param(TWO_OF_OURS, "static", id="two of ours, static"),
-        pytest.param(TWO_OF_KAFKAS, "static", id="two of Kafka's, static", marks=pytest.mark.long),
-        pytest.param(TWO_OF_OURS, "initial", id="two of ours, dynamic", marks=pytest.mark.long),
+        pytest.param("initial", "stop", 1, id="dynamic, stopped"),
+        pytest.param("static", "kill", 1, id="static, killed"),
+        pytest.param("initial", "kill", 5, id="dynamic, killed 5 times", marks=pytest.mark.long),
+        pytest.param("static", "stop", 5, id="static, stopped 5 times", marks=pytest.mark.long),
     ],
 )
-def test_leadership_moves_both_ways_and_all_see_the_same(
-    tmp_path: Path, kafka_jars: Path, kinds: tuple[Kind, ...], quorum: str
+def test_every_controller_is_replaced_and_replaced_back_under_admin_requests(
+    tmp_path: Path, kafka_jars: Path, quorum: str, how: str, rounds: int
 ) -> None:
-    wanted = {(way, how) for way in BOTH_WAYS for how in ("stop", "kill")}
-    with mixed(tmp_path, kafka_jars, kinds, quorum) as cluster:
-        cluster.create_topic("first", partitions=4)
-        for number in range(MOVES_MAX):
-            leads = cluster.members[cluster.leader()].kind
-            how = "stop" if any(w[0] == leads and h == "stop" for w, h in wanted) else "kill"
-            wanted.discard((take_over(cluster, how), how))
-            check_it_works(cluster, number)
-            cluster.start()
-            if not wanted:
-                break
-        assert not wanted, "leadership did not move that way"
-        check_both_see(cluster, {"first", *(f"moved-{n}" for n in range(number + 1))})
-        told = [cluster.topics(of=broker) for broker in cluster.brokers]
-        assert told[0] == told[1]
+    with mixed(tmp_path, kafka_jars, ("kafka", "kafka", "kafka"), quorum) as cluster:
+        cluster.leader()
+        with admin_stream(cluster, "rolled") as stream:
+            for _ in range(rounds):
+                before = stream.acknowledged
+                replace_every_controller(cluster, "sparkraft", how)
+                among_ours = stream.acknowledged
+                replace_every_controller(cluster, "kafka", how)
+                assert before < among_ours < stream.acknowledged
 
 
 @pytest.mark.parametrize(

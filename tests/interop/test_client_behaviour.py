@@ -39,7 +39,17 @@ def node(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         timestamps = [FIRST_MS + number * GAP_MS for number in range(RECORDS)]
         create_topic(started.bootstrap, "timed")
         fill(started.bootstrap, "timed", [f"v{n}" for n in range(RECORDS)], timestamps)
+        wait_for_coordinators(started.bootstrap)
         yield started
+
+
+def wait_for_coordinators(bootstrap: str) -> None:
+    """The first who asks for one has the topic of offsets made; kafka-python asks just once."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "the first"})
+    consumer.committed([TopicPartition("timed", 0)], timeout=30)
+    consumer.close()
 
 
 def create_topic(bootstrap: str, topic: str) -> None:

@@ -56,8 +56,22 @@ def fill(bootstrap: str, mark: str) -> None:
         assert producer.flush(30) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
     offsets = [TopicPartition(topic, p, 100 + p) for p in range(3)]
+    wait_until(lambda: serves(consumer, offsets), "the group's coordinator serves")
     consumer.commit(offsets=offsets, asynchronous=False)
     consumer.close()
+
+
+def serves(consumer: Any, places: list[Any]) -> bool:
+    """Whether a commit would be taken: a coordinator just made says first that it is none."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    try:
+        consumer.committed(places, timeout=30)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.NOT_COORDINATOR:
+            raise
+        return False
+    return True
 
 
 def contents(bootstrap: str, topics: list[str]) -> Contents:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sparkraft.metadata.features import SUPPORTED_FEATURES
 from tests.support.nodes import SparkraftNode, run_kafka_tool
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
@@ -27,6 +28,7 @@ TOOLS = {
     "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "features": "org.apache.kafka.tools.FeatureCommand",
     "dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "storage": "kafka.tools.StorageTool",
 }
 _NOISE = re.compile(r"^SLF4J|^WARN|^OpenJDK|^$|log4j", re.IGNORECASE)
 
@@ -122,6 +124,33 @@ def test_our_command_prints_what_kafkas_prints(
 ) -> None:
     full = ["--bootstrap-server", node.bootstrap, *arguments]
     assert neutral(ours(command, *full)) == neutral(kafkas(node, command, *full))
+
+
+EVERY_LEVEL = [
+    part
+    for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items())
+    for level in range(lowest, highest + 1)
+    for part in ("-f", f"{name}={level}")
+]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["version-mapping"],
+        ["version-mapping", "-r", "3.7"],
+        ["version-mapping", "--release-version", "4.0-IV1"],
+        ["version-mapping", "-r", "4.1"],
+        ["feature-dependencies", *EVERY_LEVEL],
+    ],
+    ids=lambda arguments: "_".join(arguments[:3]),
+)
+def test_our_storage_tool_knows_the_levels_that_kafkas_knows(
+    arguments: list[str], kafka_jars: Path
+) -> None:
+    theirs = run_kafka_tool(kafka_jars, TOOLS["storage"], *arguments)
+    assert theirs.returncode == 0, theirs.stderr
+    assert ours("storage", *arguments) == lines(theirs.stdout)
 
 
 def neutral(printed: list[str]) -> list[str]:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.client.admin import Admin
@@ -46,7 +46,9 @@ class Member:
         return "broker" in self.roles
 
 
-class _SparkraftMember(SparkraftNode):
+class SparkraftMember(SparkraftNode):
+    """Our node, as a broker, a controller or both."""
+
     is_broker = True
 
     @property
@@ -54,7 +56,9 @@ class _SparkraftMember(SparkraftNode):
         return self.port if self.is_broker else self.controller_port
 
 
-class _KafkaMember(KafkaNode):
+class KafkaMember(KafkaNode):
+    """Kafka's, likewise."""
+
     is_broker = True
 
     @property
@@ -64,6 +68,12 @@ class _KafkaMember(KafkaNode):
 
 class Cluster:
     """See the module docstring."""
+
+    kinds: ClassVar[Mapping[Kind, type[SparkraftMember | KafkaMember]]] = {
+        "sparkraft": SparkraftMember,
+        "kafka": KafkaMember,
+    }
+    """What is started for a member of each kind."""
 
     def __init__(
         self,
@@ -101,8 +111,7 @@ class Cluster:
         return [m.id for m in self.members.values() if m.is_broker]
 
     def _make(self, member: Member) -> NodeProcess:
-        kind = _SparkraftMember if member.kind == "sparkraft" else _KafkaMember
-        node = kind(
+        node = self.kinds[member.kind](
             self.directory / f"node-{member.id}",
             overrides={**self._properties(member), **self.overrides},
             jars=self.jars,
@@ -262,12 +271,28 @@ class Cluster:
             assert time.monotonic() < deadline, f"no leader in {seconds:g} s\n{self.tails()}"
             time.sleep(0.02)
 
-    def create_topic(self, name: str, *, partitions: int = 1, of: int | None = None) -> None:
-        """CreateTopics with one replica, through any broker or this one."""
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replicas: int = 1,
+        of: int | None = None,
+        **configs: str,
+    ) -> None:
+        """CreateTopics through any broker or this one; underscores stand for dots in configs."""
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
 
         async def work(admin: Admin) -> None:
             outcome = await admin.create_topics(
-                [NewTopic(name=name, partitions=partitions, replication_factor=1)]
+                [
+                    NewTopic(
+                        name=name,
+                        partitions=partitions,
+                        replication_factor=replicas,
+                        configs=settings,
+                    )
+                ]
             )
             created = outcome[name]
             if isinstance(created, KafkaError):

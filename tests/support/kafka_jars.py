@@ -1,42 +1,72 @@
-"""Apache Kafka's jars, fetched through Maven into `.cache` and never committed."""
+"""Jars of Apache Kafka and of Spark's Kafka connector, fetched through Maven, never committed."""
 
 import shutil
 import subprocess
 from pathlib import Path
 
-from tests.support.outside_tools import Missing
+from tests.support.outside_tools import CACHE, Missing
 
-_ROOT = Path(__file__).resolve().parents[2]
-_POM = _ROOT / "tests" / "interop" / "kafka-pom" / "pom.xml"
+_TESTS = Path(__file__).resolve().parents[1]
 VERSION = "4.3.1"
 _FETCH_SECONDS_MAX = 600
 
 
 def kafka_jars_or_reason() -> Path | Missing:
     """The folder of the jars of Kafka 4.3.1 and all they need, or why there is none."""
+    pom = _TESTS / "interop" / "kafka-pom" / "pom.xml"
+    return _jars_or_reason("Apache Kafka", pom, CACHE / f"kafka-{VERSION}" / "libs")
+
+
+def spark_kafka_jars_or_reason() -> Path | Missing:
+    """The folder of the jars of Spark's Kafka connector, or why there is none."""
+    pom = _TESTS / "pipeline" / "spark-kafka-pom" / "pom.xml"
+    return _jars_or_reason("Spark's Kafka connector", pom, CACHE / "spark-kafka" / "libs")
+
+
+def _jars_or_reason(what: str, pom: Path, libs: Path) -> Path | Missing:
     if not shutil.which("java"):
         return Missing("needs Java 17 or later on the PATH")
-    libs = _ROOT / ".cache" / f"kafka-{VERSION}" / "libs"
-    if (libs / f"kafka_2.13-{VERSION}.jar").exists():
+    if _fetched_for(libs).exists() and _fetched_for(libs).read_bytes() == pom.read_bytes():
         return libs
     if not shutil.which("mvn"):
-        return Missing(f"needs Maven to fetch Apache Kafka {VERSION}")
-    return _fetch(libs)
+        return Missing(f"needs Maven to fetch {what}")
+    return _fetch(what, pom, libs)
 
 
-def _fetch(libs: Path) -> Path | Missing:
+def _fetched_for(libs: Path) -> Path:
+    """A copy of the pom that the jars were fetched for; another one asks for other jars."""
+    return libs / "pom.xml"
+
+
+def _fetch(what: str, pom: Path, libs: Path) -> Path | Missing:
     """Copy the jars beside their place first, so that a broken fetch leaves nothing behind."""
     partial = libs.with_name("libs.part")
     shutil.rmtree(partial, ignore_errors=True)
-    command = ["mvn", "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
+    command = [
+        "mvn",
+        "-q",
+        "-B",
+        "-Dstyle.color=never",
+        "-f",
+        str(pom),
+        "dependency:copy-dependencies",
+    ]
     command.append(f"-DoutputDirectory={partial}")
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_FETCH_SECONDS_MAX, check=False
         )
     except subprocess.TimeoutExpired:
-        return Missing(f"Maven took more than {_FETCH_SECONDS_MAX} s to fetch Kafka")
+        return Missing(f"Maven took more than {_FETCH_SECONDS_MAX} s to fetch {what}")
     if done.returncode != 0:
-        return Missing(f"Maven could not fetch Kafka: {(done.stdout or done.stderr)[-300:]}")
+        return Missing(f"Maven could not fetch {what}: {_first_error(done.stdout or done.stderr)}")
+    shutil.copyfile(pom, _fetched_for(partial))
+    shutil.rmtree(libs, ignore_errors=True)  # of an older pom
     partial.rename(libs)
     return libs
+
+
+def _first_error(said: str) -> str:
+    """Maven's first line that tells something, of the many around it."""
+    errors = (line.removeprefix("[ERROR]").strip() for line in said.splitlines())
+    return next((line for line in errors if line), "it doesn't say why")[:400]

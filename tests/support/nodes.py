@@ -23,13 +23,17 @@ def java() -> str | None:
     return shutil.which("java")
 
 
+_TOOLS_LOG4J2 = Path(__file__).with_name("kafka_tools_log4j2.properties")
+
+
 def run_kafka_tool(
     jars: Path, main_class: str, *arguments: str, stdin: str | None = None, seconds: float = 120
 ) -> subprocess.CompletedProcess[str]:
-    """Run one of Kafka's own tools to its end."""
+    """Run one of Kafka's own tools to its end; it logs to stderr, as Kafka's scripts have it."""
     return subprocess.run(
         [
             "java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+            f"-Dlog4j2.configurationFile={_TOOLS_LOG4J2}",
             "-cp", f"{jars}/*", main_class, *arguments,
         ],
         input=stdin, capture_output=True, text=True, timeout=seconds, check=False,

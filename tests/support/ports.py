@@ -3,6 +3,7 @@
 import random
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 
 
@@ -38,16 +39,52 @@ def accepts(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+_BLOCK_PORTS = 100
+_LASTING = range(15_000, 32_000, _BLOCK_PORTS)
+"""Starts of blocks of ports, below those that systems hand out."""
+
+_claims: list[socket.socket] = []
+_claimed: deque[int] = deque()
+
+
 def lasting_ports(count: int) -> list[int]:
-    """`count` free ports below those that systems hand out: a node may come back to them."""
+    """`count` free ports that a node may come back to: no other process of tests gets them.
+
+    A process claims a block of ports by holding its first one for as long as it lives, and takes
+    from its blocks in turn.
+    """
     found: list[int] = []
-    for port in random.sample(range(15_000, 32_000), 1_000):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise AssertionError(f"no {count} free ports")
+    untried = len(_claimed)
+    while len(found) < count:
+        if not untried:
+            untried = _claim_a_block()
+        port = _claimed.popleft()
+        _claimed.append(port)
+        untried -= 1
+        if _can_be_bound(port):
+            found.append(port)
+    return found
+
+
+def _can_be_bound(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _claim_a_block() -> int:
+    """Put a block's ports in front; how many there are."""
+    for first in random.sample(_LASTING, len(_LASTING)):
+        claim = socket.socket()
+        try:
+            claim.bind(("127.0.0.1", first))
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        _claimed.extendleft(range(first + 1, first + _BLOCK_PORTS))
+        return _BLOCK_PORTS - 1
+    raise AssertionError("every block of ports is taken")

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from sparkraft.base.ids import Offset
+from sparkraft.protocol.framing import encode_metadata_record
+from sparkraft.protocol.messages.metadata_records import FeatureLevelRecord
+from sparkraft.records.batch import BATCH_OVERHEAD, parse_header
+from sparkraft.records.record import BatchBuilder
 from tests.support.nodes import SparkraftNode
+from tests.support.ports import wait_until
 
 pytestmark = pytest.mark.real_clients
 
@@ -63,3 +69,59 @@ def test_lost_committed_records_are_refused_with_a_sentence(damage: str, tmp_pat
         metadata_log(node).write_bytes(whole)
         node.start()
         assert topics_of(node) == {"one", "two"}
+
+
+def test_damage_is_told_from_a_torn_tail_from_the_first_commit_on(tmp_path: Path) -> None:
+    """Before any checkpoint by the clock: the log would else be cut to nothing."""
+    with SparkraftNode(tmp_path) as node:
+        points = node.log_dir / "recovery-point-offset-checkpoint"
+        wait_until(
+            lambda: points.exists() and "__cluster_metadata 0" in points.read_text(),
+            "the first commit is known on disk",
+        )
+        node.kill()
+        broken = bytearray(metadata_log(node).read_bytes())
+        broken[BATCH_OVERHEAD + 2] ^= 1
+        metadata_log(node).write_bytes(broken)
+        said = node.refused_start()
+        assert "recovery-point-offset-checkpoint" in said or "recovery point" in said
+        assert metadata_log(node).read_bytes() == broken
+
+
+UNREADABLE = {
+    "a type of record that nobody knows": (bytes([1, 99, 0]), "99"),
+    "a version of a record that is too new": (bytes([1, 2, 9]) + b"\0" * 20, "version 9"),
+    "a metadata.version above ours": (
+        encode_metadata_record(FeatureLevelRecord(name="metadata.version", feature_level=31), 0),
+        "31",
+    ),
+    "a level of a feature above ours": (
+        encode_metadata_record(FeatureLevelRecord(name="group.version", feature_level=2), 0),
+        "group.version",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_a_record_from_a_later_version_stops_the_node_with_a_sentence(
+    what: str, tmp_path: Path
+) -> None:
+    record, named = UNREADABLE[what]
+    with SparkraftNode(tmp_path) as node:
+        create_topics(node, "one")
+        assert node.stop() == 0
+        path = metadata_log(node)
+        whole = path.read_bytes()
+        headers = []
+        at = 0
+        while at < len(whole):
+            headers.append(parse_header(whole[at : at + BATCH_OVERHEAD]))
+            at += headers[-1].size_in_bytes
+        last = headers[-1]
+        builder = BatchBuilder(
+            base_offset=Offset(last.last_offset + 1), leader_epoch=last.partition_leader_epoch
+        )
+        builder.append(last.max_timestamp, None, record)
+        path.write_bytes(whole + builder.build())
+        said = node.refused_start()
+        assert named in said.splitlines()[-1], said

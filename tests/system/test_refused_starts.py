@@ -199,7 +199,7 @@ SAFETY_KEYS = {
     "create.topic.policy.class.name": "org.example.Policy",
     "alter.config.policy.class.name": "org.example.Policy",
     "client.quota.callback.class": "org.example.Quota",
-    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    "replica.selector.class": "org.example.Selector",
     "remote.log.storage.system.enable": "true",
     "config.providers": "file",
 }

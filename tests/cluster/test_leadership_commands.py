@@ -1,0 +1,267 @@
+"""leader-election, reassign-partitions and cluster print what Kafka's tools print, and do it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkraft.cli import main as cli
+from sparkraft.client.admin import Admin
+from tests.support.clusters import Cluster, Member
+from tests.support.nodes import run_kafka_tool
+from tests.support.ports import wait_until
+from tests.support.replicas import create_assigned, partition_of
+
+pytestmark = pytest.mark.real_clients
+
+TOOLS = {
+    "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "cluster": "org.apache.kafka.tools.ClusterTool",
+}
+OVERRIDES = {"broker.heartbeat.interval.ms": "500", "broker.session.timeout.ms": "4000"}
+THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One for all tests of this file; each leaves three nodes running."""
+    directory = tmp_path_factory.mktemp("commands")
+    with Cluster(directory, [Member(n) for n in (1, 2, 3)], overrides=OVERRIDES) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def ours(cluster, capsys):
+    """Runs our command: its output, or with `code` what it said on standard error."""
+
+    def run(command: str, *argv: str, code: int = 0) -> str:
+        capsys.readouterr()
+        found = cli.main([command, *argv, "--bootstrap-server", cluster.bootstrap])
+        said = capsys.readouterr()
+        assert found == code, said.out + said.err
+        return said.err if code else said.out
+
+    return run
+
+
+@pytest.fixture
+def theirs(cluster, kafka_jars):
+    """Runs Kafka's tool of the same name: its output."""
+
+    def run(command: str, *argv: str, code: int = 0) -> str:
+        told = run_kafka_tool(
+            kafka_jars, TOOLS[command], *argv, "--bootstrap-server", cluster.bootstrap
+        )
+        assert told.returncode == code, told.stdout + told.stderr
+        return told.stdout
+
+    return run
+
+
+def write(tmp_path: Path, data: Any) -> str:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(data))
+    return str(path)
+
+
+def plan(tmp_path: Path, name: str, *replicas: list[int]) -> str:
+    partitions = [
+        {"topic": name, "partition": index, "replicas": brokers}
+        for index, brokers in enumerate(replicas)
+    ]
+    return write(tmp_path, {"version": 1, "partitions": partitions})
+
+
+@pytest.mark.java
+def test_a_move_from_its_plan_to_its_end(cluster, ours, theirs, tmp_path):
+    for name, run in (("moved-ours", ours), ("moved-theirs", theirs)):
+        create_assigned(cluster, name, [[1], [2]])
+        asked = plan(tmp_path, name, [2, 3], [3, 2])
+        said = run("reassign-partitions", "--execute", "--reassignment-json-file", asked)
+        assert f"started partition reassignments for {name}-0,{name}-1" in said
+        wait_until(lambda n=name: partition_of(cluster, n).replicas == (2, 3), "0 moved")
+        wait_until(lambda n=name: partition_of(cluster, n, 1).replicas == (3, 2), "1 moved")
+        outputs = [
+            [
+                tool("reassign-partitions", *argv)
+                for argv in (
+                    ["--verify", "--reassignment-json-file", asked],
+                    ["--verify", "--preserve-throttles", "--reassignment-json-file", asked],
+                    ["--cancel", "--reassignment-json-file", asked],
+                    ["--list"],
+                )
+            ]
+            for tool in (ours, theirs)
+        ]
+        assert outputs[0] == outputs[1]
+        assert "is completed." in outputs[0][0]
+        assert "Clearing broker-level throttles on brokers 1,2,3" in outputs[0][0]
+
+
+@pytest.mark.java
+def test_what_was_there_before_is_told_the_same(cluster, ours, theirs, tmp_path):
+    create_assigned(cluster, "rolled", [[1, 2]])
+    there = plan(tmp_path, "rolled", [1, 2])
+    argv = ["reassign-partitions", "--execute", "--reassignment-json-file", there]
+    said = ours(*argv)
+    assert said == theirs(*argv)
+    assert '"log_dirs":["/' in said
+    other = plan(tmp_path, "rolled", [2, 1, 3])
+    argv = ["reassign-partitions", "--verify", "--reassignment-json-file", other]
+    said = ours(*argv)
+    assert said == theirs(*argv)
+    assert "but replica set is 1,2 rather than 2,1,3." in said
+
+
+@pytest.mark.java
+def test_a_move_to_a_broker_that_is_away_is_listed_and_cancelled(cluster, ours, theirs, tmp_path):
+    create_assigned(cluster, "stuck", [[1, 2]])
+    asked = plan(tmp_path, "stuck", [2, 3])
+    cluster.stop(3)
+    try:
+        ours("reassign-partitions", "--execute", "--reassignment-json-file", asked, code=1)
+        # Brokers that are away can be named by the protocol, not by the tools.
+        reassign(cluster, "stuck", [2, 3])
+        for argv in (["--list"], ["--verify", "--reassignment-json-file", asked]):
+            said = ours("reassign-partitions", *argv)
+            assert said == theirs("reassign-partitions", *argv)
+        assert "Reassignment of partition stuck-0 is still in progress.\n" in said
+        listed = json.loads(ours("reassign-partitions", "--list", "--output", "json"))
+        assert listed == [
+            {"topic": "stuck", "partition": 0, "replicas": [2, 3, 1], "adding": [3],
+             "removing": [1]}
+        ]  # fmt: skip
+        said = ours("reassign-partitions", "--execute", "--reassignment-json-file",
+                    plan(tmp_path, "stuck", [2]), code=1)  # fmt: skip
+        assert "there is an existing partition assignment" in said
+        asked = plan(tmp_path, "stuck", [2, 3])
+        preserve = ["--preserve-throttles", "--reassignment-json-file", asked]
+        said = ours("reassign-partitions", "--cancel", *preserve)
+        reassign(cluster, "stuck", [2, 3])
+        assert said == theirs("reassign-partitions", "--cancel", *preserve)
+        assert said.startswith("Successfully cancelled partition reassignment for: stuck-0\n")
+        wait_until(lambda: sorted(partition_of(cluster, "stuck").replicas) == [1, 2], "it is back")
+    finally:
+        cluster.start([3])
+
+
+def reassign(cluster: Cluster, name: str, replicas: list[int]) -> None:
+    from sparkraft.client.leadership import LeadershipAdmin
+
+    async def work(admin: Admin) -> None:
+        outcome = await LeadershipAdmin(admin.cluster).reassign({(name, 0): replicas})
+        assert outcome == {(name, 0): None}
+
+    cluster.ask(work)
+
+
+@pytest.mark.java
+def test_throttles_are_set_and_taken_away(cluster, ours, theirs, tmp_path):
+    for name, run in (("slow-ours", ours), ("slow-theirs", theirs)):
+        create_assigned(cluster, name, [[1]])
+        asked = plan(tmp_path, name, [2])
+        said = run(
+            "reassign-partitions", "--execute", "--reassignment-json-file", asked,
+            "--throttle", "1000000", "--additional",
+        )  # fmt: skip
+        assert "Warning: You must run --verify periodically" in said
+        assert "The inter-broker throttle limit was set to 1000000 B/s\n" in said
+        wait_until(
+            lambda n=name: [cluster.config(n, key, of=1) for key in THROTTLED] == ["0:1", "0:2"],
+            "the throttles are set",
+        )
+        wait_until(lambda n=name: partition_of(cluster, n).replicas == (2,), "it moved")
+        run("reassign-partitions", "--verify", "--reassignment-json-file", asked)
+        wait_until(
+            lambda n=name: cluster.config(n, THROTTLED[0], of=1) == "", "the throttles are gone"
+        )
+
+
+@pytest.mark.java
+def test_a_proposal_has_every_partition_on_the_named_brokers(cluster, ours, theirs, tmp_path):
+    create_assigned(cluster, "proposed", [[1, 2], [2, 1], [1, 2]])
+    topics = write(tmp_path, {"topics": [{"topic": "proposed"}]})
+    argv = ["--generate", "--topics-to-move-json-file", topics, "--broker-list", "2,3"]
+    said, kafka = ours("reassign-partitions", *argv), theirs("reassign-partitions", *argv)
+    lines, kafka_lines = said.splitlines(), kafka.splitlines()
+    assert len(lines) == len(kafka_lines) == 5
+    assert lines[:4] == kafka_lines[:4]  # the proposal itself is random
+    for line in (lines[4], kafka_lines[4]):
+        proposed = json.loads(line)["partitions"]
+        assert [p["partition"] for p in proposed] == [0, 1, 2]
+        assert all(sorted(p["replicas"]) == [2, 3] for p in proposed)
+        assert all(p["log_dirs"] == ["any", "any"] for p in proposed)
+    ours("reassign-partitions", *argv[:-1], "2,2", code=1)
+
+
+@pytest.mark.java
+def test_elections_and_what_they_say(cluster, ours, theirs, tmp_path):
+    create_assigned(cluster, "elected", [[3, 1], [3, 2]])
+    kinds = ["--election-type", "preferred"]
+    for run in (ours, theirs):
+        cluster.stop(3)
+        cluster.start([3])
+        for index in (0, 1):
+            wait_until(
+                lambda i=index: 3 in partition_of(cluster, "elected", i).isr, "3 is in sync again"
+            )
+        wait_until(lambda: partition_of(cluster, "elected").leader == 1, "1 leads partition 0")
+        one = [*kinds, "--topic", "elected", "--partition", "0"]
+        said = run("leader-election", *one)
+        assert said == (
+            "Successfully completed leader election (PREFERRED) for partitions elected-0\n"
+        )
+        assert run("leader-election", *one) == (
+            "Valid replica already elected for partitions elected-0\n"
+        )
+        wait_until(lambda: partition_of(cluster, "elected").leader == 3, "3 leads partition 0")
+        assert "elected-1" in run("leader-election", *kinds, "--all-topic-partitions")
+        wait_until(lambda: partition_of(cluster, "elected", 1).leader == 3, "3 leads partition 1")
+    unclean = ["--election-type", "unclean", "--topic", "elected", "--partition", "0"]
+    assert ours("leader-election", *unclean) == theirs("leader-election", *unclean)
+    file = write(tmp_path, {"partitions": [{"topic": "elected", "partition": 9}]})
+    argv = ["--election-type", "PREFERRED", "--path-to-json-file", file]
+    kafka = theirs("leader-election", *argv, code=1)
+    said = ours("leader-election", *argv, code=1)
+    assert said == "sparkraft leader-election: 1 replica(s) could not be elected\n"
+    assert "UnknownTopicOrPartitionException: No such partition as elected-9" in kafka
+
+
+@pytest.mark.java
+def test_cluster_tells_the_same(cluster, ours, theirs):
+    for command in (
+        ["cluster-id"],
+        ["list-endpoints"],
+        ["list-endpoints", "--include-fenced-brokers"],
+    ):
+        said = ours("cluster", *command)
+        assert said == theirs("cluster", *command)
+    assert json.loads(ours("cluster", "cluster-id", "--output", "json")) == {
+        "clusterId": ours("cluster", "cluster-id").split()[-1]
+    }
+
+
+def test_controllers_may_be_asked_instead(cluster, capsys):
+    controllers = ["--bootstrap-controller", cluster.controller_bootstrap]
+    assert cli.main(["cluster", "list-endpoints", *controllers]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert "STATE" not in header
+    assert [row.split()[0] for row in rows] == ["1", "2", "3"]
+    assert cli.main(["reassign-partitions", "--list", *controllers]) == 0
+    assert capsys.readouterr().out == "No partition reassignments found.\n"
+
+
+def test_a_broker_that_is_gone_for_good_is_unregistered(tmp_path, capsys):
+    members = [Member(1), Member(2, roles="broker")]
+    with Cluster(tmp_path, members, overrides=OVERRIDES) as cluster:
+        create_assigned(cluster, "left", [[1, 2]])
+        cluster.stop(2)
+        argv = ["cluster", "unregister", "--bootstrap-server", cluster.bootstrap, "--id", "2"]
+        assert cli.main(argv) == 0
+        assert capsys.readouterr().out == "Broker 2 is no longer registered.\n"
+        wait_until(lambda: partition_of(cluster, "left").isr == (1,), "2 left the ISR")
+        assert cli.main(argv) == 1
+        assert "Broker ID 2 is not currently registered" in capsys.readouterr().err

@@ -1,0 +1,273 @@
+"""Replicated partitions on real processes under faults: whatever was acknowledged stays.
+
+    round = calm (records go on, measured) → strike → (records go on) → heal → recovery without help
+
+Producers by librdkafka and by Java, idempotent, never stop; partitions are reassigned and preferred
+leaders elected throughout. In the end the whole history is checked by Jepsen's names
+(`sparkraft.simulation.history`). A run is void with fewer than `RATE_MIN` acknowledged records a
+second outside faults, with a fault that did not strike, or with nothing reassigned or elected.
+"""
+
+import asyncio
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.client.admin import Admin
+from sparkraft.client.cluster import Cluster as Client
+from sparkraft.client.cluster import PartitionInfo
+from sparkraft.client.leadership import PREFERRED, LeadershipAdmin
+from sparkraft.simulation.history import History, acknowledged, check
+from tests.cluster.conftest import QUICK
+from tests.faults.quorum_world import PROGRESS_SECONDS_MAX, TRY_MS, Creations, World
+from tests.faults.quorum_world import Fault as QuorumFault
+from tests.support.broken_networks import ProxiedCluster
+from tests.support.clusters import Member
+from tests.support.ports import wait_until
+from tests.support.record_clients import (
+    GroupReader,
+    JavaProducer,
+    LibrdkafkaProducer,
+    Meter,
+    RecordingProducer,
+    TailReader,
+    read_everything,
+)
+
+TOPIC = "records"
+PARTITIONS = 6
+REPLICAS = 3
+RATE_MIN = 100
+"""Acknowledged records a second without which a run proves nothing."""
+
+RATE = 200
+"""Of each producer."""
+
+IN_SYNC_SECONDS_MAX = 90
+"""Restarts, sessions, and the moves of partitions that go on all the while."""
+
+CALM_RECORDS = 600
+
+SETTINGS = {
+    **QUICK,
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "replica.lag.time.max.ms": "5000",
+    "controller.quorum.auto.join.enable": "true",
+}
+
+
+class Churn:
+    """Reassigns partitions and elects preferred leaders, one after another; counts what worked."""
+
+    def __init__(self, cluster: ProxiedCluster, dice: random.Random) -> None:
+        self.done: Counter[str] = Counter()
+        self._cluster = cluster
+        self._dice = dice
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+
+    async def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                async with Client(
+                    self._cluster.bootstrap, client_id="churn", api_timeout_ms=TRY_MS
+                ) as client:
+                    while not self._stop.is_set():
+                        await self._one(LeadershipAdmin(client))
+                        await asyncio.sleep(1)
+            except KafkaError:
+                await asyncio.sleep(0.2)
+
+    async def _one(self, admin: LeadershipAdmin) -> None:
+        if self._dice.random() < 0.5:
+            refused = await admin.elect_leaders(PREFERRED, None)
+            self.done["preferred elections"] += sum(e is None for e in refused.values())
+            return
+        partition = self._dice.randrange(PARTITIONS)
+        ids = sorted(self._cluster.nodes)
+        target = self._dice.sample(ids, REPLICAS)
+        (error,) = (await admin.reassign({(TOPIC, partition): target})).values()
+        self.done["reassignments"] += error is None
+
+    def __enter__(self) -> "Churn":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+@dataclass
+class RecordsWorld(World):
+    """A `World` whose leader is the one of a partition, with records on their way all the time."""
+
+    producers: list[RecordingProducer] = field(default_factory=list)
+    meter: Meter = field(default_factory=lambda: Meter([]))
+    churn: Churn | None = None
+    tail: TailReader | None = None
+    members: list[GroupReader] = field(default_factory=list)
+    struck: Counter[str] = field(default_factory=Counter)
+    history: History = field(default_factory=History)
+    """Of the whole run, once it is over."""
+
+    def partitions(self) -> dict[int, PartitionInfo]:
+        async def work(admin: Admin) -> dict[int, PartitionInfo]:
+            info = (await admin.describe_topics([TOPIC]))[TOPIC]
+            if isinstance(info, KafkaError):
+                raise info
+            return dict(info.partitions)
+
+        return self.cluster.ask(work, timeout_ms=TRY_MS)
+
+    def leader(self) -> int:
+        """Of one of the partitions, by dice; the quorum's leader is as likely to be struck."""
+        found: list[int] = []
+
+        def led() -> bool:
+            try:
+                found[:] = sorted({p.leader for p in self.partitions().values()} - {-1})
+            except KafkaError:
+                return False
+            return bool(found)
+
+        wait_until(led, "some partition is led", PROGRESS_SECONDS_MAX)
+        return self.dice.choice(found)
+
+    def leads_nothing(self, node: int) -> bool:
+        try:
+            leaders = {p.leader for p in self.partitions().values()}
+        except KafkaError:
+            return False
+        return leaders.isdisjoint({node, -1})
+
+    def in_sync(self) -> bool:
+        try:
+            found = self.partitions().values()
+        except KafkaError:
+            return False
+        return all(p.leader >= 0 and len(p.isr) >= REPLICAS for p in found)
+
+    def must_be_in_sync(self) -> None:
+        wait_until(
+            self.in_sync,
+            f"all replicas are in sync\n{self._tell()}",
+            IN_SYNC_SECONDS_MAX,
+        )
+
+    def _tell(self) -> str:
+        return self.cluster.tails()
+
+    def records_go_on(self, count: int = 200) -> None:
+        """While the fault lasts, or in the end."""
+        first = self.meter.total()
+        wait_until(
+            lambda: self.meter.total() >= first + count,
+            f"{count} records more are acknowledged\n{self._tell()}",
+            IN_SYNC_SECONDS_MAX,
+        )
+
+    def strike(self, name: str, fault: "Fault") -> None:
+        """One round of a fault, known by `name`."""
+        self.meter.watch(CALM_RECORDS, f"are acknowledged before {name}", IN_SYNC_SECONDS_MAX)
+        self.round(cast("QuorumFault", fault))
+        self.must_be_in_sync()
+        self.struck[name] += 1
+
+    # ---- the end
+
+    def verdict(self) -> History:
+        """Stop everything and check the whole history."""
+        assert self.tail is not None
+        final = read_everything(self.cluster.bootstrap, TOPIC, PARTITIONS)
+        history = History()
+        for partition, polls in final.polls.items():
+            for _, value in (record for poll in polls for record in poll.records):
+                for producer in self.producers:
+                    if isinstance(producer, JavaProducer):
+                        producer.claim(partition, str(value))
+        readers: list[TailReader | GroupReader] = [self.tail, final, *self.members]
+        for reader in readers:
+            reader.tell(history)
+        for producer in self.producers:
+            producer.tell(history)
+        anomalies = list(map(str, check(history)))
+        # No fault lasts as long as a delivery may take: each send can be tried until it works.
+        failures = [f"{p.name}: {told}" for p in self.producers for told in p.failures]
+        assert not anomalies, "\n".join([*anomalies[:20], *failures[:5]])
+        assert not failures, "\n".join(failures[:5])
+        errors = [told for reader in (self.tail, *self.members) for told in reader.errors]
+        assert not errors, "\n".join(errors)
+        went_back = [told for member in self.members for told in member.went_back]
+        assert not went_back, f"committed offsets went back: {went_back}"
+        return history
+
+    def assert_it_counts(self, faults: list[str]) -> None:
+        """Whether the run proves anything."""
+        assert self.churn is not None
+        assert self.meter.per_second >= RATE_MIN, f"void: {self.meter.per_second:.0f} records/s"
+        assert not [name for name in faults if not self.struck[name]], "void: a fault never struck"
+        assert self.churn.done["reassignments"], "void: nothing was reassigned"
+        assert self.churn.done["preferred elections"], "void: no preferred leader was elected"
+        assert all(member.commits for member in self.members), "void: a member committed nothing"
+        for producer in self.producers:
+            assert producer.acknowledged > RATE_MIN, f"void: {producer.name} did not produce"
+
+    def account(self, history: History) -> str:
+        """A line for people."""
+        assert self.churn is not None
+        return (
+            f"{len(self.ids)} nodes: {acknowledged(history)} records acknowledged, "
+            f"{self.meter.per_second:.0f}/s outside faults; {dict(self.struck)}; "
+            f"{dict(self.churn.done)}; recovered in {max(self.recovery_seconds):.1f} s at most"
+        )
+
+
+Fault = Callable[[RecordsWorld], AbstractContextManager[list[int] | None]]
+
+
+@contextmanager
+def records_world(
+    directory: Path, nodes: int, *, jars: Path | None, seed: int = 1
+) -> Iterator[RecordsWorld]:
+    """A cluster that runs, with producers, a reader, moves and elections; all stop at the end.
+
+    Without `jars` all producers are librdkafka's.
+    """
+    members = [Member(n) for n in range(1, nodes + 1)]
+    with ExitStack() as stack:
+        cluster = stack.enter_context(ProxiedCluster(directory, members, overrides=SETTINGS))
+        creations = stack.enter_context(Creations(cluster))
+        world = RecordsWorld(cluster, creations, random.Random(seed))
+        world.must_recover()
+        cluster.create_topic(TOPIC, partitions=PARTITIONS, replicas=REPLICAS)
+        bootstrap = cluster.bootstrap
+        world.producers = [
+            LibrdkafkaProducer(f"c{n}", bootstrap, TOPIC, partitions=PARTITIONS, rate=RATE)
+            for n in (1, 2)
+        ]
+        if jars is not None:
+            world.producers.append(
+                JavaProducer("7", bootstrap, TOPIC, jars=jars, folder=directory, rate=RATE)
+            )
+        world.meter = Meter(world.producers)
+        world.tail = TailReader("tail", bootstrap, TOPIC, partitions=PARTITIONS)
+        committed: dict[int, int] = {}
+        world.members = [GroupReader(f"m{n}", bootstrap, TOPIC, committed) for n in (1, 2)]
+        with ExitStack() as clients:
+            world.churn = clients.enter_context(Churn(cluster, world.dice))
+            for client in (*world.producers, world.tail, *world.members):
+                clients.enter_context(client)  # type: ignore[arg-type]
+            yield world
+            world.records_go_on()
+        world.must_be_in_sync()
+        world.history = world.verdict()

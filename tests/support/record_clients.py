@@ -1,0 +1,413 @@
+"""Other people's producers and consumers at work for minutes, recorded as a `History`.
+
+Values are `name.number`, numbers rising by one, so that each client's order can be told from them.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Self
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from sparkraft.simulation.history import UNKNOWN_OFFSET, History, Poll, Result, Send
+from tests.support.ports import wait_until
+
+DELIVERY_SECONDS = 180
+"""Longer than any fault lasts: nothing need fail that can be retried."""
+
+IN_FLIGHT_MAX = 5_000
+
+GROUP = "readers"
+"""Of all `GroupReader`s."""
+
+
+def number_of(value: str) -> int:
+    """Where a value stands among those of its client."""
+    return int(value.rpartition(".")[2])
+
+
+class RecordingProducer:
+    """A producer whose sends are known: `results` has what came of each value.
+
+    Attributes:
+        results: partition → value → what came of it; those without a word are unknown.
+    """
+
+    def __init__(self, name: str, topic: str) -> None:
+        """Nothing is sent yet."""
+        self.name = name
+        self.topic = topic
+        self.results: dict[int, dict[str, Send]] = defaultdict(dict)
+        self.acknowledged = 0
+        self.failures: list[str] = []
+
+    def note(self, value: str, partition: int, offset: int) -> None:
+        """It was acknowledged."""
+        self.results[partition][value] = Send(value, Result.OK, offset)
+        self.acknowledged += 1
+
+    def note_unknown(self, value: str, partition: int) -> None:
+        """Nobody said what came of it."""
+        self.results[partition].setdefault(value, Send(value, Result.UNKNOWN))
+
+    def tell(self, history: History) -> None:
+        """Its sends, in their order."""
+        for partition, results in self.results.items():
+            for value in sorted(results, key=number_of):
+                history.sent(self.name, partition, results[value])
+
+
+class LibrdkafkaProducer(RecordingProducer):
+    """Idempotent, acks=all, so many records a second to all partitions in turn."""
+
+    def __init__(
+        self, name: str, bootstrap: str, topic: str, *, partitions: int, rate: int
+    ) -> None:
+        """Connect at the start of its `with` block."""
+        super().__init__(name, topic)
+        self._partitions = partitions
+        self._pause = 20 / rate
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "client.id": name,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 5,
+                "request.timeout.ms": 5_000,
+                "delivery.timeout.ms": DELIVERY_SECONDS * 1000,
+                "log_level": 0,
+            }
+        )
+
+    def _run(self) -> None:
+        try:
+            self._send_until_stopped()
+        except KafkaException as error:
+            # Fatal: an idempotent producer found a gap behind what was acknowledged to it.
+            self.failures.append(str(error))
+
+    def _send_until_stopped(self) -> None:
+        number = 0
+        while not self._stop.wait(self._pause):
+            self._producer.poll(0)
+            for _ in range(20 if len(self._producer) < IN_FLIGHT_MAX else 0):
+                partition = number % self._partitions
+                value = f"{self.name}.{number}"
+                number += 1
+                self.note_unknown(value, partition)
+                self._producer.produce(
+                    self.topic, value, partition=partition, on_delivery=self._delivered
+                )
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            # A repeated send that was there already is acknowledged without its offset.
+            offset = message.offset()
+            known = UNKNOWN_OFFSET if offset is None or offset < 0 else offset
+            self.note(message.value().decode(), message.partition(), known)
+        else:
+            self.failures.append(str(error))
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop, and wait for what is in flight."""
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        self._producer.flush(DELIVERY_SECONDS)
+
+
+class JavaProducer(RecordingProducer):
+    """Apache Kafka's VerifiableProducer: idempotent, acks=all; its name is a number."""
+
+    def __init__(
+        self, name: str, bootstrap: str, topic: str, *, jars: Path, folder: Path, rate: int
+    ) -> None:
+        """Write its configuration; it starts with its `with` block."""
+        super().__init__(name, topic)
+        config = folder / f"producer-{name}.properties"
+        config.write_text(
+            # The tool itself says retries=0, which idempotence excludes.
+            f"enable.idempotence=true\nretries={2**31 - 1}\nlinger.ms=5\nrequest.timeout.ms=5000\n"
+            f"delivery.timeout.ms={DELIVERY_SECONDS * 1000}\n"
+        )
+        self._command = [
+            "java", "-Xmx128M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+            "-cp", f"{jars}/*", "org.apache.kafka.tools.VerifiableProducer",
+            "--bootstrap-server", bootstrap, "--topic", topic, "--throughput", str(rate),
+            "--acks", "-1", "--value-prefix", name, "--command-config", str(config),
+        ]  # fmt: skip
+        self._errors = folder / f"producer-{name}.err"
+        self._process: subprocess.Popen[str] | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            try:
+                told = json.loads(line)
+            except ValueError:
+                continue
+            if told["name"] == "producer_send_success":
+                self.note(told["value"], told["partition"], told["offset"])
+            elif told["name"] == "producer_send_error":
+                self.failures.append(f"{told['value']}: {told['message']}")
+
+    def __enter__(self) -> Self:
+        """Start."""
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                self._command, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """SIGTERM: it closes its producer, which waits for what is in flight."""
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            self._process.wait(DELIVERY_SECONDS)
+        finally:
+            self._process.kill()
+            self._process.wait(10)
+        self._thread.join(60)
+
+    def claim(self, partition: int, value: str) -> None:
+        """A value of its own that was read and never acknowledged: it was in flight."""
+        if value.startswith(f"{self.name}."):
+            self.note_unknown(value, partition)
+
+
+class TailReader:
+    """Reads all partitions from the beginning on, without a group, as long as its block lasts."""
+
+    def __init__(self, name: str, bootstrap: str, topic: str, *, partitions: int) -> None:
+        """Start with the `with` block."""
+        self.name = name
+        self.polls: dict[int, list[Poll]] = defaultdict(list)
+        self.count = 0
+        self.errors: list[str] = []
+        self._places = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(partitions)]
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "client.id": name,
+                "group.id": f"group-of-{name}",
+                "enable.auto.commit": False,
+                # A reset would be a jump of the client's own making.
+                "auto.offset.reset": "error",
+                "log_level": 0,
+            }
+        )
+
+    def _run(self) -> None:
+        self._consumer.assign(self._places)
+        while not self._stop.is_set():
+            found: dict[int, list[tuple[int, str]]] = defaultdict(list)
+            for message in self._consumer.consume(1_000, timeout=0.2):
+                error = message.error()
+                partition, offset = message.partition(), message.offset()
+                if error is None and partition is not None and offset is not None:
+                    found[partition].append((offset, (message.value() or b"").decode()))
+                elif error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    self.errors.append(str(error))
+            for place, records in found.items():
+                self.polls[place].append(Poll(tuple(records)))
+                self.count += len(records)
+
+    def tell(self, history: History) -> None:
+        """Its polls."""
+        for partition, polls in self.polls.items():
+            for poll in polls:
+                history.polled(self.name, partition, poll)
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        self._consumer.close()
+
+
+def read_everything(
+    bootstrap: str, topic: str, partitions: int, *, seconds: float = 120
+) -> TailReader:
+    """A reader that has read all partitions up to the ends that they have now."""
+    asks = Consumer({"bootstrap.servers": bootstrap, "group.id": "asks", "log_level": 0})
+    places = [TopicPartition(topic, partition) for partition in range(partitions)]
+    ends = {p.partition: asks.get_watermark_offsets(p, timeout=30)[1] for p in places}
+    asks.close()
+
+    def last(reader: TailReader, partition: int) -> int:
+        polls = reader.polls.get(partition)
+        return polls[-1].records[-1][0] if polls else -1
+
+    with TailReader("final", bootstrap, topic, partitions=partitions) as reader:
+        wait_until(
+            lambda: all(last(reader, p) >= end - 1 for p, end in ends.items()),
+            f"all partitions are read up to {ends}",
+            seconds,
+        )
+    return reader
+
+
+class GroupReader:
+    """A member of a consumer group that commits what it has read, as long as its block lasts.
+
+    `committed` is shared by the members: partition → the highest offset whose commit was confirmed.
+    A member that is given a partition must not find an older one.
+    """
+
+    def __init__(self, name: str, bootstrap: str, topic: str, committed: dict[int, int]) -> None:
+        """Join with the `with` block."""
+        self.name = name
+        self.polls: dict[int, list[Poll]] = defaultdict(list)
+        self.went_back: list[str] = []
+        self.errors: list[str] = []
+        self.commits = 0
+        self._topic = topic
+        self._bootstrap = bootstrap
+        self._committed = committed
+        self._moved: set[int] = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "client.id": name,
+                "group.id": GROUP,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 6_000,
+                "log_level": 0,
+            }
+        )
+
+    def _run(self) -> None:
+        self._consumer.subscribe([self._topic], on_assign=self._assigned)
+        while not self._stop.is_set():
+            found: dict[int, list[tuple[int, str]]] = defaultdict(list)
+            for message in self._consumer.consume(1_000, timeout=0.5):
+                partition, offset = message.partition(), message.offset()
+                if message.error() is None and partition is not None and offset is not None:
+                    found[partition].append((offset, (message.value() or b"").decode()))
+            for place, records in found.items():
+                self.polls[place].append(Poll(tuple(records), place in self._moved))
+                self._moved.discard(place)
+            if found:
+                self._commit({place: records[-1][0] + 1 for place, records in found.items()})
+
+    def _assigned(self, consumer: Any, places: list[TopicPartition]) -> None:
+        known = {place.partition: self._committed.get(place.partition, -1) for place in places}
+        self._moved |= set(known)
+        try:
+            found = consumer.committed(places, timeout=10)
+        except KafkaException:
+            return  # No coordinator in time: it resumes from what it is told later.
+        for place in found:
+            # Below 0: nothing is committed.
+            if place.error is None and max(place.offset, -1) < known[place.partition]:
+                told = (
+                    f"{place.partition}: {known[place.partition]} was committed, {place.offset} is"
+                )
+                self.went_back.append(told)
+
+    def _commit(self, ends: dict[int, int]) -> None:
+        places = [TopicPartition(self._topic, place, end) for place, end in ends.items()]
+        try:
+            done = self._consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException:
+            return  # Perhaps committed, perhaps not; a rebalance takes it from us as well.
+        for place in done or ():
+            if place.error is None:
+                self.commits += 1
+                before = self._committed.get(place.partition, -1)
+                self._committed[place.partition] = max(before, place.offset)
+
+    def tell(self, history: History) -> None:
+        """Its polls."""
+        for partition, polls in self.polls.items():
+            for poll in polls:
+                history.polled(self.name, partition, poll)
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave."""
+        self._stop.set()
+        self._thread.join(90)
+        if self._thread.is_alive():
+            self.errors.append(self._where_it_is())
+        else:
+            self._consumer.close()
+
+    def _where_it_is(self) -> str:
+        """What it waits for, and what its group does meanwhile."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        group = admin.describe_consumer_groups([GROUP], request_timeout=30)[GROUP].result()
+        members = [
+            (m.client_id, [str(place.partition) for place in m.assignment.topic_partitions])
+            for m in group.members
+        ]
+        stack = "".join(traceback.format_stack(frame))
+        return f"{self.name} did not end: {group.state} at {group.coordinator}, {members}\n{stack}"
+
+
+class Meter:
+    """How many records a second were acknowledged while nothing was broken."""
+
+    def __init__(self, producers: list[RecordingProducer]) -> None:
+        """Measure nothing yet."""
+        self._producers = producers
+        self._records = 0
+        self._seconds = 0.0
+
+    def total(self) -> int:
+        """Acknowledged by all."""
+        return sum(producer.acknowledged for producer in self._producers)
+
+    def watch(self, records: int, what: str, seconds: float = 60) -> None:
+        """Return once so many more are acknowledged; that time counts."""
+        first, begun = self.total(), time.monotonic()
+        wait_until(lambda: self.total() >= first + records, f"{records} records {what}", seconds)
+        self._records += self.total() - first
+        self._seconds += time.monotonic() - begun
+
+    @property
+    def per_second(self) -> float:
+        """Over all that was watched."""
+        return self._records / self._seconds if self._seconds else 0.0
