@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.ports import accepts, free_ports, wait_until
+from tests.support.ports import accepts, lasting_ports, wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / ".cache" / "bench"
@@ -49,7 +49,7 @@ def null_server(answer: bytes) -> Iterator[tuple[int, int]]:
     path = BUILD / "answer.bin"
     program = compiled("null_server")
     path.write_bytes(answer)
-    (port,) = free_ports(1)
+    (port,) = lasting_ports(1)
     process = subprocess.Popen([str(program), str(port), str(path)])
     try:
         wait_until(lambda: accepts(port), "the C server listens", 10)

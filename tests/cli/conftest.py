@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.ports import free_ports
+from tests.support.ports import lasting_ports
 
 
 @pytest.fixture
 def unused_port() -> int:
-    return free_ports(1)[0]
+    return lasting_ports(1)[0]

@@ -13,7 +13,7 @@ import pytest
 
 from sparkraft.cli import local_cluster
 from sparkraft.cli import main as cli
-from tests.support.ports import accepts, lasting_ports, wait_until
+from tests.support.ports import accepts, cluster_port, wait_until
 
 pytestmark = pytest.mark.real_clients
 
@@ -30,7 +30,7 @@ def home(tmp_path):
 
 @pytest.fixture
 def up(home, capsys):
-    port = lasting_ports(1)[0]
+    port = cluster_port()
 
     def start(*more: str) -> dict:
         code = cli.main(["up", "--dir", str(home), "--port", str(port), "--detach", *more])
@@ -144,7 +144,7 @@ def test_a_paused_node_still_ends_by_down(up, home):
 
 @pytest.mark.parametrize("wanted", [signal.SIGINT, signal.SIGTERM])
 def test_in_the_foreground_it_ends_its_nodes_at_a_signal(home, wanted):
-    port = lasting_ports(1)[0]
+    port = cluster_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "sparkraft.cli.main", "up", "--dir", str(home), "--port", str(port)],
         stdout=subprocess.PIPE,
@@ -160,7 +160,7 @@ def test_in_the_foreground_it_ends_its_nodes_at_a_signal(home, wanted):
 
 
 def test_in_the_foreground_a_node_that_ends_by_itself_is_reported(home):
-    port = lasting_ports(1)[0]
+    port = cluster_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "sparkraft.cli.main", "up", "--dir", str(home), "--port", str(port)],
         stdout=subprocess.PIPE,
@@ -203,7 +203,7 @@ def test_a_taken_port_is_named(up, home, tmp_path, capsys):
 
 
 def test_a_config_the_node_refuses_is_shown_from_its_log(home, capsys):
-    port = lasting_ports(1)[0]
+    port = cluster_port()
     override = "--override=broker.session.timeout.ms=1"
     code = cli.main(["up", "--dir", str(home), "--port", str(port), "--detach", override])
     assert code == 1

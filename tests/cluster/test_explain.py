@@ -16,8 +16,6 @@ from tests.support.ports import lasting_ports, wait_until
 
 pytestmark = pytest.mark.real_clients
 
-HTTP_PORT = lasting_ports(1)[0]
-
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
@@ -81,14 +79,15 @@ def test_only_what_is_newer_and_text_for_people(
 def test_a_node_that_lost_its_majority_is_not_healthy_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    overrides = {**QUICK, "sparkraft.http.listener": f"127.0.0.1:{HTTP_PORT}"}
+    (http_port,) = lasting_ports(1)
+    overrides = {**QUICK, "sparkraft.http.listener": f"127.0.0.1:{http_port}"}
     cluster = Cluster(tmp_path, [Member(n) for n in (1, 2, 3)], overrides=QUICK)
     cluster.nodes[3].overrides.update(overrides)
     cluster.nodes[3].write_properties()
 
     def health() -> tuple[int, dict[str, Any]]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{HTTP_PORT}/health") as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/health") as answer:
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sparkraft.cli import main as cli
-from tests.support.ports import accepts, lasting_ports, wait_until
+from tests.support.ports import accepts, cluster_port, wait_until
 
 pytestmark = pytest.mark.real_clients
 
@@ -20,7 +20,7 @@ def home(tmp_path: Path):
 
 
 def up(home: Path, *options: str) -> dict:
-    port = lasting_ports(1)[0] % 15_000 + 15_000
+    port = cluster_port()
     code = cli.main(["up", "--dir", str(home), "--port", str(port), "--detach", *options])
     assert code == 0
     return json.loads((home / "cluster.json").read_text())

@@ -31,7 +31,7 @@ from sparkraft.server.env import Env, SystemClock, SystemEntropy, SystemNetwork
 from sparkraft.server.node import Node
 from sparkraft.storage.disk import OsDisk
 from sparkraft.storage.meta_properties import MetaProperties, write_meta_properties
-from tests.support.ports import free_ports
+from tests.support.ports import lasting_ports
 
 PATIENCE_S = 30
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -107,7 +107,7 @@ def config_of(
     *log_dirs: Path, roles: str = "broker,controller", **overrides: str
 ) -> dict[str, str]:
     """Properties of node 1; underscores in the names of overrides stand for dots."""
-    port, controller_port = free_ports(2)
+    port, controller_port = lasting_ports(2)
     return {
         "process.roles": roles,
         "node.id": "1",

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from tests.support.ports import accepts, free_ports, wait_until
+from tests.support.ports import accepts, lasting_ports, wait_until
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 
@@ -71,7 +71,7 @@ class NodeProcess:
         self.output_path = directory / "node.out"
         self.jars = jars
         self.format_as = tuple(format_as)
-        self.port, self.controller_port = ports or free_ports(2)
+        self.port, self.controller_port = ports or lasting_ports(2)
         directory.mkdir(parents=True, exist_ok=True)
         self.properties_path = directory / "server.properties"
         self.overrides = dict(overrides or {})

@@ -7,20 +7,6 @@ from collections import deque
 from collections.abc import Callable
 
 
-def free_ports(count: int) -> list[int]:
-    """`count` different ports nobody listens on now."""
-    sockets = []
-    try:
-        for _ in range(count):
-            listener = socket.socket()
-            listener.bind(("127.0.0.1", 0))
-            sockets.append(listener)
-        return [listener.getsockname()[1] for listener in sockets]
-    finally:
-        for listener in sockets:
-            listener.close()
-
-
 def wait_until(
     condition: Callable[[], object], what: str, seconds: float = 60.0, *, pause: float = 0.05
 ) -> None:
@@ -39,31 +25,56 @@ def accepts(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-_BLOCK_PORTS = 100
-_LASTING = range(15_000, 32_000, _BLOCK_PORTS)
-"""Starts of blocks of ports, below those that systems hand out."""
+class _Pool:
+    """Ports of one range, of which a process claims a block after another as it needs them.
 
-_claims: list[socket.socket] = []
-_claimed: deque[int] = deque()
-
-
-def lasting_ports(count: int) -> list[int]:
-    """`count` free ports that a node may come back to: no other process of tests gets them.
-
-    A process claims a block of ports by holding its first one for as long as it lives, and takes
-    from its blocks in turn.
+    A block is claimed by holding its first port for as long as the process lives, so no other
+    process of tests gets the rest: a node may come back to its ports. Ports are given in turn, the
+    longest unused first.
     """
-    found: list[int] = []
-    untried = len(_claimed)
-    while len(found) < count:
-        if not untried:
-            untried = _claim_a_block()
-        port = _claimed.popleft()
-        _claimed.append(port)
-        untried -= 1
-        if _can_be_bound(port):
-            found.append(port)
-    return found
+
+    def __init__(self, ports: range, block: int, step: int = 1) -> None:
+        """Claim nothing yet.
+
+        Args:
+            ports: all of them, below those that systems hand out.
+            block: ports in a block, the claiming one included.
+            step: distance of two ports that are given.
+        """
+        self._starts = range(ports.start, ports.stop, block)
+        self._block = block
+        self._step = step
+        self._claims: list[socket.socket] = []
+        self._claimed: deque[int] = deque()
+
+    def take(self, count: int) -> list[int]:
+        """`count` different ports that can be bound now."""
+        found: list[int] = []
+        untried = len(self._claimed)
+        while len(found) < count:
+            if not untried:
+                untried = self._claim_a_block()
+            port = self._claimed.popleft()
+            self._claimed.append(port)
+            untried -= 1
+            if _can_be_bound(port):
+                found.append(port)
+        return found
+
+    def _claim_a_block(self) -> int:
+        """Put a block's ports in front; how many there are."""
+        for first in random.sample(self._starts, len(self._starts)):
+            claim = socket.socket()
+            try:
+                claim.bind(("127.0.0.1", first))
+            except OSError:
+                claim.close()
+                continue
+            self._claims.append(claim)
+            ports = range(first + 1, first + self._block, self._step)
+            self._claimed.extendleft(reversed(ports))
+            return len(ports)
+        raise AssertionError("every block of ports is taken")
 
 
 def _can_be_bound(port: int) -> bool:
@@ -75,16 +86,18 @@ def _can_be_bound(port: int) -> bool:
     return True
 
 
-def _claim_a_block() -> int:
-    """Put a block's ports in front; how many there are."""
-    for first in random.sample(_LASTING, len(_LASTING)):
-        claim = socket.socket()
-        try:
-            claim.bind(("127.0.0.1", first))
-        except OSError:
-            claim.close()
-            continue
-        _claims.append(claim)
-        _claimed.extendleft(range(first + 1, first + _BLOCK_PORTS))
-        return _BLOCK_PORTS - 1
-    raise AssertionError("every block of ports is taken")
+_lasting = _Pool(range(15_000, 32_000), block=100)
+_of_clusters = _Pool(range(10_000, 11_000), block=50, step=5)
+
+
+def lasting_ports(count: int) -> list[int]:
+    """`count` free ports that a node may come back to: no other process of tests gets them."""
+    return _lasting.take(count)
+
+
+def cluster_port() -> int:
+    """A port for `sparkraft up`, of which no other process of tests gets what a cluster takes:
+
+    this one, the next four, and the five that lie 1,000 and 2,000 above.
+    """
+    return _of_clusters.take(1)[0]

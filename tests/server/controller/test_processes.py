@@ -11,7 +11,7 @@ from sparkraft.protocol.messages import k62_broker_registration as k62
 from sparkraft.server.controller import processes
 from sparkraft.server.controller.processes import ProcessWatch
 from tests.controller.cluster_of import Cluster
-from tests.support.ports import free_ports
+from tests.support.ports import lasting_ports
 
 BOUND_S = 10
 
@@ -56,7 +56,7 @@ class World:
         self.is_active = True
         self.fenced: list[int] = []
         self.listener = Listener()
-        self.ports = dict(zip((1, 2), free_ports(2), strict=True))
+        self.ports = dict(zip((1, 2), lasting_ports(2), strict=True))
         self.servers: list[asyncio.Server] = []
         self.cluster.now = self.clock.mono_ms()
         for broker_id, port in self.ports.items():
@@ -163,9 +163,9 @@ def test_who_accepts_is_left_alone_until_it_refuses():
 
 def test_every_endpoint_must_refuse():
     async def scenario(world: World) -> None:
-        other = free_ports(1)[0]
+        other = lasting_ports(1)[0]
         await world.serve(other)
-        world.register(3, free_ports(1)[0], other)
+        world.register(3, lasting_ports(1)[0], other)
         world.connect(3).lose()
         await world.probes(12)
         assert world.fenced == []

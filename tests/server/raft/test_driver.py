@@ -18,7 +18,7 @@ from sparkraft.server.raft.driver import RaftDriver
 from sparkraft.server.raft.listener import CommittedBatch, SnapshotReader
 from sparkraft.server.raft.setup import open_raft
 from sparkraft.storage.disk import StorageFault
-from tests.support.ports import free_ports
+from tests.support.ports import lasting_ports
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 WAIT_SECONDS_MAX = 20
@@ -151,7 +151,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def test_a_quorum_of_one_leads_when_start_returns_and_remembers_everything(tmp_path: Path) -> None:
-    ports = free_ports(1)
+    ports = lasting_ports(1)
 
     async def work() -> None:
         first = Member(1, ports, tmp_path)
@@ -175,7 +175,7 @@ def test_a_quorum_of_one_leads_when_start_returns_and_remembers_everything(tmp_p
 
 def test_appends_are_refused_in_another_epoch_and_by_size(tmp_path: Path) -> None:
     async def work() -> None:
-        member = Member(1, free_ports(1), tmp_path)
+        member = Member(1, lasting_ports(1), tmp_path)
         await member.start()
         driver = member.driver
         with pytest.raises(KafkaError) as refused:
@@ -191,7 +191,7 @@ def test_appends_are_refused_in_another_epoch_and_by_size(tmp_path: Path) -> Non
 
 
 def test_a_restart_loads_the_snapshot_and_then_the_log(tmp_path: Path) -> None:
-    ports = free_ports(1)
+    ports = lasting_ports(1)
 
     async def work() -> None:
         first = Member(1, ports, tmp_path)
@@ -218,7 +218,7 @@ def test_a_restart_loads_the_snapshot_and_then_the_log(tmp_path: Path) -> None:
 
 def test_a_failing_disk_ends_the_node(tmp_path: Path) -> None:
     async def work() -> None:
-        member = Member(1, free_ports(1), tmp_path)
+        member = Member(1, lasting_ports(1), tmp_path)
         await member.start()
         await member.add("a")
 
@@ -236,7 +236,7 @@ def test_a_failing_disk_ends_the_node(tmp_path: Path) -> None:
 
 
 def test_three_voters_replicate_over_sockets_and_survive_their_leader(tmp_path: Path) -> None:
-    ports = free_ports(3)
+    ports = lasting_ports(3)
 
     async def work() -> None:
         members = [Member(node_id, ports, tmp_path) for node_id in (1, 2, 3)]

@@ -13,7 +13,7 @@ from sparkraft.server.raft import history as reading
 from sparkraft.server.raft.history import Question
 from tests.controller.cluster_of import Cluster
 from tests.server.raft.test_driver import Member, run, until
-from tests.support.ports import free_ports
+from tests.support.ports import lasting_ports
 
 
 class Recorded(Cluster):
@@ -65,7 +65,7 @@ def leaders(history: Any, cluster: Cluster, name: str = "t") -> list[int]:
 
 def test_everything_is_told_and_the_image_is_the_controllers(tmp_path: Path) -> None:
     async def work() -> None:
-        member, cluster = Member(1, free_ports(1), tmp_path), lives()
+        member, cluster = Member(1, lasting_ports(1), tmp_path), lives()
         await member.start()
         await appended(member, cluster.batches)
         history = await member.driver.past.read(question(brokers=[2]))
@@ -84,7 +84,7 @@ def test_everything_is_told_and_the_image_is_the_controllers(tmp_path: Path) -> 
 
 def test_the_past_by_offset_and_by_time(tmp_path: Path) -> None:
     async def work() -> None:
-        member, cluster = Member(1, free_ports(1), tmp_path), lives()
+        member, cluster = Member(1, lasting_ports(1), tmp_path), lives()
         await member.start()
         offsets = await appended(member, cluster.batches[:-1])
         then = (await member.driver.past.read(question())).at_ms
@@ -114,7 +114,7 @@ def test_a_long_log_is_read_from_a_snapshot_on_unless_all_of_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work() -> None:
-        member, cluster = Member(1, free_ports(1), tmp_path), lives()
+        member, cluster = Member(1, lasting_ports(1), tmp_path), lives()
         await member.start()
         offsets = await appended(member, cluster.batches[:-1])
         past = member.driver.past
