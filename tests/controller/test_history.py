@@ -171,6 +171,22 @@ def test_a_lost_directory(cluster):
     assert event.election.ruled_out == ((1, "its log directory is offline"),)
 
 
+def test_a_directory_that_was_lost_before_it_was_assigned(cluster):
+    """Without ELR the last of the ISR stays in it, whatever became of its directory."""
+    cluster.ask_features(**{"eligible.leader.replicas.version": 0})
+    for broker_id in (2, 3):
+        cluster.fence(broker_id)
+    assert cluster.partition("t").isr == (1,)
+    cluster.assign("t", 1, uuid(666))
+    event = last(cluster)
+    assert event.trigger.occasion is Occasion.DIRECTORY_OFFLINE
+    assert (event.after.leader, event.after.isr) == (NO_LEADER, (1,))
+    assert event.election.name == "offline"
+    assert event.election.isr == ()
+    assert dict(event.election.ruled_out)[1] == "its log directory is offline"
+    assert event.derived
+
+
 def test_a_broker_that_left_for_good_and_one_that_crashed(cluster):
     cluster.ask("unregister_broker", k64.UnregisterBrokerRequest(broker_id=1))
     assert last(cluster).election.ruled_out == ((1, "unregistered"),)

@@ -131,7 +131,9 @@ def _lost_directory(seen: Seen) -> Mark | None:
     assert after is not None
     why_not = why_not_leader(seen.image, before, {})
     for replica in before.isr:
-        if replica not in after.isr and why_not(replica) == OFFLINE_DIRECTORY:
+        # Without ELR the last of the ISR stays in it, and only its leadership tells.
+        deposed = replica == before.leader != after.leader
+        if (deposed or replica not in after.isr) and why_not(replica) == OFFLINE_DIRECTORY:
             return Mark(replica, Occasion.DIRECTORY_OFFLINE, OFFLINE_DIRECTORY)
     return None
 
