@@ -37,7 +37,7 @@ from sparkraft.records.record import BatchBuilder, decode_records
 from sparkraft.server.coordinator.partitions import java_string_hash, partition_of
 from tests.server.coordinator.fake_broker import TOPIC_ID, FakeBroker, image_without_topics
 
-WAIT_SECONDS = 10
+WAIT_SECONDS = 60
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -78,6 +78,17 @@ def join(member_id: str = "") -> JoinGroupRequest:
         member_id=member_id,
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+
+
+def sync(member_id: str) -> SyncGroupRequest:
+    return SyncGroupRequest(
+        group_id="g",
+        generation_id=1,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=[SyncGroupRequestAssignment(member_id=member_id, assignment=b"mine")],
     )
 
 
@@ -133,6 +144,32 @@ def test_what_was_loaded_is_told_only_once_it_is_committed() -> None:
         assert not answer.done()
         broker.replica_manager.partition.sync()
         assert offset_of(await answer) == 5
+
+    run(test)
+
+
+def test_a_generation_that_was_loaded_is_told_only_once_it_is_committed() -> None:
+    """Told, and then gone with this leader, it would let members of an older one commit (G5)."""
+
+    async def test() -> None:
+        broker = FakeBroker()
+        broker.replica_manager.lead(0)
+        required = broker.ask(ApiKey.JOIN_GROUP, join())
+        joined = await broker.ask(ApiKey.JOIN_GROUP, join(required.member_id))
+        assert broker.ask(ApiKey.SYNC_GROUP, sync(joined.member_id)).assignment == b"mine"
+        broker.replica_manager.partition.sync_by_hand = True
+        broker.replica_manager.lead(1)
+        await asyncio.gather(*broker.replica_manager.tasks)
+        synced = asyncio.ensure_future(broker.ask(ApiKey.SYNC_GROUP, sync(joined.member_id)))
+        rejoined = asyncio.ensure_future(broker.ask(ApiKey.JOIN_GROUP, join()))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not synced.done()
+        assert not rejoined.done()
+        broker.replica_manager.partition.sync()
+        assert (await synced).assignment == b"mine"
+        assert (await rejoined).error_code == ErrorCode.MEMBER_ID_REQUIRED
+        broker.groups.close()
 
     run(test)
 
@@ -285,19 +322,7 @@ def test_a_group_meets_and_goes_to_the_new_leader() -> None:
         assert required.error_code == ErrorCode.MEMBER_ID_REQUIRED
         joined = await broker.ask(ApiKey.JOIN_GROUP, join(required.member_id))
         assert (joined.generation_id, joined.leader) == (1, joined.member_id)
-        synced = broker.ask(
-            ApiKey.SYNC_GROUP,
-            SyncGroupRequest(
-                group_id="g",
-                generation_id=1,
-                member_id=joined.member_id,
-                protocol_type="consumer",
-                protocol_name="range",
-                assignments=[
-                    SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")
-                ],
-            ),
-        )
+        synced = broker.ask(ApiKey.SYNC_GROUP, sync(joined.member_id))
         assert synced.assignment == b"mine"
         (described,) = broker.ask(
             ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["g"])

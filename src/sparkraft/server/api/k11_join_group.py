@@ -50,8 +50,6 @@ def handle(broker: "Broker", context: RequestContext, request: JoinGroupRequest)
     answer = broker.groups.shard_of(request.group_id).ask_parked(
         lambda core, reply_to, now: core.handle_join_group(request, peer, reply_to, now)
     )
-    if answer.done():
-        return _for_version(answer.result(), context.api_version)
     return when(answer, lambda response: _for_version(response, context.api_version))
 
 

@@ -31,10 +31,9 @@ def handle(broker: "Broker", context: RequestContext, request: SyncGroupRequest)
     ):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "no protocol type or name given")
     check_group_id(request.group_id)
-    answer = broker.groups.shard_of(request.group_id).ask_parked(
+    return broker.groups.shard_of(request.group_id).ask_parked(
         lambda core, reply_to, now: core.handle_sync_group(request, reply_to, now)
     )
-    return answer.result() if answer.done() else answer
 
 
 API = Api(key=ApiKey.SYNC_GROUP, handle=handle)

@@ -5,8 +5,9 @@
 An answer leaves when everything written up to its decision is durable, also where the decision
 itself wrote nothing: it may rest on what is not durable yet (D7). Durable is what is below the
 partition's high watermark; what a shard loads is so only once its followers have told their new
-leader, so the first answers wait for that: an offset that was told never goes back (G5). The core
-is called from the loop alone and never awaits; only the answers wait.
+leader, so the first answers wait for that: neither an offset nor a generation that was told goes
+back (G4, G5), while Kafka tells generations as soon as they are loaded. The core is called from the
+loop alone and never awaits; only the answers wait.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from sparkraft.records.batch import BatchHeader, iter_batches
 from sparkraft.records.control import parse_end_transaction
 from sparkraft.records.record import BatchBuilder, decode_records
 from sparkraft.records.validate import Origin
+from sparkraft.server.coordinator.answers import Answer, is_later
 
 if TYPE_CHECKING:
     from sparkraft.coordinator.group.config import GroupConfig
@@ -36,9 +38,6 @@ TOPIC = "__consumer_offsets"
 
 LOAD_STEP_BYTES = 256 * 1024
 """Log read between two rounds of the loop while loading: a few milliseconds of decoding."""
-
-Answer = Any
-"""A response, or a future of one."""
 
 
 class LedShard:
@@ -133,10 +132,12 @@ class LedShard:
         """Give what `look` finds; as a future where something it saw is not durable yet."""
         return self._when_durable(look(self._shard, self._now()))
 
-    def ask_parked(
-        self, handle: Callable[[Shard, ReplyTo, Instant], Outcome]
-    ) -> "asyncio.Future[Any]":
-        """Let the core decide; gives a future of the response, which may take long."""
+    def ask_parked(self, handle: Callable[[Shard, ReplyTo, Instant], Outcome]) -> Answer:
+        """Let the core decide; gives its response, or a future of it, which may take long.
+
+        Raises:
+            KafkaError: the records could not be written.
+        """
         self._next_reply_to += 1
         reply_to = self._next_reply_to
         parked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -148,7 +149,11 @@ class LedShard:
             if not parked.done():  # The core answered it already where it could.
                 self._parked.pop(reply_to, None)
                 raise KafkaError(as_group_error(error.code), error.detail) from error
-        return parked
+        return self._when_durable(parked.result()) if parked.done() else self._parked_until(parked)
+
+    async def _parked_until(self, parked: "asyncio.Future[Any]") -> Any:
+        answer = self._when_durable(await parked)
+        return await answer if is_later(answer) else answer
 
     def forget_topics(self, topics: set[str]) -> None:
         """Topics are gone: drop their offsets."""
