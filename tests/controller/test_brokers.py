@@ -160,6 +160,28 @@ def test_without_elr_the_last_one_stays_in_the_isr():
     assert cluster.partition("t").leader == 1
 
 
+def test_who_was_left_in_sync_before_elr_was_enabled_may_lead_again():
+    """Without leader and ELR, nothing else would tell who has the data."""
+    cluster = Cluster()
+    cluster.start(1, 2)
+    cluster.create("t", replicas=[[1, 2]])
+    cluster.ask_features(**{"eligible.leader.replicas.version": 0})
+    cluster.fence(2)
+    cluster.fence(1)
+    assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((1,), NO_LEADER)
+    cluster.ask_features(**{"eligible.leader.replicas.version": 1})
+    cluster.now = Millis(cluster.now + 9001)
+    cluster.register(1)  # no previous epoch: it can't say that it stopped cleanly
+    lost = cluster.partition("t")
+    assert (lost.isr, lost.elr, lost.leader, lost.last_known_elr) == ((), (), NO_LEADER, (1,))
+    cluster.heartbeat(2)
+    assert cluster.partition("t").leader == NO_LEADER
+    cluster.heartbeat(1)
+    led = cluster.partition("t")
+    assert (led.leader, led.isr, led.leader_recovery_state) == (1, (1,), 1)
+    assert led.last_known_elr == ()
+
+
 def test_an_unclean_restart_costs_the_isr_and_the_elr(cluster):
     cluster.start(1, 2)
     cluster.create("t", replicas=[[1, 2]])

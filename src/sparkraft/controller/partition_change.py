@@ -193,12 +193,24 @@ class _Builder:
             self._record.leader = self._old.leader
 
     def _write_last_known_leader(self) -> None:
+        """Remember who led as the leader goes.
+
+        A partition that lost its leader before ELR was enabled kept its last member in the ISR.
+        Where that one leaves now, it is remembered: Kafka would know of nobody, and leave the
+        partition without a leader for good.
+        """
         if not self._elr_enabled:
             return
         if self._record.leader == NO_LEADER and not self._old.last_known_elr:
             self._record.last_known_elr = [self._old.leader]
+        elif self._last_one_left() and not self._old.last_known_elr:
+            self._record.last_known_elr = list(self._old.isr)
         elif self._record.leader >= 0 and self._old.last_known_elr:
             self._record.last_known_elr = []
+
+    def _last_one_left(self) -> bool:
+        nobody_led = self._old.leader == NO_LEADER and self._record.leader == LEADER_UNCHANGED
+        return nobody_led and self._record.isr == [] and len(self._old.isr) == 1
 
     def _write_assignment(self) -> None:
         if self._replicas:

@@ -59,6 +59,8 @@ class RecordChecks:
         self._looked: dict[tuple[str, int, Where], tuple[int, int]] = {}
         self._marks: dict[tuple[str, int, Where], tuple[int, int]] = {}
         self._starts: dict[tuple[str, int, Where], int] = {}
+        self._kept_in_isr: dict[Where, Partition] = {}
+        """As fencing left them without ELR: the last member is in the ISR still."""
         self._acknowledged: dict[tuple[str, int], int] = {}
         """Topic and partition → the offset behind all that producers were told is written."""
 
@@ -147,9 +149,10 @@ class RecordChecks:
                 f"{topic.name} is {topic.id}, and {image.topics_by_name.get(topic.name)} by name",
             )
             for index, partition in topic.in_order():
-                self._check_partition(f"{topic.name}-{index} at {base}", partition)
+                name, where = f"{topic.name}-{index} at {base}", (bytes(topic.id), index)
+                self._check_partition(name, where, partition)
 
-    def _check_partition(self, name: str, partition: Partition) -> None:
+    def _check_partition(self, name: str, where: Where, partition: Partition) -> None:
         replicas, isr, elr = set(partition.replicas), set(partition.isr), set(partition.elr)
         self.require(len(replicas) == len(partition.replicas), "C8", f"{name}: {partition}")
         sound = isr <= replicas and elr <= replicas and not isr & elr
@@ -164,8 +167,12 @@ class RecordChecks:
         )
         with_elr = elr_enabled(self.image.features)
         fenced = {r for r in isr if r not in self.image.brokers or self.image.brokers[r].fenced}
+        if fenced and not with_elr:
+            self._kept_in_isr[where] = partition
+        # Enabling ELR changes no partition; the next change of this one does.
+        without = not with_elr or self._kept_in_isr.get(where) == partition
         self.require(
-            not fenced or (not with_elr and isr == fenced and partition.leader < 0),
+            not fenced or (without and isr == fenced and partition.leader < 0),
             "C3",
             f"{name}: {sorted(fenced)} are fenced; {partition}",
         )
