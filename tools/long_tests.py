@@ -1,18 +1,23 @@
 """Runs the tests marked `long`, each a piece of its own, and goes on where it stopped.
 
     python tools/long_tests.py             the pieces that have not passed yet on this source
-    python tools/long_tests.py NAME …      just those whose name holds NAME, again
+    python tools/long_tests.py NAME …      just those of them whose name holds a NAME
+    python tools/long_tests.py --jobs 3 …  three at once: for those that mostly wait, as in faults
+    python tools/long_tests.py --again …   also what has passed
     python tools/long_tests.py --list      their names
 
 A piece may take 45 minutes. What has passed is kept in .cache/long-tests.json, under a digest of
-the source and the tests: any change to them starts over.
+the source and the tests: any change to them starts over. Several runs may share it.
 """
 
+import argparse
+import fcntl
 import hashlib
 import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,48 +44,74 @@ def digest() -> str:
     return total.hexdigest()
 
 
-def run(piece: str) -> bool:
-    """Run one piece; whether it passed."""
-    print(piece, flush=True)
+def passed(now: str, more: str | None = None) -> set[str]:
+    """The pieces that passed on the source `now`, after adding `more` to them."""
+    STATE.parent.mkdir(exist_ok=True)
+    with STATE.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        state = json.loads(file.read() or "{}")
+        known = set(state.get("passed", [])) if state.get("digest") == now else set()
+        if more is not None:
+            known.add(more)
+            file.truncate(0)
+            file.write(json.dumps({"digest": now, "passed": sorted(known)}))
+    return known
+
+
+def run(piece: str, *, alone: bool) -> bool:
+    """Run one piece; whether it passed. What it prints is shown as it comes where it is alone."""
+    print(f"begins: {piece}", flush=True)
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-m", "long", piece]
-    begun = time.monotonic()
+    begun, said = time.monotonic(), ""
     try:
-        code = subprocess.run(command, cwd=ROOT, timeout=PIECE_SECONDS_MAX, check=False).returncode
-    except subprocess.TimeoutExpired:
-        print(f"{piece}: not done after {PIECE_SECONDS_MAX // 60} minutes")
-        return False
-    print(f"{piece}: {time.monotonic() - begun:.0f} s, exit {code}")
-    return code == 0
+        done = subprocess.run(
+            command, cwd=ROOT, timeout=PIECE_SECONDS_MAX, check=False, text=True,
+            stdout=None if alone else subprocess.PIPE, stderr=None if alone else subprocess.STDOUT,
+        )  # fmt: skip
+        said, verdict = done.stdout or "", f"exit {done.returncode}"
+    except subprocess.TimeoutExpired as late:
+        said = (late.stdout or b"").decode(errors="replace") if not alone else ""
+        verdict = f"not done after {PIECE_SECONDS_MAX // 60} minutes"
+    print(f"{said}{piece}: {time.monotonic() - begun:.0f} s, {verdict}", flush=True)
+    return verdict == "exit 0"
 
 
 def main() -> int:
     """Run what is wanted and not done yet."""
-    now = digest()
-    state = json.loads(STATE.read_text()) if STATE.exists() else {}
-    passed = set(state.get("passed", [])) if state.get("digest") == now else set()
-    everything, names = pieces(), sys.argv[1:]
-    if names == ["--list"]:
-        print(
-            "\n".join(f"{'passed' if each in passed else '      '} {each}" for each in everything)
-        )
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    now, everything = digest(), pieces()
+    known = passed(now)
+    named = [p for p in everything if not options.names or any(n in p for n in options.names)]
+    if not named:
+        sys.exit(f"no long test's name holds {' or '.join(options.names)}; --list tells them")
+    if options.list:
+        print("\n".join(f"{'passed' if piece in known else '      '} {piece}" for piece in named))
         return 0
-    wanted = [
-        piece
-        for piece in everything
-        if (any(name in piece for name in names) if names else piece not in passed)
-    ]
-    if names and not wanted:
-        sys.exit(f"no long test's name holds {' or '.join(names)}; --list tells them")
+    wanted = [piece for piece in named if options.again or piece not in known]
     failed = []
-    for number, piece in enumerate(wanted, 1):
-        print(f"\n== long piece {number} of {len(wanted)}", flush=True)
-        if run(piece):
-            passed.add(piece)
-        else:
-            failed.append(piece)
-        STATE.parent.mkdir(exist_ok=True)
-        STATE.write_text(json.dumps({"digest": now, "passed": sorted(passed)}))
-    print(f"\n{len(passed)} passed, {len(failed)} failed")
+    with ThreadPoolExecutor(options.jobs) as pool:
+        runs = {pool.submit(run, piece, alone=options.jobs == 1): piece for piece in wanted}
+        for number, done in enumerate(as_completed(runs), 1):
+            if done.result():
+                passed(now, runs[done])
+            else:
+                failed.append(runs[done])
+            print(
+                f"== {number} of {len(wanted)} long pieces done, {len(failed)} failed", flush=True
+            )
+    for piece in failed:
+        print(f"failed: {piece}")
+    left = len(set(everything) - passed(now))
+    print(f"{len(wanted) - len(failed)} passed, {len(failed)} failed; {left} have not passed yet")
     return 1 if failed else 0
 
 
