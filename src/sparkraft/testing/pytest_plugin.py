@@ -112,19 +112,21 @@ class SparkraftCluster:
 
 
 def _free_port() -> int:
-    """A port that nobody listens on now, outside the range systems hand out to clients.
+    """A port that can be bound now, outside the range systems hand out to clients.
 
     The controller and HTTP ports follow from it, a thousand and two thousand above.
     """
     import random
     import socket
+    from contextlib import suppress
 
     dice = random.SystemRandom()
     for _ in range(100):
         port = dice.randrange(12_000, 28_000)
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)):
-                return port
+        # Not by connecting: a port may be held by somebody who does not listen yet.
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
     raise RuntimeError("a hundred ports were tried and all of them are taken")
 
 
