@@ -116,10 +116,25 @@ async def ask(port, key, version, body):
     decode(info.response_class(), version, answer[len(head) :])
 
 
+@pytest.mark.parametrize("seed", range(1, 4))
 @pytest.mark.parametrize("listener", ["PLAINTEXT", "CONTROLLER"])
-def test_any_request_is_answered_or_its_connection_closed(tmp_path, caplog, listener):
+def test_any_request_is_answered_or_its_connection_closed(tmp_path, caplog, listener, seed):
+    answered_or_closed(tmp_path, caplog, listener, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("listener", ["PLAINTEXT", "CONTROLLER"])
+def test_any_request_of_new_seeds_is_answered_or_its_connection_closed(tmp_path, caplog, listener):
+    for turn in range(50):
+        path = tmp_path / str(turn)
+        path.mkdir()
+        caplog.clear()
+        answered_or_closed(path, caplog, listener, secrets.randbits(64))
+
+
+def answered_or_closed(tmp_path, caplog, listener, seed):
+    """Every request that `seed` makes is, and the node serves on."""
     caplog.set_level(logging.ERROR)
-    seed = secrets.randbits(64)
     dice = random.Random(seed)
     last = "nothing yet"
 
