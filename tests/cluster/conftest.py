@@ -14,6 +14,15 @@ QUICK = {
     "offsets.topic.num.partitions": "6",
 }
 
+STEADY = {
+    **QUICK,
+    # Nobody is fenced because the machine had other work; who was killed is fenced at once anyway.
+    "broker.session.timeout.ms": "20000",
+    # Leaders stay where a test has put them.
+    "auto.leader.rebalance.enable": "false",
+}
+"""For tests in which only a broker that stops or dies is to be fenced."""
+
 
 class TopicStream:
     """Creates topics one after another; `acknowledged` must be there in the end."""
@@ -32,7 +41,7 @@ class TopicStream:
             count += 1
             name = f"{self._prefix}-{count}"
             try:
-                self._cluster.create_topic(name)
+                self._cluster.request_topic(name)
             except KafkaError as error:
                 if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     continue  # Nobody said that it is there.
@@ -44,7 +53,7 @@ class TopicStream:
     def end(self) -> list[str]:
         """Stop, and the names of all topics that were acknowledged."""
         self._stop.set()
-        self._thread.join(90)
+        self._thread.join(120)
         assert not self._thread.is_alive()
         if self._failure is not None:
             raise self._failure

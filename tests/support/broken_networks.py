@@ -8,13 +8,12 @@ with ProxiedCluster(tmp_path, [Member(1), Member(2), Member(3)]) as cluster:
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.clusters import Cluster, Member
+from tests.support.clusters import Cluster, Member, MemberProcess
 from tests.support.failing_disk import FailingDisk
-from tests.support.nodes import NodeProcess
 from tests.support.outside_tools import Missing  # noqa: TC001 (read at run time by dataclasses)
 from tests.support.ports import lasting_ports
 
@@ -51,7 +50,10 @@ class ProxiedCluster(Cluster):
             listeners.append(f"CONTROLLER://127.0.0.1:{controller_port}")
         return {**super()._properties(member), "listeners": ",".join(listeners)}
 
-    def _make(self, member: Member) -> NodeProcess:
+    def _until_told(self, told: Callable[[int], bool], what: str) -> None:
+        """Wait for nobody: who hears of what is up to the faults."""
+
+    def _make(self, member: Member) -> MemberProcess:
         node = super()._make(member)
         node.port, node.controller_port = self._inner_ports(member.id)
         disk = self.disks[member.id] = FailingDisk.in_folder(node.directory)

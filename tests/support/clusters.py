@@ -6,6 +6,9 @@
 
 A quorum is dynamic (`initial`: all first voters known when formatting), static
 (`controller.quorum.voters`) or grown from one voter (`standalone`).
+
+Every broker hears of changes in its own time. `start`, `stop` and `create_topic` return when all
+brokers that serve have heard, so whichever a test or a tool asks next tells the same.
 """
 
 import asyncio
@@ -17,16 +20,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from sparkraft.base.errors import KafkaError
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster as ClusterClient
 from sparkraft.client.values import ConfigOperation, NewTopic, QuorumInfo, ResourceType
 from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode
-from tests.support.ports import accepts, lasting_ports
+from tests.support.ports import accepts, lasting_ports, wait_until
 
 T = TypeVar("T")
 Kind = Literal["sparkraft", "kafka"]
 COMBINED = "broker,controller"
+
+TOLD_SECONDS_MAX = 90.0
+"""Until brokers have heard of a change, on a machine that has other work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +52,41 @@ class Member:
         return "broker" in self.roles
 
 
-class SparkraftMember(SparkraftNode):
-    """Our node, as a broker, a controller or both."""
+class MemberProcess(NodeProcess):
+    """What both kinds share, as a broker, a controller or both."""
 
     is_broker = True
+    is_paused = False
 
     @property
     def ready_port(self) -> int:
         return self.port if self.is_broker else self.controller_port
 
+    def launch(self) -> None:
+        super().launch()
+        self.is_paused = False
 
-class KafkaMember(KafkaNode):
-    """Kafka's, likewise."""
+    def pause(self) -> None:
+        super().pause()
+        self.is_paused = True
 
-    is_broker = True
+    def resume(self) -> None:
+        super().resume()
+        self.is_paused = False
 
-    @property
-    def ready_port(self) -> int:
-        return self.port if self.is_broker else self.controller_port
+
+class SparkraftMember(MemberProcess, SparkraftNode):
+    """Our node."""
+
+
+class KafkaMember(MemberProcess, KafkaNode):
+    """Kafka's."""
 
 
 class Cluster:
     """See the module docstring."""
 
-    kinds: ClassVar[Mapping[Kind, type[SparkraftMember | KafkaMember]]] = {
+    kinds: ClassVar[Mapping[Kind, type[MemberProcess]]] = {
         "sparkraft": SparkraftMember,
         "kafka": KafkaMember,
     }
@@ -94,7 +111,7 @@ class Cluster:
         ports = iter(lasting_ports(2 * len(members)))
         self.ports = {member.id: (next(ports), next(ports)) for member in members}
         self.directory_ids = {member.id: _uuid() for member in members if member.is_controller}
-        self.nodes: dict[int, NodeProcess] = {}
+        self.nodes: dict[int, MemberProcess] = {}
         for member in members:
             self.nodes[member.id] = self._make(member)
 
@@ -110,7 +127,7 @@ class Cluster:
         """The ids of the nodes that are brokers."""
         return [m.id for m in self.members.values() if m.is_broker]
 
-    def _make(self, member: Member) -> NodeProcess:
+    def _make(self, member: Member) -> MemberProcess:
         node = self.kinds[member.kind](
             self.directory / f"node-{member.id}",
             overrides={**self._properties(member), **self.overrides},
@@ -162,7 +179,7 @@ class Cluster:
         ]
         return ["--initial-controllers", ",".join(voters)]
 
-    def add(self, member: Member) -> NodeProcess:
+    def add(self, member: Member) -> MemberProcess:
         """A node more, not started; a controller is no voter before it is added to them."""
         first, second = lasting_ports(2)
         self.members[member.id] = member
@@ -171,7 +188,7 @@ class Cluster:
         self.nodes[member.id] = self._make(member)
         return self.nodes[member.id]
 
-    def replace(self, node_id: int, kind: Kind) -> NodeProcess:
+    def replace(self, node_id: int, kind: Kind) -> MemberProcess:
         """The same node on the same directory, ports and id, as the other kind; it must be down."""
         assert self.nodes[node_id].process is None
         old = self.members[node_id]
@@ -201,6 +218,10 @@ class Cluster:
             self.nodes[node_id].launch()
         for node_id in chosen:
             self.nodes[node_id].wait_until_ready()
+        brokers = {n for n in chosen if self.members[n].is_broker}
+        # Kafka's brokers listen before they are unfenced.
+        if brokers:
+            self._until_told(lambda of: brokers <= self._alive(of=of), f"{brokers} serve")
 
     def kill(self, *ids: int) -> None:
         """kill -9 of these."""
@@ -210,14 +231,39 @@ class Cluster:
     def stop(self, *ids: int) -> None:
         """SIGTERM and a clean end, one after another; all that run by default, brokers first."""
         order = sorted(self.nodes, key=lambda n: (self.members[n].is_controller, n))
-        for node_id in ids or order:
-            if self.nodes[node_id].process is not None:
-                assert self.nodes[node_id].stop(seconds=60) in (0, 143), self.tails()
+        chosen = [n for n in ids or order if self.nodes[n].process is not None]
+        for node_id in chosen:
+            assert self.nodes[node_id].stop(seconds=120) in (0, 143), self.tails()
+        brokers = {n for n in chosen if self.members[n].is_broker}
+        if brokers:
+            self._until_told(lambda of: brokers.isdisjoint(self._alive(of=of)), f"{brokers} left")
 
     @property
     def running(self) -> list[int]:
         """The ids of the nodes that have a process."""
         return [n for n, node in self.nodes.items() if node.process is not None]
+
+    @property
+    def serving(self) -> list[int]:
+        """The ids of the brokers that can be asked now."""
+        running = [n for n in self.brokers if n in self.running]
+        return [n for n in running if not self.nodes[n].is_paused and accepts(self.ports[n][0])]
+
+    def _until_told(self, told: Callable[[int], bool], what: str) -> None:
+        """Return once every broker that serves has heard of something."""
+
+        def by_all() -> bool:
+            try:
+                return all(told(broker) for broker in self.serving)
+            except (KafkaError, OSError):
+                return False  # It has ended meanwhile.
+
+        wait_until(by_all, f"every broker hears that {what}", TOLD_SECONDS_MAX)
+
+    def _alive(self, *, of: int) -> set[int]:
+        """The brokers that one takes for alive."""
+        found = self.ask(lambda admin: admin.describe_cluster(), of=of, timeout_ms=5_000)
+        return {node.id for node in found.nodes}
 
     def __enter__(self) -> Self:
         try:
@@ -246,24 +292,27 @@ class Cluster:
         of: int | None = None,
         timeout_ms: int = 30_000,
     ) -> T:
-        """The outcome of `work` with our own admin client, over all running nodes or over one."""
+        """The outcome of `work` with our own admin client, over all nodes awake or over one."""
         ids = self.controllers if controllers else self.brokers
         place = int(controllers)
-        ids = [of] if of is not None else [n for n in ids if n in self.running]
+        awake = [n for n in ids if n in self.running and not self.nodes[n].is_paused]
+        ids = [of] if of is not None else awake
         return asyncio.run(
             _asked(work, [self.ports[n][place] for n in ids], controllers, timeout_ms)
         )
 
-    def describe_quorum(self) -> QuorumInfo:
+    def describe_quorum(self, *, timeout_ms: int = 30_000) -> QuorumInfo:
         """DescribeQuorum, asked of the controllers themselves."""
-        return self.ask(lambda admin: admin.describe_quorum(), controllers=True, timeout_ms=5_000)
+        return self.ask(
+            lambda admin: admin.describe_quorum(), controllers=True, timeout_ms=timeout_ms
+        )
 
-    def leader(self, *, other_than: int | None = None, seconds: float = 30) -> int:
+    def leader(self, *, other_than: int | None = None, seconds: float = 60) -> int:
         """The active controller, once there is one (that is not `other_than`)."""
         deadline = time.monotonic() + seconds
         while True:
             try:
-                leader = self.describe_quorum().leader_id
+                leader = self.describe_quorum(timeout_ms=5_000).leader_id
             except (KafkaError, OSError):
                 leader = -1
             if leader >= 0 and leader != other_than:
@@ -271,7 +320,21 @@ class Cluster:
             assert time.monotonic() < deadline, f"no leader in {seconds:g} s\n{self.tails()}"
             time.sleep(0.02)
 
-    def create_topic(
+    def create_topic(self, name: str, *, of: int | None = None, **more: Any) -> None:
+        """As `request_topic`, for a new topic; returns once every broker that serves knows it."""
+        try:
+            self.request_topic(name, of=of, **more)
+        except KafkaError as error:
+            # An attempt whose answer was lost, with a leader or in time, has made it.
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        self.until_known(name)
+
+    def until_known(self, topic: str) -> None:
+        """Return once every broker that serves knows the topic."""
+        self._until_told(lambda of: topic in self.topics(of=of), f"there is {topic}")
+
+    def request_topic(
         self,
         name: str,
         *,

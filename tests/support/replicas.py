@@ -36,7 +36,7 @@ class RecordStream:
                 "acks": acks,
                 "enable.idempotence": acks == "all",
                 "linger.ms": 5,
-                "message.timeout.ms": 60_000,
+                "message.timeout.ms": 120_000,
             }
         )
         self._stop = threading.Event()
@@ -79,7 +79,7 @@ class RecordStream:
         self._stop.set()
         self._thread.join(90)
         assert not self._thread.is_alive()
-        assert self._producer.flush(90) == 0
+        assert self._producer.flush(150) == 0
         return self.acknowledged
 
     def abandon(self) -> None:
@@ -91,7 +91,7 @@ class RecordStream:
     def goes_on(self, more: int = 500) -> None:
         """Return once `more` records were confirmed from now on."""
         wanted = self.count + more
-        wait_until(lambda: self.count >= wanted, f"{more} more records are confirmed", 60)
+        wait_until(lambda: self.count >= wanted, f"{more} more records are confirmed", 90)
 
 
 @contextmanager
@@ -151,8 +151,23 @@ def _end_of(consumer: Consumer, where: TopicPartition) -> int:
             end = 0
         return True
 
-    wait_until(known, f"the end of {where.topic}-{where.partition} is known", 40)
+    wait_until(known, f"the end of {where.topic}-{where.partition} is known", 90)
     return end
+
+
+def until_read(cluster: Cluster, topic: str, partition: int, wanted: list[str]) -> None:
+    """Return once a consumer reads just these records.
+
+    A leader that was just elected learns only from its followers how much of its log is committed.
+    """
+    found: list[str] = []
+
+    def enough() -> bool:
+        found[:] = read_partition(cluster.bootstrap, topic, partition)
+        return len(found) >= len(wanted)
+
+    wait_until(enough, f"{len(wanted)} records of {topic}-{partition} are read", 90)
+    assert found == wanted, f"{topic}-{partition}"
 
 
 def is_subsequence(wanted: list[str], found: list[str]) -> bool:
@@ -164,10 +179,7 @@ def is_subsequence(wanted: list[str], found: list[str]) -> bool:
 def create_assigned(
     cluster: Cluster, topic: str, replicas: Sequence[Sequence[int]], **configs: str
 ) -> None:
-    """A topic whose partitions have these replicas; returns once every running broker knows it.
-
-    A command may ask any broker, and each hears of a topic a moment later.
-    """
+    """A topic whose partitions have these replicas; returns once every broker knows it."""
     assignment = {index: list(brokers) for index, brokers in enumerate(replicas)}
 
     async def work(admin: Admin) -> None:
@@ -176,9 +188,7 @@ def create_assigned(
         assert not isinstance(made, KafkaError), made
 
     cluster.ask(work)
-    for broker in cluster.brokers:
-        if broker in cluster.running:
-            wait_until(lambda b=broker: topic in cluster.topics(of=b), f"broker {broker} knows it")
+    cluster.until_known(topic)
 
 
 def partition_of(
@@ -205,7 +215,7 @@ def until_in_sync(cluster: Cluster, topic: str, partitions: int, replicas: int) 
             return False
         return all(len(each.isr) == replicas and each.leader >= 0 for each in found)
 
-    wait_until(in_sync, f"{replicas} replicas of {topic} are in sync", 60)
+    wait_until(in_sync, f"{replicas} replicas of {topic} are in sync", 90)
 
 
 def log_folders(node: NodeProcess, topic: str, partition: int) -> list[Path]:
@@ -229,8 +239,11 @@ def until_equal(cluster: Cluster, topic: str, partition: int, nodes: list[int]) 
     found: list[bytes] = []
 
     def equal() -> bool:
-        found[:] = [log_bytes(cluster.nodes[n], topic, partition) for n in nodes]
+        try:
+            found[:] = [log_bytes(cluster.nodes[n], topic, partition) for n in nodes]
+        except (FileNotFoundError, ValueError):
+            return False  # A replica is about to be made, or to begin anew.
         return len(set(found)) == 1
 
-    wait_until(equal, f"the replicas of {topic}-{partition} are equal", 40)
+    wait_until(equal, f"the replicas of {topic}-{partition} are equal", 90)
     return found[0]
