@@ -11,21 +11,23 @@ from confluent_kafka import Consumer, TopicPartition
 from sparkraft.base.errors import ErrorCode
 from sparkraft.client.admin import Admin
 from sparkraft.client.leadership import PREFERRED, LeadershipAdmin
+from tests.support import groups
 from tests.support.clusters import Cluster, Kind, Member
 from tests.support.ports import wait_until
 from tests.support.replicas import (
     RecordStream,
     partition_of,
-    read_partition,
     records_produced_throughout,
     until_equal,
     until_in_sync,
+    until_read,
 )
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
 
 SETTINGS = {
-    "broker.session.timeout.ms": "6000",
+    # Kafka's controllers wait for it when a broker was killed; shorter, a busy machine fences too.
+    "broker.session.timeout.ms": "9000",
     "broker.heartbeat.interval.ms": "500",
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -49,7 +51,7 @@ def load(cluster: Cluster) -> Iterator[RecordStream]:
     confluent-kafka-go issue 921, found with Apache Kafka alone.
     """
     with records_produced_throughout(cluster, TOPIC, PARTITIONS) as stream:
-        wait_until(lambda: all(stream.acknowledged.values()), "every partition has records", 60)
+        wait_until(lambda: all(stream.acknowledged.values()), "every partition has records", 90)
         yield stream
 
 
@@ -83,7 +85,10 @@ def reassign(cluster: Cluster, replicas: dict[int, list[int]], topic: str = TOPI
         found = {index: partition_of(cluster, topic, index) for index in replicas}
         return all(list(found[index].replicas) == ids for index, ids in replicas.items())
 
-    wait_until(done, f"{topic} moved to {replicas}", 90)
+    wait_until(done, f"{topic} moved to {replicas}", 120)
+
+
+PASSING = {ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
 
 
 def elect_preferred(cluster: Cluster, partitions: int, topic: str = TOPIC) -> None:
@@ -93,14 +98,18 @@ def elect_preferred(cluster: Cluster, partitions: int, topic: str = TOPIC) -> No
         wanted = [(topic, index) for index in range(partitions)]
         outcome = await LeadershipAdmin(admin.cluster).elect_leaders(PREFERRED, wanted)
         refused = {error.code for error in outcome.values() if error is not None}
-        assert refused <= {ErrorCode.ELECTION_NOT_NEEDED}, outcome
+        assert refused <= PASSING, outcome
 
     def done() -> bool:
         found = [partition_of(cluster, topic, index) for index in range(partitions)]
         return all(p.leader == p.replicas[0] for p in found)
 
-    cluster.ask(work)
-    wait_until(done, "the first replicas lead", 30)
+    def led() -> bool:
+        # One that was out of sync for a moment may be elected in the next.
+        cluster.ask(work)
+        return done()
+
+    wait_until(led, "the first replicas lead", 90, pause=0.5)
 
 
 def lead_from(cluster: Cluster, kind: Kind) -> None:
@@ -124,7 +133,7 @@ def end_a_leader(cluster: Cluster, stream: RecordStream, how: str) -> None:
         leaders = [partition_of(cluster, TOPIC, index).leader for index in range(PARTITIONS)]
         return gone not in leaders and -1 not in leaders
 
-    wait_until(others_lead, f"{gone} leads nothing", 40)
+    wait_until(others_lead, f"{gone} leads nothing", 90)
     stream.goes_on()
     cluster.start([gone])
     until_in_sync(cluster, TOPIC, PARTITIONS, REPLICAS)
@@ -136,7 +145,7 @@ def check_records(cluster: Cluster, stream: RecordStream) -> None:
     assert stream.failures == []
     for index, wanted in stream.acknowledged.items():
         assert wanted, f"partition {index} got nothing"
-        assert read_partition(cluster.bootstrap, TOPIC, index) == wanted, f"partition {index}"
+        until_read(cluster, TOPIC, index, wanted)
         replicas = list(partition_of(cluster, TOPIC, index).replicas)
         until_equal(cluster, TOPIC, index, replicas)
 
@@ -202,14 +211,14 @@ def group_of(cluster: Cluster) -> Consumer:
 def commit(cluster: Cluster, offsets: dict[int, int]) -> None:
     consumer = group_of(cluster)
     places = [TopicPartition(TOPIC, index, offset) for index, offset in offsets.items()]
-    consumer.commit(offsets=places, asynchronous=False)
+    groups.commit(consumer, places)
     consumer.close()
 
 
 def committed(cluster: Cluster) -> dict[int, int]:
     consumer = group_of(cluster)
     places = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
-    found = {place.partition: place.offset for place in consumer.committed(places, timeout=60)}
+    found = groups.committed(consumer, places)
     consumer.close()
     return found
 

@@ -13,6 +13,7 @@ from sparkraft.client.connection import Connection
 from sparkraft.client.leadership import LeadershipAdmin
 from sparkraft.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from tests.support.clusters import Cluster, Kind, Member
+from tests.support.groups import init_transactions
 from tests.support.ports import wait_until
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
@@ -21,7 +22,7 @@ TRANSACTIONS, SHARES = "__transaction_state", "__share_group_state"
 PARTITIONS = 6
 OURS, KAFKAS = (11, 12), (13, 14)
 SETTINGS = {
-    "broker.session.timeout.ms": "6000",
+    "broker.session.timeout.ms": "9000",
     "broker.heartbeat.interval.ms": "500",
     "transaction.state.log.num.partitions": str(PARTITIONS),
     "share.coordinator.state.topic.num.partitions": str(PARTITIONS),
@@ -47,7 +48,7 @@ def until_led_by_kafkas(cluster: Cluster, topic: str) -> None:
             p.leader in KAFKAS and p.replicas[0] in KAFKAS for p in found
         )
 
-    wait_until(led, f"{topic} is led by {KAFKAS}", 60)
+    wait_until(led, f"{topic} is led by {KAFKAS}", 90)
 
 
 def coordinator(cluster: Cluster, key_type: int, key: str, *, of: int) -> tuple[ErrorCode, int]:
@@ -64,6 +65,12 @@ def coordinator(cluster: Cluster, key_type: int, key: str, *, of: int) -> tuple[
         return ErrorCode(found.error_code), found.node_id
 
     return asyncio.run(ask())
+
+
+def all_name_one(cluster: Cluster, transactional_id: str) -> bool:
+    """Whether every broker names the same coordinator."""
+    told = {coordinator(cluster, 1, transactional_id, of=n) for n in OURS + KAFKAS}
+    return len(told) == 1 and {code for code, _ in told} == {ErrorCode.NONE}
 
 
 def put_on_ours(cluster: Cluster, topic: str) -> None:
@@ -84,7 +91,7 @@ def commit_a_transaction(cluster: Cluster, name: str) -> None:
     """Of a client that knows our brokers only, to a partition that Kafka's lead."""
     servers = ",".join(f"127.0.0.1:{cluster.ports[n][0]}" for n in OURS)
     producer = Producer({"bootstrap.servers": servers, "transactional.id": name})
-    producer.init_transactions(60)
+    init_transactions(producer)
     producer.begin_transaction()
     producer.produce("on-kafkas", name, partition=0)
     producer.commit_transaction(60)
@@ -118,11 +125,10 @@ def test_coordinators_stay_with_brokers_that_serve_them(
         commit_a_transaction(cluster, "first")
         until_led_by_kafkas(cluster, TRANSACTIONS)
         wait_until(
-            lambda: coordinator(cluster, 2, SHARE_KEY, of=OURS[0])[1] in KAFKAS, "it is told", 60
+            lambda: coordinator(cluster, 2, SHARE_KEY, of=OURS[0])[1] in KAFKAS, "it is told", 90
         )
         until_led_by_kafkas(cluster, SHARES)
-        told = [coordinator(cluster, 1, "first", of=n) for n in OURS + KAFKAS]
-        assert len(set(told)) == 1, told
+        wait_until(lambda: all_name_one(cluster, "first"), "all name the same coordinator", 90)
         if replicas > 1:
             for topic in (TRANSACTIONS, SHARES):
                 put_on_ours(cluster, topic)
@@ -165,5 +171,5 @@ def place_on(cluster: Cluster, topic: str, broker: int) -> None:
     wait_until(
         lambda: [p.replicas for p in partitions_of(cluster, topic).values()] == [(broker,)],
         f"{topic} lies on {broker}",
-        30,
+        90,
     )

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from sparkraft.client.admin import Admin
 from sparkraft.client.leadership import LeadershipAdmin
 from tests.support.clusters import Cluster, Kind, Member
+from tests.support.groups import init_transactions
 from tests.support.nodes import run_kafka_tool
 from tests.support.ports import wait_until
 from tests.support.replicas import partition_of
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.real_clients, pytest.mark.java]
 
 OURS, KAFKAS = 11, 13
 SETTINGS = {
-    "broker.session.timeout.ms": "6000",
+    "broker.session.timeout.ms": "9000",
     "broker.heartbeat.interval.ms": "500",
     "transaction.state.log.num.partitions": "3",
     "transaction.state.log.replication.factor": "1",
@@ -44,7 +45,7 @@ def create_on(cluster: Cluster, topic: str, broker: int) -> None:
             == (broker, (broker,))
         ),
         f"{topic} lies on {broker}",
-        30,
+        90,
     )
 
 
@@ -80,6 +81,21 @@ def committed(cluster: Cluster, topic: str) -> list[str]:
     return found
 
 
+def until_committed(cluster: Cluster, topic: str, count: int) -> list[str]:
+    """Return what is committed once there are `count` records.
+
+    A transaction is decided before its markers are in its partitions, and so is its client told.
+    """
+    found: list[str] = []
+
+    def enough() -> bool:
+        found[:] = committed(cluster, topic)
+        return len(found) >= count
+
+    wait_until(enough, f"{count} records of {topic} are committed", 90)
+    return found
+
+
 @pytest.mark.parametrize("controller", ["kafka", "sparkraft"])
 def test_transactions_reach_partitions_of_ours_whole_or_not_at_all(
     tmp_path: Path, kafka_jars: Path, controller: Kind
@@ -97,7 +113,7 @@ def test_transactions_reach_partitions_of_ours_whole_or_not_at_all(
         producer = Producer(
             {"bootstrap.servers": cluster.bootstrap, "transactional.id": "librdkafka"}
         )
-        producer.init_transactions(60)
+        init_transactions(producer)
         expected = []
         for turn in range(6):
             producer.begin_transaction()
@@ -111,8 +127,8 @@ def test_transactions_reach_partitions_of_ours_whole_or_not_at_all(
             else:
                 producer.commit_transaction(60)
                 expected += values
-        assert committed(cluster, "on-ours") == expected
-        assert committed(cluster, "on-kafkas") == expected
+        assert until_committed(cluster, "on-ours", len(expected)) == expected
+        assert until_committed(cluster, "on-kafkas", len(expected)) == expected
         done = run_kafka_tool(
             kafka_jars,
             "org.apache.kafka.tools.ProducerPerformance",
@@ -122,12 +138,13 @@ def test_transactions_reach_partitions_of_ours_whole_or_not_at_all(
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         assert "500 records sent" in done.stdout, done.stdout
-        found = committed(cluster, "on-ours")
+        found = until_committed(cluster, "on-ours", len(expected) + 500)
         assert (len(found), found[: len(expected)]) == (len(expected) + 500, expected)
         cluster.kill(OURS)
         cluster.start([OURS])
-        assert committed(cluster, "on-ours") == found
+        assert until_committed(cluster, "on-ours", len(found)) == found
         producer.begin_transaction()
         producer.produce("on-ours", "after the crash", partition=0)
         producer.commit_transaction(60)
-        assert committed(cluster, "on-ours")[-1] == "after the crash"
+        found.append("after the crash")
+        assert until_committed(cluster, "on-ours", len(found)) == found

@@ -1,0 +1,90 @@
+"""Calls of librdkafka that a coordinator answers, gone on with for as long as an application would.
+
+A coordinator that has just been made, moved or restarted refuses for a while. librdkafka asks again
+a few times and then hands the refusal to the application, whose own turn it is to ask again.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from tests.support.ports import wait_until
+
+T = TypeVar("T")
+
+ATTEMPT_SECONDS_MAX = 30.0
+TAKEN_SECONDS_MAX = 120.0
+"""Longer than a coordinator takes to load where the machine has other work."""
+
+REFUSED_FOR_NOW = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._WAIT_COORD,
+}
+"""librdkafka marks only errors of transactions as retriable; these of groups are so as well."""
+
+
+def is_refused_for_now(error: KafkaError) -> bool:
+    """Whether the same call may work in a moment."""
+    return error.retriable() or error.code() in REFUSED_FOR_NOW
+
+
+def until_taken(call: Callable[[], T], what: str) -> T:
+    """What `call` gives once no coordinator refuses it for now.
+
+    Raises:
+        KafkaException: it is refused for good.
+    """
+    taken: list[T] = []
+
+    def is_taken() -> bool:
+        try:
+            taken.append(call())
+        except KafkaException as error:
+            if not is_refused_for_now(error.args[0]):
+                raise
+        return bool(taken)
+
+    wait_until(is_taken, what, TAKEN_SECONDS_MAX)
+    return taken[0]
+
+
+def commit(consumer: Consumer, offsets: list[TopicPartition] | None = None) -> None:
+    """Commit these offsets, or what was read, and return once the coordinator has them."""
+
+    def attempt() -> None:
+        told = (
+            consumer.commit(asynchronous=False)
+            if offsets is None
+            else consumer.commit(offsets=offsets, asynchronous=False)
+        )
+        _check(told or [])
+
+    until_taken(attempt, "the offsets are committed")
+
+
+def committed(consumer: Consumer, places: list[TopicPartition]) -> dict[int, int]:
+    """Partition → the committed offset, below 0 where there is none; `places` are of one topic."""
+
+    def attempt() -> dict[int, int]:
+        told = consumer.committed(places, timeout=ATTEMPT_SECONDS_MAX)
+        _check(told)
+        return {place.partition: place.offset for place in told}
+
+    return until_taken(attempt, "the committed offsets are told")
+
+
+def init_transactions(producer: Producer) -> None:
+    """Have the coordinator know the producer."""
+    until_taken(lambda: producer.init_transactions(ATTEMPT_SECONDS_MAX), "the producer may begin")
+
+
+def _check(places: list[TopicPartition]) -> None:
+    for place in places:
+        if place.error is not None:
+            raise KafkaException(place.error)
