@@ -93,7 +93,7 @@ def test_lines_before_a_malformed_one_are_written(sparkraft, topic):
     reader = ["--reader-property", "parse.key=true"]
     said = sparkraft("console-producer", "--topic", topic, *reader, stdin="k\tv\nx\n", code=1)
     assert "line 2 has no '\\t'" in said
-    consume = ["--topic", topic, "--from-beginning", "--max-messages", "1", "--timeout-ms", "9000"]
+    consume = ["--topic", topic, "--from-beginning", "--max-messages", "1", "--timeout-ms", "60000"]
     assert sparkraft_bytes(sparkraft, *consume) == ["v"]
 
 

@@ -12,7 +12,7 @@ from sparkraft.protocol import codec
 from sparkraft.protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
 from sparkraft.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
 
-BOUND = 10
+BOUND = 60
 
 
 class Peer:

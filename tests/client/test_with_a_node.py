@@ -27,7 +27,7 @@ from sparkraft.records.compression import Codec
 
 pytestmark = pytest.mark.real_clients
 
-SECONDS = 60
+SECONDS = 120
 _names = count()
 
 

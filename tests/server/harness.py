@@ -33,7 +33,8 @@ from sparkraft.storage.disk import OsDisk
 from sparkraft.storage.meta_properties import MetaProperties, write_meta_properties
 from tests.support.ports import lasting_ports
 
-PATIENCE_S = 30
+PATIENCE_S = 120
+"""Longer than a loaded machine ever takes; what works takes milliseconds."""
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 NOW_MS = 1_700_000_000_000
 

@@ -30,7 +30,7 @@ class FullDisk(OsDisk):
         super().write(path, data)
 
 
-BARRIER_S = 20
+BARRIER_S = 60
 """How long two syncs wait for each other before they count as one behind the other."""
 
 

@@ -91,7 +91,8 @@ def test_groups_of_both_protocols_are_taken_over_and_handed_back(
         node.stop()
 
     with KafkaNode(tmp_path, jars=kafka_jars) as node:
-        until(lambda: "left" in groups(node), lambda: None)
+        # Each is told of once its partition is loaded.
+        until(lambda: {"left", "alive", "classic"} <= groups(node).keys(), lambda: None)
         assert groups(node)["left"] == ("CLASSIC", "EMPTY")
         assert {group: committed(node, group) for group in ("left", "alive", "classic")} == {
             "left": 2 * RECORDS,

@@ -19,6 +19,8 @@ from tests.support.ports import wait_until
 
 pytestmark = pytest.mark.real_clients
 
+SECONDS_MAX = 60
+
 
 @pytest.fixture
 def address(sparkraft_cluster) -> tuple[str, int]:
@@ -28,7 +30,7 @@ def address(sparkraft_cluster) -> tuple[str, int]:
 
 def exchange(address: tuple[str, int], request: bytes) -> bytes:
     """Send, read to the end."""
-    with socket.create_connection(address, timeout=10) as client:
+    with socket.create_connection(address, timeout=SECONDS_MAX) as client:
         client.sendall(request)
         client.shutdown(socket.SHUT_WR)
         answer = b""
@@ -42,7 +44,7 @@ def status(answer: bytes) -> int:
 
 
 def test_metrics_are_what_prometheus_reads(address):
-    connection = http.client.HTTPConnection(*address, timeout=10)
+    connection = http.client.HTTPConnection(*address, timeout=SECONDS_MAX)
     connection.request("GET", "/metrics")
     answer = connection.getresponse()
     assert answer.status == 200
@@ -91,7 +93,9 @@ def test_what_is_refused(address, request_bytes, expected):
 
 
 def test_connections_are_counted_and_capped(address):
-    clients = [socket.create_connection(address, timeout=10) for _ in range(CONNECTIONS_MAX + 10)]
+    clients = [
+        socket.create_connection(address, timeout=SECONDS_MAX) for _ in range(CONNECTIONS_MAX + 10)
+    ]
 
     def closed(client: socket.socket) -> bool:
         client.setblocking(False)
@@ -102,7 +106,7 @@ def test_connections_are_counted_and_capped(address):
         except ConnectionError:
             return True
 
-    wait_until(lambda: sum(map(closed, clients)) >= 10, "the ones too many are closed", 10)
+    wait_until(lambda: sum(map(closed, clients)) >= 10, "the ones too many are closed", SECONDS_MAX)
     for client in clients:
         client.close()
 
@@ -112,7 +116,7 @@ def test_connections_are_counted_and_capped(address):
         except ConnectionError:
             return False
 
-    wait_until(healthy, "it answers again", 10)
+    wait_until(healthy, "it answers again", SECONDS_MAX)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from sparkraft.server.controller.snapshots import MetadataSnapshots
 from sparkraft.server.raft.listener import CommittedBatch
 from tests.controller.cluster_of import CLUSTER_ID, Cluster, Dice
 
+BOUND_S = 60
+
 
 class Clock:
     def __init__(self) -> None:
@@ -119,7 +121,7 @@ class World:
         asked = asyncio.ensure_future(self.driver.submit(name, request, version=version))
         await asyncio.sleep(0)
         self.commit()
-        return await asyncio.wait_for(asked, 5)
+        return await asyncio.wait_for(asked, BOUND_S)
 
 
 def topics(*names: str) -> k19.CreateTopicsRequest:
@@ -159,7 +161,7 @@ def test_an_answer_waits_for_the_commit():
         assert world.core.latest.topic("t") is not None
         assert world.driver.image.topic("t") is None
         world.commit()
-        answer = await asyncio.wait_for(asked, 5)
+        answer = await asyncio.wait_for(asked, BOUND_S)
         assert answer.topics[0].error_code == 0
         assert world.driver.image.topic("t") is not None
 
@@ -178,7 +180,7 @@ def test_a_refusal_that_read_what_is_not_committed_waits_too():
             await asyncio.sleep(0)
         assert not second.done()
         world.commit()
-        answer = await asyncio.wait_for(second, 5)
+        answer = await asyncio.wait_for(second, BOUND_S)
         assert answer.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         await first
 

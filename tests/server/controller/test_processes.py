@@ -13,7 +13,7 @@ from sparkraft.server.controller.processes import ProcessWatch
 from tests.controller.cluster_of import Cluster
 from tests.support.ports import lasting_ports
 
-BOUND_S = 10
+BOUND_S = 60
 
 
 class Clock:

@@ -21,7 +21,7 @@ from sparkraft.storage.disk import StorageFault
 from tests.support.ports import lasting_ports
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
-WAIT_SECONDS_MAX = 20
+WAIT_SECONDS_MAX = 60
 
 
 class Names:

@@ -11,7 +11,7 @@ from sparkraft.raft import events
 from sparkraft.raft.voters import Node
 from sparkraft.server.raft.peers import Peers
 
-WAIT_SECONDS_MAX = 20
+WAIT_SECONDS_MAX = 60
 
 
 class DeafConnection:
