@@ -142,11 +142,21 @@ def test_a_paused_node_still_ends_by_down(up, home):
     assert not accepts(port)
 
 
+WITH_SIGINT = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""Starts Python as a terminal does: a shell has what it puts into the background ignore SIGINT, and
+the tests may be started there."""
+
+
 @pytest.mark.parametrize("wanted", [signal.SIGINT, signal.SIGTERM])
 def test_in_the_foreground_it_ends_its_nodes_at_a_signal(home, wanted):
     port = cluster_port()
+    up = ["-m", "sparkraft.cli.main", "up", "--dir", str(home), "--port", str(port)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "sparkraft.cli.main", "up", "--dir", str(home), "--port", str(port)],
+        [sys.executable, "-c", WITH_SIGINT, *up],
         stdout=subprocess.PIPE,
         text=True,
     )
