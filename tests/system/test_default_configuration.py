@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.nodes import SparkraftNode
+from tests.support.ports import wait_until
 
 pytestmark = pytest.mark.real_clients
 
@@ -94,9 +95,15 @@ def test_it_serves_with_topics_made_on_demand(node: DefaultNode) -> None:
         }
     )
     consumer.subscribe(["first"])
-    message = consumer.poll(30)
-    assert message is not None
-    assert message.value() == b"hello"
+    read: list[bytes | None] = []
+
+    def is_read() -> bool:
+        read.extend(m.value() for m in consumer.consume(1, timeout=1) if m.error() is None)
+        return bool(read)
+
+    # First its topic of 50 partitions is made, and then the group waits 3 s for others.
+    wait_until(is_read, "the record is read", 120)
+    assert read == [b"hello"]
     consumer.close()
 
 
