@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.nodes import SparkraftNode, with_limits
+from tests.support.ports import wait_until
 
 pytestmark = pytest.mark.real_clients
 
@@ -143,8 +144,10 @@ def test_a_damaged_snapshot_is_named(tmp_path: Path) -> None:
     with SparkraftNode(tmp_path, overrides=often) as node:
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
         admin.create_topics([NewTopic("t", 1, 1)])["t"].result(30)
+        snapshots = node.log_dir / "__cluster_metadata-0"
+        wait_until(lambda: any(snapshots.glob("*-*.checkpoint")), "there is a snapshot")
         assert node.stop() == 0
-        newest = max((node.log_dir / "__cluster_metadata-0").glob("*-*.checkpoint"))
+        newest = max(snapshots.glob("*-*.checkpoint"))
         data = bytearray(newest.read_bytes())
         data[len(data) // 2] ^= 1
         newest.write_bytes(data)
