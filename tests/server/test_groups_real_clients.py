@@ -4,8 +4,10 @@ Every wait is a poll of the client itself, ended by what is waited for and bound
 """
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,23 @@ def until(done: Callable[[], bool], step: Callable[[], Any]) -> None:
     while not done():
         assert time.monotonic() < deadline, "it did not happen in time"
         step()
+
+
+def until_together(done: Callable[[], bool], *members: Any) -> None:
+    """Poll each in a thread of its own, as applications do.
+
+    In turns, a join of one ends in the turn of the other, and kafka-python throws away what ends
+    between two of its polls and joins again: with turns of one length, for ever.
+    """
+    over = threading.Event()
+
+    def go(member: Any) -> None:
+        until(lambda: over.is_set() or done(), member.poll)
+        over.set()
+
+    with ThreadPoolExecutor(len(members)) as threads:
+        for ended in [threads.submit(go, member) for member in members]:
+            ended.result()
 
 
 def confluent_consumer(node: SparkraftNode, group: str, **config: Any) -> Any:
@@ -148,15 +167,11 @@ def share_and_take_over(first: Any, join: Callable[[], Any]) -> None:
     first.commit()
     second = join()
 
-    def both() -> None:
-        first.poll()
-        second.poll()
-
     def shared() -> bool:
         one, other = first.partitions(), second.partitions()
         return bool(one) and bool(other) and not one & other and one | other == everything
 
-    until(shared, both)
+    until_together(shared, first, second)
     first.close()
     until(lambda: second.partitions() == everything, second.poll)
     assert sorted(first.read) == list(range(RECORDS))
