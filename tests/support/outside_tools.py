@@ -3,6 +3,7 @@
 Each function gives a path, or the reason why there is none; tests skip with that reason.
 """
 
+import os
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -48,8 +49,17 @@ def javascript_clients() -> Path | Missing:
             return Missing(f"npm could not install the JavaScript clients: {failed}")
         stamp.write_text(wanted)
     for script in _JS.glob("*.js"):
-        shutil.copy(script, folder / script.name)
+        _copy(script, folder / script.name)
     return folder
+
+
+def _copy(source: Path, target: Path) -> None:
+    """At once and only where it differs: another process of tests may just be running it."""
+    wanted = source.read_bytes()
+    if not target.exists() or target.read_bytes() != wanted:
+        fresh = target.with_name(f"{target.name}.{os.getpid()}")
+        fresh.write_bytes(wanted)
+        fresh.replace(target)
 
 
 def kcat() -> Path | Missing:
