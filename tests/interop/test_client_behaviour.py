@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.behaviours import EXPECTED, NAMES, Behaviour, all_behaviours, fill
+from tests.support.groups import committed
 from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
@@ -47,9 +48,11 @@ def wait_for_coordinators(bootstrap: str) -> None:
     """The first who asks for one has the topic of offsets made; kafka-python asks just once."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "the first"})
-    consumer.committed([TopicPartition("timed", 0)], timeout=30)
-    consumer.close()
+    # One for each of the five partitions of that topic: Java's hash of a digit is its code.
+    for group in "01234":
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+        committed(consumer, [TopicPartition("timed", 0)])
+        consumer.close()
 
 
 def create_topic(bootstrap: str, topic: str) -> None:
