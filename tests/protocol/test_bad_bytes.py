@@ -111,8 +111,19 @@ def mutate(dice, data):
     return bytes(out)
 
 
-def test_mutated_frames_give_a_message_within_budget_or_a_decode_error():
-    seed = secrets.randbits(64)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_mutated_frames_give_a_message_within_budget_or_a_decode_error(seed):
+    decoded_or_refused(seed)
+
+
+@pytest.mark.long
+def test_frames_mutated_by_new_seeds_give_a_message_within_budget_or_a_decode_error():
+    for _ in range(50):
+        decoded_or_refused(secrets.randbits(64))
+
+
+def decoded_or_refused(seed):
+    """Each of the frames that `seed` mutates is, and fast and careful decoders agree."""
     dice = random.Random(seed)
     originals = [
         (cls, version, encode(Fill(version, nulls=nulls).message(cls), version))
