@@ -69,8 +69,8 @@ def until(done: Callable[[], bool], step: Callable[[], Any]) -> None:
 def until_together(done: Callable[[], bool], *members: Any) -> None:
     """Poll each in a thread of its own, as applications do.
 
-    In turns, a join of one ends in the turn of the other, and kafka-python throws away what ends
-    between two of its polls and joins again: with turns of one length, for ever.
+    In turns, a join of one ends in the turn of the other, and kafka-python throws away a join that
+    ends between two of its polls and begins another: with turns of one length, for ever.
     """
     over = threading.Event()
 
@@ -147,7 +147,8 @@ class KafkaPython:
         self.read: list[int] = []
 
     def poll(self) -> None:
-        for records in self.consumer.poll(timeout_ms=100).values():
+        # Longer than a join takes, which would be thrown away if it ended between two polls.
+        for records in self.consumer.poll(timeout_ms=1_000).values():
             self.read += [int(one.value) for one in records]
 
     def partitions(self) -> set[int]:
