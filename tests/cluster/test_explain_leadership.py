@@ -1,8 +1,6 @@
 """`explain partition`, `broker`, `topic`: kills, stops, elections, moves, lags, the past."""
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,9 @@ pytestmark = pytest.mark.real_clients
 OVERRIDES = {
     "broker.session.timeout.ms": "600000",
     "broker.heartbeat.interval.ms": "500",
-    "replica.lag.time.max.ms": "1500",
+    # Followers in sync are heard of oftener than that, also where the machine has other work.
+    "replica.lag.time.max.ms": "6000",
+    "auto.leader.rebalance.enable": "false",
 }
 CONTROLLER = Member(100, roles="controller")
 BROKERS = [Member(n, roles="broker") for n in (1, 2, 3)]
@@ -75,7 +75,7 @@ def produce(bootstrap: str, topic: str, count: int, *, acks: str) -> None:
             value=str(number),
             on_delivery=lambda error, _: failed.append(error) if error else None,
         )
-    assert producer.flush(20) == 0
+    assert producer.flush(90) == 0
     assert failed == []
 
 
@@ -152,23 +152,24 @@ def test_who_fell_behind_how_far_and_how_long(cluster, explain):
     create_assigned(cluster, "slow", [[1, 2]])
     bootstrap = f"127.0.0.1:{cluster.ports[1][0]}"
     produce(bootstrap, "slow", 10, acks="all")  # so that 2 has fetched
-    process = cluster.nodes[2].process
-    assert process is not None
-    os.kill(process.pid, signal.SIGSTOP)
+    cluster.nodes[2].pause()
     try:
         produce(bootstrap, "slow", 100, acks="1")
         in_sync(cluster, "slow", 1)
     finally:
-        os.kill(process.pid, signal.SIGCONT)
+        cluster.nodes[2].resume()
     in_sync(cluster, "slow", 1, 2)
+    # A leader notes a change when the controller answers, and may be told of it by the log before.
+    wait_until(
+        lambda: all(c["recorded"] for c in explain("partition", "slow", "0")["isrChanges"]),
+        "the leader has noted both changes",
+    )
     told = explain("partition", "slow", "0")
     joined, left = told["isrChanges"]
     assert (joined["joined"], left["left"]) == ([2], [2])
-    assert joined["recorded"]
-    assert left["recorded"]
     (lag,) = left["lags"]
     assert (lag["replica"], lag["recordsBehind"]) == (2, 100)
-    assert lag["behindMs"] >= 1500
+    assert lag["behindMs"] >= 6000
     text = explain("partition", "slow", "0", text=True)
     assert "      2 left: 100 records behind, without everything for " in text
     assert "      2 caught up\n" in text
@@ -255,7 +256,11 @@ def test_under_a_controller_of_kafka_our_brokers_explain_from_the_log(
 ) -> None:
     members = [Member(100, kind="kafka", roles="controller"), BROKERS[0]]
     members.append(Member(2, kind="kafka", roles="broker"))
-    sessions = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+    sessions = {
+        "broker.session.timeout.ms": "9000",
+        "broker.heartbeat.interval.ms": "500",
+        "auto.leader.rebalance.enable": "false",
+    }
     with Cluster(tmp_path, members, overrides=sessions, jars=kafka_jars) as cluster:
         create_assigned(cluster, "mixed", [[2, 1]])
         in_sync(cluster, "mixed", 1, 2)
