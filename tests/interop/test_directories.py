@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import groups
 from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode
 from tests.support.ports import wait_until
 
@@ -35,6 +36,7 @@ def fill(bootstrap: str, mark: str) -> None:
     from confluent_kafka import Consumer, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic
 
+    groups.until_served(bootstrap)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topic = f"moved-{mark}"
     settings = {"segment.bytes": "1048576", "retention.ms": "-1", "max.message.bytes": "2000000"}
@@ -53,25 +55,11 @@ def fill(bootstrap: str, mark: str) -> None:
                 partition=number % 3,
                 timestamp=1_700_000_000_000 + number,
             )
-        assert producer.flush(30) == 0
+        assert producer.flush(90) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
     offsets = [TopicPartition(topic, p, 100 + p) for p in range(3)]
-    wait_until(lambda: serves(consumer, offsets), "the group's coordinator serves")
-    consumer.commit(offsets=offsets, asynchronous=False)
+    groups.commit(consumer, offsets)
     consumer.close()
-
-
-def serves(consumer: Any, places: list[Any]) -> bool:
-    """Whether a commit would be taken: a coordinator just made says first that it is none."""
-    from confluent_kafka import KafkaError, KafkaException
-
-    try:
-        consumer.committed(places, timeout=30)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.NOT_COORDINATOR:
-            raise
-        return False
-    return True
 
 
 def contents(bootstrap: str, topics: list[str]) -> Contents:
@@ -79,6 +67,7 @@ def contents(bootstrap: str, topics: list[str]) -> Contents:
     from confluent_kafka import Consumer, TopicPartition
     from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+    groups.until_served(bootstrap)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     described = admin.list_topics(timeout=30).topics
     partitions = {topic: len(described[topic].partitions) for topic in topics}
@@ -90,7 +79,7 @@ def contents(bootstrap: str, topics: list[str]) -> Contents:
             {"bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False}
         )
         places = [TopicPartition(topic, p, 0) for p in range(partitions[topic])]
-        ends = {p.partition: consumer.get_watermark_offsets(p, timeout=30)[1] for p in places}
+        ends = {p.partition: groups.end_of(consumer, p) for p in places}
         consumer.assign(places)
         seen: list[tuple[Any, ...]] = []
 
@@ -103,8 +92,8 @@ def contents(bootstrap: str, topics: list[str]) -> Contents:
 
         wait_until(more, f"all records of {topic} are read")
         records[topic] = sorted(seen)
-        for place in consumer.committed(places, timeout=30):
-            committed[topic, place.partition] = place.offset
+        for partition, offset in groups.committed(consumer, places).items():
+            committed[topic, partition] = offset
         consumer.close()
         resource = ConfigResource(ResourceType.TOPIC, topic)
         for name, entry in admin.describe_configs([resource])[resource].result(30).items():

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sparkraft.metadata.features import SUPPORTED_FEATURES
+from tests.support import groups
 from tests.support.nodes import SparkraftNode, run_kafka_tool
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
@@ -68,10 +69,10 @@ def fill(bootstrap: str) -> None:
         for number in range(200):
             producer.produce("tools", key=f"{number}", value="v" * number, partition=number % 3,
                              headers=[("codec", codec.encode())])  # fmt: skip
-        assert producer.flush(30) == 0
+        assert producer.flush(90) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "lagging"})
     places = [TopicPartition("tools", partition, 10 * partition) for partition in range(3)]
-    consumer.commit(offsets=places, asynchronous=False)
+    groups.commit(consumer, places)
     consumer.close()
 
 
