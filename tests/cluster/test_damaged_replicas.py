@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from sparkraft.server.config import RACK_AWARE_SELECTOR
-from tests.cluster.conftest import QUICK
+from tests.cluster.conftest import STEADY
 from tests.support.clusters import Cluster, Member
 from tests.support.ports import wait_until
 from tests.support.replicas import log_folders, partition_of, until_equal, until_in_sync
@@ -28,7 +28,7 @@ class ClusterOfRacks(Cluster):
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     overrides = {
-        **QUICK,
+        **STEADY,
         "default.replication.factor": "3",
         "min.insync.replicas": "1",
         "replica.lag.time.max.ms": "3000",
@@ -116,16 +116,21 @@ def test_a_follower_found_damaged_by_a_consumer_is_fetched_anew(cluster: Cluster
     output = cluster.nodes[follower].output_path
     assert f"replica of {topic}-0 is damaged" not in output.read_text()
 
-    found = read_in_rack(cluster, topic, follower)
-    assert found == [value_of(number) for number in range(RECORDS)]
+    wanted = [value_of(number) for number in range(RECORDS)]
     told = f"replica of {topic}-0 is damaged: {place / '00000000000000000000.log'}"
-    assert told in output.read_text()
+
+    def reads_what_is_damaged() -> bool:
+        # The leader sends nobody to a follower that it doesn't know to be in sync.
+        assert read_in_rack(cluster, topic, follower) == wanted
+        return told in output.read_text()
+
+    wait_until(reads_what_is_damaged, "a consumer is sent to the damaged replica")
     again = f"{topic}-0 is damaged: it is set aside, and fetched anew from node {leader}"
     wait_until(lambda: again in output.read_text(), "it begins anew once nobody counts on it")
     until_equal(cluster, topic, 0, list(IDS))
     until_in_sync(cluster, topic, 1, 3)
     assert_kept(place, broken)
-    assert read_in_rack(cluster, topic, follower) == found
+    assert read_in_rack(cluster, topic, follower) == wanted
 
 
 def read_in_rack(cluster: Cluster, topic: str, node: int) -> list[bytes]:
@@ -148,7 +153,7 @@ def read_in_rack(cluster: Cluster, topic: str, node: int) -> list[bytes]:
 
     try:
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        wait_until(all_read, f"all records of {topic} are read near {node}")
+        wait_until(all_read, f"all records of {topic} are read near {node}", 90)
     finally:
         consumer.close()
     return found

@@ -38,6 +38,7 @@ def create(cluster: Cluster) -> None:
         )
 
     cluster.ask(work)
+    cluster.until_known(TOPIC)
 
 
 def leaders(cluster: Cluster) -> dict[int, tuple[int, int]]:
@@ -63,7 +64,7 @@ class Load:
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 2,
-                "delivery.timeout.ms": 20_000,
+                "delivery.timeout.ms": 60_000,
             }
         )
         self._stop = threading.Event()
@@ -96,8 +97,8 @@ class Load:
 
     def end(self) -> list[list[str]]:
         self._stop.set()
-        self._thread.join(30)
-        assert self._producer.flush(30) == 0
+        self._thread.join(90)
+        assert self._producer.flush(90) == 0
         return self.sent
 
 
@@ -113,7 +114,7 @@ def read_all(bootstrap: str, wanted: int) -> list[list[str]]:
                 found[message.partition()].append((message.value() or b"").decode())
             return sum(map(len, found)) >= wanted
 
-        wait_until(enough, f"{wanted} records are read", 60)
+        wait_until(enough, f"{wanted} records are read", 90)
     finally:
         consumer.close()
     return found
@@ -123,7 +124,8 @@ def test_every_node_stops_and_starts_under_load_and_no_request_fails(cluster: Cl
     create(cluster)
     load = Load(cluster.bootstrap)
     try:
-        for node in (*[n for n in (1, 2, 3) if n != cluster.leader()], cluster.leader()):
+        last = cluster.leader()
+        for node in (*[n for n in (1, 2, 3) if n != last], last):
             before = load.acknowledged
             wait_until(lambda n=before: load.acknowledged > n + 200, "records are acknowledged")
             cluster.stop(node)

@@ -12,7 +12,7 @@ from sparkraft.client.cluster import Cluster as ClusterClient
 from sparkraft.client.consumer import Consumer as OurConsumer
 from sparkraft.client.consumer import ConsumerSettings
 from sparkraft.server.config import RACK_AWARE_SELECTOR
-from tests.cluster.conftest import QUICK
+from tests.cluster.conftest import STEADY
 from tests.cluster.test_replication import partitions_of, until_in_sync
 from tests.support.clusters import Cluster, Member
 from tests.support.ports import wait_until
@@ -33,7 +33,7 @@ class ClusterOfRacks(Cluster):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    overrides = {**QUICK, "replica.selector.class": RACK_AWARE_SELECTOR}
+    overrides = {**STEADY, "replica.selector.class": RACK_AWARE_SELECTOR}
     directory = tmp_path_factory.mktemp("racks")
     members = [Member(n) for n in IDS]
     with ClusterOfRacks(directory, members, overrides=overrides) as cluster:
@@ -48,7 +48,7 @@ def filled(cluster: Cluster, topic: str) -> int:
     for number in range(RECORDS):
         producer.produce(topic, str(number).zfill(RECORD_BYTES).encode(), partition=0)
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(90) == 0
     return partitions_of(cluster, topic)[0].leader
 
 
@@ -78,7 +78,7 @@ def test_librdkafka_reads_from_the_follower_in_its_rack(cluster: Cluster) -> Non
 
     try:
         consumer.assign([TopicPartition("by-librdkafka", 0, OFFSET_BEGINNING)])
-        wait_until(all_read, "all records", 40)
+        wait_until(all_read, "all records", 90)
     finally:
         consumer.close()
     assert found == list(range(RECORDS))
@@ -114,7 +114,7 @@ def test_our_consumer_does_too_and_goes_on_with_the_leader_when_the_follower_die
 
     async def read_all(consumer: CountingConsumer) -> list[int]:
         found: list[int] = []
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(90):
             while len(found) < RECORDS:
                 found += [int(r.value or b"") for r in await consumer.poll()]
         return found

@@ -8,7 +8,7 @@ import pytest
 
 from sparkraft.cli.replica_verification import Verification
 from sparkraft.records.batch import CRC_AT, HEADER
-from tests.cluster.conftest import QUICK
+from tests.cluster.conftest import STEADY
 from tests.support.clusters import Cluster, Member
 from tests.support.replicas import (
     log_folders,
@@ -26,7 +26,7 @@ IDS = (1, 2, 3)
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("verified")
-    with Cluster(directory, [Member(n) for n in IDS], overrides=QUICK) as cluster:
+    with Cluster(directory, [Member(n) for n in IDS], overrides=STEADY) as cluster:
         yield cluster
 
 
@@ -34,7 +34,7 @@ def verify(cluster: Cluster, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "sparkraft.cli.main", "replica-verification", "--once"]
     return subprocess.run(
         [*command, "--broker-list", cluster.bootstrap, "--time", "-2", *options],
-        capture_output=True, text=True, timeout=90, check=False,
+        capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Three nodes as real processes: elections, failover, and clients that follow."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.admin import Admin
-from tests.cluster.conftest import QUICK, topics_created_throughout
+from tests.cluster.conftest import STEADY, topics_created_throughout
+from tests.support import groups
 from tests.support.clusters import Cluster, Member
 from tests.support.ports import wait_until
 
@@ -21,7 +23,7 @@ IDS = (1, 2, 3)
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One for all tests of this file; each leaves three nodes running."""
     directory = tmp_path_factory.mktemp("three")
-    with Cluster(directory, [Member(n) for n in IDS], overrides=QUICK) as cluster:
+    with Cluster(directory, [Member(n) for n in IDS], overrides=STEADY) as cluster:
         yield cluster
 
 
@@ -47,7 +49,7 @@ def produce(bootstrap: str, topic: str, partitions: int, each: int, *, tag: str 
                 partition=partition,
                 on_delivery=lambda error, _: failed.append(error) if error else None,
             )
-    assert producer.flush(30) == 0
+    assert producer.flush(90) == 0
     assert not failed, failed
 
 
@@ -70,16 +72,13 @@ def consume(consumer: Consumer, wanted: int) -> set[str]:
                 found.add((message.value() or b"").decode())
         return len(found) >= wanted
 
-    wait_until(enough, f"{wanted} records", 40)
+    wait_until(enough, f"{wanted} records", 90)
     return found
 
 
 def test_a_topic_spreads_over_all_nodes_and_every_node_tells_the_same(cluster: Cluster) -> None:
     cluster.create_topic("spread", partitions=9, of=2)
-    told = []
-    for node in IDS:
-        wait_until(lambda n=node: "spread" in cluster.topics(of=n), f"node {node} knows the topic")
-        told.append(leaders_of(cluster, "spread", of=node))
+    told = [leaders_of(cluster, "spread", of=node) for node in IDS]
     assert told[0] == told[1] == told[2]
     assert sorted(told[0].values()) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
 
@@ -94,8 +93,8 @@ def test_clients_that_know_one_node_produce_to_and_consume_from_all(cluster: Clu
 def test_coordinators_of_groups_are_on_all_nodes_and_keep_offsets(cluster: Cluster) -> None:
     cluster.create_topic("grouped", partitions=3)
     produce(cluster.bootstrap, "grouped", 3, 10)
-    groups = [f"group-{n}" for n in range(8)]
-    for group in groups:
+    names = [f"group-{n}" for n in range(8)]
+    for group in names:
         settings = {
             "bootstrap.servers": cluster.bootstrap,
             "group.id": group,
@@ -106,14 +105,17 @@ def test_coordinators_of_groups_are_on_all_nodes_and_keep_offsets(cluster: Clust
         try:
             consumer.subscribe(["grouped"])
             assert len(consume(consumer, 30)) == 30
-            consumer.commit(asynchronous=False)
-            kept = consumer.committed([TopicPartition("grouped", p) for p in range(3)], 20)
-            assert [p.offset for p in kept] == [10, 10, 10]
+            groups.commit(consumer)
+            kept = groups.committed(
+                consumer, [TopicPartition("grouped", p) for p in range(3)]
+            )
+            assert kept == dict.fromkeys(range(3), 10)
         finally:
             consumer.close()
 
     async def coordinators(admin: Admin) -> set[int]:
-        return {await admin.cluster.coordinator(group) for group in groups}
+        ask = admin.cluster.coordinator
+        return {await admin.cluster.retrying(partial(ask, group)) for group in names}
 
     assert cluster.ask(coordinators) == set(IDS)
     assert set(leaders_of(cluster, "__consumer_offsets").values()) == set(IDS)
@@ -171,15 +173,15 @@ def test_a_leader_that_stands_still_is_replaced_and_follows_when_it_wakes(
             epoch_before = quorum.leader_epoch
             return quorum.leader_id in others
 
-        wait_until(replaced, "another leader", 30)
+        wait_until(replaced, "another leader", 90)
         cluster.create_topic("while-still", of=others[1])
     finally:
         cluster.nodes[still].resume()
-    wait_until(lambda: "while-still" in cluster.topics(of=still), "it has caught up", 30)
+    wait_until(lambda: "while-still" in cluster.topics(of=still), "it has caught up", 90)
     quorum = cluster.describe_quorum()
     assert quorum.leader_epoch >= epoch_before
     wait_until(
-        lambda: set(leaders_of(cluster, "spread").values()) == set(IDS), "it is unfenced again", 30
+        lambda: set(leaders_of(cluster, "spread").values()) == set(IDS), "it is unfenced again", 90
     )
 
 
@@ -191,7 +193,10 @@ def test_all_are_killed_and_come_back_with_everything(cluster: Cluster) -> None:
     assert cluster.topics() >= topics
     after = cluster.describe_quorum()
     assert after.leader_epoch > before.leader_epoch
-    assert after.high_watermark >= before.high_watermark
+    wait_until(
+        lambda: cluster.describe_quorum().high_watermark >= before.high_watermark,
+        "the new leader knows how far the log is committed",
+    )
     assert len(read_all(cluster.bootstrap, "everywhere", 6, 300)) == 300
 
 
@@ -199,7 +204,7 @@ def test_all_are_killed_and_come_back_with_everything(cluster: Cluster) -> None:
 def test_separate_controllers_and_brokers(tmp_path: Path, quorum: str) -> None:
     members = [Member(n, roles="controller") for n in (1, 2, 3)]
     members += [Member(n, roles="broker") for n in (11, 12)]
-    with Cluster(tmp_path, members, quorum=quorum, overrides=QUICK) as cluster:  # type: ignore[arg-type]
+    with Cluster(tmp_path, members, quorum=quorum, overrides=STEADY) as cluster:  # type: ignore[arg-type]
         found = cluster.describe_quorum()
         assert {v.id for v in found.voters} == {1, 2, 3}
         wait_until(
