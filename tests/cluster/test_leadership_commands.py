@@ -9,6 +9,7 @@ import pytest
 
 from sparkraft.cli import main as cli
 from sparkraft.client.admin import Admin
+from tests.cluster.conftest import STEADY
 from tests.support.clusters import Cluster, Member
 from tests.support.nodes import run_kafka_tool
 from tests.support.ports import wait_until
@@ -21,7 +22,6 @@ TOOLS = {
     "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "cluster": "org.apache.kafka.tools.ClusterTool",
 }
-OVERRIDES = {"broker.heartbeat.interval.ms": "500", "broker.session.timeout.ms": "4000"}
 THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
@@ -29,7 +29,7 @@ THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.thro
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One for all tests of this file; each leaves three nodes running."""
     directory = tmp_path_factory.mktemp("commands")
-    with Cluster(directory, [Member(n) for n in (1, 2, 3)], overrides=OVERRIDES) as cluster:
+    with Cluster(directory, [Member(n) for n in (1, 2, 3)], overrides=STEADY) as cluster:
         yield cluster
 
 
@@ -75,6 +75,16 @@ def plan(tmp_path: Path, name: str, *replicas: list[int]) -> str:
     return write(tmp_path, {"version": 1, "partitions": partitions})
 
 
+def until_on(cluster: Cluster, name: str, index: int, replicas: tuple[int, ...]) -> None:
+    """Return once every broker says so: the tools ask any of them."""
+    for broker in cluster.serving:
+        wait_until(
+            lambda b=broker: partition_of(cluster, name, index, of=b).replicas == replicas,
+            f"broker {broker} says that {name}-{index} is on {replicas}",
+            90,
+        )
+
+
 @pytest.mark.java
 def test_a_move_from_its_plan_to_its_end(cluster, ours, theirs, tmp_path):
     for name, run in (("moved-ours", ours), ("moved-theirs", theirs)):
@@ -82,8 +92,8 @@ def test_a_move_from_its_plan_to_its_end(cluster, ours, theirs, tmp_path):
         asked = plan(tmp_path, name, [2, 3], [3, 2])
         said = run("reassign-partitions", "--execute", "--reassignment-json-file", asked)
         assert f"started partition reassignments for {name}-0,{name}-1" in said
-        wait_until(lambda n=name: partition_of(cluster, n).replicas == (2, 3), "0 moved")
-        wait_until(lambda n=name: partition_of(cluster, n, 1).replicas == (3, 2), "1 moved")
+        until_on(cluster, name, 0, (2, 3))
+        until_on(cluster, name, 1, (3, 2))
         outputs = [
             [
                 tool("reassign-partitions", *argv)
@@ -173,7 +183,7 @@ def test_throttles_are_set_and_taken_away(cluster, ours, theirs, tmp_path):
             lambda n=name: [cluster.config(n, key, of=1) for key in THROTTLED] == ["0:1", "0:2"],
             "the throttles are set",
         )
-        wait_until(lambda n=name: partition_of(cluster, n).replicas == (2,), "it moved")
+        until_on(cluster, name, 0, (2,))
         run("reassign-partitions", "--verify", "--reassignment-json-file", asked)
         wait_until(
             lambda n=name: cluster.config(n, THROTTLED[0], of=1) == "", "the throttles are gone"
@@ -256,7 +266,7 @@ def test_controllers_may_be_asked_instead(cluster, capsys):
 
 def test_a_broker_that_is_gone_for_good_is_unregistered(tmp_path, capsys):
     members = [Member(1), Member(2, roles="broker")]
-    with Cluster(tmp_path, members, overrides=OVERRIDES) as cluster:
+    with Cluster(tmp_path, members, overrides=STEADY) as cluster:
         create_assigned(cluster, "left", [[1, 2]])
         cluster.stop(2)
         argv = ["cluster", "unregister", "--bootstrap-server", cluster.bootstrap, "--id", "2"]

@@ -16,14 +16,14 @@ from tests.support.ports import wait_until
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
 
 SETTINGS = {
-    "broker.session.timeout.ms": "6000",
+    "broker.session.timeout.ms": "9000",
     "broker.heartbeat.interval.ms": "500",
     "offsets.topic.num.partitions": "4",
     # Every node takes a snapshot every few topics, so that restarts load them.
     "metadata.log.max.record.bytes.between.snapshots": "4000",
 }
 BROKERS = (Member(11, "sparkraft", "broker"), Member(12, "kafka", "broker"))
-MOVES_MAX = 8
+MOVES_MAX = 20
 """Moves after which each way was seen once by stop and by kill, unless something is wrong."""
 
 BOTH_WAYS: tuple[tuple[Kind, Kind], ...] = (("kafka", "sparkraft"), ("sparkraft", "kafka"))
@@ -56,13 +56,13 @@ def knows_retention(cluster: Cluster, broker: int, topic: str, wanted: str) -> b
 def check_both_see(cluster: Cluster, topics: set[str]) -> None:
     for broker in cluster.brokers:
         look = partial(shows, cluster, broker, topics)
-        wait_until(look, f"broker {broker} sees {topics}", 30)
+        wait_until(look, f"broker {broker} sees {topics}", 90)
 
 
 def retention_seen(cluster: Cluster, topic: str, wanted: str) -> None:
     for broker in cluster.brokers:
         look = partial(knows_retention, cluster, broker, topic, wanted)
-        wait_until(look, f"broker {broker} knows retention.ms={wanted} of {topic}", 30)
+        wait_until(look, f"broker {broker} knows retention.ms={wanted} of {topic}", 90)
 
 
 def take_over(cluster: Cluster, how: str) -> tuple[Kind, Kind]:
@@ -154,7 +154,7 @@ def replace_every_controller(cluster: Cluster, kind: Kind, how: str) -> None:
         cluster.kill(node) if how == "kill" else cluster.stop(node)
         cluster.replace(node, kind)
         cluster.start([node])
-        wait_until(partial(is_caught_up, cluster, node), f"{node} follows again", 60)
+        wait_until(partial(is_caught_up, cluster, node), f"{node} follows again", 120)
 
 
 def is_caught_up(cluster: Cluster, node: int) -> bool:
@@ -222,15 +222,18 @@ def test_a_fresh_node_catches_up_from_a_snapshot_of_the_other_kind(
             left = sorted(path.name for path in log.glob("*.checkpoint"))
             return bool(left) and not left[0].startswith("00000000000000000000-")
 
-        wait_until(cut, "the log was cut", 150)
+        wait_until(cut, "the log was cut", 240)
         cluster.add(Member(2, second, "controller"))
         cluster.add(Member(12, second, "broker"))
         cluster.start()
-        wait_until(lambda: made <= cluster.topics(of=12), "the fresh broker knows all topics", 30)
+        wait_until(lambda: made <= cluster.topics(of=12), "the fresh broker knows all topics", 90)
         assert cluster.config(min(made), "retention.ms", of=12) == "123456"
         files = cluster.nodes[2].log_dir / "__cluster_metadata-0"
         # It has no log from before the snapshot that it was sent.
-        wait_until(lambda: list(files.glob("*.log")), "the fresh node has a log", 30)
+        wait_until(lambda: list(files.glob("*.log")), "the fresh node has a log", 90)
         assert min(path.name for path in files.glob("*.log")) > "00000000000000000000.log"
-        lag = {o.id: o.log_end_offset for o in cluster.describe_quorum().observers}
-        assert {2, 11, 12} <= set(lag)
+        wait_until(
+            lambda: {o.id for o in cluster.describe_quorum().observers} >= {2, 11, 12},
+            "the leader tells of all observers",
+            90,
+        )
