@@ -1,6 +1,7 @@
 """Fixtures that several test folders use."""
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +11,11 @@ from hypothesis import HealthCheck, settings
 from tests.support.kafka_jars import kafka_jars_or_reason
 
 # How long an example takes says nothing here: speed is shown in benchmarks, never in a test.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+_UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A change is judged by the same examples everywhere; the long tests look for new ones.
+settings.register_profile("same", _UNTIMED, derandomize=True)
+settings.register_profile("fresh", _UNTIMED)
+settings.load_profile(os.environ.get("SPARKRAFT_EXAMPLES", "same"))
 
 
 @pytest.fixture(scope="session")
