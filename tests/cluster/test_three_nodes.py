@@ -106,9 +106,7 @@ def test_coordinators_of_groups_are_on_all_nodes_and_keep_offsets(cluster: Clust
             consumer.subscribe(["grouped"])
             assert len(consume(consumer, 30)) == 30
             groups.commit(consumer)
-            kept = groups.committed(
-                consumer, [TopicPartition("grouped", p) for p in range(3)]
-            )
+            kept = groups.committed(consumer, [TopicPartition("grouped", p) for p in range(3)])
             assert kept == dict.fromkeys(range(3), 10)
         finally:
             consumer.close()
