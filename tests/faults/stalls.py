@@ -1,0 +1,55 @@
+"""How long the machine itself stood still: what no timeout of a node can tell from a dead peer.
+
+    with Stalls(folder) as stalls:
+        ...
+    assert nothing_happened or stalls.excuse
+
+A thread that has almost nothing to do sleeps for a moment and syncs a few bytes, again and again.
+"""
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Self
+
+EXCUSE_SECONDS = 1.0
+"""Half of `controller.quorum.fetch.timeout.ms`: with a stall that long, plus what is needed anyway,
+an election or a lost session may be right."""
+
+PAUSE_SECONDS = 0.1
+
+
+class Stalls:
+    """See the module docstring; `longest` is in seconds, so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.longest = 0.0
+        self._path = folder / "stalls"
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def excuse(self) -> bool:
+        """Whether a timeout may be the machine's doing."""
+        return self.longest >= EXCUSE_SECONDS
+
+    def __str__(self) -> str:
+        return f"the machine stood still for {self.longest:.2f} s at most"
+
+    def _run(self) -> None:
+        with self._path.open("wb", buffering=0) as file:
+            while not self._stop.is_set():
+                begun = time.monotonic()
+                time.sleep(PAUSE_SECONDS)
+                file.write(b"x")
+                os.fsync(file.fileno())
+                self.longest = max(self.longest, time.monotonic() - begun - PAUSE_SECONDS)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
