@@ -51,7 +51,9 @@ def pause(world: RecordsWorld) -> Iterator[list[int]]:
     """A leader stands still past its session, and wakes up believing that it still leads."""
     still = world.leader()
     with paused(world, [still]) as others:
-        wait_until(lambda: world.leads_nothing(still), f"{still} leads nothing", 40)
+        wait_until(
+            lambda: world.leads_nothing(still), f"{still} leads nothing", PROGRESS_SECONDS_MAX
+        )
         world.records_go_on()
         yield others
 
@@ -64,7 +66,7 @@ def lonely_leader(world: RecordsWorld) -> Iterator[list[int]]:
         wait_until(
             lambda: any(_sees_others_lead(world, node, leader) for node in others),
             f"{leader} leads nothing, as others see it",
-            40,
+            PROGRESS_SECONDS_MAX,
         )
         world.records_go_on()
         yield others
@@ -91,7 +93,7 @@ def deaf_leader(world: RecordsWorld) -> Iterator[list[int]]:
         wait_until(
             lambda: any(_sees_it_alone(world, node, leader) for node in others),
             f"others see {leader} without followers, or not lead",
-            40,
+            PROGRESS_SECONDS_MAX,
         )
         yield others
 
@@ -104,7 +106,7 @@ def mute_leader(world: RecordsWorld) -> Iterator[list[int]]:
         wait_until(
             lambda: any(_sees_it_alone(world, node, leader) for node in others),
             f"{leader} leads nothing, as others see it",
-            40,
+            PROGRESS_SECONDS_MAX,
         )
         yield others
 

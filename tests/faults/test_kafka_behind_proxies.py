@@ -15,7 +15,7 @@ from tests.support.ports import wait_until
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
 
-SECONDS_MAX = 60
+SECONDS_MAX = 120
 
 
 def test_a_node_of_kafka_is_cut_off_and_comes_back(tmp_path: Path, kafka_jars: Path) -> None:
