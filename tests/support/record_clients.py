@@ -264,8 +264,18 @@ def read_everything(
 ) -> TailReader:
     """A reader that has read all partitions up to the ends that they have now."""
     asks = Consumer({"bootstrap.servers": bootstrap, "group.id": "asks", "log_level": 0})
-    places = [TopicPartition(topic, partition) for partition in range(partitions)]
-    ends = {p.partition: asks.get_watermark_offsets(p, timeout=30)[1] for p in places}
+    ends: dict[int, int] = {}
+
+    def ends_are_known() -> bool:
+        try:
+            for partition in set(range(partitions)) - ends.keys():
+                place = TopicPartition(topic, partition)
+                ends[partition] = asks.get_watermark_offsets(place, timeout=30)[1]
+        except KafkaException:
+            return False  # Its leader has just changed.
+        return True
+
+    wait_until(ends_are_known, f"the ends of {topic} are known", seconds)
     asks.close()
 
     def last(reader: TailReader, partition: int) -> int:
