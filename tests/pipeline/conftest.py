@@ -18,7 +18,7 @@ def node(tmp_path_factory):
 @pytest.fixture
 def client_options(node):
     return ClientOptions(
-        bootstrap_servers=parse_servers(node.bootstrap), client_id="test", request_timeout_ms=10_000
+        bootstrap_servers=parse_servers(node.bootstrap), client_id="test", request_timeout_ms=60_000
     )
 
 

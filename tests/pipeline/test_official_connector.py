@@ -54,7 +54,7 @@ def pipeline(tmp_path, node, cluster):
                 sys.executable, "-m", "sparkraft.cli.main", "pipeline", "run", str(path),
                 "--set", f"bootstrap={node.bootstrap}", "--master", "local[2]",
             ],
-            capture_output=True, text=True, timeout=240, check=False,
+            capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
 
     return run

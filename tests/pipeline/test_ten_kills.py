@@ -100,7 +100,7 @@ class Application:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        self.process.wait(10)
+        self.process.wait(60)
 
     def output(self):
         return (self.folder / "out.txt").read_text(errors="replace")[-3000:]
