@@ -41,6 +41,9 @@ from sparkraft.protocol.messages import (
 from tests.interop.differential.building import GROUP, TOPIC, every_version
 from tests.interop.differential.world import Case, World
 
+SESSION_MS = 60_000
+"""Nobody is to be taken for dead between two cases, however slow the machine."""
+
 
 def subscription() -> bytes:
     """What a consumer says when it joins: ConsumerProtocolSubscription v0 of one topic."""
@@ -121,7 +124,7 @@ def groups() -> Iterator[Case]:
         label: str,
         *,
         group: str = GROUP,
-        session: int = 10_000,
+        session: int = SESSION_MS,
         protocol: str = "range",
         kind: str = "consumer",
         instance: str | None = None,
@@ -207,7 +210,7 @@ def groups() -> Iterator[Case]:
     for label, build in {
         "session too short": join("x1", session=1), "session too long": join("x2", session=10**8),
         "empty group": join("x3", group=""), "no protocols": join("x4", protocol=""), "no type": join("x5", kind=""),
-        "unknown member": lambda _: k11.JoinGroupRequest(group_id=GROUP, session_timeout_ms=10_000, rebalance_timeout_ms=10_000,
+        "unknown member": lambda _: k11.JoinGroupRequest(group_id=GROUP, session_timeout_ms=SESSION_MS, rebalance_timeout_ms=10_000,
             member_id="stranger", protocol_type="consumer", protocols=[k11.JoinGroupRequestProtocol(name="range", metadata=b"")]),
     }.items():  # fmt: skip
         yield from every_version(ApiKey.JOIN_GROUP, label, build, since=4)
@@ -228,7 +231,7 @@ def groups() -> Iterator[Case]:
         group_id="static", generation_id=w.generations.get("s1", 0), member_id=w.member("s1"), group_instance_id="one",
         assignments=[k14.SyncGroupRequestAssignment(member_id=w.member("s1"), assignment=plan())]))  # fmt: skip
     yield Case("static comes back", ApiKey.JOIN_GROUP, 9, lambda _: k11.JoinGroupRequest(
-        group_id="static", session_timeout_ms=10_000, rebalance_timeout_ms=10_000, group_instance_id="one", protocol_type="consumer",
+        group_id="static", session_timeout_ms=SESSION_MS, rebalance_timeout_ms=10_000, group_instance_id="one", protocol_type="consumer",
         protocols=[k11.JoinGroupRequestProtocol(name="range", metadata=subscription())]), keep("s2"))  # fmt: skip
     yield Case("the old one is fenced", ApiKey.HEARTBEAT, 3, lambda w: k12.HeartbeatRequest(
         group_id="static", member_id=w.member("s1"), generation_id=w.generations.get("s1", 0), group_instance_id="one"))  # fmt: skip

@@ -20,7 +20,13 @@ from sparkraft.protocol.messages.k22_init_producer_id import InitProducerIdReque
 from tests.support.nodes import NodeProcess
 from tests.support.ports import wait_until
 
-SECONDS = 5.0
+SECONDS = 60.0
+"""For an answer, where none is just a matter of a slow machine."""
+
+SILENCE_SECONDS = 10.0
+"""For an answer that one of the nodes never gives."""
+
+WARM_UP_SECONDS_MAX = 120.0
 
 
 @dataclass
@@ -65,7 +71,7 @@ class World:
                 return False
             return True
 
-        wait_until(served, f"{self.name} serves groups")
+        wait_until(served, f"{self.name} serves groups", WARM_UP_SECONDS_MAX)
         consumer.close()
         # The first producer ids come from the controller; Kafka refuses until it has them.
         init = Case(
@@ -75,7 +81,9 @@ class World:
             lambda _: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
         )
         wait_until(
-            lambda: exchange(self, init)["errorCode"] == 0, f"{self.name} hands out producer ids"
+            lambda: exchange(self, init)["errorCode"] == 0,
+            f"{self.name} hands out producer ids",
+            WARM_UP_SECONDS_MAX,
         )
 
     def member(self, label: str) -> str:
@@ -107,6 +115,7 @@ class Case:
         answered_in: the version the answer is expected in, where it is not the request's.
         until: asks again, within a bound, until this holds of the answer: a broker hears of what
             the controller has done a moment later, in Kafka as here.
+        seconds: how long the answer may take.
     """
 
     label: str
@@ -117,6 +126,7 @@ class Case:
     raw: Callable[[bytes], bytes] | None = None
     answered_in: int | None = None
     until: Callable[[Any], bool] | None = None
+    seconds: float = SECONDS
 
     def __str__(self) -> str:
         """`Fetch v12: from the start`."""
@@ -179,6 +189,7 @@ def _exchange_once(world: World, case: Case) -> Any:
         frame = case.raw(frame)
     try:
         connection = world.socket()
+        connection.settimeout(case.seconds)
         connection.sendall(struct.pack(">i", len(frame)) + frame)
         answer = _receive(connection, struct.unpack(">i", _receive(connection, 4))[0])
     except (ConnectionError, TimeoutError) as error:
