@@ -19,7 +19,7 @@ import pytest
 from tests.support.nodes import java, run_kafka_tool
 from tests.support.outside_tools import Missing, javascript_clients, kcat
 
-SECONDS = 60
+SECONDS = 120
 
 Report = dict[str, Any]
 

@@ -20,7 +20,7 @@ from tests.support.outside_tools import Missing, javascript_clients, kcat
 
 ALL_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PLAIN_CODECS = ("none", "gzip")
-SECONDS = 60
+SECONDS = 120
 
 
 class Sent(NamedTuple):

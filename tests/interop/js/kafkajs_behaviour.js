@@ -13,7 +13,7 @@ async function read(groupId, count, onRun = () => {}) {
   await consumer.connect();
   await consumer.subscribe({ topics: [topic], fromBeginning: true });
   await new Promise((resolve, reject) => {
-    setTimeout(() => reject(new Error(`only ${seen.length} of ${count} records`)), 40000).unref();
+    setTimeout(() => reject(new Error(`only ${seen.length} of ${count} records`)), 90000).unref();
     consumer
       .run({
         autoCommit: false,

@@ -31,7 +31,7 @@ async function consume() {
   await consumer.connect();
   await consumer.subscribe({ topics: [topic], fromBeginning: true });
   await new Promise((resolve, reject) => {
-    setTimeout(() => reject(new Error(`only ${seen.length} of ${wanted} records`)), 30000).unref();
+    setTimeout(() => reject(new Error(`only ${seen.length} of ${wanted} records`)), 90000).unref();
     consumer
       .run({
         eachMessage: async ({ message }) => {

@@ -34,7 +34,7 @@ async function consume() {
   const late = setTimeout(() => {
     console.error(`only ${seen.length} of ${wanted} records`);
     process.exit(1);
-  }, 30000);
+  }, 90000);
   for await (const message of stream) {
     seen.push({
       key: orNull(message.key),
