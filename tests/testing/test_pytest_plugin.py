@@ -24,7 +24,7 @@ def test_its_text_is_the_bootstrap_string(sparkraft_cluster):
 
 
 def test_it_serves_health(sparkraft_cluster):
-    with urllib.request.urlopen(f"{sparkraft_cluster.http}/health", timeout=10) as answer:
+    with urllib.request.urlopen(f"{sparkraft_cluster.http}/health", timeout=60) as answer:
         assert answer.status == 200
 
 
