@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.groups import init_transactions
 from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode
 from tests.support.ports import wait_until
 
@@ -57,17 +58,17 @@ def fill(node: NodeProcess, model: Model, start: int, *, transactions: bool) -> 
             put(producer, model, key, value, now)
             now += 1000
             if number % 5 == 4:  # a batch each, so that segments roll
-                assert producer.flush(30) == 0
+                assert producer.flush(60) == 0
     for commit in (True, False) if transactions else ():
         producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": f"{commit}"})
-        producer.init_transactions(30)
+        init_transactions(producer)
         producer.begin_transaction()
         for number in range(5):
             value = b"transaction %d at %d" % (number, now)
             put(producer, model if commit else {}, b"k%d" % number, value, now)
             now += 1000
-        assert producer.flush(30) == 0
-        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+        assert producer.flush(60) == 0
+        (producer.commit_transaction if commit else producer.abort_transaction)(120)
     return now
 
 
@@ -78,14 +79,21 @@ def put(producer: Any, model: Model, key: bytes, value: bytes | None, timestamp:
 
 def records(node: NodeProcess) -> list[tuple[int, bytes, bytes | None]]:
     """(offset, key, value) of every record that a read_committed consumer gets."""
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     consumer = Consumer(
         {"bootstrap.servers": node.bootstrap, "group.id": "g", "enable.auto.commit": False,
          "isolation.level": "read_committed", "enable.partition.eof": True}
     )  # fmt: skip
     place = TopicPartition(TOPIC, 0, 0)
-    wait_until(lambda: consumer.get_watermark_offsets(place, timeout=30)[1] > 0, "the topic is led")
+
+    def is_led() -> bool:
+        try:
+            return consumer.get_watermark_offsets(place, timeout=30)[1] > 0
+        except KafkaException:
+            return False
+
+    wait_until(is_led, "the topic is led")
     consumer.assign([place])
     found: list[tuple[int, bytes, bytes | None]] = []
     ended: list[Any] = []
@@ -110,6 +118,11 @@ def cleaned_to(node: NodeProcess) -> int:
     return max(
         [int(line.split()[2]) for line in lines if line.startswith(f"{TOPIC} 0 ")], default=0
     )
+
+
+def until_cleaned(node: NodeProcess, offset: int) -> None:
+    what = f"{type(node).__name__} has cleaned up to {offset}"
+    wait_until(lambda: cleaned_to(node) >= offset, what, 120)
 
 
 def latest(found: list[tuple[int, bytes, bytes | None]]) -> Model:
@@ -139,7 +152,7 @@ def test_a_compacted_directory_moves(
         create(node)
         now = fill(node, model, 0, transactions=first == "kafka")
         written = 200 + (12 if first == "kafka" else 0)
-        wait_until(lambda: cleaned_to(node) >= written - 20, f"{first} has cleaned")
+        until_cleaned(node, written - 20)
         before = check(node, model)
         assert len(before) < 60
         end(node, how)
@@ -147,7 +160,7 @@ def test_a_compacted_directory_moves(
     with node:
         assert set(check(node, model)) <= set(before), "the same, or cleaned once more"
         now = fill(node, model, now, transactions=second == "kafka")
-        wait_until(lambda: cleaned_to(node) >= written + 180, f"{second} has cleaned")
+        until_cleaned(node, written + 180)
         between = check(node, model)
         assert len(between) < 60
         end(node, how)
@@ -155,7 +168,7 @@ def test_a_compacted_directory_moves(
     with node:
         assert set(check(node, model)) <= set(between)
         fill(node, model, now, transactions=False)
-        wait_until(lambda: cleaned_to(node) >= written + 380, f"{first} has cleaned again")
+        until_cleaned(node, written + 380)
         assert len(check(node, model)) < 60
         node.stop()
 
