@@ -493,6 +493,21 @@ def test_deleted_records_stay_deleted_after_a_kill():
     assert World(world.disk.killed_at(entries)).log().log_start_offset == 7
 
 
+def test_an_emptied_log_claims_no_older_epoch_after_a_kill():
+    """A leader would tell it where that one ended, which is below its own start."""
+    world = World()
+    log = world.log(retention_ms=1)
+    append(log, b"v", epoch=4)
+    log.flush()
+    append(log, b"v", epoch=5)
+    log.set_high_watermark(2)
+    assert log.apply_retention(START_MS * 2, world.manager.keep_log_starts) > 0
+    assert log.leader_epochs == [(5, 2)]
+    again = World(world.disk.killed_at(len(world.disk.journal))).log()
+    assert (again.log_start_offset, again.log_end_offset) == (2, 2)
+    assert again.leader_epochs == [], "of what is not there it need not know the epoch"
+
+
 def test_damage_shows_at_every_start_until_somebody_repairs_it():
     """The checkpoints keep what they said of it: else damage would look like a torn tail."""
     world = World()

@@ -24,8 +24,8 @@ class LeaderEpochs:
 
     @property
     def entries(self) -> list[tuple[int, int]]:
-        """(epoch, start offset), rising."""
-        return list(zip(self._epochs, self._starts, strict=True))
+        """(epoch, start offset), rising; in a thread that syncs, maybe without one half noted."""
+        return list(zip(self._epochs, self._starts, strict=False))
 
     @property
     def latest(self) -> int | None:

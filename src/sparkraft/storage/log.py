@@ -433,6 +433,7 @@ class PartitionLog(ReadableLog):
                 self._roll(now_ms)
             if self.advance_log_start(until) and persist_log_start is not None:
                 persist_log_start()
+            self._write_epochs_if_new()
             return self._segments.delete_below(until, now_ms)
         except OSError as error:
             raise self._fail("remove segments of", error) from error
@@ -452,6 +453,7 @@ class PartitionLog(ReadableLog):
         if self._fault is not None:
             return None
         try:
+            self._write_epochs_if_new()
             return self._segments.replace(old, new)
         except OSError as error:
             raise self._fail("clean", error) from error
@@ -545,9 +547,15 @@ class PartitionLog(ReadableLog):
         self._metadata_pending = False
         self._metadata_unsynced = True
 
+    def _write_epochs_if_new(self) -> None:
+        """Before batches go: without them nothing else would tell their leader epoch again."""
+        if self._epochs.dirty:
+            self._write_epochs()
+
     def _write_epochs(self) -> None:
-        self._epochs.dirty = False
-        self._put(LEADER_EPOCHS, format_epochs(self._epochs.entries), synced=True)
+        with self._mutex:  # in the loop, and in the thread that syncs
+            self._epochs.dirty = False
+            self._put(LEADER_EPOCHS, format_epochs(self._epochs.entries), synced=True)
 
     def _put(self, name: str, data: bytes, *, synced: bool) -> None:
         """Replace a file atomically; its name is durable once the directory is synced."""
