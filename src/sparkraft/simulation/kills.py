@@ -84,7 +84,7 @@ KILLS: dict[str, int] = {
     "the-page-cache-counts-as-the-disk": 3,
     "epochs-outlive-their-records": 21,
     "truncation-one-too-far": 3,
-    "pending-shrink-counts-as-done": 32,
+    "pending-shrink-counts-as-done": 4,
     "high-watermark-of-the-fastest": 8,
     "high-watermark-without-followers": 3,
     "isr-expands-at-once": 8,
@@ -119,6 +119,14 @@ KILLS: dict[str, int] = {
     "records-of-nobody": 2,
     "batches-passed-over": 3,
     "acknowledged-and-sent-again": 1,
+    "the-end-goes-back": 4,
+    "epochs-of-nothing": 8,
+    "sequences-with-a-gap": 1,
+    "silence-counts-as-refusal": 7,
+    "groups-without-leadership": 6,
+    "a-tail-that-nobody-sees": 1,
+    "appended-and-refused": 4,
+    "read-twice": 1,
 }
 
 

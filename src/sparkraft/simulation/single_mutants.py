@@ -8,6 +8,7 @@ forestalled elsewhere is the only one that is looked at. Where Kafka had the bug
 from collections.abc import Callable
 from typing import Any
 
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.controller import partition_change, topics
 from sparkraft.controller.partition_change import _Builder
 from sparkraft.controller.placement import place_replicas
@@ -18,10 +19,13 @@ from sparkraft.records.record import BatchBuilder
 from sparkraft.replication.in_sync import PendingShrink
 from sparkraft.replication.leader import PartitionLeader
 from sparkraft.server.broker.partition import HostedPartition
+from sparkraft.server.controller import processes
+from sparkraft.server.coordinator.group_driver import GroupDriver
 from sparkraft.simulation.machine import EPOCH_MS
 from sparkraft.simulation.mutants import Mutant, Patches, registrar
 from sparkraft.storage.cleaner_filter import OffsetMap
-from sparkraft.storage.log_view import ReadableLog
+from sparkraft.storage.epochs import LeaderEpochs
+from sparkraft.storage.log_view import ReadableLog, ReadResult
 
 SINGLE_MUTANTS: dict[str, Mutant] = {}
 
@@ -119,6 +123,39 @@ def _earlier_lives_count() -> Patches:
     return [(PartitionLeader, "on_fetch", on_fetch)]
 
 
+@_plant(
+    "a new leader tells the end before it knows what is committed (KIP-207)",
+    "P7",
+    "killed-then-unplugged",
+)
+def _the_end_goes_back() -> Patches:
+    return [(HostedPartition, "check_caught_up", lambda _self: None)]
+
+
+@_plant("an epoch in which nothing was written stays in the cache", "P9")
+def _epochs_of_nothing() -> Patches:
+    def assign(self: LeaderEpochs, epoch: int, start_offset: int) -> None:
+        if self.latest != epoch and epoch >= 0 and start_offset >= 0:
+            self._epochs.append(epoch)
+            self._starts.append(start_offset)
+            self.dirty = True
+
+    return [(LeaderEpochs, "assign", assign)]
+
+
+@_plant("what only the leader has is acknowledged, and its producer goes on elsewhere", "P11")
+def _sequences_with_a_gap() -> Patches:
+    return _uncommitted()
+
+
+@_plant("a broker that doesn't answer counts as one that refuses", "F1", "chaos")
+def _silence_counts_as_refusal() -> Patches:
+    async def all_refuse(_endpoints: Any) -> bool:
+        return True
+
+    return [(processes, "_all_refuse", all_refuse)]
+
+
 @_plant("compaction takes the last record of a key as well", "S6")
 def _compaction_of_last_records() -> Patches:
     def superseded(self: OffsetMap, key: bytes, offset: int) -> bool:
@@ -144,6 +181,17 @@ def _one_share_for_all() -> Patches:
 @_plant("a member of an older generation commits", "G5")
 def _commits_of_older_generations() -> Patches:
     return [(ClassicGroup, "check_commit", lambda *_arguments: None)]
+
+
+@_plant("who no longer leads the offsets goes on serving their groups", "G8")
+def _groups_without_leadership() -> Patches:
+    original = GroupDriver.on_leadership
+
+    def on_leadership(self: GroupDriver, topic: str, index: int, epoch: int | None) -> None:
+        if epoch is not None:
+            original(self, topic, index, epoch)
+
+    return [(GroupDriver, "on_leadership", on_leadership)]
 
 
 # ---- what clients see, by Jepsen's names
@@ -191,3 +239,42 @@ def _batches_passed_over() -> Patches:
 @_plant("what was acknowledged is sent again elsewhere, once it is lost", "nonmonotonic-send")
 def _acknowledged_and_sent_again() -> Patches:
     return _uncommitted()
+
+
+@_plant("consumers are kept from the last records", "unseen")
+def _a_tail_that_nobody_sees() -> Patches:
+    original = HostedPartition.visible_end
+
+    def visible_end(self: HostedPartition, *, isolation: int, replica: bool) -> int:
+        end = original(self, isolation=isolation, replica=replica)
+        return end if replica else max(end - 3, 0)
+
+    return [(HostedPartition, "visible_end", visible_end)]
+
+
+@_plant("what too few replicas would have is appended, and then refused", "aborted-read")
+def _appended_and_refused() -> Patches:
+    original = HostedPartition.append
+
+    def append(self: HostedPartition, records: Any, **more: Any) -> Any:
+        try:
+            return original(self, records, **more)
+        except KafkaError as error:
+            if error.code is ErrorCode.NOT_ENOUGH_REPLICAS:
+                original(self, records, **(more | {"acks": 1}))
+            raise
+
+    return [(HostedPartition, "append", append)]
+
+
+@_plant("a fetch brings what it brings twice", "nonmonotonic-poll")
+def _read_twice() -> Patches:
+    original = ReadableLog.read
+
+    def read(self: Any, offset: int, *, up_to: int, **more: Any) -> Any:
+        found = original(self, offset, up_to=up_to, **more)
+        if up_to == self.log_end_offset:
+            return found  # it may be a follower's
+        return ReadResult([*found.pieces, *found.pieces], 2 * found.size)
+
+    return [(ReadableLog, "read", read)]
