@@ -40,6 +40,10 @@ def run_kafka_tool(
     )  # fmt: skip
 
 
+START_SECONDS = 180
+"""A node, or a tool, has so long to come up: several JVMs may start on two busy cores."""
+
+
 def with_limits(limits: str) -> list[str]:
     """A prefix that runs a command under a shell's limits, such as `ulimit -n 64`."""
     return ["sh", "-c", f'{limits} && exec "$@"', "sh"]
@@ -120,7 +124,11 @@ class NodeProcess:
     def format(self) -> None:
         """Format the log directory as a dynamic quorum of one; fine if it is formatted already."""
         done = subprocess.run(
-            self.format_command(), capture_output=True, text=True, timeout=60, check=False
+            self.format_command(),
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -153,7 +161,7 @@ class NodeProcess:
             return accepts(port)
 
         try:
-            wait_until(ready, f"the node listens on {port}")
+            wait_until(ready, f"the node listens on {port}", START_SECONDS)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.output_tail()}") from None
 
@@ -167,7 +175,7 @@ class NodeProcess:
         assert self.process is not None
         os.kill(self.process.pid, signal.SIGCONT)
 
-    def refused_start(self, *, seconds: float = 60) -> str:
+    def refused_start(self, *, seconds: float = START_SECONDS) -> str:
         """Start where that must not work: what is printed, a plain sentence and a code above 0."""
         done = subprocess.run(
             [*self.prefix, *self.start_command()],
@@ -186,13 +194,13 @@ class NodeProcess:
         self.process = None
         return code
 
-    def stop(self, *, seconds: float = 30) -> int:
+    def stop(self, *, seconds: float = 60) -> int:
         """SIGTERM, and wait for a clean end; the exit code."""
         return self._end(signal.SIGTERM, seconds)
 
     def kill(self) -> None:
         """kill -9."""
-        self._end(signal.SIGKILL, 10)
+        self._end(signal.SIGKILL, 60)
 
     def _end(self, how: signal.Signals, seconds: float) -> int:
         process = self.process
@@ -203,7 +211,7 @@ class NodeProcess:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(10)
+            process.wait(60)
             raise AssertionError(f"no end after {seconds:g} s:\n{self.output_tail()}") from None
         finally:
             self.process = None
