@@ -38,6 +38,11 @@ PROGRESS_SECONDS_MAX = 60
 RECOVERY_SECONDS_MAX = 60
 """Restarts, sessions of 4 s, Kafka's back-offs."""
 
+FETCH_SECONDS = 2.0
+"""controller.quorum.fetch.timeout.ms: so long a follower waits for its leader."""
+
+SESSION_SECONDS = int(QUICK["broker.session.timeout.ms"]) / 1000
+
 TRY_MS = 2_500
 """One attempt to create or ask during a fault."""
 
@@ -229,7 +234,7 @@ class World:
         """Nobody was replaced, unless the machine itself stood still for about a timeout."""
         now = self.epoch()
         told = f"an election for nothing: epoch {epoch} → {now}, {stalls}"
-        assert now == epoch or stalls.excuse, f"{told}\n{self.cluster.tails()}"
+        assert now == epoch or stalls.excuse(FETCH_SECONDS), f"{told}\n{self.cluster.tails()}"
 
     def epoch(self) -> int:
         """The newest one that any running node knows."""

@@ -2,7 +2,7 @@
 
     with Stalls(folder) as stalls:
         ...
-    assert nothing_happened or stalls.excuse
+    assert nothing_happened or stalls.excuse(2.0)
 
 A thread that has almost nothing to do sleeps for a moment and syncs a few bytes, again and again.
 """
@@ -12,10 +12,6 @@ import threading
 import time
 from pathlib import Path
 from typing import Self
-
-EXCUSE_SECONDS = 1.0
-"""Half of `controller.quorum.fetch.timeout.ms`: with a stall that long, plus what is needed anyway,
-an election or a lost session may be right."""
 
 PAUSE_SECONDS = 0.1
 
@@ -29,10 +25,10 @@ class Stalls:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    @property
-    def excuse(self) -> bool:
-        """Whether a timeout may be the machine's doing."""
-        return self.longest >= EXCUSE_SECONDS
+    def excuse(self, timeout: float) -> bool:
+        """Whether a time-out after so many seconds may be the machine's doing: half were a stall,
+        the rest is what is needed anyway."""
+        return self.longest >= timeout / 2
 
     def __str__(self) -> str:
         return f"the machine stood still for {self.longest:.2f} s at most"
