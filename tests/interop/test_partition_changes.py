@@ -184,6 +184,18 @@ def with_final_elr(line: str, before: Partition) -> str:
     return ";".join(fields)
 
 
+def without_last_in_sync(line: str, before: Partition) -> str:
+    """Without the memory of who left a leaderless partition's ISR last, which Kafka doesn't keep.
+
+    Such a partition was left so before ELR was enabled; Kafka knows of nobody who may lead it.
+    """
+    fields = line.split(";")
+    alone = before.leader == -1 and len(before.isr) == 1 and not before.last_known_elr
+    if alone and fields[1:2] == [""] and fields[3] == str(before.isr[0]):
+        fields[3] = "-"
+    return ";".join(fields)
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_records_are_kafkas(kafka_jars: Path, tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
@@ -192,10 +204,15 @@ def test_the_records_are_kafkas(kafka_jars: Path, tmp_path: Path, seed: int) -> 
     answers = ask_java(kafka_jars, tmp_path, "PartitionChanges", lines)
     assert len(answers) == CASES
     wrong = []
+    remembered = 0
     for case, kafka in zip(cases, answers, strict=True):
         before = case.partition
-        theirs, ours = with_final_elr(kafka, before), with_final_elr(case.ours(), before)
+        theirs, made = with_final_elr(kafka, before), with_final_elr(case.ours(), before)
+        ours = without_last_in_sync(made, before)
+        remembered += ours != made
         if theirs != ours:
             wrong.append(f"{case.line()}\n  Kafka {theirs}\n  we    {ours}")
     assert not wrong, f"{len(wrong)} of {CASES} differ:\n" + "\n".join(wrong[:10])
+    assert remembered < CASES // 500, "that is to be rare"
+    assert remembered, "what differs on purpose never came up"
     assert sum(answer != "nothing" for answer in answers) > CASES // 2
