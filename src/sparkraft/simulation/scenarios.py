@@ -16,8 +16,12 @@ from sparkraft.simulation.invariants import Violation
 from sparkraft.simulation.nemesis import ALL, Nemesis
 from sparkraft.simulation.nemesis import voters as change_voters
 
-CONVERGE_MS = 30_000
-"""Within so long a healed majority elects and commits: many elections, none of them lucky."""
+CONVERGE_MS = 60_000
+"""Within so long a healed majority elects and commits: many elections, none of them lucky.
+
+Where every twentieth message is lost and a bare majority must ship hundreds of records, each loss
+costs a fetch timeout: in some of a thousand seeds that took 45 s.
+"""
 
 GENTLE = ("loss", "duplicates", "skew")
 """Faults that Kafka's scenarios must bear: they delay, and break nothing for good."""
