@@ -47,6 +47,10 @@ SECOND_MS = 1_000
 APPEND_EVERY_MS = (10, 200)
 """How often the client appends, at random between."""
 
+UNCOMMITTED_MAX = 200
+"""Records that the client lets wait for their commit, as clients with requests in flight do; a
+follower that gets them through a lossy link might never reach the end otherwise."""
+
 
 class World:
     """See the module docstring.
@@ -233,7 +237,8 @@ class World:
     def _append_on(self) -> None:
         self.after(self.dice.randint(*APPEND_EVERY_MS), self._append_on)
         for node in self.nodes.values():
-            if node.is_leader and node.backlog is None:
+            waiting = node.disk.end - node.high_watermark
+            if node.is_leader and node.backlog is None and waiting < UNCOMMITTED_MAX:
                 self._append(node)
 
     def _append(self, node: CoreNode) -> None:
