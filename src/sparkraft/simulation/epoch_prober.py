@@ -90,8 +90,8 @@ class EpochProber(Client):
 
     # ---- an earlier life of a follower
 
-    def _over(self, host: str) -> tuple[int, int] | None:
-        """A follower's broker epoch that the host knows to be over."""
+    def _over(self, host: str) -> tuple[int, int, int] | None:
+        """A follower, an epoch of it that the host knows to be over, and the one it knows now."""
         image = self.world.checks.records.image
         for broker_id in sorted(image.brokers):
             lives = self._lives.setdefault(broker_id, [])
@@ -101,7 +101,7 @@ class EpochProber(Client):
             alive = self._knows_alive(host, broker_id)
             older = [epoch for epoch in self._lives[broker_id] if epoch < alive]
             if older and f"n{broker_id}" != host:
-                return broker_id, self.world.dice.choice(older)
+                return broker_id, self.world.dice.choice(older), alive
         return None
 
     def _knows_alive(self, host: str, broker_id: int) -> int:
@@ -116,11 +116,12 @@ class EpochProber(Client):
         over = self._over(host)
         if over is None or topic_id is None:
             return
+        broker_id, epoch, alive = over
         wanted = k01.FetchPartition(
             partition=partition, fetch_offset=0, log_start_offset=0, partition_max_bytes=1
         )
         request = k01.FetchRequest(
-            replica_state=k01.ReplicaState(replica_id=over[0], replica_epoch=over[1]),
+            replica_state=k01.ReplicaState(replica_id=broker_id, replica_epoch=epoch),
             max_wait_ms=0,
             min_bytes=0,
             topics=[k01.FetchTopic(topic_id=topic_id, partitions=[wanted])],
@@ -128,12 +129,12 @@ class EpochProber(Client):
         answer = await self.ask(host, request, version=15)
         code = ErrorCode(answer.error_code or answer.responses[0].partitions[0].error_code)
         self.world.counts["earlier lives refused"] += code is not ErrorCode.NONE
-        if not self._knows_alive(host, over[0]):
+        if self._knows_alive(host, broker_id) != alive:
             return  # fenced meanwhile: Kafka's leaders compare epochs of the living alone
         self.world.check(
             lambda: self.world.checks.require(
                 code is not ErrorCode.NONE,
                 "P12",
-                f"{host} takes a fetch of broker {over[0]} in epoch {over[1]}, which is over",
+                f"{host} takes a fetch of broker {broker_id} in epoch {epoch}, which is over",
             )
         )
