@@ -156,23 +156,27 @@ def test_brokers_fetch_and_register_only_as_the_version_allows() -> None:
     assert not request_is_allowed(73, 0, 16, to_broker=False)
 
 
+def all_clean(settings: Settings, seeds: range) -> Counter[str]:
+    """What the runs of all seeds counted; every seed that broke an invariant is told."""
+    total: Counter[str] = Counter()
+    broken = []
+    for result in run_all([(replace(settings, seed=seed), None) for seed in seeds]):
+        total += result.counts
+        if result.violation is not None:
+            broken.append((result.settings.seed, result.violation, result.text))
+    assert not broken, broken
+    return total
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("scenario", KAFKAS)
 def test_a_thousand_seeds_of_each_scenario_on_whole_nodes(scenario: str) -> None:
-    jobs = [
-        (replace(NODES, seed=seed, scenario=scenario, nodes=None), None) for seed in range(1, 1_001)
-    ]
-    for result in run_all(jobs):
-        assert result.violation is None, (result.settings.seed, result.violation, result.text)
+    all_clean(replace(NODES, scenario=scenario, nodes=None), range(1, 1_001))
 
 
 @pytest.mark.long
 def test_five_hundred_seeds_of_records_written_and_read() -> None:
-    settings = replace(NODES, seconds=60, workload="produce-consume")
-    total: Counter[str] = Counter()
-    for result in run_all([(replace(settings, seed=seed), None) for seed in range(1, 501)]):
-        assert result.violation is None, (result.settings.seed, result.violation, result.text)
-        total += result.counts
+    total = all_clean(replace(NODES, seconds=60, workload="produce-consume"), range(1, 501))
     assert total["records acknowledged"] > 50_000
     assert total["fenced on refusal"] > 0
     reached = [name for name, point in POINTS.items() if point.workload == "produce-consume"]
@@ -181,22 +185,14 @@ def test_five_hundred_seeds_of_records_written_and_read() -> None:
 
 @pytest.mark.long
 def test_five_hundred_seeds_of_leaders_that_come_and_go() -> None:
-    settings = replace(NODES, scenario="leaders-come-and-go")
-    total: Counter[str] = Counter()
-    for result in run_all([(replace(settings, seed=seed), None) for seed in range(1, 501)]):
-        assert result.violation is None, (result.settings.seed, result.violation, result.text)
-        total += result.counts
+    total = all_clean(replace(NODES, scenario="leaders-come-and-go"), range(1, 501))
     assert not [kind for kind in RECORD_FAULTS if not total[f"fault {kind}"]]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("liveness", [False, True], ids=["safety", "liveness"])
 def test_five_hundred_seeds_of_chaos_in_which_every_fault_strikes(liveness: bool) -> None:
-    total: Counter[str] = Counter()
-    settings = replace(NODES, seconds=60, liveness=liveness)
-    for result in run_all([(replace(settings, seed=seed), None) for seed in range(1, 501)]):
-        assert result.violation is None, (result.settings.seed, result.violation, result.text)
-        total += result.counts
+    total = all_clean(replace(NODES, seconds=60, liveness=liveness), range(1, 501))
     silent = [f"fault {kind}" for kind in NODE_FAULTS if not total[f"fault {kind}"]]
     reached = [name for name, point in POINTS.items() if point.workload == "create-topics"]
     silent += [f"point {name}" for name in reached if not total[f"point {name}"]]
