@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.bench_node import begin, leader_named, until
 from benchmarks.clients import consume, produce
-from benchmarks.measure import rss_mib
+from benchmarks.measure import has_files, rss_mib
 from benchmarks.report import Row, Table
 from tests.support.kafka_jars import kafka_jars_or_reason
 from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode
@@ -66,7 +66,7 @@ def delete_topic(node: NodeProcess, topic: str) -> None:
 
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     admin.delete_topics([topic])[topic].result(60)
-    wait_until(lambda: not any(node.log_dir.glob(f"{topic}-*/*.log*")), f"{topic} is removed", 120)
+    wait_until(lambda: not has_files(node.log_dir, topic), f"{topic} is removed", 120)
 
 
 def one_round(node: NodeProcess, topic: str, size: int, total: int) -> tuple[float, ...]:

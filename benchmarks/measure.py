@@ -44,13 +44,17 @@ def compiled(name: str) -> Path:
 
 
 @contextmanager
-def null_server(answer: bytes) -> Iterator[tuple[int, int]]:
-    """The C server that answers every request with `answer` (a whole frame); (port, pid)."""
+def null_server(answer: bytes, data: Path | None = None) -> Iterator[tuple[int, int]]:
+    """The C server that answers every request with `answer` (a whole frame); (port, pid).
+
+    Where there is `data`, large answers are first read from that file, round and round.
+    """
     path = BUILD / "answer.bin"
     program = compiled("null_server")
     path.write_bytes(answer)
     (port,) = lasting_ports(1)
-    process = subprocess.Popen([str(program), str(port), str(path)])
+    more = [] if data is None else [str(data)]
+    process = subprocess.Popen([str(program), str(port), str(path), *more])
     try:
         wait_until(lambda: accepts(port), "the C server listens", 10)
         yield port, process.pid
@@ -79,6 +83,14 @@ def load(
     result["mb_in"] = result["bytes_in"] / result["seconds"] / 1e6
     result["per_second"] = result["requests"] / result["seconds"]
     return result
+
+
+def has_files(log_dir: Path, topic: str) -> bool:
+    """Whether bytes of a topic are left in `log_dir`, where its folders may be going."""
+    try:
+        return any(log_dir.glob(f"{topic}-*/*.log*"))
+    except FileNotFoundError:  # a folder went while it was looked into
+        return True
 
 
 def framed(body: bytes) -> bytes:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.measure import has_files
 from benchmarks.quorums import HOST, PROBE_SECONDS_MAX, RETRY_SECONDS, BenchCluster
 from sparkraft.base.errors import KafkaError
 from sparkraft.client.admin import Admin
@@ -96,17 +97,10 @@ def drop_topic(cluster: BenchCluster, name: str) -> None:
     cluster.ask(work, timeout_ms=60_000)
     folders = [node.log_dir for node in cluster.nodes.values()]
     wait_until(
-        lambda: not any(_has(folder, name) for folder in folders),
+        lambda: not any(has_files(folder, name) for folder in folders),
         f"{name} is removed",
         120,
     )
-
-
-def _has(folder: Path, name: str) -> bool:
-    try:
-        return any(folder.glob(f"{name}-*/*.log*"))
-    except FileNotFoundError:  # a folder went while it was looked into
-        return True
 
 
 def fully_replicated(cluster: BenchCluster, topic: str, *, replicas: int = REPLICAS) -> bool:

@@ -1,10 +1,12 @@
 /* The limit of what a server on loopback can do: frames requests, answers each with the same bytes.
  *
- *   null_server PORT RESPONSE_FILE
+ *   null_server PORT RESPONSE_FILE [DATA_FILE]
  *
  * A request is a 4-byte big-endian length and its body; the answer is RESPONSE_FILE with the
  * request's correlation id (bytes 8-12 of the frame) copied to bytes 4-8. One thread, epoll.
- * What it spends per request is the yardstick for what a broker spends.
+ * What it spends per request is the yardstick for what a broker spends. With DATA_FILE a large
+ * answer is read from there first, one place after another: the limit of a server that can't know
+ * beforehand what it will send.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -34,6 +36,10 @@ static struct connection *by_fd[CONNECTIONS_MAX];
 static uint8_t *answer;
 static size_t answer_size;
 
+enum { HEAD = 64 };   /* bytes of an answer that stay as they are where it is read from a file */
+static int data = -1;
+static off_t data_at, data_size;
+
 static void fail(const char *what) { perror(what); exit(1); }
 
 static void load_answer(const char *path) {
@@ -45,6 +51,18 @@ static void load_answer(const char *path) {
   answer = malloc(answer_size);
   if (fread(answer, 1, answer_size, file) != answer_size) fail("read");
   fclose(file);
+}
+
+static void open_data(const char *path) {
+  data = open(path, O_RDONLY);
+  if (data < 0 || (data_size = lseek(data, 0, SEEK_END)) < (off_t)answer_size) fail(path);
+}
+
+static void read_answer(void) {
+  if (data_at + (off_t)answer_size > data_size) data_at = 0;
+  ssize_t n = pread(data, answer + HEAD, answer_size - HEAD, data_at);
+  if (n != (ssize_t)(answer_size - HEAD)) fail("read an answer");
+  data_at += n;
 }
 
 static void drop(int fd) {
@@ -73,6 +91,7 @@ static int flush_answers(int fd, struct connection *c) {
       c->sent = (size_t)n % answer_size;
       if ((size_t)n < count * answer_size) break;
     } else {
+      if (data >= 0 && c->sent == 0) read_answer();
       memcpy(answer + 4, &c->ids[done], 4);
       ssize_t n = write(fd, answer + c->sent, answer_size - c->sent);
       if (n < 0) { if (errno == EAGAIN) break; return -1; }
@@ -103,9 +122,13 @@ static void take_frames(struct connection *c) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 3) { fprintf(stderr, "usage: null_server PORT RESPONSE_FILE\n"); return 2; }
+  if (argc != 3 && argc != 4) {
+    fprintf(stderr, "usage: null_server PORT RESPONSE_FILE [DATA_FILE]\n");
+    return 2;
+  }
   signal(SIGPIPE, SIG_IGN); /* a client may leave with answers under way */
   load_answer(argv[2]);
+  if (argc == 4) open_data(argv[3]);
   int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
   setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[1]))};
