@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import BrokerId, LeaderEpoch
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+from sparkraft.server.broker import controller_channel
 from sparkraft.server.broker.controller_channel import ControllerChannel
 from sparkraft.server.broker.forwarding import Forwarding
 from sparkraft.server.node import Node
@@ -168,6 +170,71 @@ def test_a_controller_that_answers_no_heartbeat_is_asked_for_the_rest_anew(tmp_p
             for each in (*heartbeats, *creations):
                 each.set_result(None)
             await client.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["not answered", "answered late"])
+def test_what_an_old_controller_leaves_open_is_asked_of_the_next(
+    tmp_path: Path, monkeypatch: Any, answered: bool
+) -> None:
+    """Its connections may be gone without a word, and the broker's heartbeats go to the next."""
+    monkeypatch.setattr(controller_channel, "LAST_ANSWERS_MS", AN_HOUR_MS if answered else 300)
+
+    async def test() -> None:
+        async with asyncio.timeout(PATIENCE_S), controller_and_broker(tmp_path) as nodes:
+            controller, broker = nodes
+            creations = _get_stuck(controller, "create_topics")
+            client = await connect(broker)
+            asked = client.send_nowait(_creation())
+            await until(lambda: creations)
+            channel, publisher = broker.channel, broker._publisher
+            assert channel is not None
+            assert publisher is not None
+            old: Any = channel._raft
+            place = SimpleNamespace(id=7, host="127.0.0.1", port=old.leader_node.port)
+            channel._raft = SimpleNamespace(
+                leader_and_epoch=SimpleNamespace(leader_id=7), leader_node=place
+            )
+            publisher.on_leader_change(BrokerId(7), LeaderEpoch(9))
+            if answered:
+                creations[0].set_result(None)
+                assert (await asked).topics[0].error_code == 0
+                assert len(creations) == 1, "asked once"
+            else:
+                await until(lambda: len(creations) == 2)
+                for each in creations:
+                    each.set_result(None)
+                await asked
+            await client.close()
+
+    asyncio.run(test())
+
+
+def test_an_attempt_to_reach_an_old_controller_ends_with_its_time(monkeypatch: Any) -> None:
+    async def test() -> None:
+        controller = Controller()
+
+        async def open_to(host: str, port: int, **_: Any) -> Controller:
+            _ = host
+            if port == 2:
+                await asyncio.get_running_loop().create_future()
+            return controller
+
+        monkeypatch.setattr("sparkraft.client.connection.Connection.open", open_to)
+        channel = channel_to(2)
+        raft: Any = channel._raft
+        raft.leader_node = SimpleNamespace(id=2, host="h", port=2)
+        request = channel.send(CreateTopicsRequest(), ApiKey.CREATE_TOPICS, timeout_ms=AN_HOUR_MS)
+        asked = asyncio.create_task(request)
+        async with asyncio.timeout(PATIENCE_S):
+            await until(lambda: channel._opening is not None)
+            channel.on_leader(None)
+            raft.leader_and_epoch.leader_id = 3
+            raft.leader_node = SimpleNamespace(id=3, host="h", port=3)
+            channel.on_leader(3)
+            await asked
+        assert len(controller.timeouts_ms) == 1
 
     asyncio.run(test())
 

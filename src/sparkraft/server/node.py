@@ -350,6 +350,8 @@ class Node:
             )
             for _ in range(2)
         )
+        for channel in (self.channel, self.heartbeats):
+            publisher.tell_leaders(channel.on_leader)
         await self._serve(self.controller_services, controller=True)
         await raft.start()
 

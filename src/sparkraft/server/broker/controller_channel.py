@@ -7,7 +7,9 @@ little and try again, as it may have moved. Only answers of the controller itsel
 
 The controller answers the requests of a connection in order, so what may not wait behind others'
 commits has a channel of its own: heartbeats. One that isn't answered ends the other connection too
-(`connect_anew`): it may be as dead, and a forwarded request waits much longer to find out.
+(`connect_anew`): it may be as dead, and a forwarded request waits much longer to find out. The same
+holds once there is another controller (`on_leader`): the old one has a while left for answers that
+are on their way, and may be unable to send any.
 """
 
 import asyncio
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 RETRY_MS_FIRST = 10
 RETRY_MS_MAX = 200
 """Waits between tries: short at first, because a starting controller is there in milliseconds."""
+
+LAST_ANSWERS_MS = 2_000
+"""How long what was asked of a controller is left to it once there is another. Kafka's
+controller.quorum.request.timeout.ms, after which the quorum itself asks elsewhere."""
 
 
 class ControllerChannel:
@@ -233,6 +239,20 @@ class ControllerChannel:
             self._opening = None
         if not attempt.cancelled():
             attempt.exception()  # those who still wait hear of it; nobody may be left
+
+    def on_leader(self, leader_id: int | None) -> None:
+        """Another controller leads, None: nobody. What the old one leaves open is asked again."""
+        if leader_id is None:
+            return
+        if self._opening is not None and self._opening[0] != leader_id:
+            self._opening[1].cancel()
+        if self._connection is not None and self._connection[0] != leader_id:
+            delay_s = LAST_ANSWERS_MS / 1000
+            asyncio.get_running_loop().call_later(delay_s, self._leave, *self._connection)
+
+    def _leave(self, known: int, connection: "Connection") -> None:
+        if self._raft.leader_and_epoch.leader_id != known:
+            connection.abort(f"controller {known} leads no more")
 
     def connect_anew(self, why: str) -> None:
         """Give the connection up; what waits for an answer is asked again over another one."""

@@ -22,6 +22,8 @@ from sparkraft.metadata.replay import Replay
 from sparkraft.protocol.messages.metadata_records import ConfigRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sparkraft.base.ids import BrokerId, LeaderEpoch
     from sparkraft.controller.controller import Controller
     from sparkraft.metadata.image import ClusterImage
@@ -46,6 +48,7 @@ class MetadataPublisher:
             self._replayed = controller
         self._image = EMPTY_IMAGE
         self._subscribers: list[Any] = []
+        self._leader_listeners: list[Callable[[BrokerId | None], None]] = []
         self._changed: set[Uuid] = set()
         self._all_changed = False
         self._seen = -1
@@ -66,6 +69,10 @@ class MetadataPublisher:
     def subscribe(self, subscriber: Any) -> None:
         """Call `subscriber` for every new image from `catch_up` on, after earlier subscribers."""
         self._subscribers.append(subscriber)
+
+    def tell_leaders(self, listener: "Callable[[BrokerId | None], None]") -> None:
+        """Call `listener` with every new controller's id; None: there is none."""
+        self._leader_listeners.append(listener)
 
     async def catch_up(self, offset: int) -> None:
         """Return once the record at `offset` is in the image; from then on images are published."""
@@ -113,7 +120,10 @@ class MetadataPublisher:
         self._take_image()
 
     def on_leader_change(self, leader_id: "BrokerId | None", epoch: "LeaderEpoch") -> None:
-        """Nothing: a broker finds the controller when it needs it."""
+        """Tell those who ask the controller."""
+        _ = epoch
+        for tell in self._leader_listeners:
+            tell(leader_id)
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Batches without records of ours move the offset too."""
