@@ -11,6 +11,7 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import BrokerId, LeaderEpoch
+from sparkraft.client.connection import Connection
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from sparkraft.server.broker import controller_channel
@@ -206,6 +207,46 @@ def test_what_an_old_controller_leaves_open_is_asked_of_the_next(
                 for each in creations:
                     each.set_result(None)
                 await asked
+            await client.close()
+
+    asyncio.run(test())
+
+
+def test_attempts_to_connect_end_with_an_unanswered_heartbeat(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """A connection may be gone without a word before both sides know what the other speaks."""
+
+    async def test() -> None:
+        settings = {"broker_session_timeout_ms": "400", "request_timeout_ms": str(AN_HOUR_MS)}
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            controller_and_broker(tmp_path, broker_heartbeat_interval_ms="10", **settings) as nodes,
+        ):
+            controller, broker = nodes
+            client = await connect(broker)
+            stuck = asyncio.get_running_loop().create_future()
+            begun: list[int] = []
+            opens = Connection.open
+
+            async def open_to(host: str, port: int, **given: Any) -> Connection:
+                if port == channel_port and len(begun) < 2:
+                    begun.append(port)
+                    await stuck
+                return await opens(host, port, **given)
+
+            channel, heartbeats = broker.channel, broker.heartbeats
+            assert channel is not None
+            assert heartbeats is not None
+            channel_port = channel._raft.leader_node.port
+            monkeypatch.setattr(Connection, "open", open_to)
+            for each in (channel, heartbeats):
+                each.connect_anew("as if it were gone")
+            answer = await client.send(_creation())
+            assert answer.topics[0].error_code == 0
+            assert len(begun) == 2, "both were stuck"
+            heard = _heartbeats(controller)
+            await until(lambda: len(heard) > 2)
             await client.close()
 
     asyncio.run(test())

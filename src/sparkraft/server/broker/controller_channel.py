@@ -255,7 +255,9 @@ class ControllerChannel:
             connection.abort(f"controller {known} leads no more")
 
     def connect_anew(self, why: str) -> None:
-        """Give the connection up; what waits for an answer is asked again over another one."""
+        """Give the connection up, or the attempt to get one: over another all is asked again."""
+        if self._opening is not None:
+            self._opening[1].cancel()
         if self._connection is not None:
             self._connection[1].abort(why)
 

@@ -248,7 +248,8 @@ class BrokerLifecycle:
             )
         except KafkaError as error:
             log.warning("A heartbeat failed: %s", error)
-            self._broker.channel.connect_anew("the controller answers no heartbeat")
+            for channel in (self._channel, self._broker.channel):
+                channel.connect_anew("the controller answers no heartbeat")
             return None
         if self._maybe("answer_to_a_heartbeat_lost"):
             return None
