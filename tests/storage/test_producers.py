@@ -31,14 +31,15 @@ def refused(log, sequence, **more):
     return caught.value.code
 
 
-def test_a_retry_of_the_last_five_batches_gets_its_original_offset(log):
-    first = [send(log, sequence, count=3) for sequence in range(0, 21, 3)]
-    for index in range(2, 7):
+def test_a_retry_of_the_last_ten_batches_gets_its_original_offset(log):
+    """Five under way to the last leader, and five to this one before those are retried."""
+    first = [send(log, sequence, count=3) for sequence in range(0, 36, 3)]
+    for index in range(2, 12):
         again = send(log, index * 3, count=3)
         assert again.duplicate
         assert (again.base_offset, again.last_offset) == first[index][:2]
     assert refused(log, 3, count=3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert log.log_end_offset == 21
+    assert log.log_end_offset == 36
 
 
 def test_a_retry_must_be_the_same_batch(log):

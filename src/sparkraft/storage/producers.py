@@ -1,6 +1,6 @@
 """What a partition knows of its idempotent and transactional producers (KIP-98, KIP-360).
 
-For each producer id: its epoch, its last five batches (to recognise a retry), and the first offset
+For each producer id: its epoch, its last ten batches (to recognise a retry), and the first offset
 of its open transaction. The state is derived from the log; a snapshot `<offset>.snapshot` at each
 roll and at a clean stop only shortens the replay::
 
@@ -11,7 +11,7 @@ roll and at a clean stop only shortens the replay::
 Invariants:
     * `check` decides and changes nothing; `apply` alone changes state, after the bytes are written.
     * snapshot + replay of the rest == replay of everything (but for expired producers, and for the
-      four older batches that a snapshot does not keep).
+      older batches that a snapshot does not keep).
 
 Not here: asking coordinators about transactions (KIP-890, `server.broker.verification`), the index
 of aborted ones (`storage.index`).
@@ -36,7 +36,11 @@ from sparkraft.records.control import EndTransaction, parse_end_transaction
 from sparkraft.records.crc import crc32c
 from sparkraft.storage.index import AbortedTransaction
 
-BATCHES_KEPT = 5
+BATCHES_KEPT = 10
+"""Kafka keeps five, as many as a producer may have under way on a connection. But where leadership
+moves, it may have five at the old leader and send the next ones to the new one, before those five
+time out and are sent again. The first of them would be unknown then: out of order, which the Java
+producer tries again until its delivery times out, and everything behind it waits."""
 
 _SNAPSHOT_HEAD = Struct(">hIi")
 _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
@@ -142,7 +146,7 @@ class Producers:
         return self._states.get(producer_id)
 
     def duplicate_of(self, header: BatchHeader) -> BatchMark | None:
-        """The same batch if it is among the last five of this producer and epoch."""
+        """The same batch if it is among the last `BATCHES_KEPT` of this producer and epoch."""
         state = self._states.get(header.producer_id)
         if state is None or state.epoch != header.producer_epoch:
             return None
