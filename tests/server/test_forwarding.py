@@ -50,6 +50,21 @@ def channel_to(leader_id: int) -> ControllerChannel:
     return ControllerChannel(make_env(), raft, node_id=1, local=None, controller_listener="C")
 
 
+def hangs_at(port: int, monkeypatch: Any) -> tuple[Controller, list[int]]:
+    """Attempts to connect to `port` never end, others give the controller; the ports asked for."""
+    controller, begun = Controller(), list[int]()
+
+    async def open_to(host: str, asked: int, **_: Any) -> Controller:
+        _ = host
+        begun.append(asked)
+        if asked == port:
+            await asyncio.get_running_loop().create_future()
+        return controller
+
+    monkeypatch.setattr("sparkraft.client.connection.Connection.open", open_to)
+    return controller, begun
+
+
 @pytest.mark.parametrize("own_ms", [1, 50])
 def test_without_a_controller_a_request_waits_as_long_as_it_allows(own_ms: int) -> None:
     async def test() -> None:
@@ -81,17 +96,7 @@ def test_a_controller_that_hangs_keeps_nobody_from_the_next(monkeypatch: Any) ->
     """Its kernel still takes connections, which nobody answers (SIGSTOP)."""
 
     async def test() -> None:
-        begun: list[int] = []
-        controller = Controller()
-
-        async def open_to(host: str, port: int, **_: Any) -> Controller:
-            _ = host
-            begun.append(port)
-            if port == 2:
-                await asyncio.get_running_loop().create_future()
-            return controller
-
-        monkeypatch.setattr("sparkraft.client.connection.Connection.open", open_to)
+        controller, begun = hangs_at(2, monkeypatch)
         channel = channel_to(2)
         raft: Any = channel._raft
         raft.leader_node = SimpleNamespace(id=2, host="h", port=2)
@@ -218,7 +223,7 @@ def test_attempts_to_connect_end_with_an_unanswered_heartbeat(
     """A connection may be gone without a word before both sides know what the other speaks."""
 
     async def test() -> None:
-        settings = {"broker_session_timeout_ms": "400", "request_timeout_ms": str(AN_HOUR_MS)}
+        settings = {"broker_session_timeout_ms": "4000", "request_timeout_ms": str(AN_HOUR_MS)}
         async with (
             asyncio.timeout(PATIENCE_S),
             controller_and_broker(tmp_path, broker_heartbeat_interval_ms="10", **settings) as nodes,
@@ -254,15 +259,7 @@ def test_attempts_to_connect_end_with_an_unanswered_heartbeat(
 
 def test_an_attempt_to_reach_an_old_controller_ends_with_its_time(monkeypatch: Any) -> None:
     async def test() -> None:
-        controller = Controller()
-
-        async def open_to(host: str, port: int, **_: Any) -> Controller:
-            _ = host
-            if port == 2:
-                await asyncio.get_running_loop().create_future()
-            return controller
-
-        monkeypatch.setattr("sparkraft.client.connection.Connection.open", open_to)
+        controller, begun = hangs_at(2, monkeypatch)
         channel = channel_to(2)
         raft: Any = channel._raft
         raft.leader_node = SimpleNamespace(id=2, host="h", port=2)
@@ -275,6 +272,7 @@ def test_an_attempt_to_reach_an_old_controller_ends_with_its_time(monkeypatch: A
             raft.leader_node = SimpleNamespace(id=3, host="h", port=3)
             channel.on_leader(3)
             await asked
+        assert begun == [2, 3]
         assert len(controller.timeouts_ms) == 1
 
     asyncio.run(test())
