@@ -106,6 +106,7 @@ class Confluent:
         self.consumer = confluent_consumer(node, group, **config)
         self.rebalances = 0
         self.read: list[int] = []
+        self.assigned: set[int] = set()
         self.consumer.subscribe([topic], on_assign=self._on_assign)
 
     def _on_assign(self, *_: Any) -> None:
@@ -115,9 +116,15 @@ class Confluent:
         message = self.consumer.poll(0.1)
         if message is not None and message.error() is None:
             self.read.append(int(message.value()))
+        self.assigned = {one.partition for one in self.consumer.assignment()}
 
     def partitions(self) -> set[int]:
-        return {one.partition for one in self.consumer.assignment()}
+        """Those it had after its last poll, for any thread.
+
+        confluent-kafka lets one thread at a time call a consumer, and who calls it again at once
+        keeps it: an `assignment()` beside a thread that polls may wait for ever.
+        """
+        return self.assigned
 
     def commit(self) -> None:
         self.consumer.commit(asynchronous=False)
@@ -145,14 +152,17 @@ class KafkaPython:
         # again only minutes later; a first rebalance without delay makes that likely.
         assert self.consumer.partitions_for_topic(topic)
         self.read: list[int] = []
+        self.assigned: set[int] = set()
 
     def poll(self) -> None:
         # Longer than a join takes, which would be thrown away if it ended between two polls.
         for records in self.consumer.poll(timeout_ms=1_000).values():
             self.read += [int(one.value) for one in records]
+        self.assigned = {one.partition for one in self.consumer.assignment()}
 
     def partitions(self) -> set[int]:
-        return {one.partition for one in self.consumer.assignment()}
+        """Those it had after its last poll, for any thread."""
+        return self.assigned
 
     def commit(self) -> None:
         self.consumer.commit()
