@@ -41,6 +41,15 @@ def test_no_invariant_breaks_whatever_else_does(liveness: bool) -> None:
     assert summary.counts["appends"] > 100 * SLICE
 
 
+def test_a_majority_may_lose_its_leader_while_the_rest_is_about_to_break() -> None:
+    sweep(Settings(seed=0, seconds=60, liveness=True), 367, 367)
+
+
+def test_a_fault_point_that_is_seldom_reached_always_strikes() -> None:
+    summary = sweep(Settings(seed=0, seconds=60), 133, 133)
+    assert summary.counts["point candidate_with_unsynced_records"]
+
+
 @pytest.mark.parametrize("scenario", QUIETER)
 def test_every_scenario_comes_out_well(scenario: str) -> None:
     summary = sweep(Settings(seed=0, scenario=scenario), 1, SLICE)

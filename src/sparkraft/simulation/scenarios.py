@@ -137,6 +137,8 @@ def _heal_majority(world: World, nemesis: Nemesis) -> None:
     await_(world, "a leader after healing", world.has_consistent_leader)
     world.auto_join = False
     world.run_for(3_000)
+    # What was under way may have cost the leader its office since.
+    await_(world, "a leader all agree on", world.has_consistent_leader)
     leader = world.leader()
     assert leader is not None
     voters = leader.quorum.log.voters
