@@ -100,6 +100,10 @@ def test_kafkas_scenarios_come_out_well_on_whole_nodes(scenario: str) -> None:
         check(replace(NODES, seed=seed, scenario=scenario, nodes=None))
 
 
+def test_a_voter_that_joined_counts_when_all_were_killed() -> None:
+    check(replace(NODES, seed=680, scenario="can-recover-after-all-nodes-killed", nodes=None))
+
+
 @pytest.mark.parametrize("workload", ["create-topics", "produce-consume"])
 def test_the_same_seed_is_the_same_run_under_any_hash_seed(workload: str) -> None:
     def digest(hash_seed: str) -> str:

@@ -211,11 +211,9 @@ def _demand_records(world: NodesWorld, workload: Workload) -> None:
 
 def _break_a_minority(world: NodesWorld) -> None:
     """Of the voters in force a minority is gone, frozen or half cut off for good."""
-    _await(world, "a leader after healing", lambda: _consistent_leader(world) is not None)
+    _await_leader(world)
     world.run_for(3)
-    leader = _consistent_leader(world) or world.leader()
-    assert leader is not None
-    voters = leader.raft.voters
+    voters = _await_leader(world).raft.voters
     members = [m for m in world.controllers if m.id in voters.ids]
     lost = [m for m in members if m.raft is None or not m.raft._quorum.is_voter]  # noqa: SLF001
     whole = sorted((m for m in members if m not in lost), key=lambda _: world.dice.random())
@@ -337,16 +335,16 @@ def _stop(world: NodesWorld, machine: Machine) -> None:
 
 
 def _can_recover_after_all_nodes_killed(world: NodesWorld) -> None:
-    """Everything stops; a majority comes back."""
+    """Everything stops; a majority of the voters in force comes back, of those that joined too."""
     _await_leader(world)
     _reach_anywhere(world, 10)
+    voters = _await_leader(world).raft.voters
     for machine in world.machines:
         if coin(world):
             machine.kill()
         else:
             machine.power_off()
-    voters = [machine for machine in world.controllers if machine.voter]
-    back = voters[: len(voters) // 2 + 1]
+    back = [m for m in world.controllers if m.id in voters.ids][: voters.majority]
     for machine in back:
         machine.start()
     _reach(world, 10, back)
