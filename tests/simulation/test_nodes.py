@@ -100,6 +100,10 @@ def test_kafkas_scenarios_come_out_well_on_whole_nodes(scenario: str) -> None:
         check(replace(NODES, seed=seed, scenario=scenario, nodes=None))
 
 
+def test_who_has_heard_of_a_later_leader_asks_no_former_one() -> None:
+    check(replace(NODES, seed=380, seconds=60, workload="produce-consume"))
+
+
 def test_a_voter_that_joined_counts_when_all_were_killed() -> None:
     check(replace(NODES, seed=680, scenario="can-recover-after-all-nodes-killed", nodes=None))
 

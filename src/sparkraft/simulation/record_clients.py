@@ -350,13 +350,18 @@ class Consumer(Client):
         )
 
     async def _ask_latest(self, leader: str, partition: int) -> None:
-        """The end that consumers see never goes back (KIP-207)."""
+        """The end that consumers see never goes back (KIP-207).
+
+        The answer's leader epoch is remembered, as OffsetFetcherUtils does: a leader that does not
+        know of its successor yet is not asked after it.
+        """
         asked = k02.ListOffsetsPartition(partition_index=partition, timestamp=-1)
         topics = [k02.ListOffsetsTopic(name=TOPIC, partitions=[asked])]
         answer = await self.ask(leader, k02.ListOffsetsRequest(replica_id=-1, topics=topics))
         found = answer.topics[0].partitions[0]
         if found.error_code:
             return
+        self._epochs[partition] = max(self._epochs.get(partition, 0), found.leader_epoch)
         known = self._latest[partition]
         self.world.check(
             lambda: self.world.checks.require(
