@@ -1,5 +1,6 @@
 """Whole nodes in the simulator: clients at work, faults, and nothing acknowledged is lost."""
 
+import gc
 import os
 import re
 import subprocess
@@ -98,6 +99,18 @@ def test_five_nodes_and_one_do_as_well(nodes: int) -> None:
 def test_kafkas_scenarios_come_out_well_on_whole_nodes(scenario: str) -> None:
     for seed in range(1, SLICE + 1):
         check(replace(NODES, seed=seed, scenario=scenario, nodes=None))
+
+
+def test_a_world_that_is_over_is_forgotten() -> None:
+    def worlds() -> int:
+        return sum(type(found) is NodesWorld for found in gc.get_objects())
+
+    gc.collect()
+    before, spared = worlds(), gc.get_freeze_count()
+    for seed in range(1, 4):
+        check(replace(NODES, seed=seed, seconds=2))
+    assert worlds() <= before + 1  # the last one is collected by whoever comes next
+    assert gc.get_freeze_count() == spared
 
 
 def test_who_has_heard_of_a_later_leader_asks_no_former_one() -> None:

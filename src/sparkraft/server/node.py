@@ -10,7 +10,6 @@ Not here: what each part does; this file only puts them together.
 """
 
 import asyncio
-import gc
 import logging
 import signal
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from sparkraft.storage.log_manager import LogManager
 from sparkraft.storage.quorum_state import BadQuorumState
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from sparkraft.server.broker import Broker
     from sparkraft.server.broker.controller_channel import ControllerChannel
@@ -54,10 +53,6 @@ _REFUSALS = (
     KafkaError,
 )
 """What may stop a start; anything else is our bug."""
-
-GC_YOUNG_OBJECTS_MAX = 10_000
-"""New objects before a look for cycles. Python's 700 make replaying metadata cost three times as
-much: images are trees of tuples without a cycle, and every look goes over the young ones."""
 
 STOP_MS_MAX = 40_000
 """A stop that takes longer is cut short: something hangs, and the disk's state is sound anyway."""
@@ -99,8 +94,11 @@ class Node:
 
     # ---- the whole life
 
-    async def run(self) -> int:
-        """Start, serve until SIGTERM, SIGINT or a failure, stop. The process's exit code."""
+    async def run(self, started: "Callable[[], None] | None" = None) -> int:
+        """Start, serve until SIGTERM, SIGINT or a failure, stop. The process's exit code.
+
+        `started` is called once the node serves.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_asked.set)
@@ -114,6 +112,8 @@ class Node:
             if not start.cancelled() and start.exception() is not None:
                 self._explain(start.exception())
                 return 1
+            if started is not None:
+                started()
             await asked
         finally:
             await self.stop()
@@ -147,10 +147,6 @@ class Node:
         if self.config.is_broker:
             await self._start_broker()
         await self._start_http()
-        if not gc.isenabled():  # switched off by `server-start`: what is there now stays
-            gc.freeze()
-            gc.set_threshold(GC_YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
-            gc.enable()
         log.info("Node %d is ready: %s", self.config.node_id, self.ports)
 
     async def stop(self) -> None:

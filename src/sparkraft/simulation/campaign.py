@@ -56,6 +56,7 @@ def run(settings: Settings, mutant: str | None = None, sink: TextIO | None = Non
             known = all_mutants()[mutant]
             world.invariants.alone = known.seen_by if known.alone else ()
 
+    gc.collect()  # the world before this one: tasks, futures and nodes that hold each other
     gc.disable()  # A collection in the middle would only cost time: nothing depends on it.
     try:
         with planted(mutant):
