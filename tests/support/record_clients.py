@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, Self
@@ -33,6 +34,13 @@ IN_FLIGHT_MAX = 5_000
 
 GROUP = "readers"
 """Of all `GroupReader`s."""
+
+
+CLOSE_SECONDS = 150
+"""A consumer's close may take so long: more than twice what librdkafka waits for any answer."""
+
+STANDSTILL_SECONDS = 10
+"""The main thread of a client of librdkafka has timers, and runs at least once a second."""
 
 
 def number_of(value: str) -> int:
@@ -201,6 +209,49 @@ class JavaProducer(RecordingProducer):
             self.note_unknown(value, partition)
 
 
+def close(consumer: Consumer, name: str) -> None:
+    """Close it, or leave it behind with a warning where it has locked itself out."""
+    closing = threading.Thread(target=consumer.close, name=f"close {name}", daemon=True)
+    closing.start()
+    closing.join(CLOSE_SECONDS)
+    if closing.is_alive():
+        assert has_locked_itself_out(name), f"{name} doesn't close, and librdkafka is at work"
+
+
+_locked_out: set[str] = set()
+
+
+def has_locked_itself_out(name: str) -> bool:
+    """Whether one more client of librdkafka stands still for ever; it is told of as `name`.
+
+    Its issue 5476: a broker leaves the metadata while OffsetForLeaderEpoch is under way to it, and
+    the client's main thread and the broker's wait for each other's locks. No broker can cause or
+    end that by what it answers: who waits for an answer still runs its timers.
+    """
+    before = _switches_of_main_threads()
+    time.sleep(STANDSTILL_SECONDS)
+    after = _switches_of_main_threads()
+    still = [thread for thread, switches in before.items() if after.get(thread) == switches]
+    if len(still) <= len(_locked_out):
+        return False
+    _locked_out.add(name)
+    warnings.warn(f"{name} is left behind: librdkafka has locked itself out", stacklevel=2)
+    return True
+
+
+def _switches_of_main_threads() -> dict[str, str]:
+    """Thread → how often it has given up a core, of each client of librdkafka in this process."""
+    found = {}
+    for thread in Path("/proc/self/task").iterdir():
+        try:
+            if (thread / "comm").read_text().strip() == "rdk:main":
+                lines = (thread / "status").read_text().splitlines()
+                found[thread.name] = next(line for line in lines if line.startswith("voluntary"))
+        except OSError:
+            continue  # It has just ended.
+    return found
+
+
 class TailReader:
     """Reads all partitions from the beginning on, without a group, as long as its block lasts."""
 
@@ -256,7 +307,7 @@ class TailReader:
         self._stop.set()
         self._thread.join(60)
         assert not self._thread.is_alive()
-        self._consumer.close()
+        close(self._consumer, self.name)
 
 
 def read_everything(
@@ -379,10 +430,10 @@ class GroupReader:
         """Leave."""
         self._stop.set()
         self._thread.join(90)
-        if self._thread.is_alive():
+        if not self._thread.is_alive():
+            close(self._consumer, self.name)
+        elif not has_locked_itself_out(self.name):
             self.errors.append(self._where_it_is())
-        else:
-            self._consumer.close()
 
     def _where_it_is(self) -> str:
         """What it waits for, and what its group does meanwhile."""
