@@ -101,6 +101,10 @@ def test_kafkas_scenarios_come_out_well_on_whole_nodes(scenario: str) -> None:
         check(replace(NODES, seed=seed, scenario=scenario, nodes=None))
 
 
+def test_a_voter_that_is_being_started_again_is_not_lost() -> None:
+    check(replace(NODES, seed=291, seconds=60, liveness=True))
+
+
 def test_a_world_that_is_over_is_forgotten() -> None:
     def worlds() -> int:
         return sum(type(found) is NodesWorld for found in gc.get_objects())

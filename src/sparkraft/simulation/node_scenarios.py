@@ -210,14 +210,20 @@ def _demand_records(world: NodesWorld, workload: Workload) -> None:
 
 
 def _break_a_minority(world: NodesWorld) -> None:
-    """Of the voters in force a minority is gone, frozen or half cut off for good."""
+    """Of the voters in force a minority is gone, frozen or half cut off for good.
+
+    Wiped voters belong to it; who is just being started again doesn't.
+    """
     _await_leader(world)
     world.run_for(3)
     voters = _await_leader(world).raft.voters
     members = [m for m in world.controllers if m.id in voters.ids]
-    lost = [m for m in members if m.raft is None or not m.raft._quorum.is_voter]  # noqa: SLF001
-    whole = sorted((m for m in members if m not in lost), key=lambda _: world.dice.random())
-    core = whole[: voters.majority]
+
+    def whole() -> list[Machine]:
+        return [m for m in members if m.raft is not None and m.raft._quorum.is_voter]  # noqa: SLF001
+
+    _await(world, "a majority of the voters runs", lambda: len(whole()) >= voters.majority)
+    core = sorted(whole(), key=lambda _: world.dice.random())[: voters.majority]
     world.note(f"-- for good: {[m.name for m in core]} work")
     for machine in members:
         if machine not in core:
