@@ -47,8 +47,12 @@ from tests.support.ports import wait_until
 KINDS: tuple[Kind, ...] = ("sparkraft", "kafka")
 PARTITIONS = 6
 ROUNDS = 3
-SIZES = (("100 B", 100, 250_000), ("1 KB", 1024, 1_000_000), ("16 KB", 16_384, 1_000_000))
-"""Name, bytes of a value, bytes written for each megabyte asked for: small records take longer."""
+SIZES = (("100 B", 100, 1_000_000), ("1 KB", 1024, 4_000_000), ("16 KB", 16_384, 4_000_000))
+"""Name, bytes of a value, bytes written for each megabyte asked for: small records take longer.
+
+A round must last much longer than followers may lag: in a tenth of a second acks=1 tells only how
+much a broker leaves for later.
+"""
 
 UNBATCHED_RECORDS = 10_000
 
