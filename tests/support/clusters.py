@@ -24,7 +24,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster as ClusterClient
 from sparkraft.client.values import ConfigOperation, NewTopic, QuorumInfo, ResourceType
-from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode
+from tests.support.nodes import START_SECONDS, KafkaNode, NodeProcess, SparkraftNode
 from tests.support.ports import accepts, lasting_ports, wait_until
 
 T = TypeVar("T")
@@ -154,6 +154,9 @@ class Cluster:
             "advertised.listeners": ",".join(advertised),
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         }
+        if member.kind == "kafka":
+            # Its broker gives up after a minute, and so do three JVMs that start beside others.
+            found["initial.broker.registration.timeout.ms"] = str(START_SECONDS * 1000)
         if self.quorum == "static":
             voters = [f"{n}@127.0.0.1:{self.ports[n][1]}" for n in self.controllers]
             found["controller.quorum.voters"] = ",".join(voters)
