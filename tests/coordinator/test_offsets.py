@@ -123,6 +123,14 @@ def test_a_client_that_asked_for_a_retention_gets_it() -> None:
     assert world.replayed().group_ids() == []
 
 
+def test_a_retention_beyond_all_time_is_for_ever() -> None:
+    world = World(GroupConfig(offsets_retention_check_interval_ms=1_000))
+    # What no int64 holds could not be written to the log.
+    assert world.commit(Client("outside"), {("t", 0): 3}, retention_ms=2**63 - 1) == 0
+    world.pass_time(100_000)
+    assert world.fetch([("t", 0)]) == {("t", 0): 3}
+
+
 def test_offsets_of_a_simple_group_expire_by_the_time_of_their_commit() -> None:
     config = GroupConfig(offsets_retention_ms=10_000, offsets_retention_check_interval_ms=1_000)
     world = World(config)

@@ -48,6 +48,7 @@ from sparkraft.protocol.messages.k47_offset_delete import (
 Group = ClassicGroup | ForeignGroup
 
 _GROUP_ID_NOT_FOUND_FROM = 9
+_LAST_MS = (1 << 63) - 1
 _NO_EXPIRY = -1
 
 
@@ -243,13 +244,21 @@ def _commit_record(
             leader_epoch=partition.committed_leader_epoch,
             metadata=partition.committed_metadata or "",
             commit_timestamp=now.wall_ms,
-            expire_timestamp=now.wall_ms + request.retention_time_ms if expires else _NO_EXPIRY,
+            expire_timestamp=_expiry(request.retention_time_ms, now) if expires else _NO_EXPIRY,
             topic_id=topic.topic_id,
         ),
         value_version=OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY
         if expires
         else OFFSET_COMMIT_VALUE_VERSION,
     )
+
+
+def _expiry(retention_ms: int, now: Instant) -> int:
+    """The end of what a client asked for, ms since 1970; what no int64 holds is for ever.
+
+    Kafka's sum turns negative there: such an offset expires at once.
+    """
+    return min(now.wall_ms + retention_ms, _LAST_MS)
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> GroupRecord:
