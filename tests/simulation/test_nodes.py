@@ -105,6 +105,11 @@ def test_a_voter_that_is_being_started_again_is_not_lost() -> None:
     check(replace(NODES, seed=291, seconds=60, liveness=True))
 
 
+@pytest.mark.parametrize("seed", [3, 119, 192])
+def test_records_flow_on_when_a_minority_is_broken_for_good(seed: int) -> None:
+    check(replace(NODES, seed=seed, seconds=60, liveness=True, workload="produce-consume"))
+
+
 def test_a_world_that_is_over_is_forgotten() -> None:
     def worlds() -> int:
         return sum(type(found) is NodesWorld for found in gc.get_objects())

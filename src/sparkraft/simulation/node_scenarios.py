@@ -9,6 +9,7 @@ from dataclasses import replace
 from sparkraft.simulation.history import check
 from sparkraft.simulation.invariants import Violation
 from sparkraft.simulation.machine import Machine
+from sparkraft.simulation.node_checks import image_of
 from sparkraft.simulation.node_clients import create_topics
 from sparkraft.simulation.node_faults import NODE_FAULTS, RECORD_FAULTS, coin, leader_of_records
 from sparkraft.simulation.nodes import Layout, NodesWorld, quiet
@@ -140,7 +141,7 @@ def _chaos(settings: Settings, *, every_s: tuple[float, float]) -> NodesWorld:
         going = False
         _heal(world)
         if settings.liveness:
-            _break_a_minority(world)
+            _break_a_minority(world, in_sync=workload is not None)
         if workload is None:
             _demand_health(world)
         else:
@@ -209,10 +210,22 @@ def _demand_records(world: NodesWorld, workload: Workload) -> None:
     world.checks.checks["J1"] += len(workload.history.partitions)
 
 
-def _break_a_minority(world: NodesWorld) -> None:
+def _all_in_sync(world: NodesWorld) -> bool:
+    """Whether whoever is lost for good leaves each partition replicas that may lead."""
+    leader = world.leader()
+    image = None if leader is None else image_of(leader)
+    return image is not None and all(
+        set(partition.isr) == set(partition.replicas)
+        for topic in image.topics_in_order()
+        for partition in topic.partitions.values()
+    )
+
+
+def _break_a_minority(world: NodesWorld, *, in_sync: bool) -> None:
     """Of the voters in force a minority is gone, frozen or half cut off for good.
 
-    Wiped voters belong to it; who is just being started again doesn't.
+    Wiped voters belong to it; who is just being started again doesn't. With `in_sync` every
+    partition keeps replicas that may lead.
     """
     _await_leader(world)
     world.run_for(3)
@@ -223,6 +236,8 @@ def _break_a_minority(world: NodesWorld) -> None:
         return [m for m in members if m.raft is not None and m.raft._quorum.is_voter]  # noqa: SLF001
 
     _await(world, "a majority of the voters runs", lambda: len(whole()) >= voters.majority)
+    if in_sync:
+        _await(world, "all replicas are in sync", lambda: _all_in_sync(world))
     core = sorted(whole(), key=lambda _: world.dice.random())[: voters.majority]
     world.note(f"-- for good: {[m.name for m in core]} work")
     for machine in members:

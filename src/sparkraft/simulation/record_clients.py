@@ -40,6 +40,10 @@ CONSUMERS = 2
 BATCH_RECORDS_MAX = 3
 FETCH_BYTES = 64 * 1024
 
+METADATA_AGE_S = 30
+"""Who is told nothing new asks anew who leads: `metadata.max.age.ms`, five minutes in Kafka. It
+matters only where a leader is cut off for good and never hears that it is one no more."""
+
 LOST_TRACK = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -291,13 +295,17 @@ class Consumer(Client):
                 group.create_task(self._follow(partition))
 
     async def _follow(self, partition: int) -> None:
+        asked = self.world.loop.time()
         while True:
             await self.pause(0.02, 0.3)
             try:
                 known = await self._poll(partition)
             except FAILURES:
                 known = False
+            if self.world.broken and self.world.loop.time() - asked > METADATA_AGE_S:
+                known = False
             if not known:
+                asked = self.world.loop.time()
                 self.forget(partition)
                 await self.pause(0.05, 0.5)
 
