@@ -211,9 +211,19 @@ class JavaProducer(RecordingProducer):
 
 def close(consumer: Consumer, name: str) -> None:
     """Close it, or leave it behind with a warning where it has locked itself out."""
-    closing = threading.Thread(target=consumer.close, name=f"close {name}", daemon=True)
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            consumer.close()
+        except Exception as error:  # for the caller, who waits for it
+            failed.append(error)
+
+    closing = threading.Thread(target=run, name=f"close {name}", daemon=True)
     closing.start()
     closing.join(CLOSE_SECONDS)
+    if failed:
+        raise failed[0]
     if closing.is_alive():
         assert has_locked_itself_out(name), f"{name} doesn't close, and librdkafka is at work"
 

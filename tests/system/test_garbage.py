@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nodes import SparkraftNode
+from tests.support.nodes import START_SECONDS, SparkraftNode
 
 pytestmark = pytest.mark.real_clients
 
@@ -21,7 +21,9 @@ def watch():
     while time.monotonic() < end and not (switched_off and gc.isenabled()):
         switched_off = switched_off or not gc.isenabled()
         time.sleep(0.001)
-    print("collects", gc.isenabled(), "spared", gc.get_freeze_count(), flush=True)
+    # In one write: the node's log goes to the same stream.
+    sys.stdout.write(f"collects {gc.isenabled()} spared {gc.get_freeze_count()}\\n")
+    sys.stdout.flush()
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -42,7 +44,7 @@ def test_a_node_that_serves_collects_garbage_and_spares_what_its_start_made(tmp_
     node = WatchedNode(tmp_path / "node")
     node.format()
     node.launch()
-    assert node.wait() == 0, node.output_tail()
+    assert node.wait(seconds=START_SECONDS) == 0, node.output_tail()
     told = [line for line in node.output_path.read_text().splitlines() if "collects" in line]
     assert len(told) == 1, node.output_tail()
     _, collects, _, spared = told[0].split()

@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
         print(_USAGE)
         return 0 if argv else 2
     path, overrides = _parse(argv)
-    gc.disable()  # nothing of a start is garbage
+    gc.disable()  # nothing of a start is garbage; on again by _collect_from_now_on
     _log_to_stdout()
     from sparkraft.server.config import ConfigError, NodeConfig
 
