@@ -4,6 +4,8 @@ Values are `name.number`, numbers rising by one, so that each client's order can
 """
 
 import json
+import logging
+import re
 import subprocess
 import sys
 import threading
@@ -48,11 +50,63 @@ def number_of(value: str) -> int:
     return int(value.rpartition(".")[2])
 
 
+_REFUSED_BEHIND = re.compile(
+    r"skipped sequence numbers .*? caused by previous failed request "
+    r"\((?P<error>\w+), actions (?P<actions>[\w,]*)"
+)
+"""What librdkafka says of a batch that was refused because the one before it was."""
+
+
+_NOT_LED = {"NOT_LEADER_FOR_PARTITION", "NOT_LEADER_OR_FOLLOWER"}
+
+
+class NewEpochs(logging.Handler):
+    """Why a producer of librdkafka gave itself a new epoch, from what it logs (debug=eos).
+
+    Of two batches in flight the first is refused by a broker that doesn't lead yet, the second by
+    the same one, that leads now and finds a gap: librdkafka begins a new epoch and sends all it has
+    no answer to in that (its `rd_kafka_handle_idempotent_Produce_error`, `r > 0`). Of another
+    partition that may have been written: NOT_LEADER_OR_FOLLOWER, when a leader is deposed, tells it
+    "not persisted". It is there twice then, and no broker can know.
+
+    Attributes:
+        begun: how many new epochs it began.
+        twice: how many records are in the log a second time because of them.
+        told: what it said of them.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        super().__init__()
+        self.begun = 0
+        self.twice = 0
+        self.told: list[str] = []
+        self._refused: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take in a line."""
+        line = record.getMessage()
+        if "ERRSEQ" in line or "fatal" in line.lower():
+            self.told.append(line)
+            found = _REFUSED_BEHIND.search(line)
+            self._refused += [found["error"]] if found else []
+        elif "epoch bump" in line:
+            self.told.append(line)
+            self.begun += "Beginning partition drain" in line
+
+    @property
+    def are_its_own(self) -> bool:
+        """Whether each was begun because a batch was refused behind one that no leader took."""
+        behind = all("skipped sequence numbers" in line for line in self.told)
+        return bool(self.begun) and behind and set(self._refused) <= _NOT_LED
+
+
 class RecordingProducer:
     """A producer whose sends are known: `results` has what came of each value.
 
     Attributes:
         results: partition → value → what came of it; those without a word are unknown.
+        new_epochs: those it gave itself; of librdkafka's alone.
     """
 
     def __init__(self, name: str, topic: str) -> None:
@@ -62,6 +116,7 @@ class RecordingProducer:
         self.results: dict[int, dict[str, Send]] = defaultdict(dict)
         self.acknowledged = 0
         self.failures: list[str] = []
+        self.new_epochs = NewEpochs()
 
     def note(self, value: str, partition: int, offset: int) -> None:
         """It was acknowledged."""
@@ -91,6 +146,8 @@ class LibrdkafkaProducer(RecordingProducer):
         self._pause = 20 / rate
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+        logger = logging.Logger(name)
+        logger.addHandler(self.new_epochs)
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -100,7 +157,8 @@ class LibrdkafkaProducer(RecordingProducer):
                 "linger.ms": 5,
                 "request.timeout.ms": 5_000,
                 "delivery.timeout.ms": DELIVERY_SECONDS * 1000,
-                "log_level": 0,
+                "debug": "eos",
+                "logger": logger,
             }
         )
 
