@@ -131,6 +131,7 @@ class NodeConfig(Mapping[str, ConfigValue]):
             key for key in properties if key in BROKER_CONFIGS and key not in _NOT_IMPLEMENTED
         )
         self._values: dict[str, ConfigValue] = {}
+        self._defaults: dict[str, ConfigValue] = {}  # of keys that were asked for
         for key, text in self.properties.items():
             definition = _definition(key)
             if definition is not None:
@@ -153,10 +154,12 @@ class NodeConfig(Mapping[str, ConfigValue]):
         """The value of `key`, its default where it isn't set; KeyError for a key nobody knows."""
         if key in self._values:
             return self._values[key]
-        definition = _definition(key)
-        if definition is None:
-            raise KeyError(key)
-        return None if definition.required else definition.default
+        if key not in self._defaults:
+            definition = _definition(key)
+            if definition is None:
+                raise KeyError(key)
+            self._defaults[key] = None if definition.required else definition.default
+        return self._defaults[key]
 
     def __iter__(self) -> Iterator[str]:
         """Every known key."""
