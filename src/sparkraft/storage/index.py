@@ -1,7 +1,7 @@
 """The three indexes of a segment: by offset, by time, and of aborted transactions.
 
 They are sparse and derivable: rebuilding one gives the same answers, so a damaged file costs time,
-never data. In memory entries are C arrays (8 or 12 bytes each); files are written when a segment
+never data. In memory entries are C arrays (12 bytes each); files are written when a segment
 becomes inactive or is closed, because an unclean start rebuilds the active one anyway::
 
     .index      8 B: relative offset i32 of a batch's last record | position i32 of that batch
@@ -30,14 +30,20 @@ class DamagedIndex(Exception):  # noqa: N818 (callers rebuild)
 
 
 class OffsetIndex:
-    """Positions of batches by offset, in memory."""
+    """Positions of batches by offset, in memory.
 
-    __slots__ = ("_offsets", "_positions")
+    Where the batches of entries end is no part of the file: it is known of what was appended, and
+    learned of the rest when a search reads their headers. Two entries whose batches touch then tell
+    the place of the second without a look at the log.
+    """
+
+    __slots__ = ("_ends", "_offsets", "_positions")
 
     def __init__(self) -> None:
         """Start empty."""
         self._offsets = array("i")
         self._positions = array("i")
+        self._ends = array("i")  # 0 where it is not known
 
     def __len__(self) -> int:
         """Number of entries."""
@@ -48,10 +54,33 @@ class OffsetIndex:
         """(relative offset, position) of the last entry; (0, 0) where there is none."""
         return (self._offsets[-1], self._positions[-1]) if self._offsets else (0, 0)
 
-    def append(self, relative_offset: int, position: int) -> None:
-        """Add an entry behind all others."""
+    def append(self, relative_offset: int, position: int, size: int = 0) -> None:
+        """Add an entry behind all others, for a batch of `size` bytes (0: not known)."""
         self._offsets.append(relative_offset)
         self._positions.append(position)
+        self._ends.append(position + size if size else 0)
+
+    def learn(self, relative_offset: int, position: int, size: int) -> None:
+        """A batch was read: if there is an entry for it, it is right, and its end is known."""
+        slot = bisect_left(self._positions, position)
+        if (
+            slot < len(self._positions)
+            and self._positions[slot] == position
+            and self._offsets[slot] == relative_offset
+        ):
+            self._ends[slot] = position + size
+
+    def batch_of(self, relative_offset: int) -> tuple[int, int] | None:
+        """(position, size) of the first batch that ends at or after an offset.
+
+        None where the entries alone don't tell.
+        """
+        slot = bisect_left(self._offsets, relative_offset)
+        if not 0 < slot < len(self._offsets):
+            return None
+        position, end = self._positions[slot], self._ends[slot]
+        touches = self._ends[slot - 1] == position
+        return (position, end - position) if end and touches else None
 
     def lookup(self, relative_offset: int) -> tuple[int, int]:
         """The last entry at or below `relative_offset`, (-1, 0) where there is none.
@@ -71,6 +100,7 @@ class OffsetIndex:
         keep = bisect_left(self._offsets, relative_offset)
         del self._offsets[keep:]
         del self._positions[keep:]
+        del self._ends[keep:]
 
     def to_bytes(self) -> bytes:
         """The file's bytes."""
@@ -98,6 +128,7 @@ class OffsetIndex:
         while self._positions and self._positions[-1] == 0 and self._offsets[-1] == 0:
             self._offsets.pop()
             self._positions.pop()
+        self._ends = array("i", bytes(self._offsets.itemsize * len(self._offsets)))
         self._check(segment_bytes)
         return self
 

@@ -271,7 +271,7 @@ class Segment:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
         if self._bytes_since_index > self.index_interval_bytes:
-            self.offset_index.append(last_offset - self.base_offset, position)
+            self.offset_index.append(last_offset - self.base_offset, position, size)
             self.time_index.maybe_append(*self._time_entry())
             self._bytes_since_index = 0
             self.indexes_dirty = True
@@ -416,9 +416,19 @@ class Segment:
             self.rebuild_indexes()
             start = self.offset_index.lookup(relative)[1]
         for header, position in self.headers(start):
-            if header.base_offset + header.last_offset_delta >= offset:
+            last_offset = header.base_offset + header.last_offset_delta
+            self.offset_index.learn(last_offset - self.base_offset, position, header.size_in_bytes)
+            if last_offset >= offset:
                 return header, position
         return None
+
+    def place_of(self, offset: int) -> tuple[int, int] | None:
+        """(position, size) of that batch, without a look at the log where the index tells."""
+        place = self.offset_index.batch_of(offset - self.base_offset)
+        if place is not None:
+            return place
+        found = self.position_of(offset)
+        return None if found is None else (found[1], found[0].size_in_bytes)
 
     def offset_above(self, position: int) -> int | None:
         """An offset above all batches before byte `position`; None where the index knows none."""

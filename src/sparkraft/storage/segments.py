@@ -194,9 +194,9 @@ class Segments:
         """(segment, position, size) of the first batch that ends at or after `offset`."""
         index = self.index_of(offset)
         while index < len(self._list):
-            found = self._list[index].position_of(offset)
+            found = self._list[index].place_of(offset)
             if found is not None:
-                return index, found[1], found[0].size_in_bytes
+                return index, *found
             index += 1  # its tail is gone (compaction): go on in the next one
         return None
 
@@ -205,8 +205,8 @@ class Segments:
         segment = self._list[index]
         if up_to >= self.end_of(index, log_end_offset):
             return segment.size
-        found = segment.position_of(up_to)
-        return segment.size if found is None else found[1]
+        found = segment.place_of(up_to)
+        return segment.size if found is None else found[0]
 
     def from_offset(self, offset: int) -> list[Segment]:
         """The segments from the one on that `offset` lies in."""
