@@ -373,7 +373,7 @@ def test_the_next_request_is_served_while_an_answer_leaves_up_to_a_bound(monkeyp
             unsent = []
 
             def big(node, context, request):
-                unsent.append(sum(map(len, context.connection._backlog)))
+                unsent.append(context.connection.unsent)
                 return [b"\0\0\0\0", bytes(answer_bytes), b"\x01\0"]
 
             version = put_api(monkeypatch, served, big)

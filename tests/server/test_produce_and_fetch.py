@@ -1,6 +1,7 @@
 """Produce and Fetch against a whole node: acks, errors, sessions, long polls, limits."""
 
 import asyncio
+import os
 import threading
 import time
 
@@ -8,10 +9,11 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
-from sparkraft.protocol.messages.k01_fetch import FetchRequest, FetchTopic
+from sparkraft.protocol.messages.k01_fetch import FetchRequest, FetchTopic, ReplicaState
 from sparkraft.protocol.messages.k19_create_topics import CreateTopicsRequest
 from sparkraft.records.batch import HEADER, BatchHeader
 from sparkraft.records.crc import crc32c
+from sparkraft.storage.mapped import CAN_MAP
 from tests.server.harness import (
     NOW_MS,
     PATIENCE_S,
@@ -542,3 +544,45 @@ def test_internal_topics_refuse_clients(tmp_path):
             await connection.close()
 
     run(test())
+
+
+@pytest.mark.skipif(not CAN_MAP, reason="files are mapped on Linux alone")
+def test_consumers_are_sent_what_lies_in_the_page_cache_and_followers_what_was_read(tmp_path):
+    """Whole, across windows, segments and log starts; nothing stays mapped that nobody reads."""
+
+    async def test():
+        overrides = {"replica.high.watermark.checkpoint.interval.ms": "100"}
+        async with node_in(tmp_path, **overrides) as node:
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t", **{"segment.bytes": "9000000"})
+            values = [b"%d" % number + os.urandom(300_000) for number in range(60)]
+            for value in values:
+                assert (await append(connection, topic_id, batch(value))).error_code == 0
+            mapped_once = 0
+            for step in (1_000_000, 700_000):
+                found, offset = [], 0
+                while offset < 60:
+                    data = await read(
+                        connection, topic_id, offset, partition_max_bytes=step, max_bytes=step
+                    )
+                    whole = values_of(data)
+                    assert whole
+                    found += whole
+                    offset += len(whole)
+                    mapped_once = max(mapped_once, maps_of("t-0"))
+                assert found == values
+            assert mapped_once > 2
+            await until(lambda: maps_of("t-0") == 0)
+            answer = await connection.send(
+                fetch(topic_id, 0, replica_state=ReplicaState(replica_id=-2), max_bytes=1_000_000)
+            )
+            assert values_of(answer.responses[0].partitions[0])[0] == values[0]
+            assert maps_of("t-0") == 0
+
+    run(test())
+
+
+def maps_of(name):
+    """How many parts of a partition's files this process has mapped."""
+    with open("/proc/self/maps") as maps:
+        return sum(f"/{name}/" in line for line in maps)

@@ -1,5 +1,6 @@
 """The machine's disk: bounded open files, locks between processes, short writes, threads."""
 
+import errno
 import os
 import resource
 import subprocess
@@ -10,8 +11,10 @@ from dataclasses import replace
 import pytest
 
 from sparkraft.storage import disk as disk_module
+from sparkraft.storage import mapped as mapped_module
 from sparkraft.storage.disk import FileLimitTooLow, OsDisk, raise_file_limit
 from sparkraft.storage.log_manager import LogManager
+from sparkraft.storage.mapped import WINDOW_BYTES
 from tests.storage.worlds import SMALL, HandClock, SeededDice, append, contents
 
 
@@ -161,3 +164,112 @@ def test_flushes_run_beside_appends(tmp_path):
         expected = [b"%d" % index for index in range(400) if index % 6 == number]
         assert [value for _, value in contents(again.get("t", number))] == expected
         assert again.get("t", number).leader_epochs == log.leader_epochs
+
+
+class TestViews:
+    """What is mapped is what `pread` gives, and is let go in time."""
+
+    @pytest.fixture
+    def path(self, disk, tmp_path):
+        path = f"{tmp_path}/x"
+        disk.append(path, [os.urandom(3 * WINDOW_BYTES + 100_000)])
+        return path
+
+    @pytest.mark.parametrize(
+        ("at", "count"),
+        [
+            (0, WINDOW_BYTES),
+            (7, 200_000),
+            (WINDOW_BYTES - 100_000, 200_000),
+            (WINDOW_BYTES - 1, WINDOW_BYTES + 2),
+        ],
+    )
+    def test_they_are_the_files_bytes(self, disk, path, at, count):
+        pieces = disk.view(path, count, at, grows=True)
+        assert all(isinstance(piece, memoryview) for piece in pieces)
+        assert b"".join(pieces) == disk.pread(path, count, at)
+
+    @pytest.mark.parametrize(
+        ("at", "count"),
+        [
+            (0, 1000),  # small
+            (3 * WINDOW_BYTES, 100_000),  # where the file grows
+            (3 * WINDOW_BYTES - 100, 100_100),
+            (3 * WINDOW_BYTES, 1 << 20),  # more than there is
+        ],
+    )
+    def test_what_is_small_or_near_the_end_is_read(self, disk, path, at, count):
+        (data,) = disk.view(path, count, at, grows=True)
+        assert isinstance(data, bytes)
+        assert data == disk.pread(path, count, at)
+
+    def test_of_a_file_that_does_not_grow_the_end_is_mapped_too(self, disk, path):
+        pieces = disk.view(path, 200_000, 3 * WINDOW_BYTES - 100_000, grows=False)
+        assert all(isinstance(piece, memoryview) for piece in pieces)
+        assert b"".join(pieces) == disk.pread(path, 200_000, 3 * WINDOW_BYTES - 100_000)
+        (data,) = disk.view(path, 200_000, 3 * WINDOW_BYTES, grows=False)
+        assert data == disk.pread(path, 200_000, 3 * WINDOW_BYTES)
+        assert len(data) == 100_000
+
+    def test_a_file_that_is_cut_replaced_or_gone_is_mapped_anew(self, disk, path, tmp_path):
+        def view(name=path):
+            return b"".join(disk.view(name, 100_000, 0, grows=True))
+
+        before = view()
+        disk.truncate(path, 50_000)
+        assert view() == before[:50_000]
+        disk.append(path, [bytes(2 * WINDOW_BYTES)])
+        assert view() == before[:50_000] + bytes(50_000)
+        disk.mkdir(f"{tmp_path}/d")
+        disk.rename(path, f"{tmp_path}/d/y")
+        with pytest.raises(FileNotFoundError):
+            view()
+        assert view(f"{tmp_path}/d/y")[50_000:] == bytes(50_000)
+        disk.rename(f"{tmp_path}/d", f"{tmp_path}/e")
+        disk.write(path, b"1" * WINDOW_BYTES)
+        assert view() == b"1" * 100_000
+        disk.write(path, b"2" * WINDOW_BYTES)
+        assert view() == b"2" * 100_000
+        disk.unlink(path)
+        with pytest.raises(FileNotFoundError):
+            view()
+        assert view(f"{tmp_path}/e/y")[50_000:] == bytes(50_000)
+
+    def test_those_nobody_asks_for_are_let_go(self, disk, path):
+        disk.view(path, 100_000, 0, grows=True)
+        held = disk.view(path, 100_000, WINDOW_BYTES, grows=True)
+        assert mapped(path) == 2
+        disk.release_views()
+        disk.view(path, 100_000, 0, grows=True)
+        disk.release_views()
+        assert mapped(path) == 2  # one of them by who holds a view
+        data = b"".join(held)
+        del held
+        assert mapped(path) == 1
+        assert data == disk.pread(path, 100_000, WINDOW_BYTES)
+        disk.release_views(entirely=True)
+        assert mapped(path) == 0
+
+    def test_they_are_bounded(self, disk, path, monkeypatch):
+        monkeypatch.setattr(mapped_module, "WINDOWS_MAX", 2)
+        for at in (0, WINDOW_BYTES, 0, 2 * WINDOW_BYTES):
+            disk.view(path, 100_000, at, grows=True)
+            assert mapped(path) <= 2
+        disk.release_views()
+        disk.view(path, 100_000, WINDOW_BYTES, grows=True)
+        disk.release_views()
+        assert mapped(path) == 1
+
+    def test_what_cannot_be_read_is_not_mapped(self, disk, path, monkeypatch):
+        def refuse(*_, **__):
+            raise OSError(errno.EFAULT, "a page can't be read")
+
+        monkeypatch.setattr(mapped_module.mmap, "mmap", refuse)
+        (data,) = disk.view(path, 100_000, 0, grows=True)
+        assert data == disk.pread(path, 100_000, 0)
+
+
+def mapped(path):
+    """How often this process has mapped a file."""
+    with open("/proc/self/maps") as maps:
+        return sum(line.rstrip().endswith(path) for line in maps)

@@ -234,6 +234,11 @@ class Node:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a disk failed")
         return unexpected(error, where)
 
+    def _on_unreadable(self) -> None:
+        """Read files anew from now on: a disk that fails then shows as one."""
+        if self.broker is not None:
+            self.broker.log_manager.release_views(entirely=True)
+
     # ---- listeners
 
     def _limits(self) -> Limits:
@@ -267,6 +272,7 @@ class Node:
                 rates=self.connection_rates.of(address.name),
                 memory=None if controller_listener else memory,
                 translate=self.translate,
+                on_unreadable=self._on_unreadable,
             )
             self.listeners.append(listener)
             await listener.bind(self.env.network, address.host or None, address.port)

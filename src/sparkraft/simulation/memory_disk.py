@@ -372,6 +372,13 @@ class MemoryDisk:
         self._maybe_fail("pread", path)
         return bytes(memoryview(self._existing(path).data)[at : at + count])
 
+    def view(self, path: str, count: int, at: int, *, grows: bool) -> Sequence[bytes | memoryview]:
+        """See `Disk.view`."""
+        return [self.pread(path, count, at)]
+
+    def release_views(self, *, entirely: bool = False) -> None:
+        """See `Disk.release_views`; nothing is kept."""
+
     def read_part(self, path: str, count: int, at: int) -> bytes:
         """See `Disk.read_part`."""
         return self.pread(path, count, at)

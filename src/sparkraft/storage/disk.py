@@ -17,6 +17,7 @@ from threading import Lock
 from typing import Protocol
 
 from sparkraft.records.batch import Buffer
+from sparkraft.storage.mapped import CAN_MAP, MappedFiles
 
 
 class StorageFault(Exception):  # noqa: N818 (a fault of the disk, not of the caller)
@@ -79,6 +80,13 @@ class Disk(Protocol):
         """Up to `count` bytes from `at`; fewer at the end of the file."""
         ...
 
+    def view(self, path: str, count: int, at: int, *, grows: bool) -> Sequence[bytes | memoryview]:
+        """As `pread`, in pieces that may be mapped: to be handed to a socket, and never read.
+
+        `grows`: whether the file may yet become longer.
+        """
+        ...
+
     def read_part(self, path: str, count: int, at: int) -> bytes:
         """As `pread`, from any thread: for long walks beside the owner of the logs."""
         ...
@@ -135,6 +143,10 @@ class Disk(Protocol):
         """Let every method be called from any thread, or no more; files are not kept open then."""
         ...
 
+    def release_views(self, *, entirely: bool = False) -> None:
+        """Let go of views not asked for since the last call, or of all."""
+        ...
+
     def maybe(self, point: str) -> bool:
         """A fault point by name; False on a machine (see `base.env.Maybe`)."""
         ...
@@ -151,6 +163,9 @@ CACHED_FILES_MAX = 8192
 """No more open files than this, whatever the limit allows."""
 
 CACHED_FILES_MIN = 64
+
+VIEW_BYTES_MIN = 64 * 1024
+"""Less is copied: that is cheaper than a further buffer."""
 
 _BUFFERS_PER_CALL = 512  # Linux takes 1024
 
@@ -195,6 +210,7 @@ class OsDisk:
             open_files_max = min(CACHED_FILES_MAX, max(CACHED_FILES_MIN, limit // 4))
         self._open_files_max = open_files_max
         self._files: OrderedDict[str, int] = OrderedDict()
+        self._mapped = MappedFiles()
         # Guards closing against `fsync` from another thread, which duplicates the descriptor.
         self._closing = Lock()
         self._replaced: list[str] = []
@@ -232,15 +248,32 @@ class OsDisk:
         """See `Disk.pread`."""
         if self._shared:
             return self.read_part(path, count, at)
+        return os.pread(self._fd_of(path), count, at)
+
+    def _fd_of(self, path: str) -> int:
+        """An open file, which must be there."""
         if self._replaced:
             self._drop_replaced()
         files = self._files
         fd = files.get(path)
         if fd is None:
-            fd = self._open(path, os.O_RDWR)
+            return self._open(path, os.O_RDWR)
+        files.move_to_end(path)
+        return fd
+
+    def view(self, path: str, count: int, at: int, *, grows: bool) -> Sequence[bytes | memoryview]:
+        """See `Disk.view`."""
+        if count < VIEW_BYTES_MIN or self._shared or not CAN_MAP:
+            return [self.pread(path, count, at)]
+        fd = self._fd_of(path)
+        return self._mapped.views(fd, path, count, at, grows=grows) or [os.pread(fd, count, at)]
+
+    def release_views(self, *, entirely: bool = False) -> None:
+        """See `Disk.release_views`."""
+        if entirely:
+            self._mapped.clear()
         else:
-            files.move_to_end(path)
-        return os.pread(fd, count, at)
+            self._mapped.forget_unused()
 
     def read_part(self, path: str, count: int, at: int) -> bytes:
         """See `Disk.read_part`."""
@@ -289,10 +322,12 @@ class OsDisk:
 
     def truncate(self, path: str, size: int) -> None:
         """See `Disk.truncate`."""
+        self._mapped.forget(path)
         os.truncate(path, size)
 
     def rename(self, old: str, new: str) -> None:
         """See `Disk.rename`."""
+        self._mapped.forget(old)
         self._forget(old)
         self._forget(new)
         if os.path.isdir(old):
@@ -379,6 +414,7 @@ class OsDisk:
             for fd in self._files.values():
                 os.close(fd)
             self._files.clear()
+        self._mapped.clear()
 
     @property
     def open_files(self) -> int:
@@ -401,6 +437,7 @@ class OsDisk:
 
     def _forget(self, path: str) -> None:
         """Close `path`, as it is about to mean another file."""
+        self._mapped.forget(path)
         if path in self._files:
             with self._closing:
                 os.close(self._files.pop(path))

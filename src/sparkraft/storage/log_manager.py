@@ -443,6 +443,10 @@ class LogManager:
         """Write recovery points, log start offsets and high watermarks of every directory."""
         self._each_dir("checkpoint", self._checkpoints.write_all)
 
+    def release_views(self, *, entirely: bool = False) -> None:
+        """Let go of mapped files nobody read since the last call, or of all (`Disk.view`)."""
+        self._disk.release_views(entirely=entirely)
+
     def checkpoint_recovery_points(self, path: str) -> None:
         """Write the recovery points of one directory now.
 

@@ -5,7 +5,7 @@ there.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -35,7 +35,7 @@ _SCAN_BYTES = 1 << 20
 class ReadResult(NamedTuple):
     """Bytes for a fetch; hand the pieces on without joining them."""
 
-    pieces: list[bytes]
+    pieces: Sequence[bytes | memoryview]
     size: int
 
 
@@ -240,7 +240,13 @@ class ReadableLog:
     # -- reading ---------------------------------------------------------------------------------
 
     def read(
-        self, offset: int, *, max_bytes: int, up_to: int, min_one_batch: bool = True
+        self,
+        offset: int,
+        *,
+        max_bytes: int,
+        up_to: int,
+        min_one_batch: bool = True,
+        to_send: bool = False,
     ) -> ReadResult:
         """Batches from the one that holds `offset`, of one segment.
 
@@ -249,6 +255,7 @@ class ReadableLog:
             max_bytes: most bytes to read; the last batch may be cut off, as in Kafka.
             up_to: only batches that end below it (high watermark, last stable or log end offset).
             min_one_batch: the first batch comes whole even if it is larger than `max_bytes`.
+            to_send: the pieces are for a socket alone, and may be mapped (`Disk.view`).
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE where the file is damaged.
@@ -264,14 +271,18 @@ class ReadableLog:
         if offset >= up_to:
             return _EMPTY
         try:
-            return self._read(offset, max_bytes, up_to, min_one_batch=min_one_batch)
+            return self._read(
+                offset, max_bytes, up_to, min_one_batch=min_one_batch, to_send=to_send
+            )
         except OSError as error:
             raise self._fail("read from", error) from error
         except CorruptRecords as error:
             self.report_damage(error.detail)
             raise
 
-    def _read(self, offset: int, max_bytes: int, up_to: int, *, min_one_batch: bool) -> ReadResult:
+    def _read(
+        self, offset: int, max_bytes: int, up_to: int, *, min_one_batch: bool, to_send: bool
+    ) -> ReadResult:
         segments = self._segments
         if self._tail_hint[0] == offset and self._tail_hint[2] is segments.active:
             index, position = len(segments) - 1, self._tail_hint[1]
@@ -288,10 +299,15 @@ class ReadableLog:
         if size <= 0:
             return _EMPTY
         segment = segments.at(index)
-        data = segment.read(position, size)
+        if to_send:
+            pieces = segment.view(position, size, grows=segment is segments.active)
+            result = ReadResult(pieces, sum(map(len, pieces)))
+        else:
+            data = segment.read(position, size)
+            result = ReadResult([data], len(data))
         if segment is segments.active and position + size == segment.size:
             self._tail_hint = (self.log_end_offset, segment.size, segment)
-        return ReadResult([data], len(data))
+        return result
 
     def read_batches(self, offset: int, up_to: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Whole batches from the one that holds `offset` to `up_to`, across segments."""

@@ -211,7 +211,8 @@ class RaftLog:
 
     def read(self, start: Offset, *, up_to: Offset, max_bytes: int) -> list[bytes]:
         """Batches from the one that holds `start`, as pieces; the last may be cut off."""
-        return self._log.read(start, max_bytes=max_bytes, up_to=up_to).pieces
+        found = self._log.read(start, max_bytes=max_bytes, up_to=up_to)
+        return [bytes(piece) for piece in found.pieces]
 
     def batches(self, start: Offset, up_to: Offset) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Whole batches from `start` to `up_to`."""

@@ -472,6 +472,18 @@ class Segment:
             self._check(data, position)
         return data
 
+    def view(self, position: int, size: int, *, grows: bool) -> Sequence[bytes | memoryview]:
+        """As `read`, in pieces that are for a socket alone (`Disk.view`); `size` bytes are there.
+
+        `grows`: whether this is the segment that takes appends.
+
+        Raises:
+            CorruptRecords: as `read`.
+        """
+        if position < self.checked_from or position + size > self.checked_to:
+            return [self.read(position, size)]
+        return self._disk.view(self.log_path, size, position, grows=grows)
+
     def _check(self, data: bytes, position: int) -> None:
         """Verify the whole batches in `data` and remember the range."""
         view = memoryview(data)

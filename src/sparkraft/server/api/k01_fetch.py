@@ -70,6 +70,8 @@ HIGH_WATERMARK_LINGER_MS = 10
 Consumers that read from followers wait for it, and a new leader begins with it. At once, as the
 quorum does, would double the fetches of a partition that is written now and then."""
 
+_CONSUMER = -1
+
 DEBUGGING_REPLICA = -2
 """Reads any replica to its log's end and is no follower: Kafka's replica-verification tool."""
 
@@ -86,6 +88,7 @@ class _Fetch:
         "broker_epoch",
         "context",
         "held",
+        "maps",
         "max_bytes",
         "quiet",
         "rack",
@@ -106,6 +109,9 @@ class _Fetch:
             self.replica_id = request.replica_id
             self.broker_epoch = -1
         self.replica = self.replica_id >= 0
+        # What a consumer may see is never cut off, but by an unclean election; others are sent
+        # bytes that might give way to those of another epoch before they have left.
+        self.maps = self.replica_id == _CONSUMER and context.connection.takes_views
         self.rack = request.rack_id if self.replica_id < 0 and broker.reads_by_rack else ""
         self.max_bytes = min(request.max_bytes, broker.config.number("fetch.max.bytes"))
         self.session: FetchSession | None = None
@@ -251,6 +257,7 @@ class _Fetch:
                 max_bytes=max(min(asked.max_bytes, left), 0),
                 up_to=end,
                 min_one_batch=first,
+                to_send=self.maps,
             )
         except StorageFault as fault:
             raise self.broker.replica_manager.on_disk_error(fault, partition) from fault

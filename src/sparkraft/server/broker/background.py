@@ -3,7 +3,8 @@
 every log.flush.scheduler.interval.ms       fsync of logs whose flush.ms is over, and of segments
                                             that are closed (off the loop)
 every replica.high.watermark.checkpoint…    recovery points, log starts, high watermarks; and what
-                                            was deleted file.delete.delay.ms ago goes
+                                            was deleted file.delete.delay.ms ago goes, and mapped
+                                            files that nobody read in that time are let go
 every log.retention.check.interval.ms       old segments, idle producers
 once after `INITIAL_DELAY_MS`               the first of each, so that a start is quick
 """
@@ -71,6 +72,7 @@ class Background:
     def _checkpoint(self) -> None:
         self._broker.log_manager.checkpoint()
         self._broker.log_manager.removal.empty_trash(self._broker.clock.wall_ms())
+        self._broker.log_manager.release_views()
         self._report()
 
     def _retain(self) -> None:

@@ -118,11 +118,12 @@ class Listener:
         rates: Sequence[CreationRate] = (),
         memory: RequestMemory | None = None,
         translate: "Callable[[Exception, str], KafkaError] | None" = None,
+        on_unreadable: "Callable[[], None] | None" = None,
     ) -> None:
         """Describe it; `bind` and `serve` make it listen.
 
         `rates`: those its connections are held to. `memory`: for requests that arrive; no bound
-        by default.
+        by default. `on_unreadable`: called where what an answer holds of a file can't be read.
         """
         self.name = name
         self.node: Any = None
@@ -133,6 +134,7 @@ class Listener:
         self.routes = Routes(controller_listener=controller_listener)
         self.on_invariant_broken = on_invariant_broken
         self.translate = translate or unexpected
+        self.on_unreadable = on_unreadable or (lambda: None)
         self.bytes_out = 0
         self.bad_requests = 0
         self.connections_total = 0

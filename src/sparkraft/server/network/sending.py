@@ -1,18 +1,28 @@
-"""Large answers to a socket, without copying them on the way.
+"""Answers on their way out of a connection, without copying large ones.
 
-A transport of asyncio copies what the socket doesn't take at once, and before Python 3.12 it joins
-what `writelines` gets. While a transport holds nothing back, what waits may go to the socket with
-one writev; what is left then goes through the transport, piece by piece, and the transport tells
-when there is room again.
+A transport of asyncio copies what its socket doesn't take at once. So on a plain socket answers are
+written here, with `writev`, and what is left waits as it is until there is room (`SocketSender`).
+Wherever something else stands between (TLS, a simulated network) the transport gets them piece by
+piece (`TransportSender`).
+
+Parts of a file that are mapped (`storage.disk`) go to a plain socket alone: the kernel refuses to
+read what has been cut off behind them, and the connection is closed, as Kafka does; reading it in
+this process would end the process.
 
 Not here: when a connection writes, and in which order (`connection`).
 """
 
 import asyncio
+import errno
+import logging
 import os
+from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 PIECE_BYTES = 64 * 1024
 """What a transport gets at once: it copies what the socket doesn't take."""
@@ -24,14 +34,6 @@ _JOINED_BYTES_MAX = 512 * 1024
 
 _BUFFERS_MAX = 64
 """Buffers of one writev: more than one answer has, and far below Linux's 1024."""
-
-
-def plain_fd(transport: asyncio.Transport) -> int:
-    """The descriptor of a transport that sends bytes as they are; -1 where there is none."""
-    socket = transport.get_extra_info("socket")
-    if socket is None or transport.get_extra_info("sslcontext") is not None:
-        return -1
-    return int(socket.fileno())
 
 
 def join_small(parts: list[Any]) -> list[Any]:
@@ -56,25 +58,228 @@ def join_small(parts: list[Any]) -> list[Any]:
     return out
 
 
-def write_straight(fd: int, backlog: deque[Any]) -> None:
-    """Send from the front of `backlog` what the socket takes now.
+class Sender(ABC):
+    """Sends one connection's answers in order; what the socket doesn't take waits.
 
-    An error is left to the transport, which meets the same one and closes the connection. The
-    caller makes sure that `fd` is still the transport's and that the transport holds nothing back.
+    Attributes:
+        backlog: what waits, the next first; nobody else changes it.
     """
-    while backlog:
-        try:
-            sent = os.writev(fd, list(islice(backlog, _BUFFERS_MAX)))
-        except OSError:
-            return
-        while backlog and sent >= len(backlog[0]):
-            sent -= len(backlog.popleft())
-        if sent:
-            backlog[0] = memoryview(backlog[0])[sent:]
-            return
+
+    __slots__ = ("backlog",)
+
+    def __init__(self) -> None:
+        """Nothing waits."""
+        self.backlog: deque[Any] = deque()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that wait for room in the socket."""
+        return sum(map(len, self.backlog)) if self.backlog else 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything waits for the peer to read."""
+        return bool(self.backlog)
+
+    @property
+    def takes_views(self) -> bool:
+        """Whether parts may be mapped from files: they are given to the kernel and never read."""
+        return False
+
+    @abstractmethod
+    def send(self, parts: list[Any], size: int) -> None:
+        """Send what is there, `size` bytes in all, behind what waits."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the transport once all has been sent."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """The transport holds enough."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """The transport has room."""
+
+    def drop(self) -> None:
+        """The connection is lost: so is what waits."""
+        self.backlog.clear()
 
 
-def next_piece(backlog: deque[Any]) -> Any:
+class SocketSender(Sender):
+    """Writes to a plain socket itself; its transport only reads, and closes.
+
+    Args:
+        transport: the connection's; it must never be given anything to write.
+        fd: of its socket.
+        on_room: called whenever some of what waited has been sent.
+        on_unreadable: called where a mapped part can't be read any more.
+    """
+
+    __slots__ = ("_closes", "_fd", "_on_room", "_on_unreadable", "_transport", "_watched")
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        fd: int,
+        on_room: Callable[[], None],
+        on_unreadable: Callable[[], None],
+    ) -> None:
+        """Write to `fd`."""
+        super().__init__()
+        self._on_unreadable = on_unreadable
+        self._transport = transport
+        self._fd = fd
+        self._on_room = on_room
+        # A second descriptor of the socket: asyncio watches for room only where no transport is.
+        self._watched = -1
+        self._closes = False
+
+    @property
+    def takes_views(self) -> bool:
+        """Always."""
+        return True
+
+    def send(self, parts: list[Any], size: int) -> None:
+        """See `Sender.send`."""
+        backlog = self.backlog
+        if backlog:
+            backlog.extend(join_small(parts))
+            return
+        if self._fd < 0:
+            return
+        if size > PIECE_BYTES:
+            backlog.extend(join_small(parts))
+        else:
+            backlog.append(parts[0] if len(parts) == 1 else b"".join(parts))
+        self._write()
+
+    def close(self) -> None:
+        """See `Sender.close`."""
+        if self.backlog and self._fd >= 0:
+            self._closes = True
+            self._transport.pause_reading()
+        else:
+            self._transport.close()
+
+    def pause(self) -> None:
+        """See `Sender.pause`; this transport writes nothing."""
+
+    def resume(self) -> None:
+        """See `Sender.resume`."""
+
+    def drop(self) -> None:
+        """See `Sender.drop`."""
+        super().drop()
+        self._fd = -1
+        self._unwatch()
+
+    def _write(self) -> None:
+        """Send from the front of the backlog what the socket takes now; then wait for room."""
+        backlog = self.backlog
+        while backlog:
+            try:
+                if len(backlog) == 1:
+                    sent = os.write(self._fd, backlog[0])
+                else:
+                    sent = os.writev(self._fd, list(islice(backlog, _BUFFERS_MAX)))
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self._fail(error)
+                return
+            while backlog and sent >= len(backlog[0]):
+                sent -= len(backlog.popleft())
+            if sent:
+                backlog[0] = memoryview(backlog[0])[sent:]
+                break
+        if backlog and self._watched < 0:
+            try:
+                self._watched = os.dup(self._fd)
+            except OSError as error:
+                self._fail(error)
+                return
+            asyncio.get_running_loop().add_writer(self._watched, self._on_writable)
+
+    def _on_writable(self) -> None:
+        self._write()
+        if self._fd < 0:
+            return
+        if self._closes:
+            if not self.backlog:
+                self._unwatch()
+                self._transport.close()
+            return
+        self._on_room()
+        if not self.backlog:
+            self._unwatch()
+
+    def _unwatch(self) -> None:
+        if self._watched >= 0:
+            asyncio.get_running_loop().remove_writer(self._watched)
+            os.close(self._watched)
+            self._watched = -1
+
+    def _fail(self, error: OSError) -> None:
+        """The peer is gone, or what it should get: nothing more can be sent."""
+        if error.errno == errno.EFAULT:
+            log.warning("A connection is closed: what it was sent is cut off, or can't be read")
+            self._on_unreadable()
+        elif error.errno == errno.EMFILE:
+            log.warning("A connection of a slow reader is closed: %s (ulimit -n)", error)
+        self.drop()
+        self._transport.abort()
+
+
+class TransportSender(Sender):
+    """Hands answers to a transport, in pieces that it may copy."""
+
+    __slots__ = ("_paused", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        """Write to `transport`, whose protocol passes on `pause` and `resume`."""
+        super().__init__()
+        self._transport = transport
+        self._paused = False
+
+    @property
+    def waits(self) -> bool:
+        """See `Sender.waits`."""
+        return self._paused or bool(self.backlog)
+
+    def send(self, parts: list[Any], size: int) -> None:
+        """See `Sender.send`."""
+        if self.backlog or self._paused or size > PIECE_BYTES or len(parts) > 1:
+            self.backlog.extend(join_small(parts))
+            self._drain()
+        elif not self._transport.is_closing():
+            self._transport.write(parts[0])
+
+    def close(self) -> None:
+        """See `Sender.close`; the transport keeps what it hasn't sent until it has."""
+        while self.backlog and not self._transport.is_closing():
+            self._transport.write(self.backlog.popleft())
+        self._transport.close()
+
+    def pause(self) -> None:
+        """See `Sender.pause`."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """See `Sender.resume`."""
+        self._paused = False
+        self._drain()
+
+    def _drain(self) -> None:
+        while self.backlog and not self._paused:
+            if self._transport.is_closing():  # the peer is gone, and `connection_lost` on its way
+                self.backlog.clear()
+                return
+            self._transport.write(_next_piece(self.backlog))
+
+
+def _next_piece(backlog: deque[Any]) -> Any:
     """Take what a transport gets next from the front of a `backlog` that isn't empty."""
     front = backlog[0]
     if len(front) <= PIECE_BYTES:
@@ -82,3 +287,13 @@ def next_piece(backlog: deque[Any]) -> Any:
     view = memoryview(front)
     backlog[0] = view[PIECE_BYTES:]
     return view[:PIECE_BYTES]
+
+
+def sender_of(
+    transport: asyncio.Transport, on_room: Callable[[], None], on_unreadable: Callable[[], None]
+) -> Sender:
+    """The sender for a transport: itself on a plain socket, else through the transport."""
+    socket = transport.get_extra_info("socket")
+    if socket is None or transport.get_extra_info("sslcontext") is not None:
+        return TransportSender(transport)
+    return SocketSender(transport, int(socket.fileno()), on_room, on_unreadable)

@@ -1,0 +1,109 @@
+"""Parts of files as memory, for those who only hand them on to a socket.
+
+A record that is read into this process and sent from there is moved twice; from a mapping the
+kernel takes it straight out of the page cache. Files are mapped in windows, which stay for a while:
+making one and letting it go costs about as much as a copy.
+
+A view of a window is for system calls alone. Whoever looks into it himself after the file was cut
+short is ended by SIGBUS; a system call fails with EFAULT. The last window of a file that still
+grows is not mapped: it would have to be made again and again. A window is read once when it is
+made: a disk that can't be read shows there.
+
+Not here: which reads may be views (`storage.disk`, `storage.segment`).
+"""
+
+import mmap
+import os
+import sys
+from collections import OrderedDict
+
+WINDOW_BYTES = 4 << 20
+"""Mapped at once: a few answers' worth. A multiple of every page size."""
+
+WINDOWS_MAX = 64
+"""Kept at once: 256 MiB of addresses, and as many open files at most."""
+
+_MADV_POPULATE_READ = 22  # Linux 5.14; Python 3.11 doesn't name it
+
+
+class MappedFiles:
+    """The windows of one thread's files, the last used first; see the module's docstring."""
+
+    __slots__ = ("_unused", "_windows")
+
+    def __init__(self) -> None:
+        """Nothing is mapped."""
+        self._windows: OrderedDict[tuple[str, int], memoryview] = OrderedDict()
+        self._unused: set[tuple[str, int]] = set()
+
+    def views(
+        self, fd: int, path: str, count: int, at: int, *, grows: bool
+    ) -> list[memoryview] | None:
+        """`count` bytes from `at` of the file `path`, open as `fd`, in pieces.
+
+        None where they can't be had so: beyond the file's end, in the last window of one that
+        grows, or unreadable; `pread` tells more.
+        """
+        pieces = []
+        end = at + count
+        while at < end:
+            index, start = divmod(at, WINDOW_BYTES)
+            window = self._window(fd, path, index, grows=grows)
+            if window is None:
+                return None
+            piece = window[start : min(start + end - at, WINDOW_BYTES)]
+            if not piece:
+                return None
+            pieces.append(piece)
+            at += len(piece)
+        return pieces
+
+    def _window(self, fd: int, path: str, index: int, *, grows: bool) -> memoryview | None:
+        key = path, index
+        found = self._windows.get(key)
+        if found is not None:
+            self._windows.move_to_end(key)
+            self._unused.discard(key)
+            return found
+        offset = index * WINDOW_BYTES
+        try:
+            size = WINDOW_BYTES if grows else min(WINDOW_BYTES, os.fstat(fd).st_size - offset)
+            if size <= 0:
+                return None
+            mapped = mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=offset)
+            mapped.madvise(_MADV_POPULATE_READ)
+        except (ValueError, OSError):  # beyond the end; unreadable, or no memory, or an old kernel
+            return None
+        if len(self._windows) >= WINDOWS_MAX:
+            oldest, _ = self._windows.popitem(last=False)
+            self._unused.discard(oldest)
+        window = self._windows[key] = memoryview(mapped)
+        return window
+
+    def forget(self, path: str) -> None:
+        """Give no more views of what is mapped of `path`, a file or a directory."""
+        if not self._windows:
+            return
+        inside = path + "/"
+        for key in [key for key in self._windows if key[0] == path or key[0].startswith(inside)]:
+            del self._windows[key]
+            self._unused.discard(key)
+
+    def forget_unused(self) -> None:
+        """Let go of what was not used since the last call."""
+        for key in self._unused:
+            del self._windows[key]
+        self._unused = set(self._windows)
+
+    def clear(self) -> None:
+        """Let go of all; views that somebody holds stay what they are."""
+        self._windows.clear()
+        self._unused.clear()
+
+    def __len__(self) -> int:
+        """Windows kept."""
+        return len(self._windows)
+
+
+CAN_MAP = sys.platform == "linux"
+"""Elsewhere a window can't be read when it is made."""
