@@ -17,7 +17,7 @@ from sparkraft.server.network.sending import (
     sender_of,
 )
 from sparkraft.storage.disk import OsDisk
-from sparkraft.storage.mapped import WINDOW_BYTES
+from sparkraft.storage.mapped import VIEW_BYTES_MIN, WINDOW_BYTES
 
 
 def test_small_parts_are_joined_and_large_ones_are_not_copied() -> None:
@@ -148,6 +148,11 @@ def test_a_part_cut_off_behind_its_back_closes_the_connection_and_not_the_proces
     over_a_socket(work)
     assert disk.pread(path, 10_000, 0) == data[:4096]
     disk.close()
+
+
+def test_no_part_of_a_file_is_small_enough_to_be_joined() -> None:
+    parts = join_small([b"head", memoryview(bytes(VIEW_BYTES_MIN)), b"tail"])
+    assert [len(part) for part in parts] == [4, VIEW_BYTES_MIN, 4]
 
 
 def test_parts_of_files_go_to_plain_sockets_alone() -> None:

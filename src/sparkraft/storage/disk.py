@@ -17,7 +17,7 @@ from threading import Lock
 from typing import Protocol
 
 from sparkraft.records.batch import Buffer
-from sparkraft.storage.mapped import CAN_MAP, MappedFiles
+from sparkraft.storage.mapped import CAN_MAP, VIEW_BYTES_MIN, MappedFiles
 
 
 class StorageFault(Exception):  # noqa: N818 (a fault of the disk, not of the caller)
@@ -163,9 +163,6 @@ CACHED_FILES_MAX = 8192
 """No more open files than this, whatever the limit allows."""
 
 CACHED_FILES_MIN = 64
-
-VIEW_BYTES_MIN = 64 * 1024
-"""Less is copied: that is cheaper than a further buffer."""
 
 _BUFFERS_PER_CALL = 512  # Linux takes 1024
 

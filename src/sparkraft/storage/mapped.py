@@ -23,6 +23,9 @@ WINDOW_BYTES = 4 << 20
 WINDOWS_MAX = 64
 """Kept at once: 256 MiB of addresses, and as many open files at most."""
 
+VIEW_BYTES_MIN = 64 * 1024
+"""Less is copied: cheaper than a further buffer, and what is small is joined on its way."""
+
 _MADV_POPULATE_READ = 22  # Linux 5.14; Python 3.11 doesn't name it
 
 
@@ -38,13 +41,13 @@ class MappedFiles:
 
     def views(
         self, fd: int, path: str, count: int, at: int, *, grows: bool
-    ) -> list[memoryview] | None:
+    ) -> list[bytes | memoryview] | None:
         """`count` bytes from `at` of the file `path`, open as `fd`, in pieces.
 
         None where they can't be had so: beyond the file's end, in the last window of one that
         grows, or unreadable; `pread` tells more.
         """
-        pieces = []
+        pieces: list[bytes | memoryview] = []
         end = at + count
         while at < end:
             index, start = divmod(at, WINDOW_BYTES)
@@ -54,7 +57,8 @@ class MappedFiles:
             piece = window[start : min(start + end - at, WINDOW_BYTES)]
             if not piece:
                 return None
-            pieces.append(piece)
+            # A short one, across the border of two windows, would be joined with others to be sent.
+            pieces.append(piece if len(piece) >= VIEW_BYTES_MIN else bytes(piece))
             at += len(piece)
         return pieces
 

@@ -28,7 +28,8 @@ PIECE_BYTES = 64 * 1024
 """What a transport gets at once: it copies what the socket doesn't take."""
 
 _SMALL_BYTES = 32 * 1024
-"""Parts below it are joined with small neighbours: a copy is cheaper than a further buffer."""
+"""Parts below it are joined with small neighbours: a copy is cheaper than a further buffer. What is
+mapped is larger (`storage.mapped.VIEW_BYTES_MIN`)."""
 
 _JOINED_BYTES_MAX = 512 * 1024
 
