@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sparkraft.base.errors import ErrorCode
 from sparkraft.coordinator.group.classic_group import ClassicGroup
 from sparkraft.coordinator.group.config import GroupConfig
+from sparkraft.coordinator.group.outcome import StaticMemberReplaced
 from sparkraft.coordinator.group.states import GroupState
 from tests.coordinator.world import Client, World
 
@@ -72,10 +73,15 @@ class Groups(RuleBasedStateMachine):
             if name in self.world.clients and answer.startswith("sync: p"):
                 client = self.client(name)
                 owners = self.assigned.setdefault(client.generation, {})
-                assert (
-                    answer[6:] not in owners.values() or owners.get(client.member_id) == answer[6:]
-                ), f"two owners of {answer[6:]} in generation {client.generation}"
-                owners[client.member_id] = answer[6:]
+                # A static member that comes back in a stable group owns what its instance did.
+                owner = client.instance_id or client.member_id
+                assert answer[6:] not in owners.values() or owners.get(owner) == answer[6:], (
+                    f"two owners of {answer[6:]} in generation {client.generation}"
+                )
+                owners[owner] = answer[6:]
+                group = self.group()
+                if client.instance_id and group is not None:
+                    assert group.static_member_id(client.instance_id) == client.member_id
         self.world.events.clear()
 
     @rule(name=st.sampled_from(NAMES))
@@ -221,7 +227,11 @@ class Groups(RuleBasedStateMachine):
         assert len(instances) == len(set(instances))
         assert (group.leader_id in group) if members else group.leader_id is None
         assert group.awaiting_join_count == sum(one.awaiting_join is not None for one in members)
-        assert group.is_in(GroupState.PREPARING_REBALANCE) or group.awaiting_join_count == 0
+        # One that takes over a static member of a stable group waits for that to be written.
+        replaced = sum(isinstance(one, StaticMemberReplaced) for one in self.world.held or ())
+        if not group.is_in(GroupState.PREPARING_REBALANCE):
+            assert group.awaiting_join_count <= replaced
+            assert group.is_in(GroupState.STABLE) or group.awaiting_join_count == 0
         if group.is_in(GroupState.EMPTY):
             assert not members
         if group.is_in(GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
@@ -277,3 +287,39 @@ def shape(group: Any) -> Any:
 
 TestGroups = Groups.TestCase
 TestGroups.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+
+
+def test_who_takes_over_a_static_member_waits_in_a_stable_group_for_the_write() -> None:
+    """As in Kafka: the group stays as it is, and the answer waits."""
+    machine = Groups()
+    machine.join("A", "range")
+    machine.pass_time(1_000)
+    machine.settle({"A", "B"})
+    machine.settle({"A", "D"})
+    machine.hold_writes()
+    machine.join("C", "range")
+    group = machine.group()
+    assert group is not None
+    assert group.is_in(GroupState.STABLE)
+    assert group.awaiting_join_count == 1
+    machine.a_group_is_sound()
+    machine.release_writes()
+    assert group.awaiting_join_count == 0
+    assert machine.client("C").generation == group.generation_id
+    machine.a_group_is_sound()
+
+
+def test_who_takes_over_a_static_member_owns_what_it_owned() -> None:
+    machine = Groups()
+    machine.join("A", "range")
+    machine.pass_time(1_000)
+    machine.restart("A")
+    machine.join("C", "range")
+    machine.settle({"B", "C"})
+    before = dict(machine.assigned[machine.client("C").generation])
+    machine.join("D", "range")
+    machine.sync("D")
+    assert machine.client("D").generation == machine.client("C").generation
+    assert machine.assigned[machine.client("D").generation] == before
+    machine.sync("C")
+    assert machine.client("C").generation == -1, "it is fenced"
