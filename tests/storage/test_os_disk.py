@@ -237,6 +237,21 @@ class TestViews:
             view()
         assert view(f"{tmp_path}/e/y")[50_000:] == bytes(50_000)
 
+    def test_a_short_piece_is_not_taken_from_a_mapping(self, disk, path):
+        """Looking into one whose file somebody else cut short would end the process."""
+        at = WINDOW_BYTES - 100_000
+        disk.view(path, 200_000, WINDOW_BYTES, grows=True)
+        os.truncate(path, WINDOW_BYTES + 50)
+        pieces = disk.view(path, 100_050, at, grows=True)
+        assert [(type(piece), len(piece)) for piece in pieces] == [
+            (memoryview, 100_000),
+            (bytes, 50),
+        ]
+        assert b"".join(pieces) == disk.pread(path, 100_050, at)
+        os.truncate(path, WINDOW_BYTES)
+        (data,) = disk.view(path, 100_050, at, grows=True)
+        assert data == disk.pread(path, 100_050, at)
+
     def test_those_nobody_asks_for_are_let_go(self, disk, path):
         disk.view(path, 100_000, 0, grows=True)
         held = disk.view(path, 100_000, WINDOW_BYTES, grows=True)

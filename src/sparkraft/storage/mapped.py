@@ -54,11 +54,12 @@ class MappedFiles:
             window = self._window(fd, path, index, grows=grows)
             if window is None:
                 return None
-            piece = window[start : min(start + end - at, WINDOW_BYTES)]
+            piece: bytes | memoryview = window[start : min(start + end - at, WINDOW_BYTES)]
+            if len(piece) < VIEW_BYTES_MIN:  # at the border of two: it will be joined with others
+                piece = os.pread(fd, len(piece), at)
             if not piece:
                 return None
-            # A short one, across the border of two windows, would be joined with others to be sent.
-            pieces.append(piece if len(piece) >= VIEW_BYTES_MIN else bytes(piece))
+            pieces.append(piece)
             at += len(piece)
         return pieces
 

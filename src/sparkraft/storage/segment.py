@@ -417,7 +417,10 @@ class Segment:
             start = self.offset_index.lookup(relative)[1]
         for header, position in self.headers(start):
             last_offset = header.base_offset + header.last_offset_delta
-            self.offset_index.learn(last_offset - self.base_offset, position, header.size_in_bytes)
+            if position == start or last_offset >= offset:  # those between have no entry, mostly
+                self.offset_index.learn(
+                    last_offset - self.base_offset, position, header.size_in_bytes
+                )
             if last_offset >= offset:
                 return header, position
         return None
