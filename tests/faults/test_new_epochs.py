@@ -49,6 +49,23 @@ def told(*lines: str) -> NewEpochs:
         ((SKIPPED.format("NOT_LEADER_OR_FOLLOWER"), BUMP.format("skipped sequence numbers")), True),
         ((SKIPPED.format("REQUEST_TIMED_OUT"), BUMP.format("skipped sequence numbers")), False),
         ((BUMP.format("unknown producer id"),), False),
+        ((BUMP.format("skipped sequence numbers"),), False),
+        (("ERRSEQ: of another kind", BUMP.format("skipped sequence numbers")), False),
+        (
+            (
+                SKIPPED.format("NOT_LEADER_FOR_PARTITION"),
+                SKIPPED.format("OUT_OF_ORDER_SEQUENCE_NUMBER"),
+                BUMP.format("skipped sequence numbers"),
+            ),
+            True,
+        ),
+        (
+            (
+                SKIPPED.format("OUT_OF_ORDER_SEQUENCE_NUMBER"),
+                BUMP.format("skipped sequence numbers"),
+            ),
+            False,
+        ),
         (
             (
                 SKIPPED.format("NOT_LEADER_FOR_PARTITION"),

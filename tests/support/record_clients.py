@@ -51,13 +51,14 @@ def number_of(value: str) -> int:
 
 
 _REFUSED_BEHIND = re.compile(
-    r"skipped sequence numbers .*? caused by previous failed request "
-    r"\((?P<error>\w+), actions (?P<actions>[\w,]*)"
+    r"ProduceRequest for (?P<partition>\S+ \[\d+\]) .* skipped sequence numbers "
+    r".*? caused by previous failed request \((?P<error>\w+), "
 )
 """What librdkafka says of a batch that was refused because the one before it was."""
 
-
 _NOT_LED = {"NOT_LEADER_FOR_PARTITION", "NOT_LEADER_OR_FOLLOWER"}
+
+_GAP = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 
 
 class NewEpochs(logging.Handler):
@@ -81,24 +82,35 @@ class NewEpochs(logging.Handler):
         self.begun = 0
         self.twice = 0
         self.told: list[str] = []
-        self._refused: list[str] = []
+        self._causes: list[bool] = []
+        self._behind: set[str] = set()
+        """Partitions in which a batch was refused behind one that no leader took."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take in a line."""
         line = record.getMessage()
         if "ERRSEQ" in line or "fatal" in line.lower():
             self.told.append(line)
-            found = _REFUSED_BEHIND.search(line)
-            self._refused += [found["error"]] if found else []
+            self._causes.append(self._is_cause(_REFUSED_BEHIND.search(line)))
         elif "epoch bump" in line:
             self.told.append(line)
             self.begun += "Beginning partition drain" in line
 
+    def _is_cause(self, found: re.Match[str] | None) -> bool:
+        """Whether a refusal is of the kind above, or behind one that is."""
+        if found is None:
+            return False
+        if found["error"] in _NOT_LED:
+            self._behind.add(found["partition"])
+        return found["error"] in _NOT_LED or (
+            found["error"] == _GAP and found["partition"] in self._behind
+        )
+
     @property
     def are_its_own(self) -> bool:
-        """Whether each was begun because a batch was refused behind one that no leader took."""
+        """Whether it said of each why it was begun, and always that."""
         behind = all("skipped sequence numbers" in line for line in self.told)
-        return bool(self.begun) and behind and set(self._refused) <= _NOT_LED
+        return bool(self.begun) and bool(self._causes) and behind and all(self._causes)
 
 
 class RecordingProducer:
