@@ -1,12 +1,13 @@
 """A client of librdkafka is left behind where it stands still for ever, and only there."""
 
-import threading
+import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support import record_clients
+from tests.support.ports import wait_until
 
 pytestmark = pytest.mark.real_clients
 
@@ -23,20 +24,33 @@ def client() -> Iterator[None]:
 
 @pytest.fixture
 def stuck() -> Iterator[None]:
-    """A thread with the name of librdkafka's main thread that waits and waits."""
-    named, end = threading.Event(), threading.Event()
+    """A thread with the name of librdkafka's main thread that waits and waits.
 
-    def wait() -> None:
-        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("rdk:main")
-        named.set()
-        end.wait()
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    named.wait()
+    A thread of C: one of Python's gives up its core once more wherever it has to wait for the
+    interpreter, which may be after somebody has looked at it for the first time.
+    """
+    libc = ctypes.CDLL(None)
+    thread, end = ctypes.c_ulong(), ctypes.create_string_buffer(64)  # holds a sem_t
+    libc.sem_init(end, 0, 0)
+    assert libc.pthread_create(ctypes.byref(thread), None, libc.sem_wait, end) == 0
+    libc.pthread_setname_np(thread, b"stands still")
+    (task,) = [t for t in Path("/proc/self/task").iterdir() if _name(t) == "stands still"]
+    wait_until(lambda: _state(task) == "S", "the thread to have gone to sleep")
+    libc.pthread_setname_np(thread, b"rdk:main")
     yield
-    end.set()
-    thread.join()
+    libc.sem_post(end)
+    libc.pthread_join(thread, None)
+
+
+def _name(task: Path) -> str:
+    try:
+        return (task / "comm").read_text().strip()
+    except OSError:
+        return ""  # It has just ended.
+
+
+def _state(task: Path) -> str:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 @pytest.fixture(autouse=True)
