@@ -6,18 +6,23 @@
     python tools/long_tests.py --again …   also what has passed
     python tools/long_tests.py --list      their names
 
-A piece may take 45 minutes. What has passed is kept in .cache/long-tests.json, under a digest of
-the source and the tests: any change to them starts over. Several runs may share it.
+A piece may take 45 minutes. What has passed is kept in .cache/long-tests.json, each piece with a
+digest of what it ran: the whole source, its own test file, and every file of the tests that one
+names, directly or not. A change to any of these makes the piece run again; a change to a test that
+has nothing to do with it doesn't. Several runs may share the file.
 """
 
 import argparse
+import ast
 import fcntl
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,28 +40,63 @@ def pieces() -> list[str]:
     return [line for line in found.stdout.splitlines() if "::" in line]
 
 
-def digest() -> str:
-    """Names the state of the source and the tests."""
+def digest(piece: str) -> str:
+    """Names the state of everything `piece` runs."""
     total = hashlib.sha256()
-    for folder in ("src", "tests"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            total.update(path.read_bytes())
+    tests = ROOT / "tests"
+    data = {path for path in tests.rglob("*.*") if path.suffix not in {".py", ".pyc"}}
+    for path in sorted({*(ROOT / "src").rglob("*.py"), *data, *test_files(piece)}):
+        total.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
     return total.hexdigest()
 
 
-def passed(now: str, more: str | None = None) -> set[str]:
-    """The pieces that passed on the source `now`, after adding `more` to them."""
+def test_files(piece: str) -> set[Path]:
+    """The modules of the tests that `piece` may load, or start as processes of their own."""
+    own = ROOT / piece.partition("::")[0]
+    found: set[Path] = set()
+    new = {own}
+    for folder in own.relative_to(ROOT).parents:
+        new |= set((ROOT / folder).glob("conftest.py"))
+    while new:
+        found |= new
+        new = {other for path in new for other in _named_in(path)} - found
+    return found
+
+
+@cache
+def _named_in(path: Path) -> frozenset[Path]:
+    """What `path` names of the tests: modules it imports or starts, folders it gives to pytest."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import():
+                names |= {alias.name for alias in node.names}
+            case ast.ImportFrom(module=str() as module):
+                names |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+            case ast.Constant(value=str() as text):
+                names.add(text)
+    found: set[Path] = set()
+    for place in (name.replace(".", "/") for name in names if re.fullmatch(r"tests[\w./]*", name)):
+        found |= {
+            file for file in (ROOT / f"{place}.py", ROOT / place / "__init__.py") if file.is_file()
+        }
+        if place in names:
+            found |= set((ROOT / place).rglob("*.py"))
+    return frozenset(found)
+
+
+def passed(now: dict[str, str], more: str | None = None) -> set[str]:
+    """The pieces that passed as they are `now` (piece → digest), after adding `more` to them."""
     STATE.parent.mkdir(exist_ok=True)
     with STATE.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        state = json.loads(file.read() or "{}")
-        known = set(state.get("passed", [])) if state.get("digest") == now else set()
+        known = json.loads(file.read() or "{}")
         if more is not None:
-            known.add(more)
+            known[more] = now[more]
             file.truncate(0)
-            file.write(json.dumps({"digest": now, "passed": sorted(known)}))
-    return known
+            file.write(json.dumps(known, indent=1, sort_keys=True))
+    return {piece for piece, state in now.items() if known.get(piece) == state}
 
 
 def run(piece: str, *, alone: bool) -> bool:
@@ -88,7 +128,8 @@ def main() -> int:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
-    now, everything = digest(), pieces()
+    everything = pieces()
+    now = {piece: digest(piece) for piece in everything}
     known = passed(now)
     named = [p for p in everything if not options.names or any(n in p for n in options.names)]
     if not named:
