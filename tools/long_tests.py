@@ -43,8 +43,8 @@ def pieces() -> list[str]:
 def digest(piece: str) -> str:
     """Names the state of everything `piece` runs."""
     total = hashlib.sha256()
-    tests = ROOT / "tests"
-    data = {path for path in tests.rglob("*.*") if path.suffix not in {".py", ".pyc"}}
+    files = (path for path in (ROOT / "tests").rglob("*.*") if "__pycache__" not in path.parts)
+    data = {path for path in files if path.suffix != ".py" and path.is_file()}
     for path in sorted({*(ROOT / "src").rglob("*.py"), *data, *test_files(piece)}):
         total.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
     return total.hexdigest()
