@@ -139,6 +139,8 @@ def on_fetch_response(replica: Replica, response: FetchResponse, now: Millis) ->
 def _heard_from_leader(replica: Replica, now: Millis) -> None:
     state = replica.state
     assert isinstance(state, Follower)
+    if state.leader_resigned:
+        return
     deadline = Millis(now + replica.config.fetch_timeout_ms)
     replica.update(
         replace(state, fetch_deadline=deadline, deadline_reason=NO_ANSWER, has_fetched=True)

@@ -47,7 +47,9 @@ def check_leader_request(replica: Replica, epoch: LeaderEpoch) -> ErrorCode:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     if not isinstance(replica.state, Leader):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return ErrorCode.BROKER_NOT_AVAILABLE if replica.shutting_down else ErrorCode.NONE
+    if replica.shutting_down and replica.state.leaving is None:
+        return ErrorCode.BROKER_NOT_AVAILABLE
+    return ErrorCode.NONE
 
 
 # ---- Fetch
@@ -222,7 +224,7 @@ def _snapshot_response(replica: Replica, error: ErrorCode) -> FetchSnapshotRespo
 def on_append(replica: Replica, request_id: int, append: Append) -> None:
     """Append records of ours as one batch."""
     state = replica.state
-    if not isinstance(state, Leader) or append.epoch != state.epoch or state.resign_requested:
+    if not isinstance(state, Leader) or append.epoch != state.epoch or state.leaving is not None:
         detail = f"not the leader of epoch {append.epoch}"
         refusal = Refusal(error=ErrorCode.NOT_CONTROLLER, detail=detail)
         return replica.respond(request_id, refusal)

@@ -276,7 +276,7 @@ class Quorum:
                 self._log.clean(log_start_offset)
             case ResignRequested(epoch=epoch):
                 if isinstance(self.state, Leader) and self.state.epoch == epoch:
-                    replica.become_resigned("asked to resign", now)
+                    replica.leave("asked to resign")
             case ShutdownRequested():
                 replica.shutting_down = True
             case _:

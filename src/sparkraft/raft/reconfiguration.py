@@ -39,7 +39,9 @@ def _check_change(replica: Replica, cluster_id: str | None) -> Refusal | None:
     if cluster_id is not None and cluster_id != replica.config.cluster_id:
         detail = f"{cluster_id} is not this cluster, which is {replica.config.cluster_id}"
         return _refuse(ErrorCode.INCONSISTENT_CLUSTER_ID, detail)
-    if not isinstance(replica.state, Leader) or replica.progress is None:
+    state = replica.state
+    leads = isinstance(state, Leader) and (state.leaving is None or replica.shutting_down)
+    if not leads or replica.progress is None:
         return _refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
     if replica.shutting_down:
         return _refuse(ErrorCode.BROKER_NOT_AVAILABLE, "")
@@ -261,8 +263,7 @@ def on_commit(replica: Replica) -> None:
         finish(replica, _OK)
     at, state = replica.log.voters_offset, replica.state
     if not replica.is_voter and at is not None and at < committed and isinstance(state, Leader):
-        # Once this step's answers are made: they tell the followers what is committed.
-        replica.update(replace(state, resign_requested=True))
+        replica.leave("no longer a voter")
 
 
 def finish(replica: Replica, answer: Refusal) -> None:

@@ -499,6 +499,23 @@ class Replica:
             VotersChange(voters=updated),
         )
 
+    @property
+    def is_all_committed(self) -> bool:
+        """Whether a leader has nothing that its high watermark has not reached."""
+        return self.progress is not None and self.progress.high_watermark == self.log.end
+
+    def leave(self, reason: str) -> Leader:
+        """Have the leader take no more records, and resign as soon as those it has are committed.
+
+        Which the timers see to, after every event.
+        """
+        state = self._state
+        assert isinstance(state, Leader)
+        if state.leaving is None:
+            state = replace(state, leaving=reason)
+            self.update(state)
+        return state
+
     def become_resigned(self, reason: str, now: Millis) -> None:
         """Stop leading and tell the voters."""
         assert self.progress is not None

@@ -78,6 +78,12 @@ class Follower:
     """Why it stands for election once `fetch_deadline` has come."""
     gives_way_until: Millis | None = None
     """It granted a pre-vote: before then it does not stand, whatever `fetch_deadline` says."""
+    leader_resigned: bool = False
+    """`leader_id` said itself that it no longer leads: what else it had said comes too late.
+
+    Kafka's followers take an answer that was under way for a sign of life, and wait another fetch
+    timeout.
+    """
     has_fetched: bool = False
     has_updated_leader: bool = False
 
@@ -91,7 +97,14 @@ class Leader:
     granted_by: frozenset[BrokerId]
     check_quorum_deadline: Millis
     begin_epoch_at: Millis
-    resign_requested: bool = False
+    leaving: str | None = None
+    """Why it is about to resign. It takes no more records, and sees that those it has commit.
+
+    So the best placed successor has all that this log has, and has its vote. Kafka's leaders
+    resign at once: a successor that lacks their last records is refused, and time runs out.
+    """
+    resign_by: Millis | None = None
+    """It waits no longer: whoever is to copy its records may be gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,12 @@ from sparkraft.raft.voters import Voter
 PROBE_EVERY_MS = 100
 """A leader that is stopping looks this often whether anyone is left to take over."""
 
+LEAVING_MS_MAX = 500
+"""A leader that is to resign waits so long for its last records to be committed.
+
+Longer than followers that fetch take for it, shorter than those who wait for its end would mind.
+"""
+
 _ROUNDS_MAX = 16
 """Transitions that one event may set off through timers; more would be a loop without end."""
 
@@ -184,16 +190,19 @@ def _fetch(replica: Replica, state: Follower, now: Millis) -> Millis | None:
 def _leader(replica: Replica, state: Leader, now: Millis) -> list[Millis | None]:
     alone = replica.is_only_voter
     if replica.shutting_down and not alone:
-        replica.become_resigned("shutting down", now)
-        return []
-    if state.resign_requested:
-        replica.become_resigned("no longer a voter", now)
-        return []
+        state = replica.leave("shutting down")
+    if state.leaving is not None:
+        resign_by = state.resign_by or Millis(now + LEAVING_MS_MAX)
+        if resign_by <= now or replica.is_all_committed:
+            replica.become_resigned(state.leaving, now)
+            return []
+        state = replace(state, resign_by=resign_by)
+        replica.update(state)
     if not alone and state.check_quorum_deadline <= now:
         replica.become_resigned("no majority has fetched in time", now)
         return []
     reconfiguration.maybe_expire(replica, now)
-    wakes: list[Millis | None] = [None if alone else state.check_quorum_deadline]
+    wakes: list[Millis | None] = [None if alone else state.check_quorum_deadline, state.resign_by]
     if replica.pending is not None:
         wakes.append(replica.pending.deadline)
     if not alone:

@@ -310,6 +310,7 @@ def on_end_request(
             state,
             fetch_deadline=Millis(now + backoff),
             deadline_reason=f"leader {request.leader_id} resigned",
+            leader_resigned=True,
             has_fetched=False,
         )
         replica.update(heard)

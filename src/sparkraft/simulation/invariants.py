@@ -297,7 +297,7 @@ class Invariants:
             at, reached = core.log.voters_offset, core.log.high_watermark
             committed = at is not None and reached is not None and at < reached
             self.require(
-                not committed or state.resign_requested,
+                not committed or state.leaving is not None,
                 "Q8",
                 f"{node.name} leads on, though voted out at {at} and HW={reached}",
             )

@@ -67,7 +67,7 @@ KILLS: dict[str, int] = {
     "nobody-is-elected-for-a-returning-broker": 1,
     "sessions-never-lapse": 1,
     "a-snapshot-without-controllers": 3,
-    "images-of-what-is-not-committed": 198,
+    "images-of-what-is-not-committed": 143,
     "a-deposed-controller-forgets-nothing": 34,
     "records-in-the-newest-version": 4,
     "controllers-register-too-early": 9,

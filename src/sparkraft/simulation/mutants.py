@@ -471,7 +471,7 @@ def _a_removed_leader_leads_on() -> Patches:
         state = replica.state
         original(replica)
         if isinstance(state, Leader) and isinstance(replica.state, Leader):
-            replica.update(replace(replica.state, resign_requested=False))
+            replica.update(replace(replica.state, leaving=None))
 
     original = reconfiguration.on_commit
     return [(reconfiguration, "on_commit", on_commit)]
