@@ -80,6 +80,8 @@ def consume(bootstrap: str, topic: str, size: int, count: int, *, pids: Sequence
             "enable.auto.commit": False,
             "fetch.message.max.bytes": 4_000_000,
             "queued.max.messages.kbytes": 262_144,
+            # Once its queue is full it would pause for a second, and only quick servers fill it.
+            "fetch.queue.backoff.ms": 10,
         }
     )
     partitions = len(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
