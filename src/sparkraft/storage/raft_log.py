@@ -121,7 +121,11 @@ class RaftLog:
         return made
 
     def _recover_snapshots(self) -> None:
-        """Keep complete snapshots at or above the log's start, remove all else."""
+        """Keep complete snapshots at or above the log's start, remove all else.
+
+        Segments go whole, so the first one left may begin below the snapshot that took the place
+        of those before it: the log starts at that snapshot again.
+        """
         for name in self._disk.listdir(self._log.directory):
             parsed = parse_snapshot_name(name)
             if parsed is None:
@@ -140,6 +144,8 @@ class RaftLog:
             raise StorageFault(self._log.log_dir, f"load {METADATA_DIR}", cause)
         if latest is not None and self._is_ahead(latest):
             self._start_at(latest)
+        elif self._log.log_start_offset > 0:
+            self._log.advance_log_start(min(self._snapshots).offset)
 
     def _is_ahead(self, snapshot: SnapshotId) -> bool:
         epoch = self._log.latest_epoch or 0
