@@ -57,7 +57,6 @@ class World:
 
     Attributes:
         cut: directed pairs of nodes whose messages are lost.
-        leading_since: epoch and time of each node's last election won.
         on_election: called with every node that comes to lead.
         loss: part of messages lost otherwise; `duplicates` likewise.
         delay_ms: longest time a message takes.
@@ -84,7 +83,6 @@ class World:
         self.cut: set[tuple[int, int]] = set()
         self.dynamic = dynamic
         self.auto_join = False
-        self.leading_since: dict[int, tuple[int, int]] = {}
         self.on_election: list[Callable[[CoreNode], None]] = []
         self.elections: list[tuple[int, int]] = []
         self.points = FaultPoints(self)
@@ -261,7 +259,6 @@ class World:
 
     def on_leader(self, node: CoreNode, epoch: int) -> None:
         """A node came to lead."""
-        self.leading_since[node.id] = (epoch, self.now)
         self.elections.append((node.id, epoch))
         self.counts["elections won"] += 1
         for hook in self.on_election:

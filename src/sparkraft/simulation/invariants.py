@@ -26,33 +26,27 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.ids import Offset
 from sparkraft.raft.events import (
-    AppendBatch,
     ElectionState,
     EpochAndOffset,
     Event,
     FetchRequest,
-    FetchSnapshotRequest,
-    KRaftVersionChange,
     LogBatch,
     Ready,
-    RequestReceived,
     Send,
     VoteRequest,
     VoteResponse,
     VotersChange,
 )
-from sparkraft.raft.states import Candidate, Follower, Leader, Prospective, State
+from sparkraft.raft.states import Leader, State
 from sparkraft.raft.voters import ReplicaKey, VoterSet
 from sparkraft.simulation.core_disk import EMPTY_FOLD, SnapshotContent, fold
+from sparkraft.simulation.quorum_rules import Member, QuorumRules, Step
 
 if TYPE_CHECKING:
     from sparkraft.simulation.core_node import CoreNode
     from sparkraft.simulation.cores import World
 
 NAMES = ("Q1", "Q2", "Q3", "Q4", "Q5", "Q6", "Q7", "Q8", "Q9", "Q10", "Q11")
-
-CHECK_QUORUM_SLACK_MS = 1_500
-"""Beyond 1.5 fetch timeouts: clocks drift, and a paused leader learns of it late."""
 
 Key = tuple[int, int]
 """A node and which of its disks."""
@@ -85,11 +79,10 @@ class Invariants:
         self._leaders: dict[int, Key] = {}
         self._votes: dict[tuple[int, int, int], ReplicaKey] = {}
         self._leader_of: dict[tuple[int, int, int], int] = {}
-        self._written: dict[tuple[int, int], tuple[str, tuple[int, int] | None]] = {}
+        self.rules = QuorumRules(self.require, world.counts, lambda: world.now)
         self._high_watermarks: dict[int, int] = {}
         self._snapshots: dict[EpochAndOffset, bytes] = {}
         self._lost_disks: list[tuple[ReplicaKey, int]] = []
-        self._heard: dict[int, dict[int, int]] = {}
 
     def require(self, holds: object, invariant: str, text: str) -> None:
         """Raise where the invariant does not hold."""
@@ -102,7 +95,7 @@ class Invariants:
     def on_start(self, node: "CoreNode") -> None:
         """A new incarnation: what it only had in memory is forgotten."""
         self._high_watermarks[node.id] = 0
-        self._heard[node.id] = {}
+        self.rules.on_start(node.id)
 
     def on_wipe(self, node: "CoreNode") -> None:
         """What was on the lost disk may have been counted."""
@@ -150,8 +143,7 @@ class Invariants:
             old, new = transition.old, transition.new
             world.counts[f"became {type(new).__name__}"] += 1
             world.note(f"{node.name} {type(new).__name__} e={new.epoch}: {transition.reason}")
-            if isinstance(new, Prospective):
-                self.require(new.epoch == old.epoch, "Q9", f"{node.name} raises the epoch to ask")
+            self.rules.on_transition(_member(node), old, new)
             if isinstance(new, Leader) and not isinstance(old, Leader):
                 self._on_leader(node, new.epoch)
 
@@ -160,7 +152,6 @@ class Invariants:
         known = self._leaders.setdefault(epoch, key)
         self.require(known == key, "Q1", f"n{known[0]} and {node.name} lead epoch {epoch}")
         self.world.on_leader(node, epoch)
-        self._heard[node.id] = {}
         disk = node.disk
         for base, batch in self.committed.items():
             if base < disk.start or self._committed_in[base] >= epoch:
@@ -194,113 +185,11 @@ class Invariants:
         ready: Ready,
     ) -> None:
         """Right after the core took `event`, before anything of `ready` is done."""
-        if isinstance(event, RequestReceived):
-            request = event.request
-            if isinstance(request, VoteRequest) and request.pre_vote:
-                self._on_pre_vote(node, event, before, ready)
-            if isinstance(request, FetchRequest | FetchSnapshotRequest):
-                self._on_fetch(node, request)
-        for effect in ready.log:
-            if isinstance(effect, AppendBatch):
-                self._on_voters_written(node, effect.batch, high_watermark)
-
-    def _on_pre_vote(
-        self, node: "CoreNode", event: RequestReceived, before: State, ready: Ready
-    ) -> None:
-        after = node.quorum.state
-        old, new = _voted(node, before), _voted(node, after)
-        self.require(
-            after.epoch != before.epoch or old == new,
-            "Q9",
-            f"{node.name} votes for {new} for a pre-vote",
-        )
-        hears = isinstance(before, Leader) or (isinstance(before, Follower) and before.has_fetched)
-        for respond in ready.respond:
-            answer = respond.answer
-            if respond.request_id != event.request_id or not isinstance(answer, VoteResponse):
-                continue
-            self.require(
-                not (answer.granted and hears and after.epoch == before.epoch),
-                "Q9",
-                f"{node.name} hears the leader of epoch {after.epoch} and grants a pre-vote",
-            )
-
-    def _on_fetch(self, node: "CoreNode", request: FetchRequest | FetchSnapshotRequest) -> None:
-        core = node.quorum
-        if core.is_leader and request.epoch == core.state.epoch:
-            self._heard[node.id][request.replica.id] = self.world.now
-
-    def _on_voters_written(
-        self, node: "CoreNode", batch: LogBatch, high_watermark: Offset | None
-    ) -> None:
-        """A leader writes a voter set: compare it with the one before."""
-        state = node.quorum.state
-        if not isinstance(state, Leader) or batch.epoch != state.epoch:
-            return
-        for delta, control in enumerate(batch.controls):
-            if not isinstance(control, VotersChange):
-                continue
-            at = Offset(batch.base_offset + delta)
-            before, _ = node.quorum.log.voters_at(at)
-            if not before.voters:
-                continue
-            self.world.counts["voter sets written"] += 1
-            # Another majority from now on: what the old one fetched says nothing of it.
-            self.world.leading_since[node.id] = (state.epoch, self.world.now)
-            self._heard[node.id] = {}
-            self._check_change(node, before, control.voters, at=at, batch=batch)
-            if _members(before) != _members(control.voters) and not _is_upgrade(batch):
-                self._check_change_is_due(node, state, at, high_watermark)
-
-    def _check_change(
-        self, node: "CoreNode", before: VoterSet, after: VoterSet, *, at: int, batch: LogBatch
-    ) -> None:
-        old, new = _members(before), _members(after)
-        if _is_upgrade(batch):
-            old, new = [key[:1] for key in old], [key[:1] for key in new]
-        different = [key for key in [*old, *new] if (key in old) != (key in new)]
-        self.require(
-            len(different) <= 1,
-            "Q8",
-            f"{node.name} changes {len(different)} voters at once at {at}: {old} to {new}",
-        )
-
-    def _check_change_is_due(
-        self, node: "CoreNode", state: Leader, at: Offset, high_watermark: Offset | None
-    ) -> None:
-        committed = high_watermark if high_watermark is not None else Offset(-1)
-        self.require(
-            committed > state.epoch_start_offset,
-            "Q8",
-            f"{node.name} changes the voters at {at} before its epoch's start is committed",
-        )
-        previous = self._voters_offset(node, at)
-        self.require(
-            previous < committed,
-            "Q8",
-            f"{node.name} changes the voters at {at}, and those of {previous} "
-            f"are not committed: HW={committed}",
-        )
-
-    def _voters_offset(self, node: "CoreNode", below: int) -> int:
-        for batch in reversed(node.disk.batches):
-            for delta, control in enumerate(batch.controls):
-                if isinstance(control, VotersChange) and batch.base_offset + delta < below:
-                    return batch.base_offset + delta
-        return -1
+        self.rules.on_step(_member(node), Step(event, before, high_watermark, ready))
 
     def after_event(self, node: "CoreNode") -> None:
         """A `Ready` is carried out."""
-        core = node.quorum
-        state = core.state
-        if isinstance(state, Leader) and not core.is_voter:
-            at, reached = core.log.voters_offset, core.log.high_watermark
-            committed = at is not None and reached is not None and at < reached
-            self.require(
-                not committed or state.leaving is not None,
-                "Q8",
-                f"{node.name} leads on, though voted out at {at} and HW={reached}",
-            )
+        self.rules.check_voted_out(_member(node))
 
     # ---- the log
 
@@ -310,14 +199,7 @@ class Invariants:
         previous = disk.batches[-1] if disk.batches else None
         link = (previous.base_offset, previous.epoch) if previous else None
         told = repr((batch.last_offset, batch.payload, batch.controls))
-        known = self._written.setdefault((batch.base_offset, batch.epoch), (told, link))
-        self.require(
-            known[0] == told and (link is None or known[1] in (None, link)),
-            "Q4",
-            f"{node.name} writes {batch} after {link}, known {known}",
-        )
-        if known[1] is None and link is not None:
-            self._written[batch.base_offset, batch.epoch] = (told, link)
+        self.rules.on_batch(node.name, (batch.base_offset, batch.epoch), told, link)
         self.require(
             batch.base_offset == disk.end,
             "Q4",
@@ -501,7 +383,7 @@ class Invariants:
         for node in self.world.nodes.values():
             self._check_start(node)
             if node.is_leader and node.backlog is None:
-                self._check_quorum(node)
+                self.rules.check_quorum(_member(node))
         self._check_matching()
 
     def _check_start(self, node: "CoreNode") -> None:
@@ -512,30 +394,6 @@ class Invariants:
                 "Q10",
                 f"the log of {node.name} starts at {disk.start}, where no snapshot stands",
             )
-
-    def _check_quorum(self, node: "CoreNode") -> None:
-        core = node.quorum
-        epoch, since = self.world.leading_since.get(node.id, (0, self.world.now))
-        if core.log.voters.is_only_voter(node.key) or epoch != core.state.epoch:
-            return
-        heard = sorted(
-            (
-                self._heard[node.id].get(voter_id, since)
-                for voter_id in core.log.voters.ids
-                if voter_id != node.id
-            ),
-            reverse=True,
-        )
-        needed = core.log.voters.majority - (1 if core.is_voter else 0)
-        if not 0 < needed <= len(heard):
-            return
-        silent_ms = self.world.now - heard[needed - 1]
-        limit = int(core.config.fetch_timeout_ms * 1.5) * 2 + CHECK_QUORUM_SLACK_MS
-        self.require(
-            silent_ms <= limit,
-            "Q11",
-            f"{node.name} leads on, {silent_ms} ms after a majority fetched",
-        )
 
     def _check_matching(self) -> None:
         """Any two logs agree up to the last place where their epochs do."""
@@ -560,19 +418,19 @@ class Invariants:
                 self.require(same, "Q4", f"{one.name} has {batch}, {other.name} has {match}")
 
 
-def _voted(node: "CoreNode", state: State) -> ReplicaKey | None:
-    return node.key if isinstance(state, Candidate) else getattr(state, "voted", None)
+def _member(node: "CoreNode") -> Member:
+    return Member(node.name, node.key, node.quorum, lambda below: _voters_below(node, below))
+
+
+def _voters_below(node: "CoreNode", below: int) -> int:
+    for batch in reversed(node.disk.batches):
+        for delta, control in enumerate(batch.controls):
+            if isinstance(control, VotersChange) and batch.base_offset + delta < below:
+                return batch.base_offset + delta
+    return -1
 
 
 def _counts(voters: VoterSet, key: ReplicaKey) -> bool:
     """As `VoterSet.is_voter`, which a planted bug may have changed."""
     known = voters.get(key.id)
     return known is not None and known.key.directory_id in (None, key.directory_id)
-
-
-def _members(voters: VoterSet) -> list[tuple[Any, ...]]:
-    return [(int(voter.key.id), voter.key.directory_id) for voter in voters.voters]
-
-
-def _is_upgrade(batch: LogBatch) -> bool:
-    return any(isinstance(control, KRaftVersionChange) for control in batch.controls)

@@ -87,10 +87,11 @@ _mutant = registrar(MUTANTS, tier="cores")
 def all_mutants() -> dict[str, Mutant]:
     """Of all tiers; loads the whole server."""
     from sparkraft.simulation.node_mutants import NODE_MUTANTS
+    from sparkraft.simulation.quorum_mutants import QUORUM_MUTANTS
     from sparkraft.simulation.record_mutants import RECORD_MUTANTS
     from sparkraft.simulation.single_mutants import SINGLE_MUTANTS
 
-    return MUTANTS | NODE_MUTANTS | RECORD_MUTANTS | SINGLE_MUTANTS
+    return MUTANTS | NODE_MUTANTS | QUORUM_MUTANTS | RECORD_MUTANTS | SINGLE_MUTANTS
 
 
 @contextmanager
@@ -421,7 +422,7 @@ def _a_stale_controller_answers() -> Patches:
 
     def is_leader(self: CoreNode) -> bool:
         return self.core is not None and (
-            self.core.is_leader or (self.id in self.world.leading_since)
+            self.core.is_leader or (self.id in self.world.invariants.rules.leading_since)
         )
 
     return [(leading, "on_append", on_append), (CoreNode, "is_leader", property(is_leader))]

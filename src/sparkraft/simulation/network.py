@@ -1,8 +1,9 @@
 """TCP in memory: ordered streams with latency, cut in odd places, stalled by loss and partitions.
 
 A lost segment delays a stream by a retransmission, a cut link stalls it until the link is mended
-or the sender gives up. A killed process resets its connections, a machine without power says
-nothing. Each direction of a link is cut by itself.
+or the sender gives up. A killed process resets its connections, and so may whatever stands between
+two machines; a machine without power says nothing. Each direction of a link has a latency of its
+own, and is cut and slowed down by itself.
 """
 
 import asyncio
@@ -22,6 +23,12 @@ CONNECT_GIVE_UP_S = 10.0
 CHUNKS_MAX = 3
 """Pieces that one write arrives in."""
 
+LINK_S = (0.0001, 0.002)
+"""Each way of each link takes at least so long, each its own time."""
+
+JITTER_S = (0.0001, 0.002)
+"""And each piece so much longer."""
+
 
 class SimNetwork:
     """All links and listeners.
@@ -29,6 +36,7 @@ class SimNetwork:
     Attributes:
         cut: directed pairs of machine names.
         loss: part of pieces that are retransmitted once.
+        slow_s: directed pairs of machine names → how much longer each piece takes.
         on_bytes: told of every write: the sender's end of the connection, bytes.
     """
 
@@ -38,14 +46,20 @@ class SimNetwork:
         self.dice = dice
         self.cut: set[tuple[str, str]] = set()
         self.loss = 0.0
+        self.slow_s: dict[tuple[str, str], float] = {}
+        self._link_s: dict[tuple[str, str], float] = {}
         self.on_bytes: Callable[[SimTransport, bytes], None] = lambda *_: None
         self._servers: dict[tuple[str, int], SimServer] = {}
         self._transports: dict[Incarnation, list[SimTransport]] = {}
         self._next_port = 40_000
 
-    def latency_s(self) -> float:
-        """Of one piece."""
-        delay = self.dice.uniform(0.0002, 0.004)
+    def latency_s(self, origin: str, target: str) -> float:
+        """Of one piece this way."""
+        link = (origin, target)
+        base = self._link_s.get(link)
+        if base is None:
+            base = self._link_s[link] = self.dice.uniform(*LINK_S)
+        delay = base + self.dice.uniform(*JITTER_S) + self.slow_s.get(link, 0.0)
         return delay + RETRANSMIT_S if self.dice.random() < self.loss else delay
 
     def is_cut(self, origin: str, target: str) -> bool:
@@ -84,7 +98,7 @@ class SimNetwork:
     ) -> tuple["SimTransport", Any]:
         """A connection, or OSError."""
         given_up = self.loop.now + CONNECT_GIVE_UP_S
-        await self._wait(origin, self.latency_s())
+        await self._wait(origin, self.latency_s(origin.name, host))
         while True:
             server = self._servers.get((host, port))
             lost = self.is_cut(origin.name, host) or self.is_cut(host, origin.name)
@@ -93,7 +107,7 @@ class SimNetwork:
             if self.loop.now >= given_up:
                 raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
             await self._wait(origin, RETRANSMIT_S)
-        await self._wait(origin, self.latency_s())
+        await self._wait(origin, self.latency_s(host, origin.name))
         if server is None or server.incarnation.dead or not server.serving:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
         return self._join(origin, factory, server)
@@ -107,6 +121,7 @@ class SimNetwork:
         here = SimTransport(self, origin, near, far)
         there = SimTransport(self, server.incarnation, far, near)
         here.peer, there.peer = there, here
+        here.opened_it = True
         for transport in (here, there):
             self._transports.setdefault(transport.incarnation, []).append(transport)
         protocol = here.protocol = factory()
@@ -124,7 +139,22 @@ class SimNetwork:
         self.loop.after(delay_s, wake, of=origin)
         await future
 
-    # ---- death
+    # ---- resets and death
+
+    def connections(self) -> list["SimTransport"]:
+        """One end of each that is open, oldest first."""
+        ends = (end for known in self._transports.values() for end in known)
+        return [end for end in ends if end.opened_it and not end.is_closing()]
+
+    def reset(self, one: str, other: str) -> int:
+        """Something between two machines resets all that is open there; how many connections.
+
+        What is under way is lost, be it in the middle of a request.
+        """
+        between = [end for end in self.connections() if {end.near, end.far} == {one, other}]
+        for end in between:
+            end.break_off()
+        return len(between)
 
     def reset_all(self, incarnation: Incarnation) -> None:
         """The process is gone: its kernel resets what it had open."""
@@ -199,8 +229,9 @@ class SimTransport(asyncio.Transport):
         self.incarnation = incarnation
         self.protocol: Any = None
         self.peer: SimTransport
-        self._near, self._far = near[0], far[0]
+        self.near, self.far = near[0], far[0]
         self.far_port = far[1]
+        self.opened_it = False
         self._queue: deque[bytes | None] = deque()
         self._pumping = False
         self._stalled_since: float | None = None
@@ -288,7 +319,8 @@ class SimTransport(asyncio.Transport):
     def _pump_later(self) -> None:
         if not self._pumping and self._queue:
             self._pumping = True
-            self._loop.after(self._network.latency_s(), self._pump, of=None)
+            delay_s = self._network.latency_s(self.near, self.far)
+            self._loop.after(delay_s, self._pump, of=None)
 
     def _pump(self) -> None:
         """The kernel's work: goes on while its process is paused."""
@@ -298,7 +330,7 @@ class SimTransport(asyncio.Transport):
         if not self._queue:
             return
         peer = self.peer
-        if self._network.is_cut(self._near, self._far) or peer.incarnation.silent:
+        if self._network.is_cut(self.near, self.far) or peer.incarnation.silent:
             self._stall()
             return
         self._stalled_since = None
@@ -371,15 +403,22 @@ class SimTransport(asyncio.Transport):
         self._queue.clear()
         self._reset_peer()
 
+    def break_off(self) -> None:
+        """Both sides are told that the other has reset the connection."""
+        for end in (self, self.peer):
+            error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+            self._loop.after(0, end.on_reset, error, of=end.incarnation)
+
     def _reset_peer(self) -> None:
         def arrive() -> None:
-            if self._network.is_cut(self._near, self._far):
+            if self._network.is_cut(self.near, self.far):
                 self._loop.after(RETRANSMIT_S, arrive, of=None)
                 return
             error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
             self._loop.after(0, self.peer.on_reset, error, of=self.peer.incarnation)
 
-        self._loop.after(self._network.latency_s(), arrive, of=None)
+        delay_s = self._network.latency_s(self.near, self.far)
+        self._loop.after(delay_s, arrive, of=None)
 
     def on_reset(self, error: Exception) -> None:
         """The other side is gone."""

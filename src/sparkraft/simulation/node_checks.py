@@ -24,6 +24,7 @@ from sparkraft.simulation.invariants import Violation
 from sparkraft.simulation.node_events import NodeEvents
 from sparkraft.simulation.process_checks import ProcessChecks
 from sparkraft.simulation.record_checks import RecordChecks
+from sparkraft.simulation.snapshot_checks import SnapshotChecks
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
@@ -47,6 +48,7 @@ class NodeChecks:
         self.events = NodeEvents(world, self.require)
         self.events.on_committed = self._on_committed
         self.records = RecordChecks(world)
+        self.snapshots = SnapshotChecks(world)
         self.processes = ProcessChecks(world)
         self.explanations = ExplanationChecks(world)
         self.created: dict[str, Uuid] = {}
@@ -84,6 +86,20 @@ class NodeChecks:
         known = self._topic_ids.setdefault(topic_id, name)
         self.require(known == name, "C9", f"{topic_id} names both {known} and {name}")
         self.created[name] = topic_id
+        self._check_kept(name)
+
+    def _check_created(self) -> None:
+        for name in sorted(self.created):
+            self._check_kept(name)
+
+    def _check_kept(self, name: str) -> None:
+        """What a client was told is committed by then, and is never changed later."""
+        known = self.records.image.topics_by_name.get(name)
+        self.require(
+            known == self.created[name],
+            "C7",
+            f"{name} was created as {self.created[name]}; committed is {known}",
+        )
 
     def on_producer_id(self, producer_id: int) -> None:
         """InitProducerId was answered without error."""
@@ -101,12 +117,14 @@ class NodeChecks:
         """Each committed batch once, in order."""
         self.world.counts["batches committed"] += 1
         if header.is_control:
+            self.snapshots.on_committed(header, view, self.records.settled)
             return
         for head in versions.written(view):
             if head.level is not None:
                 self._level = head.level
             self._check_version(head, self._level, f"at {base}")
         self.records.on_committed(base, header, view)
+        self.snapshots.on_committed(header, view, self.records.settled)
         self.explanations.on_committed(view)
 
     def _check_version(self, head: versions.Written, level: int | None, where: str) -> None:
@@ -118,6 +136,7 @@ class NodeChecks:
 
     def on_snapshot(self, machine: "Machine", path: str) -> None:
         """A snapshot of the metadata has got its name."""
+        self.snapshots.on_snapshot(machine, path)
         raw = machine.disk.read(path)
         level: int | None = None
         for header, view in iter_batches(raw):
@@ -154,6 +173,9 @@ class NodeChecks:
             image = image_of(machine)
             if image is not None and image.offset >= 0:
                 self._check_image(machine, image)
+        self._check_created()
+        self.events.every_second()
+        self.snapshots.every_second()
         self.records.every_second()
         self.processes.every_second()
 
@@ -165,6 +187,7 @@ class NodeChecks:
         if known is None:
             self._images[image.offset] = [image, told]
             self._check_brokers(image)
+            self._check_reload(machine, told)
             return
         self.require(
             known[1] == told,
@@ -204,16 +227,14 @@ class NodeChecks:
                     "C7",
                     f"{name} was created as {self.created[name]}; {machine.name} has {topic_id}",
                 )
-            self._check_reload(machine, image)
         self.explanations.at_end()
 
-    def _check_reload(self, machine: "Machine", image: ClusterImage) -> None:
+    def _check_reload(self, machine: "Machine", told: list[Any]) -> None:
         again = EMPTY_IMAGE
-        records = list(records_of(image))
-        for record, _ in records:
+        for record, _ in told:
             again = apply(again, record)
         self.require(
-            list(records_of(again)) == records,
+            list(records_of(again)) == told,
             "C6",
             f"the image of {machine.name} is another once it went through a snapshot",
         )

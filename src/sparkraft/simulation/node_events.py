@@ -3,15 +3,18 @@
     Q1  one leader an epoch; it has all that was committed before it (Q6)
     Q2  a vote is on disk before it is given, and there is one an epoch
     Q3  epochs on disk never go back, and nobody speaks from one that is not on its disk
+    Q4  one offset of one epoch is the same bytes on every disk, behind the same batch
     Q5  what is committed is the same bytes everywhere, and is not cut by those who may know
     Q7  the high watermark is on the disks of a majority, is of the leader's epoch, never goes back
+    Q8, Q9, Q11 voter changes, pre-votes, leaders without a majority: `quorum_rules`
+    Q10 snapshots: `snapshot_checks`
 
 `watched` listens at the raft core and its driver while a world lasts. What is on a disk is read
 from the disk itself, from the bytes that a power loss spares: the product's own idea of it is what
 a bug would get wrong.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,14 +22,18 @@ from unittest.mock import patch
 
 from sparkraft.raft import events
 from sparkraft.raft.quorum import Quorum
+from sparkraft.raft.replica import Transition
 from sparkraft.raft.states import Leader
 from sparkraft.raft.voters import ReplicaKey
 from sparkraft.records.batch import BATCH_OVERHEAD, crc_ok, parse_header
+from sparkraft.records.control import ControlType
 from sparkraft.records.errors import CorruptRecords
 from sparkraft.server.controller.driver import ControllerDriver
 from sparkraft.server.raft.driver import RaftDriver
 from sparkraft.simulation.invariants import Violation
 from sparkraft.simulation.loop import CURRENT
+from sparkraft.simulation.node_trace import tell_log, tell_ready, tell_transition
+from sparkraft.simulation.quorum_rules import Member, QuorumRules, Step
 from sparkraft.storage.log import PartitionLog
 from sparkraft.storage.names import METADATA_DIR, METADATA_TOPIC
 from sparkraft.storage.quorum_state import QuorumState
@@ -50,10 +57,14 @@ class Batch(NamedTuple):
 
 
 class DurableLog:
-    """How far a machine's metadata log is on its disk; reads each synced byte once."""
+    """How far a machine's metadata log is on its disk; reads each synced byte once.
 
-    def __init__(self) -> None:
+    `on_batch` is told of each batch read: its header, and offset and epoch of the one before it.
+    """
+
+    def __init__(self, on_batch: Callable[[Any, tuple[int, int] | None], None]) -> None:
         """Nothing read."""
+        self._on_batch = on_batch
         self._names_seen = -1
         self._segments: list[str] = []
         self._held = 0
@@ -61,6 +72,8 @@ class DurableLog:
         self._position = self._last_at = 0
         self._last = b""
         """The batch read last: where it stands no more, the log was cut meanwhile."""
+        self._link: tuple[int, int] | None = None
+        """Its offset and epoch."""
         self._end = 0
 
     def end(self, disk: "MemoryDisk") -> int:
@@ -74,6 +87,8 @@ class DurableLog:
         return max(self._held, self._read(disk))
 
     def _read(self, disk: "MemoryDisk") -> int:
+        if self._path in self._segments[:-1]:
+            self._go_on(disk.synced(f"{LOG}/{self._path}"))  # what it got before the next began
         path, data = "", b""
         for name in reversed(self._segments):
             path, data = name, disk.synced(f"{LOG}/{name}")
@@ -82,7 +97,16 @@ class DurableLog:
         if not data:
             return 0
         if path != self._path or data[self._last_at : self._position] != self._last:
-            self._path, self._position, self._end = path, 0, int(path.partition(".")[0])
+            base = int(path.partition(".")[0])
+            goes_on = self._path in self._segments and path > self._path and base == self._end
+            self._link = self._link if goes_on else None
+            self._path, self._position, self._end = path, 0, base
+        self._go_on(data)
+        return self._end
+
+    def _go_on(self, data: bytes) -> None:
+        if data[self._last_at : self._position] != self._last and self._position:
+            return
         while self._position + BATCH_OVERHEAD <= len(data):
             try:
                 header = parse_header(data, self._position)
@@ -91,10 +115,11 @@ class DurableLog:
             after = self._position + header.size_in_bytes
             if after > len(data) or not crc_ok(memoryview(data)[self._position : after]):
                 break
+            self._on_batch(header, self._link)
+            self._link = (header.base_offset, header.partition_leader_epoch)
             self._last_at, self._last = self._position, data[self._position : after]
             self._position = after
             self._end = header.last_offset + 1
-        return self._end
 
 
 class NodeEvents:
@@ -119,12 +144,14 @@ class NodeEvents:
         self._lost: list[tuple[ReplicaKey, int]] = []
         self._requests: dict[tuple[str, int], dict[int, Any]] = {}
         self._states: dict[bytes, QuorumState] = {}
+        self.rules = QuorumRules(require, world.counts, lambda: world.now)
 
     # ---- life
 
     def on_start(self, machine: "Machine") -> None:
         """What a process only had in memory is forgotten."""
         self._reached[machine.name] = self._told[machine.name] = 0
+        self.rules.on_start(machine.id)
 
     def on_wipe(self, machine: "Machine") -> None:
         """What was on the lost disk may have been counted."""
@@ -137,7 +164,17 @@ class NodeEvents:
         return self._durable_log(machine).end(machine.disk)
 
     def _durable_log(self, machine: "Machine") -> DurableLog:
-        return self._durable.setdefault((machine.name, machine.disks), DurableLog())
+        key = (machine.name, machine.disks)
+        known = self._durable.get(key)
+        if known is None:
+            known = self._durable[key] = DurableLog(
+                lambda header, link: self._on_durable(machine.name, header, link)
+            )
+        return known
+
+    def _on_durable(self, name: str, header: Any, link: tuple[int, int] | None) -> None:
+        place = (header.base_offset, header.partition_leader_epoch)
+        self.rules.on_batch(name, place, (header.crc, header.last_offset), link)
 
     def election(self, machine: "Machine") -> QuorumState:
         """The election state that a power loss would spare."""
@@ -149,9 +186,19 @@ class NodeEvents:
 
     # ---- the core
 
-    def on_step(self, machine: "Machine", core: Quorum, ready: events.Ready) -> None:
+    def on_step(
+        self, machine: "Machine", core: Quorum, step: Step, transitions: Sequence[Transition]
+    ) -> None:
         """Right after a step, before anything of it is done."""
-        state = core.state
+        state, ready = core.state, step.ready
+        member = _member(machine, core)
+        if isinstance(step.event, events.LogFlushed):
+            self.world.note(f"{machine.name} has synced up to {step.event.up_to}")
+        for transition in transitions:
+            self.world.note(tell_transition(machine.name, transition))
+            self.rules.on_transition(member, transition.old, transition.new)
+        self.rules.on_step(member, step)
+        self.rules.check_voted_out(member)
         if isinstance(state, Leader):
             self._on_leader(machine, core, state)
             if ready.high_watermark is not None and ready.high_watermark > self.committed_end:
@@ -163,7 +210,6 @@ class NodeEvents:
             return
         self._leaders[state.epoch] = machine.name
         self.world.counts["elections won"] += 1
-        self.world.note(f"{machine.name}* e={state.epoch} LEO={core.log.end}")
         self._require(known is None, "Q1", f"{known} and {machine.name} lead epoch {state.epoch}")
         last = self._last_committed_before(state.epoch)
         self._require(
@@ -207,6 +253,8 @@ class NodeEvents:
 
     def before_ready(self, machine: "Machine", driver: Any, ready: events.Ready) -> None:
         """Its election state is said to be on disk; nothing else of it is done yet."""
+        for line in tell_ready(machine.name, ready):
+            self.world.note(line)
         election = self.election(machine)
         self._check_epoch(machine, election)
         for send in ready.send:
@@ -214,8 +262,7 @@ class NodeEvents:
         for respond in ready.respond:
             self._on_respond(machine, respond, election)
         for effect in ready.log:
-            if isinstance(effect, events.TruncateTo):
-                self._on_truncate(machine, driver, effect.offset)
+            self._on_effect(machine, driver, effect)
 
     def _check_epoch(self, machine: "Machine", election: QuorumState) -> None:
         key = (machine.name, machine.disks)
@@ -284,6 +331,18 @@ class NodeEvents:
         )
         self._on_vote(machine, request.epoch, candidate)
 
+    def _on_effect(self, machine: "Machine", driver: Any, effect: events.LogEffect) -> None:
+        snapshots = self.world.checks.snapshots
+        match effect:
+            case events.TruncateTo(offset=offset):
+                self._on_truncate(machine, driver, offset)
+            case events.WriteSnapshotChunk():
+                snapshots.on_chunk(machine, effect)
+            case events.InstallSnapshot():
+                snapshots.on_install(machine, leads=driver.is_leader)
+            case _:
+                pass
+
     def _on_truncate(self, machine: "Machine", driver: Any, offset: int) -> None:
         epoch = driver._quorum.state.epoch  # noqa: SLF001 (a checker looks inside)
         told = self._told.get(machine.name, 0)
@@ -306,6 +365,7 @@ class NodeEvents:
             reached >= before, "Q7", f"the high watermark of {machine.name} goes back to {reached}"
         )
         self._told[machine.name] = reached
+        self.world.note(tell_log(machine.name, driver))
         self._on_reached(machine, driver)
 
     def _on_reached(self, machine: "Machine", driver: Any) -> None:
@@ -332,6 +392,29 @@ class NodeEvents:
         self._require(
             known == told, "Q5", f"{machine.name} has committed {told} at {base}, known {known}"
         )
+
+    # ---- every second
+
+    def every_second(self) -> None:
+        """The invariants that look at everybody."""
+        for machine in self.world.machines:
+            self.durable_end(machine)  # Q4 of whatever came to its disk since
+            raft = machine.raft
+            if raft is not None and raft.is_leader:
+                self.rules.check_quorum(_member(machine, raft._quorum))  # noqa: SLF001 (a look)
+
+
+def _member(machine: "Machine", core: Quorum) -> Member:
+    return Member(machine.name, _key(machine), core, lambda below: _voters_below(machine, below))
+
+
+def _voters_below(machine: "Machine", below: int) -> int:
+    """As the leader's own log has it, which is read anew."""
+    known = -1
+    for offset, kind, _ in machine.raft.log.control_records():
+        if offset < below and kind is ControlType.KRAFT_VOTERS:
+            known = offset
+    return known
 
 
 def _key(machine: "Machine") -> ReplicaKey:
@@ -372,8 +455,11 @@ def watched(world: "NodesWorld") -> Iterator[None]:
 def _step(original: Any, checks: NodeEvents, seen: Any) -> Any:
     @wraps(original)
     def step(self: Quorum, *arguments: Any) -> Any:
+        before, reached, known = self.state, self.log.high_watermark, len(self._transitions)
         ready = original(self, *arguments)
-        seen(lambda machine: checks.on_step(machine, self, ready))
+        event = arguments[0] if len(arguments) > 1 else None  # `start` has none
+        taken = Step(event, before, reached, ready)
+        seen(lambda machine: checks.on_step(machine, self, taken, self._transitions[known:]))
         return ready
 
     return step

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Fault = Callable[["NodesWorld"], bool]
 """Strikes; whether it did."""
 
+Faults = dict[str, tuple[Fault, int]]
+"""By name: what to do, and how often beside the others."""
+
 DOWN_S = (0.05, 4.0)
 VOTERS_TO_LOSE_ONE = 3
 """A disk is taken only where a majority without it is left."""
@@ -131,6 +134,39 @@ def loss(world: "NodesWorld") -> bool:
         world.network.loss = 0.0
 
     world.after(world.dice.uniform(1, 8), end)
+    return True
+
+
+def slow_link(world: "NodesWorld") -> bool:
+    """A link gets slow for a while, one way or both: an answer may overtake nobody, but be late."""
+    dice = world.dice
+    names = [machine.name for machine in world.machines]
+    if len(names) < 2:  # noqa: PLR2004 (a link has two ends)
+        return False
+    one, other = dice.sample(names, 2)
+    ways = {(one, other), (other, one)} if coin(world) else {(one, other)}
+    slow_s = dice.choice([0.02, 0.2, 0.8])
+    for way in sorted(ways):
+        world.network.slow_s[way] = slow_s
+
+    def end() -> None:
+        for way in ways:
+            world.network.slow_s.pop(way, None)
+
+    world.after(dice.uniform(1, 8), end)
+    return True
+
+
+def reset(world: "NodesWorld") -> bool:
+    """What stands between two machines resets a connection of theirs, or all of them."""
+    found = world.network.connections()
+    if not found:
+        return False
+    end = world.dice.choice(found)
+    if coin(world):
+        end.break_off()
+    else:
+        world.network.reset(end.near, end.far)
     return True
 
 
@@ -362,7 +398,7 @@ def preferred(world: "NodesWorld") -> bool:
 RECORDS = "records"
 """The topic that `record_clients` writes."""
 
-NODE_FAULTS: dict[str, tuple[Fault, int]] = {
+NODE_FAULTS: Faults = {
     "kill": (kill, 6),
     "power": (power, 6),
     "power-all": (power_all, 1),
@@ -372,6 +408,8 @@ NODE_FAULTS: dict[str, tuple[Fault, int]] = {
     "one-way": (one_way, 4),
     "mend": (mend, 6),
     "loss": (loss, 2),
+    "slow-link": (slow_link, 3),
+    "reset": (reset, 4),
     "slow-disk": (slow_disk, 3),
     "skew": (skew, 2),
     "io-error": (io_error, 2),
@@ -383,9 +421,9 @@ NODE_FAULTS: dict[str, tuple[Fault, int]] = {
     "kraft-version": (kraft_version, 2),
     "wipe": (wipe, 2),
 }
-"""By name: what to do, and how often beside the others."""
+"""Among whole nodes, whatever clients do."""
 
-RECORD_FAULTS: dict[str, tuple[Fault, int]] = {
+RECORD_FAULTS: Faults = {
     "partition-leader": (partition_leader, 10),
     "lonely-leader": (lonely_leader, 8),
     "leader-leaves": (leader_leaves, 8),

@@ -168,7 +168,7 @@ def _sessions_never_lapse() -> Patches:
 # ---- images
 
 
-@_mutant("a snapshot leaves the controllers out", "C6")
+@_mutant("a snapshot leaves the controllers out", "C6", "Q10")
 def _a_snapshot_without_controllers() -> Patches:
     def records_of(image: Any) -> Iterator[Any]:
         for record, version in all_records_of(image):

@@ -11,7 +11,13 @@ from sparkraft.simulation.invariants import Violation
 from sparkraft.simulation.machine import Machine
 from sparkraft.simulation.node_checks import image_of
 from sparkraft.simulation.node_clients import create_topics
-from sparkraft.simulation.node_faults import NODE_FAULTS, RECORD_FAULTS, coin, leader_of_records
+from sparkraft.simulation.node_faults import (
+    NODE_FAULTS,
+    RECORD_FAULTS,
+    Faults,
+    coin,
+    leader_of_records,
+)
 from sparkraft.simulation.nodes import Layout, NodesWorld, quiet
 from sparkraft.simulation.scenarios import Settings
 from sparkraft.simulation.workload import Workload
@@ -20,6 +26,12 @@ RECORDS = "produce-consume"
 """The workload of clients that write and read."""
 
 LEADER_FAULTS = (*RECORD_FAULTS, "mend", "resign", "skew")
+
+GENTLE = ("loss", "slow-link", "reset", "slow-disk", "skew", "snapshot")
+"""What goes on beside a scenario of Kafka's."""
+
+GENTLE_STRIKES = 3
+"""Strikes at fault points, of either kind, beside a scenario of Kafka's."""
 
 HEALTHY_S = 90
 """Within so long a healed cluster has unfenced its brokers and leads its partitions."""
@@ -125,20 +137,9 @@ def _chaos(settings: Settings, *, every_s: tuple[float, float]) -> NodesWorld:
     world.start_all([create_topics] if workload is None else workload.clients)
     if kinds:
         world.after(world.dice.uniform(0, 6), world.enable_points)
-    going = bool(kinds)
-
-    def strike() -> None:
-        if not going:
-            return
-        world.after(world.dice.uniform(*every_s), strike)
-        kind = world.dice.choices(kinds, [faults[k][1] for k in kinds])[0]
-        world.note(f"-- {kind}")
-        world.counts[f"fault {kind}"] += faults[kind][0](world)
-
-    world.after(world.dice.uniform(2, 6), strike)
+        _disturb(world, {kind: faults[kind] for kind in kinds}, every_s)
     try:
         world.run_for(settings.seconds)
-        going = False
         _heal(world)
         if settings.liveness:
             _break_a_minority(world, in_sync=workload is not None)
@@ -149,6 +150,21 @@ def _chaos(settings: Settings, *, every_s: tuple[float, float]) -> NodesWorld:
     finally:
         world.close()
     return world
+
+
+def _disturb(world: NodesWorld, faults: Faults, every_s: tuple[float, float]) -> None:
+    """Let one of `faults` strike every now and then, until all is mended."""
+    kinds, weights = list(faults), [weight for _, weight in faults.values()]
+
+    def strike() -> None:
+        if world.mended:
+            return
+        world.after(world.dice.uniform(*every_s), strike)
+        kind = world.dice.choices(kinds, weights)[0]
+        world.note(f"-- {kind}")
+        world.counts[f"fault {kind}"] += faults[kind][0](world)
+
+    world.after(world.dice.uniform(2, 6), strike)
 
 
 def _world(settings: Settings, voters: int, layout: Layout | None = None) -> NodesWorld:
@@ -164,6 +180,7 @@ def _heal(world: NodesWorld) -> None:
     world.disable_points()
     world.network.cut.clear()
     world.network.loss = 0.0
+    world.network.slow_s.clear()
     for machine in world.machines:
         machine.disk.heal()
         machine.slow_until = 0
@@ -318,11 +335,20 @@ def _part(world: NodesWorld, some: Sequence[Machine]) -> None:
 
 
 def _begin(settings: Settings, voters: Sequence[int]) -> NodesWorld:
-    """A world with streams that lose something now and then."""
+    """A world where things break that Kafka's own simulation lacks; none undoes a scenario.
+
+    Streams lose something, are reset and get slow, clocks drift, disks take seconds, snapshots come
+    at any time, and now and then a fault point strikes.
+    """
     count = settings.nodes or voters[settings.seed % len(voters)]
     world = _world(settings, count)
     world.network.loss = world.dice.choice([0.0, 0.01, 0.05])
     world.start_all([create_topics])
+    kinds = GENTLE if settings.faults is None else settings.faults
+    faults = {kind: NODE_FAULTS[kind] for kind in kinds if kind in NODE_FAULTS}
+    if faults:
+        world.after(world.dice.uniform(0, 6), lambda: world.enable_points(GENTLE_STRIKES))
+        _disturb(world, faults, every_s=(0.5, 4))
     return world
 
 

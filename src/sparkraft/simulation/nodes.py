@@ -234,9 +234,9 @@ class NodesWorld:
 
     # ---- fault points
 
-    def enable_points(self) -> None:
-        """From now on disk operations and the product's fault points may strike."""
-        self._strikes_left = {False: STRIKES_MAX, True: STRIKES_MAX}
+    def enable_points(self, strikes: int = STRIKES_MAX) -> None:
+        """From now on disk operations and the product's fault points may strike so often each."""
+        self._strikes_left = {False: strikes, True: strikes}
 
     def disable_points(self) -> None:
         """No more strikes."""

@@ -73,6 +73,11 @@ class RecordChecks:
         known = self._acknowledged.get((topic, index), 0)
         self._acknowledged[topic, index] = max(known, end)
 
+    @property
+    def settled(self) -> ClusterImage | None:
+        """What is committed; None within a metadata transaction."""
+        return self.image if self._before_transaction is None else None
+
     # ---- the controller's records
 
     def on_committed(self, base: int, header: Any, view: memoryview) -> None:
@@ -106,6 +111,8 @@ class RecordChecks:
         if old is None or new is None:
             return
         name = f"{topic_id}-{index}"
+        topic = self.image.topics_by_id[topic_id]
+        self.world.note(f"{topic.name}-{index} {_tell_partition(new)}")
         self.require(
             new.partition_epoch == old.partition_epoch + 1,
             "C4",
@@ -349,6 +356,13 @@ class RecordChecks:
         epoch = node.broker.lifecycle.broker_epoch if node is not None and node.broker else -1
         current = broker is not None and broker.epoch == epoch
         return broker is not None and current and (fenced or not broker.fenced)
+
+
+def _tell_partition(partition: Partition) -> str:
+    """As the trace has it."""
+    leader = f"leader=n{partition.leader}" if partition.leader >= 0 else "no leader"
+    elr = f" elr={list(partition.elr)}" if partition.elr else ""
+    return f"{leader} e={partition.leader_epoch} isr={list(partition.isr)}{elr}"
 
 
 def _hosted(machine: "Machine") -> list[Any]:
