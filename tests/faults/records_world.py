@@ -2,10 +2,11 @@
 
     round = calm (records go on, measured) → strike → (records go on) → heal → recovery without help
 
-Producers by librdkafka and by Java, idempotent, never stop; partitions are reassigned and preferred
-leaders elected throughout. In the end the whole history is checked by Jepsen's names
-(`sparkraft.simulation.history`). A run is void with fewer than `RATE_MIN` acknowledged records a
-second outside faults, with a fault that did not strike, or with nothing reassigned or elected.
+Producers by librdkafka and by Java, idempotent, never stop, nor do the simulator's own clients
+(`shared_workload`); partitions are reassigned and preferred leaders elected throughout. In the end
+the whole history is checked by Jepsen's names (`sparkraft.simulation.history`). A run is void with
+fewer than `RATE_MIN` acknowledged records a second outside faults, with a fault that did not
+strike, or with nothing reassigned or elected.
 """
 
 import asyncio
@@ -41,8 +42,9 @@ from tests.support.record_clients import (
     TailReader,
     read_everything,
 )
+from tests.support.shared_workload import SharedWorkload
 
-TOPIC = "records"
+TOPIC = "orders"
 PARTITIONS = 6
 REPLICAS = 3
 RATE_MIN = 100
@@ -63,6 +65,10 @@ SETTINGS = {
     "offsets.topic.replication.factor": "3",
     "replica.lag.time.max.ms": "5000",
     "controller.quorum.auto.join.enable": "true",
+    # As the simulator's workload has it: members that fall silent, topics that are cleaned soon.
+    "group.min.session.timeout.ms": "1000",
+    "log.cleaner.backoff.ms": "1000",
+    "log.retention.check.interval.ms": "1500",
 }
 
 
@@ -118,9 +124,11 @@ class RecordsWorld(World):
     churn: Churn | None = None
     tail: TailReader | None = None
     members: list[GroupReader] = field(default_factory=list)
+    shared: SharedWorkload | None = None
     struck: Counter[str] = field(default_factory=Counter)
     history: History = field(default_factory=History)
     """Of the whole run, once it is over."""
+    shared_account: str = ""
 
     def partitions(self) -> dict[int, PartitionInfo]:
         async def work(admin: Admin) -> dict[int, PartitionInfo]:
@@ -190,6 +198,8 @@ class RecordsWorld(World):
     def verdict(self) -> History:
         """Stop everything and check the whole history."""
         assert self.tail is not None
+        assert self.shared is not None
+        self.shared_account = self.shared.verdict()
         final = read_everything(self.cluster.bootstrap, TOPIC, PARTITIONS)
         history = History()
         for partition, polls in final.polls.items():
@@ -260,7 +270,8 @@ class RecordsWorld(World):
             f"{self.meter.per_second:.0f}/s outside faults; {dict(self.struck)}; "
             f"{dict(self.churn.done)}; recovered in {max(self.recovery_seconds):.1f} s at most; "
             f"{sum(p.new_epochs.begun for p in self.producers)} new epochs of producers, "
-            f"{sum(p.new_epochs.twice for p in self.producers)} records twice for it"
+            f"{sum(p.new_epochs.twice for p in self.producers)} records twice for it; "
+            f"{self.shared_account}"
         )
 
 
@@ -297,6 +308,8 @@ def records_world(
         world.members = [GroupReader(f"m{n}", bootstrap, TOPIC, committed) for n in (1, 2)]
         with ExitStack() as clients:
             world.churn = clients.enter_context(Churn(cluster, world.dice))
+            ports = {node_id: cluster.ports[node_id][0] for node_id in cluster.brokers}
+            world.shared = clients.enter_context(SharedWorkload(ports, world.dice))
             for client in (*world.producers, world.tail, *world.members):
                 clients.enter_context(client)  # type: ignore[arg-type]
             yield world

@@ -34,7 +34,7 @@ DELIVERY_SECONDS = 180
 
 IN_FLIGHT_MAX = 5_000
 
-GROUP = "readers"
+GROUP = "order-readers"
 """Of all `GroupReader`s."""
 
 

@@ -9,7 +9,7 @@ How old a record is depends on a machine's wall clock, which may be an hour off 
 takes from `short` is right in any case, as long as it is below the high watermark (P11).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.messages import k00_produce as k00
@@ -20,12 +20,11 @@ from sparkraft.protocol.messages import k21_delete_records as k21
 from sparkraft.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from sparkraft.records.batch import iter_batches
 from sparkraft.records.record import BatchBuilder, decode_records
-from sparkraft.simulation.machine import EPOCH_MS
 from sparkraft.simulation.node_clients import FAILURES, REQUEST_MS
 from sparkraft.simulation.record_clients import LOST_TRACK, Client
 
 if TYPE_CHECKING:
-    from sparkraft.simulation.nodes import NodesWorld
+    from sparkraft.simulation.surroundings import Surroundings
 
 KEYED = "keyed"
 SHORT = "short"
@@ -44,7 +43,7 @@ CONFIGS = {
 class Keeper(Client):
     """Writes one batch after the other with acks=all, each again until it is acknowledged."""
 
-    def __init__(self, world: "NodesWorld", topic: str) -> None:
+    def __init__(self, world: "Surroundings", topic: str) -> None:
         """Nothing is written; `topic` is one of those above."""
         super().__init__(world, topic)
         self._number = 0
@@ -71,7 +70,7 @@ class Keeper(Client):
         topic = k19.CreatableTopic(
             name=self.topic,
             num_partitions=1,
-            replication_factor=min(3, len(self.world.brokers)),
+            replication_factor=self.world.replicas,
             configs=[
                 k19.CreatableTopicConfig(name=name, value=value)
                 for name, value in CONFIGS[self.topic].items()
@@ -93,7 +92,7 @@ class Keeper(Client):
         producer, sequence = await self._who()
         self._number += 1
         builder = BatchBuilder(producer_id=producer, producer_epoch=0, base_sequence=sequence)
-        builder.append(EPOCH_MS + self.world.now, key, str(self._number).encode())
+        builder.append(self.world.timestamp_ms(), key, str(self._number).encode())
         raw = builder.build()
         while True:
             try:
@@ -102,7 +101,7 @@ class Keeper(Client):
                 code, offset = ErrorCode.NETWORK_EXCEPTION, -1
             if code in LOST_TRACK:
                 text = f"{code.name} at {sequence} in {self.topic}"
-                self.world.check(lambda: self.world.checks.require(False, "P11", text))  # noqa: B023, FBT003
+                self.world.demand(False, "P11", text)  # noqa: FBT003 (it is a violation)
             if code in {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
                 break
             self.forget(0)
@@ -110,7 +109,7 @@ class Keeper(Client):
         self._identity = (producer, sequence + 1)
         self._last[key] = self._number
         self._end = max(self._end, offset + 1)
-        self.world.checks.records.on_acknowledged(self.topic, 0, self._end)
+        self.world.on_acknowledged(self.topic, 0, self._end)
         self.world.counts[f"records of {self.topic}"] += 1
 
     async def _who(self) -> tuple[int, int]:
@@ -122,7 +121,7 @@ class Keeper(Client):
                 await self.pause(0.1, 0.5)
                 continue
             if answer.error_code == 0:
-                self.world.checks.on_producer_id(answer.producer_id)
+                self.world.on_producer_id(answer.producer_id)
                 self._identity = (answer.producer_id, 0)
         return self._identity
 
@@ -165,7 +164,7 @@ class Keeper(Client):
             except FAILURES:
                 self.forget(0)
                 await self.pause(0.1, 0.5)
-        self.world.check(lambda: self._check(found))
+        self._check(found)
         self.world.counts[f"{self.topic} read"] += 1
 
     async def _read(self, position: int, found: list[tuple[bytes, int]]) -> int:
@@ -202,7 +201,7 @@ class Keeper(Client):
         return int(answer.topics[0].partitions[0].offset)
 
     def _check(self, found: list[tuple[bytes, int]]) -> None:
-        require: Any = self.world.checks.require
+        require = self.world.demand
         numbers = [number for _, number in found]
         require(numbers == sorted(numbers), "S6", f"{self.topic} is out of order: {numbers}")
         last = dict(found)

@@ -27,6 +27,7 @@ class EpochProber(Client):
     def __init__(self, world: "NodesWorld") -> None:
         """Nothing is known."""
         super().__init__(world)
+        self._cluster = world
         self._seen: dict[tuple[str, int], int] = {}
         """Host and partition → the newest epoch that it has answered as the leader in."""
         self._lives: dict[int, list[int]] = {}
@@ -63,12 +64,10 @@ class EpochProber(Client):
         known = self._seen[host, partition]
         wrong = ErrorCode.UNKNOWN_LEADER_EPOCH if epoch < known else ErrorCode.FENCED_LEADER_EPOCH
         self.world.counts["wrong epochs refused"] += code is not ErrorCode.NONE
-        self.world.check(
-            lambda: self.world.checks.require(
-                code not in {ErrorCode.NONE, wrong},
-                "P12",
-                f"{host} has led {TOPIC}-{partition} in {known}, and says {code.name} to {epoch}",
-            )
+        self.world.demand(
+            code not in {ErrorCode.NONE, wrong},
+            "P12",
+            f"{host} has led {TOPIC}-{partition} in {known}, and says {code.name} to {epoch}",
         )
 
     async def _fetch(self, host: str, partition: int, epoch: int) -> ErrorCode:
@@ -92,7 +91,7 @@ class EpochProber(Client):
 
     def _over(self, host: str) -> tuple[int, int, int] | None:
         """A follower, an epoch of it that the host knows to be over, and the one it knows now."""
-        image = self.world.checks.records.image
+        image = self._cluster.checks.records.image
         for broker_id in sorted(image.brokers):
             lives = self._lives.setdefault(broker_id, [])
             if image.brokers[broker_id].epoch not in lives:
@@ -106,13 +105,13 @@ class EpochProber(Client):
 
     def _knows_alive(self, host: str, broker_id: int) -> int:
         """The epoch of a broker that `host` takes for unfenced; 0: it doesn't."""
-        machine = self.world.machine(host)
+        machine = self._cluster.machine(host)
         known = image_of(machine) if machine is not None else None
         broker = None if known is None else known.brokers.get(broker_id)
         return 0 if broker is None or broker.fenced else broker.epoch
 
     async def _pose(self, host: str, partition: int) -> None:
-        topic_id = self.world.checks.records.image.topics_by_name.get(TOPIC)
+        topic_id = self._cluster.checks.records.image.topics_by_name.get(TOPIC)
         over = self._over(host)
         if over is None or topic_id is None:
             return
@@ -131,10 +130,8 @@ class EpochProber(Client):
         self.world.counts["earlier lives refused"] += code is not ErrorCode.NONE
         if self._knows_alive(host, broker_id) != alive:
             return  # fenced meanwhile: Kafka's leaders compare epochs of the living alone
-        self.world.check(
-            lambda: self.world.checks.require(
-                code is not ErrorCode.NONE,
-                "P12",
-                f"{host} takes a fetch of broker {broker_id} in epoch {epoch}, which is over",
-            )
+        self.world.demand(
+            code is not ErrorCode.NONE,
+            "P12",
+            f"{host} takes a fetch of broker {broker_id} in epoch {epoch}, which is over",
         )

@@ -24,7 +24,7 @@ from sparkraft.simulation.node_clients import FAILURES
 from sparkraft.simulation.record_clients import PARTITIONS, TOPIC, Client
 
 if TYPE_CHECKING:
-    from sparkraft.simulation.nodes import NodesWorld
+    from sparkraft.simulation.surroundings import Surroundings
 
 GROUP = "members"
 MEMBERS = 2
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 class Ledger:
     """What all members know of their group together."""
 
-    def __init__(self, world: "NodesWorld") -> None:
+    def __init__(self, world: "Surroundings") -> None:
         """Nothing was handed out, nothing committed."""
         self.world = world
         self.generation = -1
@@ -59,7 +59,7 @@ class Ledger:
 
     def require(self, holds: object, invariant: str, text: str) -> None:
         """Stop the world where the invariant does not hold."""
-        self.world.check(lambda: self.world.checks.require(holds, invariant, text))
+        self.world.demand(holds, invariant, text)
 
     def on_given(self, place: Place) -> None:
         """A member was told its partitions."""
@@ -99,7 +99,7 @@ class Ledger:
 class Member(Client):
     """See the module docstring."""
 
-    def __init__(self, world: "NodesWorld", ledger: Ledger) -> None:
+    def __init__(self, world: "Surroundings", ledger: Ledger) -> None:
         """Not a member yet."""
         super().__init__(world)
         self._ledger = ledger

@@ -6,6 +6,7 @@ Beside chaos, Apache Kafka's seven scenarios by name (`RaftEventSimulationTest`)
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from sparkraft.simulation.epoch_prober import EpochProber
 from sparkraft.simulation.history import check
 from sparkraft.simulation.invariants import Violation
 from sparkraft.simulation.machine import Machine
@@ -71,7 +72,7 @@ def _of_records(
 ) -> NodesWorld:
     """Records are written while one thing strikes again and again; then all is mended."""
     world = _world(settings, 3, layout)
-    workload = Workload(world)
+    workload = Workload(world, EpochProber(world))
     world.start_all(workload.clients)
     try:
         world.run_for(3)
@@ -129,7 +130,7 @@ def _chaos(settings: Settings, *, every_s: tuple[float, float]) -> NodesWorld:
     records = settings.workload == RECORDS
     layout = Layout.of_records(settings.seed, voters) if records else None
     world = _world(settings, voters, layout)
-    workload = Workload(world) if records else None
+    workload = Workload(world, EpochProber(world)) if records else None
     faults = NODE_FAULTS | (RECORD_FAULTS if records else {})
     kinds = [kind for kind in settings.faults or faults if kind in faults]
     if settings.faults == ():

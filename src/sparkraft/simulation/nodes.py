@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from sparkraft.simulation.core_node import directory_of
 from sparkraft.simulation.invariants import Violation
 from sparkraft.simulation.loop import Incarnation, SimLoop
-from sparkraft.simulation.machine import DIRECTORY, Died, Machine
+from sparkraft.simulation.machine import DIRECTORY, EPOCH_MS, Died, Machine
 from sparkraft.simulation.network import SimNetwork, SimTransport, tell_bytes
 from sparkraft.simulation.node_checks import NodeChecks
 from sparkraft.simulation.node_events import watched
@@ -231,6 +231,43 @@ class NodesWorld:
             "metadata.max.retention.bytes": "20000",
             "metadata.log.segment.ms": "4000",
         }
+
+    # ---- for clients: see `surroundings`
+
+    @property
+    def hosts(self) -> list[str]:
+        """Brokers that are not broken for good."""
+        return [machine.name for machine in self.brokers if machine not in self.broken]
+
+    @property
+    def replicas(self) -> int:
+        """Three, where there are so many brokers."""
+        return min(3, len(self.brokers))
+
+    @property
+    def has_deaf_leaders(self) -> bool:
+        """Whether somebody is broken for good."""
+        return bool(self.broken)
+
+    def address(self, host: str) -> tuple[str, int]:
+        """Where the broker listens for clients."""
+        return host, BROKER_PORT
+
+    def timestamp_ms(self) -> int:
+        """The clients' clock is right."""
+        return EPOCH_MS + self.now
+
+    def demand(self, holds: object, invariant: str, text: str) -> None:
+        """A violation where it does not hold; the caller goes on."""
+        self.check(lambda: self.checks.require(holds, invariant, text))
+
+    def on_producer_id(self, producer_id: int) -> None:
+        """A client was given it."""
+        self.checks.on_producer_id(producer_id)
+
+    def on_acknowledged(self, topic: str, index: int, end: int) -> None:
+        """A producer that asked for acks=all was told that everything below `end` is written."""
+        self.checks.records.on_acknowledged(topic, index, end)
 
     # ---- fault points
 

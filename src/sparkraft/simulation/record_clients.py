@@ -26,11 +26,10 @@ from sparkraft.protocol.messages.k22_init_producer_id import InitProducerIdReque
 from sparkraft.records.batch import iter_batches
 from sparkraft.records.record import BatchBuilder, decode_records
 from sparkraft.simulation.history import UNKNOWN_OFFSET, History, Poll, Result, Send
-from sparkraft.simulation.machine import EPOCH_MS
-from sparkraft.simulation.node_clients import BROKER_PORT, FAILURES, REQUEST_MS
+from sparkraft.simulation.node_clients import FAILURES, REQUEST_MS
 
 if TYPE_CHECKING:
-    from sparkraft.simulation.nodes import NodesWorld
+    from sparkraft.simulation.surroundings import Surroundings
 
 TOPIC = "records"
 PARTITIONS = 3
@@ -66,7 +65,7 @@ class Batch(NamedTuple):
 class Client:
     """Connections of one client, and what it knows of leaders."""
 
-    def __init__(self, world: "NodesWorld", topic: str = TOPIC) -> None:
+    def __init__(self, world: "Surroundings", topic: str = TOPIC) -> None:
         """Connected to nobody; `topic` is whose leaders it asks for."""
         self.world = world
         self.topic = topic
@@ -83,14 +82,13 @@ class Client:
 
     def some_host(self) -> str:
         """Any broker that is not broken for good."""
-        whole = [machine for machine in self.world.brokers if machine not in self.world.broken]
-        return self.world.dice.choice(whole).name
+        return self.world.dice.choice(self.world.hosts)
 
     async def ask(self, host: str, request: Any, version: int | None = None) -> Any:
         """The answer of `host`; a connection that fails is not used again."""
         connection = self._connections.get(host)
         if connection is None or connection.is_closed:
-            connection = await Connection.open(host, BROKER_PORT, timeout_ms=REQUEST_MS)
+            connection = await Connection.open(*self.world.address(host), timeout_ms=REQUEST_MS)
             self._connections[host] = connection
         try:
             return await connection.send(request, version=version, timeout_ms=REQUEST_MS)
@@ -125,7 +123,7 @@ class Client:
 class Producer(Client):
     """See the module docstring."""
 
-    def __init__(self, world: "NodesWorld", name: str, history: History) -> None:
+    def __init__(self, world: "Surroundings", name: str, history: History) -> None:
         """Without a producer id yet."""
         super().__init__(world)
         self._name = name
@@ -152,8 +150,7 @@ class Producer(Client):
                 at = offset + place if offset >= 0 else UNKNOWN_OFFSET
                 self._history.sent(self._name, partition, Send(value, result, at))
             if result is Result.OK:
-                records = self.world.checks.records
-                records.on_acknowledged(TOPIC, partition, offset + len(batch.values))
+                self.world.on_acknowledged(TOPIC, partition, offset + len(batch.values))
                 self.world.counts["records acknowledged"] += len(batch.values)
                 self._ids[partition] = (producer_id, sequence + len(batch.values))
             else:
@@ -180,7 +177,7 @@ class Producer(Client):
                 await self.pause(0.05, 0.5)
                 continue
             if answer.error_code == 0:
-                self.world.checks.on_producer_id(answer.producer_id)
+                self.world.on_producer_id(answer.producer_id)
                 self._ids[partition] = (answer.producer_id, 0)
         return self._ids[partition]
 
@@ -191,7 +188,7 @@ class Producer(Client):
             self._number += 1
             value = f"{self._name}.{partition}.{self._number}"
             values.append(value)
-            builder.append(EPOCH_MS + self.world.now, None, value.encode())
+            builder.append(self.world.timestamp_ms(), None, value.encode())
         return Batch(values, sequence, builder.build())
 
     async def _until_known(self, partition: int, batch: Batch) -> tuple[Result, int]:
@@ -212,13 +209,8 @@ class Producer(Client):
 
     def _complain(self, partition: int, batch: Batch, code: ErrorCode) -> None:
         """Nothing acknowledged is lost, so no leader may miss what came before."""
-        self.world.check(
-            lambda: self.world.checks.require(
-                False,  # noqa: FBT003 (it is one)
-                "P11",
-                f"{self._name} is told {code.name} at {batch.first} in {TOPIC}-{partition}",
-            )
-        )
+        text = f"{self._name} is told {code.name} at {batch.first} in {TOPIC}-{partition}"
+        self.world.demand(False, "P11", text)  # noqa: FBT003 (it is one)
 
     async def _try(self, partition: int, batch: Batch) -> tuple[ErrorCode, int]:
         leader = await self.leader(partition)
@@ -238,7 +230,7 @@ class Producer(Client):
 class Careless(Client):
     """Writes and never asks again: what it wrote may be there once, or not."""
 
-    def __init__(self, world: "NodesWorld", name: str, history: History) -> None:
+    def __init__(self, world: "Surroundings", name: str, history: History) -> None:
         """Nothing is sent yet."""
         super().__init__(world)
         self._name = name
@@ -254,7 +246,7 @@ class Careless(Client):
             value = f"{self._name}.{partition}.{number}"
             self._history.sent(value, partition, Send(value, Result.UNKNOWN))
             builder = BatchBuilder()
-            builder.append(EPOCH_MS + self.world.now, None, value.encode())
+            builder.append(self.world.timestamp_ms(), None, value.encode())
             try:
                 code = await self._write(partition, builder.build())
             except FAILURES:
@@ -280,7 +272,7 @@ class Careless(Client):
 class Consumer(Client):
     """Reads everything; `positions` is where it goes on."""
 
-    def __init__(self, world: "NodesWorld", name: str, history: History) -> None:
+    def __init__(self, world: "Surroundings", name: str, history: History) -> None:
         """At the beginning."""
         super().__init__(world)
         self._name = name
@@ -295,17 +287,18 @@ class Consumer(Client):
                 group.create_task(self._follow(partition))
 
     async def _follow(self, partition: int) -> None:
-        asked = self.world.loop.time()
+        clock = asyncio.get_running_loop().time
+        asked = clock()
         while True:
             await self.pause(0.02, 0.3)
             try:
                 known = await self._poll(partition)
             except FAILURES:
                 known = False
-            if self.world.broken and self.world.loop.time() - asked > METADATA_AGE_S:
+            if self.world.has_deaf_leaders and clock() - asked > METADATA_AGE_S:
                 known = False
             if not known:
-                asked = self.world.loop.time()
+                asked = clock()
                 self.forget(partition)
                 await self.pause(0.05, 0.5)
 
@@ -349,12 +342,10 @@ class Consumer(Client):
             self.positions[partition] = records[-1][0] + 1
 
     def _check_visible(self, partition: int, offset: int, high_watermark: int) -> None:
-        self.world.check(
-            lambda: self.world.checks.require(
-                offset < high_watermark,
-                "P8",
-                f"{self._name} is given {offset} of {TOPIC}-{partition}, HW={high_watermark}",
-            )
+        self.world.demand(
+            offset < high_watermark,
+            "P8",
+            f"{self._name} is given {offset} of {TOPIC}-{partition}, HW={high_watermark}",
         )
 
     async def _ask_latest(self, leader: str, partition: int) -> None:
@@ -371,12 +362,10 @@ class Consumer(Client):
             return
         self._epochs[partition] = max(self._epochs.get(partition, 0), found.leader_epoch)
         known = self._latest[partition]
-        self.world.check(
-            lambda: self.world.checks.require(
-                found.offset >= known,
-                "P7",
-                f"the end of {TOPIC}-{partition} was {known}, {leader} says {found.offset}",
-            )
+        self.world.demand(
+            found.offset >= known,
+            "P7",
+            f"the end of {TOPIC}-{partition} was {known}, {leader} says {found.offset}",
         )
         self._latest[partition] = found.offset
 
@@ -384,7 +373,7 @@ class Consumer(Client):
 class Committer(Client):
     """Commits rising offsets; what was acknowledged is never seen to go back (G4)."""
 
-    def __init__(self, world: "NodesWorld") -> None:
+    def __init__(self, world: "Surroundings") -> None:
         """Nothing is committed."""
         super().__init__(world)
         self._next = 0
@@ -437,11 +426,9 @@ class Committer(Client):
         found = group.topics[0].partitions[0] if group.topics else None
         if group.error_code or found is None or found.error_code:
             return False
-        self.world.check(
-            lambda: self.world.checks.require(
-                self._acknowledged <= found.committed_offset <= self._next,
-                "G4",
-                f"{self._acknowledged} was committed last, {host} says {found.committed_offset}",
-            )
+        self.world.demand(
+            self._acknowledged <= found.committed_offset <= self._next,
+            "G4",
+            f"{self._acknowledged} was committed last, {host} says {found.committed_offset}",
         )
         return True

@@ -1,4 +1,7 @@
-"""Everybody who uses a simulated cluster that keeps records, and what they saw together."""
+"""Everybody who uses a cluster that keeps records, and what they saw together.
+
+The cluster may be a simulated one or one of real processes: see `surroundings`.
+"""
 
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -7,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.messages import k19_create_topics as k19
 from sparkraft.simulation.cleaned_clients import KEYED, SHORT, Keeper
-from sparkraft.simulation.epoch_prober import EpochProber
 from sparkraft.simulation.group_clients import MEMBERS, Ledger, Member
 from sparkraft.simulation.history import History, Result
 from sparkraft.simulation.node_clients import FAILURES, REQUEST_MS
@@ -24,14 +26,15 @@ from sparkraft.simulation.record_clients import (
 )
 
 if TYPE_CHECKING:
-    from sparkraft.simulation.nodes import NodesWorld
+    from sparkraft.simulation.surroundings import Surroundings
 
 
-async def create_topic(world: "NodesWorld") -> None:
+async def create_topic(world: "Surroundings") -> None:
     """The topic of the records; returns once there is one."""
     client = Client(world)
-    replicas = min(3, len(world.brokers))
-    topic = k19.CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=replicas)
+    topic = k19.CreatableTopic(
+        name=TOPIC, num_partitions=PARTITIONS, replication_factor=world.replicas
+    )
     done = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
     while True:
         await client.pause(0.1, 0.5)
@@ -44,7 +47,7 @@ async def create_topic(world: "NodesWorld") -> None:
             return
 
 
-async def _after_topic(run: Callable[[], Coroutine[Any, Any, None]], world: "NodesWorld") -> None:
+async def _after_topic(run: Callable[[], Coroutine[Any, Any, None]], world: "Surroundings") -> None:
     await create_topic(world)
     await run()
 
@@ -52,9 +55,8 @@ async def _after_topic(run: Callable[[], Coroutine[Any, Any, None]], world: "Nod
 class Workload:
     """All of them, and their history."""
 
-    def __init__(self, world: "NodesWorld") -> None:
-        """Nobody has begun."""
-        self.world = world
+    def __init__(self, world: "Surroundings", *others: Client) -> None:
+        """Nobody has begun; `others` are at work beside those of every workload."""
         self.history = History()
         self.producers = [Producer(world, f"p{i}", self.history) for i in range(PRODUCERS)]
         self.consumers = [Consumer(world, f"c{i}", self.history) for i in range(CONSUMERS)]
@@ -62,14 +64,14 @@ class Workload:
         self.committer = Committer(world)
         ledger = Ledger(world)
         self.members = [Member(world, ledger) for _ in range(MEMBERS)]
-        self.prober = EpochProber(world)
+        self._others = others
         self.keepers = [Keeper(world, topic) for topic in (KEYED, SHORT)]
 
     @property
-    def clients(self) -> list[Callable[["NodesWorld"], Any]]:
-        """For `NodesWorld.start_all`."""
+    def clients(self) -> list[Callable[[Any], Coroutine[Any, Any, None]]]:
+        """Who is at work, to be called with the world: for `NodesWorld.start_all`."""
         at_work = (*self.producers, self.careless, *self.consumers, self.committer)
-        others = (*self.members, self.prober, *self.keepers)
+        others = (*self.members, *self._others, *self.keepers)
         return [partial(_after_topic, client.run) for client in (*at_work, *others)]
 
     @property
