@@ -229,6 +229,52 @@ def test_log_dirs_quorum_features_and_versions(sparkraft, topic):
     assert {api["name"] for api in node["apis"]} > {"Produce", "Fetch", "JoinGroup"}
 
 
+_DEPRECATED = (
+    "Option {} has been deprecated and will be removed in a future version. "
+    "Use --command-config instead.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("argv", "option"),
+    [
+        (["cluster", "cluster-id"], "--config"),
+        (
+            ["leader-election", "--election-type", "preferred", "--all-topic-partitions"],
+            "--admin.config",
+        ),
+    ],
+)
+def test_the_old_name_of_a_clients_file_is_taken_and_called_deprecated(
+    argv, option, sparkraft, sparkraft_cluster, tmp_path, capsys
+):
+    file = tmp_path / "client.properties"
+    file.write_text("client.id=of-the-file\n")
+    told = sparkraft(*argv, option, str(file))
+    assert told == _DEPRECATED.format(option) + sparkraft(*argv)
+    data = ["--output", "json", "--bootstrap-server", sparkraft_cluster.bootstrap]
+    assert cli.main([*argv, option, str(file), *data]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)
+    assert said.err == _DEPRECATED.format(option)
+    file.write_text("security.protocol=SSL\n")  # shows that it is read
+    assert "security.protocol=SSL is not there yet" in sparkraft(*argv, option, str(file), code=1)
+
+
+def test_features_of_one_node(sparkraft):
+    assert sparkraft("features", "describe", "--node-id", "1") == sparkraft("features", "describe")
+    said = sparkraft("features", "describe", "--node-id", "9", code=1)
+    assert "no node 9 is in the cluster's metadata" in said
+
+
+def test_delete_config_has_no_effect(sparkraft, topic, sparkraft_cluster, capsys):
+    listed = ["topics", "--list", "--bootstrap-server", sparkraft_cluster.bootstrap]
+    assert cli.main([*listed, "--delete-config", "retention.ms"]) == 0
+    said = capsys.readouterr()
+    assert topic in said.out.splitlines()
+    assert said.err.startswith("delete-config option is no longer supported")
+
+
 def test_the_performance_tools_send_and_read_what_they_say(sparkraft, topic):
     size = ["--topic", topic, "--num-records", "500"]
     sent = sparkraft(

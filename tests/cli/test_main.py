@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from sparkraft import __version__
 from sparkraft.cli import main as cli
 from sparkraft.cli.errors import UsageError
 from sparkraft.cli.names import PartitionFilter, TopicFilter
@@ -32,6 +33,26 @@ def test_every_command_explains_itself(command, capsys):
         code = leaving.code
     assert code == 0
     assert "usage:" in capsys.readouterr().out.lower()
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        *([command, "--version"] for command in sorted(cli._MODULES)),
+        ["topics", "--bootstrap-server", "h:1", "--list", "--version"],
+        ["storage", "info", "--version"],
+        ["explain", "quorum", "--version"],
+        ["server-start", "nowhere.properties", "--version"],
+    ],
+    ids=" ".join,
+)
+def test_every_command_tells_our_version(argv, capsys):
+    try:
+        code = cli.main(argv)
+    except SystemExit as leaving:
+        code = leaving.code
+    said = capsys.readouterr()
+    assert (code, said.out, said.err) == (0, f"{__version__}\n", "")
 
 
 def test_a_pipeline_without_spark_says_what_to_install(capsys, monkeypatch):
@@ -74,6 +95,33 @@ def test_kafkas_file_names_work_too(capsys):
             "--if-not-exists goes only with --create",
         ),
         (["topics", "--bootstrap-server", "host:port", "--list"], "is not a server's address"),
+        (
+            ["cluster", "cluster-id", "-b", "h:1", "--config", "a", "--command-config", "b"],
+            "give --config or --command-config, not both",
+        ),
+        (
+            [
+                "leader-election",
+                "--bootstrap-server",
+                "h:1",
+                "--election-type",
+                "preferred",
+                "--all-topic-partitions",
+                "--admin.config",
+                "a",
+                "--command-config",
+                "b",
+            ],
+            "give --admin.config or --command-config, not both",
+        ),
+        (
+            ["features", "--bootstrap-server", "h:1", "upgrade", "--node-id", "1"],
+            "--node-id goes only with describe",
+        ),
+        (
+            ["features", "--bootstrap-server", "h:1", "describe", "--node-id", "-1"],
+            "--node-id -1 is negative",
+        ),
         (["server-start", "f", "--overide", "a=b"], "did you mean --override?"),
         (["server-start", "f", "--override", "ab"], "wants key=value"),
         (["get-offsets", "--bootstrap-server", "h:1", "--time", "soon"], "--time wants ms"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sparkraft.cli.errors import UsageError
 from sparkraft.cli.options import Options, Values
-from sparkraft.cli.session import connected, print_json, run
+from sparkraft.cli.session import connected, print_json, run, with_old_config
 from sparkraft.client.leadership import LeadershipAdmin
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def main(argv: list[str]) -> int:
     options.value(
         "--command-config", "-c", about="a properties file for the client", metavar="FILE"
     )
+    options.old_config("--config")
     options.value("--id", "-i", about="the broker to unregister", type=int)
     options.flag("--include-fenced-brokers", "with list-endpoints: also those that are fenced")
     options.output()
@@ -39,6 +40,7 @@ def main(argv: list[str]) -> int:
         raise UsageError("--id goes with unregister, and unregister needs it")
     if values.include_fenced_brokers and values.bootstrap_controller:
         raise UsageError("--include-fenced-brokers goes only with --bootstrap-server")
+    with_old_config(values, "--config")
     return run(_main(values))
 
 

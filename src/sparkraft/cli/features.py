@@ -40,6 +40,7 @@ def main(argv: list[str]) -> int:
         ],
     )
     options.connection(controllers=True)
+    options.value("--node-id", about="describe: ask this node (default: any)", type=int)
     options.values("--feature", about="feature=level; for disable the name; repeatable")
     options.value("--release-version", about="all features of a release, such as 4.3 or 4.3-IV0")
     options.value("--metadata", about="deprecated: the level of metadata.version, by name")
@@ -47,6 +48,7 @@ def main(argv: list[str]) -> int:
     options.flag("--dry-run", "only ask whether it would work")
     options.output()
     values = options.parse(argv)
+    _check_node_id(values)
     match values.action:
         case "version-mapping":
             return print_version_mapping(values)
@@ -60,6 +62,15 @@ def main(argv: list[str]) -> int:
             return run(_update(values, _wanted(values)))
 
 
+def _check_node_id(values: Values) -> None:
+    if values.node_id is None:
+        return
+    if values.action != "describe":
+        raise UsageError("--node-id goes only with describe")
+    if values.node_id < 0:
+        raise UsageError(f"--node-id {values.node_id} is negative")
+
+
 def _text(feature: str, level: int) -> str:
     if feature == levels.METADATA_VERSION:
         return levels.METADATA_LEVEL_NAMES.get(level, f"UNKNOWN {level}")
@@ -68,7 +79,7 @@ def _text(feature: str, level: int) -> str:
 
 async def _describe(values: Values) -> int:
     async with connected(values, client_id="features") as cluster:
-        found = await Admin(cluster).describe_features()
+        found = await Admin(cluster).describe_features(values.node_id)
     rows = []
     for name, (lowest, highest) in sorted(found.supported.items()):
         rows.append(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.cli.errors import CommandError, UsageError, sentence_of
 from sparkraft.cli.options import Options, Values, exactly_one
-from sparkraft.cli.session import connected, print_json, run
+from sparkraft.cli.session import connected, print_json, run, with_old_config
 from sparkraft.client.leadership import PREFERRED, UNCLEAN, LeadershipAdmin
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def main(argv: list[str]) -> int:
         "(which may lose records).",
     )
     options.connection()
+    options.old_config("--admin.config")
     options.value(
         "--election-type",
         about="preferred, or unclean: any live replica where nobody leads",
@@ -46,6 +47,7 @@ def main(argv: list[str]) -> int:
     exactly_one(values, ["--topic", "--all-topic-partitions", "--path-to-json-file"])
     if (values.topic is None) != (values.partition is None):
         raise UsageError("--topic and --partition go together")
+    with_old_config(values, "--admin.config")
     return run(_main(values))
 
 

@@ -54,14 +54,21 @@ def main(argv: list[str] | None = None) -> int:
         print(_overview())
         return 0 if arguments else USAGE
     if arguments[0] in {"--version", "version"}:
-        from sparkraft import __version__
-
-        print(__version__)
-        return 0
+        return _version()
     command = arguments[0].removeprefix("kafka-").removesuffix(".sh")
     if command not in _MODULES:
         return _unknown(arguments[0])
+    if arguments[1:] == ["--version"]:
+        return _version()  # also for those that have commands of their own, or no `Options`
     return _run(command, arguments[1:])
+
+
+def _version() -> int:
+    """Print ours, where Kafka's tools print Kafka's (CommandDefaultOptions)."""
+    from sparkraft import __version__
+
+    print(__version__)
+    return 0
 
 
 def _run(command: str, arguments: list[str]) -> int:

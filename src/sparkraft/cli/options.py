@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from sparkraft import __version__
 from sparkraft.cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,13 +19,16 @@ class Options(argparse.ArgumentParser):
     """The options of one command; misuse raises `UsageError`."""
 
     def __init__(self, command: str, about: str, **kwargs: Any) -> None:
-        """Start with `--help`."""
+        """Start with `--help` and `--version`."""
         kwargs.setdefault("prog", f"sparkraft {command}")
         super().__init__(
             description=about,
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **kwargs,
+        )
+        self.add_argument(
+            "--version", action="version", version=__version__, help="print sparkraft's version"
         )
 
     def error(self, message: str) -> NoReturn:
@@ -80,6 +84,10 @@ class Options(argparse.ArgumentParser):
             "default.api.timeout.ms",
             metavar="FILE",
         )
+
+    def old_config(self, name: str) -> None:
+        """What `--command-config` was called before (KIP-1147); see `session.with_old_config`."""
+        self.value(name, about="deprecated: --command-config", metavar="FILE", dest="old_config")
 
     def output(self) -> None:
         """`--output text|json`."""

@@ -24,6 +24,7 @@ Runs one node, configured by a server.properties file, until SIGTERM or Ctrl-C.
 
   FILE                  Kafka's server.properties, with Kafka's keys
   --override key=value  a value over the file's; may be repeated
+  --version             print sparkraft's version
   --help                this text"""
 
 
@@ -32,6 +33,11 @@ def main(argv: list[str]) -> int:
     if not argv or argv[0] in {"-h", "--help"}:
         print(_USAGE)
         return 0 if argv else 2
+    if "--version" in argv:  # wherever it stands, as for kafka.Kafka
+        from sparkraft import __version__
+
+        print(__version__)
+        return 0
     path, overrides = _parse(argv)
     gc.disable()  # nothing of a start is garbage; on again by _collect_from_now_on
     _log_to_stdout()

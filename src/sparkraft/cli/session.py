@@ -41,6 +41,23 @@ def client_properties(path: str | None, extra: Mapping[str, str] | None = None) 
     return found
 
 
+def with_old_config(values: Values, name: str) -> None:
+    """Take the file given by `name`, deprecated, for `--command-config`, and say so as Kafka does.
+
+    Kafka's tools say it on standard output; beside JSON it is on standard error.
+    """
+    if values.old_config is None:
+        return
+    if values.command_config is not None:
+        raise UsageError(f"give {name} or --command-config, not both")
+    values.command_config = values.old_config
+    print(
+        f"Option {name} has been deprecated and will be removed in a future version. "
+        "Use --command-config instead.",
+        file=sys.stderr if values.output == "json" else sys.stdout,
+    )
+
+
 @asynccontextmanager
 async def connected(
     values: Values, *, properties: Mapping[str, str] | None = None, client_id: str = "sparkraft-cli"

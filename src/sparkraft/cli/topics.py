@@ -12,7 +12,7 @@ from sparkraft.base.ids import Uuid
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.names import TopicFilter
 from sparkraft.cli.options import Options, Values, exactly_one, key_values, only_with
-from sparkraft.cli.session import connected, print_json, run
+from sparkraft.cli.session import connected, print_json, run, warn
 from sparkraft.client.admin import Admin
 from sparkraft.client.values import ConfigEntry, ConfigSource, NewTopic, ResourceType
 
@@ -29,6 +29,11 @@ _FILTERS = (
     "--at-min-isr-partitions",
 )
 _REPLICATION_FACTOR_MAX = 0x7FFF
+_NO_DELETE_CONFIG = (
+    "delete-config option is no longer supported and deprecated since version 4.0. The config will "
+    "be fully removed in future releases."
+)
+"""What Kafka's TopicCommand says of it; it goes on without."""
 
 
 def _options() -> Options:
@@ -48,6 +53,9 @@ def _options() -> Options:
         about="brokers by hand: 1:2,2:3 is two partitions with two replicas each",
     )
     options.values("--config", about="a config of the new topic; repeatable", metavar="NAME=VALUE")
+    options.values(
+        "--delete-config", about="deprecated and without effect, as in Kafka; see configs"
+    )
     options.flag("--if-exists", "alter, describe, delete only what exists; no error otherwise")
     options.flag("--if-not-exists", "no error if the topic to create exists")
     options.flag("--exclude-internal", "leave out internal topics")
@@ -65,6 +73,8 @@ def main(argv: list[str]) -> int:
     """Do one action."""
     values = _options().parse(argv)
     action = exactly_one(values, _ACTIONS)
+    if values.delete_config:
+        warn(_NO_DELETE_CONFIG)
     _check(values, action)
     return run(_main(values, action))
 

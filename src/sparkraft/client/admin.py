@@ -314,9 +314,11 @@ class Admin(PartitionCalls):
         answer = await self.cluster.retrying(attempt)
         return _quorum_of(answer)
 
-    async def describe_features(self) -> Features:
-        """Feature levels, from a node's ApiVersions answer."""
-        connection = await self.cluster.any_connection()
+    async def describe_features(self, node_id: int | None = None) -> Features:
+        """Feature levels, from a node's ApiVersions answer: `node_id`'s, or any node's."""
+        cluster = self.cluster
+        asked = cluster.any_connection() if node_id is None else cluster.connection(node_id)
+        connection = await asked
         from sparkraft.protocol.messages.k18_api_versions import ApiVersionsRequest
 
         request = ApiVersionsRequest(
