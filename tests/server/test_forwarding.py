@@ -46,7 +46,13 @@ class Controller:
 
 
 def channel_to(leader_id: int) -> ControllerChannel:
-    raft = SimpleNamespace(leader_and_epoch=SimpleNamespace(leader_id=leader_id))
+    raft = SimpleNamespace(
+        node_id=1,
+        leader_and_epoch=SimpleNamespace(leader_id=leader_id, epoch=7),
+        leaderless_ms=1 if leader_id < 0 else 0,
+        leader_node=None,
+        voters=SimpleNamespace(ids=(1, 2, 3)),
+    )
     return ControllerChannel(make_env(), raft, node_id=1, local=None, controller_listener="C")
 
 
@@ -75,7 +81,9 @@ def test_without_a_controller_a_request_waits_as_long_as_it_allows(own_ms: int) 
             with pytest.raises(KafkaError) as refused:
                 await forwarding.forward(context, CreateTopicsRequest(timeout_ms=own_ms))
         assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
-        assert "no controller is elected" in refused.value.detail
+        assert "no controller is elected. The quorum has no leader" in refused.value.detail
+        assert "in epoch 7" in refused.value.detail
+        assert refused.value.detail.endswith("its voters are 1, 2, 3")
 
     asyncio.run(test())
 

@@ -288,7 +288,11 @@ class Admin(PartitionCalls):
     # quorum and features
 
     async def describe_quorum(self) -> QuorumInfo:
-        """The metadata quorum's leader, high watermark, voters and observers."""
+        """The metadata quorum's leader, high watermark, voters and observers.
+
+        Raises:
+            KafkaError: whose `detail` tells the epoch and the voters where there is no leader.
+        """
         from sparkraft.protocol.messages import k55_describe_quorum as k55
 
         request = k55.DescribeQuorumRequest(
@@ -301,7 +305,7 @@ class Admin(PartitionCalls):
         )
 
         async def attempt() -> Any:
-            answer = await self.cluster.ask_controller(request)
+            answer = await self._leader_or_any(request)
             try:
                 check(answer.error_code, answer.error_message)
                 partition = answer.topics[0].partitions[0]
@@ -313,6 +317,18 @@ class Admin(PartitionCalls):
 
         answer = await self.cluster.retrying(attempt)
         return _quorum_of(answer)
+
+    async def _leader_or_any(self, request: Any) -> Any:
+        """The leader's answer; where none can be found, what some controller says of that.
+
+        The one they named may be gone: they keep its name while nobody can be elected (KIP-996).
+        """
+        try:
+            return await self.cluster.ask_controller(request)
+        except KafkaError:
+            if not self.cluster.to_controllers:
+                raise
+            return await self.cluster.ask_any(request)
 
     async def describe_features(self, node_id: int | None = None) -> Features:
         """Feature levels, from a node's ApiVersions answer: `node_id`'s, or any node's."""

@@ -2,14 +2,16 @@
 
 Behaviour:
     * Only `__cluster_metadata-0`; another partition: UNKNOWN_TOPIC_OR_PARTITION.
-    * Only the leader knows: NOT_LEADER_OR_FOLLOWER elsewhere. Brokers forward it.
+    * Only the leader knows: NOT_LEADER_OR_FOLLOWER elsewhere, with a message that tells who leads,
+      or the epoch and the voters of a quorum without a leader. Kafka's message is the code's.
+    * Brokers forward it: REQUEST_TIMED_OUT, and the same message, where no leader is found in 5 s.
     * Times are wall-clock ms, -1 where a replica never fetched; the leader's own are now.
 Versions: v1 last fetch and caught-up times; v2 directory ids, endpoints, messages.    Not done: -
 """
 
 from typing import Any
 
-from sparkraft.base.errors import ErrorCode
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k55_describe_quorum import (
@@ -23,9 +25,14 @@ from sparkraft.protocol.messages.k55_describe_quorum import (
 )
 from sparkraft.raft.events import Description, ReplicaProgress
 from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.raft.who_leads import who_leads
 from sparkraft.storage.names import METADATA_TOPIC
 
 _DIRECTORIES_VERSION = 2
+
+_LEADER_MS_MAX = 5_000
+"""How long a broker looks for the leader: longer than an election takes, and shorter than a client
+waits, which is to learn why it gets nothing."""
 
 
 def handle(
@@ -38,11 +45,19 @@ def handle(
         and [p.partition_index for p in request.topics[0].partitions] == [0]
     )
     if not ours:
-        return _refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, context.api_version)
+        unknown = KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+        )
+        return _refused(request, unknown, context.api_version)
     found = node.raft.describe()
     if found is None:
-        return _refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER, context.api_version)
+        elsewhere = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, who_leads(node.raft))
+        return _refused(request, elsewhere, context.api_version)
     return _described(found, context.api_version)
+
+
+async def _forward(broker: Any, context: RequestContext, request: DescribeQuorumRequest) -> Any:
+    return await broker.forwarding.forward(context, request, tries_ms=_LEADER_MS_MAX)
 
 
 def _described(found: Description, version: int) -> DescribeQuorumResponse:
@@ -79,14 +94,8 @@ def _replica(progress: ReplicaProgress, *, newer: bool) -> ReplicaState:
     )
 
 
-_WHY = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: "Only the active controller can describe the quorum.",
-}
-
-
 def _refused(
-    request: DescribeQuorumRequest, error: ErrorCode, version: int
+    request: DescribeQuorumRequest, error: KafkaError, version: int
 ) -> DescribeQuorumResponse:
     """The same error for every partition asked about."""
     topics = [
@@ -95,8 +104,8 @@ def _refused(
             partitions=[
                 DescribeQuorumResponsePartitionData(
                     partition_index=partition.partition_index,
-                    error_code=error,
-                    error_message=_WHY[error] if version >= _DIRECTORIES_VERSION else None,
+                    error_code=error.code,
+                    error_message=error.detail if version >= _DIRECTORIES_VERSION else None,
                 )
                 for partition in topic.partitions
             ],
@@ -106,4 +115,6 @@ def _refused(
     return DescribeQuorumResponse(topics=topics)
 
 
-API = Api(key=ApiKey.DESCRIBE_QUORUM, handle=handle, controller=True, forward=True)
+API = Api(
+    key=ApiKey.DESCRIBE_QUORUM, handle=handle, controller=True, forward=True, forward_by=_forward
+)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.server.api.registry import RequestContext, load_api
+from sparkraft.server.raft.who_leads import who_leads
 
 if TYPE_CHECKING:
     from sparkraft.client.connection import Connection
@@ -110,7 +111,8 @@ class ControllerChannel:
             now = self._env.clock.mono_ms()
             if now >= last_try:
                 raise KafkaError(
-                    ErrorCode.REQUEST_TIMED_OUT, f"{key.name} to the controller: {why}"
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    f"{key.name} to the controller: {why}. {who_leads(self._raft)}",
                 )
             try:
                 answer = await self._try(request, key, version, context, deadline - now)

@@ -18,11 +18,14 @@ class Forwarding:
         self._timeout_ms = config.number("request.timeout.ms")
         self._channel = channel
 
-    async def forward(self, context: "RequestContext", request: Any) -> Any:
+    async def forward(
+        self, context: "RequestContext", request: Any, *, tries_ms: int | None = None
+    ) -> Any:
         """The controller's answer; REQUEST_TIMED_OUT where none is found in time.
 
-        In time is what the request itself allows (`timeout_ms`), at most `request.timeout.ms`; once
-        it has reached a controller that one counts, so the answer is waited for.
+        In time is what the request itself allows (`timeout_ms`), else `tries_ms`, at most
+        `request.timeout.ms`; once it has reached a controller that one counts, so the answer is
+        waited for.
         """
         own_ms = getattr(request, "timeout_ms", 0)
         return await self._channel.send(
@@ -30,6 +33,6 @@ class Forwarding:
             ApiKey(context.api_key),
             version=context.api_version,
             timeout_ms=self._timeout_ms,
-            tries_ms=own_ms if own_ms > 0 else None,
+            tries_ms=own_ms if own_ms > 0 else tries_ms,
             context=context,
         )

@@ -1,0 +1,46 @@
+"""The sentence that those get who ask about the quorum where nobody leads, or another one does."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from sparkraft.base.ids import BrokerId, LeaderEpoch
+from sparkraft.raft.events import LeaderAndEpoch
+from sparkraft.server.raft.who_leads import who_leads
+
+
+def raft(leader: int | None, *, leaderless_ms: int, place: Any = None, ids: Any = (1, 2, 3)) -> Any:
+    leader_id = None if leader is None else BrokerId(leader)
+    return SimpleNamespace(
+        node_id=1,
+        leader_and_epoch=LeaderAndEpoch(leader_id, LeaderEpoch(7)),
+        leader_node=place,
+        leaderless_ms=leaderless_ms,
+        voters=SimpleNamespace(ids=ids),
+    )
+
+
+def test_a_leader_is_named_with_its_epoch_and_place() -> None:
+    place = SimpleNamespace(host="h", port=9093)
+    told = who_leads(raft(2, leaderless_ms=0, place=place))
+    assert told == "Controller 2 at h:9093 leads the quorum in epoch 7"
+
+
+def test_a_leader_whose_place_is_not_known_is_named() -> None:
+    assert who_leads(raft(2, leaderless_ms=0)) == "Controller 2 leads the quorum in epoch 7"
+
+
+def test_without_a_leader_the_epoch_and_the_voters_are_told() -> None:
+    assert who_leads(raft(None, leaderless_ms=50)) == (
+        "The quorum has no leader, as far as node 1 knows, in epoch 7; its voters are 1, 2, 3"
+    )
+
+
+def test_a_leader_that_is_gone_is_no_leader() -> None:
+    assert who_leads(raft(2, leaderless_ms=50)) == (
+        "The quorum has no leader, as far as node 1 knows, in epoch 7 (controller 2 does not "
+        "answer); its voters are 1, 2, 3"
+    )
+
+
+def test_voters_that_are_not_known_yet_are_not_made_up() -> None:
+    assert who_leads(raft(None, leaderless_ms=50, ids=())).endswith("its voters are not known here")
