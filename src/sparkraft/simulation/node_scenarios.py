@@ -57,7 +57,7 @@ def chaos(settings: Settings) -> NodesWorld:
 
 def leaders_come_and_go(settings: Settings) -> NodesWorld:
     """Records are written while their leaders die, leave, are parted and come back."""
-    faults = settings.faults or LEADER_FAULTS
+    faults = LEADER_FAULTS if settings.faults is None else settings.faults
     return _chaos(replace(settings, workload=RECORDS, faults=faults), every_s=(0.2, 2.5))
 
 
@@ -128,13 +128,12 @@ def _kill_and_unplug(world: NodesWorld) -> None:
 def _chaos(settings: Settings, *, every_s: tuple[float, float]) -> NodesWorld:
     voters = settings.nodes or 3
     records = settings.workload == RECORDS
-    layout = Layout.of_records(settings.seed, voters) if records else None
+    layout_of = Layout.of_records if records else Layout.of
+    layout = layout_of(settings.seed, voters, brokers=settings.observers)
     world = _world(settings, voters, layout)
     workload = Workload(world, EpochProber(world)) if records else None
     faults = NODE_FAULTS | (RECORD_FAULTS if records else {})
-    kinds = [kind for kind in settings.faults or faults if kind in faults]
-    if settings.faults == ():
-        kinds = []
+    kinds = list(faults if settings.faults is None else settings.faults)
     world.start_all([create_topics] if workload is None else workload.clients)
     if kinds:
         world.after(world.dice.uniform(0, 6), world.enable_points)
@@ -168,7 +167,7 @@ def _disturb(world: NodesWorld, faults: Faults, every_s: tuple[float, float]) ->
     world.after(world.dice.uniform(2, 6), strike)
 
 
-def _world(settings: Settings, voters: int, layout: Layout | None = None) -> NodesWorld:
+def _world(settings: Settings, voters: int, layout: Layout) -> NodesWorld:
     quiet()
     world = NodesWorld(settings.seed, voters, sink=settings.sink, layout=layout)
     settings.on_world(world)
@@ -342,7 +341,8 @@ def _begin(settings: Settings, voters: Sequence[int]) -> NodesWorld:
     at any time, and now and then a fault point strikes.
     """
     count = settings.nodes or voters[settings.seed % len(voters)]
-    world = _world(settings, count)
+    layout = Layout.of(settings.seed, count, brokers=settings.observers)
+    world = _world(settings, count, layout)
     world.network.loss = world.dice.choice([0.0, 0.01, 0.05])
     world.start_all([create_topics])
     kinds = GENTLE if settings.faults is None else settings.faults

@@ -71,10 +71,10 @@ class Layout:
     synced: bool = False
 
     @classmethod
-    def of_records(cls, seed: int, voters: int) -> "Layout":
+    def of_records(cls, seed: int, voters: int, *, brokers: int | None = None) -> "Layout":
         """What the seed says, for clients that write records: at least three brokers."""
         dice = random.Random(f"{seed} records")
-        return replace(
+        found = replace(
             cls.of(seed, voters),
             spares=0,
             brokers=3 if voters < 3 or dice.random() < 0.2 else 0,  # noqa: PLR2004 (seldom: slow)
@@ -83,13 +83,14 @@ class Layout:
             min_insync=2 if dice.random() < 0.7 else 1,  # noqa: PLR2004 (mostly as `up` has it)
             synced=dice.random() < 0.5,  # noqa: PLR2004 (a coin)
         )
+        return found if brokers is None else replace(found, brokers=brokers)
 
     @classmethod
-    def of(cls, seed: int, voters: int) -> "Layout":
-        """What the seed says."""
+    def of(cls, seed: int, voters: int, *, brokers: int | None = None) -> "Layout":
+        """What the seed says; `brokers` that are only brokers, whatever it says of those."""
         dice = random.Random(f"{seed} layout")
         dynamic = dice.random() < 0.6  # noqa: PLR2004 (rather more can happen then)
-        return cls(
+        found = cls(
             voters=voters,
             spares=int(dynamic and dice.random() < 0.5),  # noqa: PLR2004 (a coin)
             brokers=2 if dice.random() < 0.3 else 0,  # noqa: PLR2004 (seldom: slower to simulate)
@@ -97,6 +98,7 @@ class Layout:
             auto_join=dynamic and dice.random() < 0.5,  # noqa: PLR2004 (a coin)
             release=dice.choice(RELEASES) if dice.random() < 0.5 else None,  # noqa: PLR2004
         )
+        return found if brokers is None else replace(found, brokers=brokers)
 
 
 class NodesWorld:

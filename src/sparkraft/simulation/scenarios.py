@@ -33,14 +33,15 @@ def _ignore(world: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What to run.
+    """What to run; which of it a scenario heeds tells `heeded`.
 
     Attributes:
         tier: `cores` here, `nodes` in `node_scenarios`.
-        nodes: voters; None lets the seed choose.
-        observers: likewise.
+        nodes: voters; None is three in chaos among whole nodes, else what scenario and seed say.
+        observers: who only follows: cores, or whole nodes that are only brokers (0: every voter is
+            a broker as well); None lets the seed choose.
         seconds: how long chaos lasts.
-        faults: kinds of `nemesis.ALL`; None is what the scenario brings.
+        faults: kinds of the tier's faults; None is what the scenario brings.
         liveness: leave a minority broken for good instead of healing all.
         workload: what clients do among whole nodes: `create-topics` or `produce-consume`.
         sink: gets the whole trace.
