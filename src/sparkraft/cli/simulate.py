@@ -16,7 +16,7 @@ from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from sparkraft.simulation.campaign import Result, Summary
     from sparkraft.simulation.scenarios import Settings
@@ -30,6 +30,8 @@ def main(argv: list[str]) -> int:
     values = _options().parse(argv)
     if values.list:
         return _list()
+    _check_what_to_do(values)
+    _check_jobs(values)
     if values.mutant:
         return _mutants(values)
     settings = _settings(values)
@@ -44,26 +46,32 @@ def _options() -> Options:
         "--tier",
         about="nodes: whole nodes (default); cores: bare raft cores",
         choices=["nodes", "cores"],
-        default="nodes",
     )
     options.value("--seed", about="run this seed", type=int)
     options.value("--seeds", about="run seeds A to B on all cores", metavar="A..B")
-    options.value("--nodes", about="voters; default: the seed chooses", type=int)
-    options.value("--observers", about="nodes that only follow; default: likewise", type=int)
-    options.value("--seconds", about="simulated seconds of chaos (60)", type=int, default=60)
-    options.value("--scenario", about="what to play; --list names them", default="chaos")
+    options.value(
+        "--nodes",
+        about="voters; default: 3 in chaos of whole nodes, else what the scenario and the seed say",
+        type=int,
+    )
+    options.value(
+        "--observers",
+        about="nodes that vote never: cores that follow, or whole nodes that are only brokers, "
+        "where 0 makes every voter a broker too; default: the seed chooses",
+        type=int,
+    )
+    options.value("--seconds", about=f"simulated seconds of chaos ({_SECONDS})", type=int)
+    options.value("--scenario", about="what to play (chaos); --list names them")
     options.value("--faults", about="kinds between commas, `none` or `all`; --list names them")
     options.value(
         "--mode",
         about="safety: all is healed in the end (default); liveness: only a majority is",
         choices=["safety", "liveness"],
-        default="safety",
     )
     options.value(
         "--workload",
         about="what clients do among whole nodes: create topics (default), or write and read",
         choices=["create-topics", "produce-consume"],
-        default="create-topics",
     )
     options.value(
         "--trace", about="write the whole trace there; - is standard output", metavar="FILE"
@@ -77,39 +85,157 @@ def _options() -> Options:
     return options
 
 
-def _settings(values: Values) -> Settings:
-    from sparkraft.simulation.nemesis import ALL
-    from sparkraft.simulation.node_faults import NODE_FAULTS, RECORD_FAULTS
-    from sparkraft.simulation.node_scenarios import NODE_SCENARIOS
-    from sparkraft.simulation.scenarios import SCENARIOS, Settings
+_SECONDS = 60
+_OPTION_OF = {
+    "nodes": "--nodes",
+    "observers": "--observers",
+    "seconds": "--seconds",
+    "faults": "--faults",
+    "liveness": "--mode",
+    "workload": "--workload",
+}
+"""Field of `Settings` → the option that sets it."""
 
-    known = NODE_SCENARIOS if values.tier == "nodes" else SCENARIOS
-    if values.scenario not in known:
-        raise UsageError(f"no scenario {values.scenario!r} of --tier {values.tier}; see --list")
-    faults = None
-    if values.faults is not None:
-        named = [] if values.faults == "none" else values.faults.split(",")
-        faults = None if values.faults == "all" else tuple(named)
-        faults = faults if faults is not None or values.tier == "nodes" else ALL
-        every = (*NODE_FAULTS, *RECORD_FAULTS) if values.tier == "nodes" else ALL
-        unknown = sorted(set(faults or ()) - set(every))
-        if unknown:
-            raise UsageError(f"no fault {', '.join(unknown)}; --list names them")
-    if values.workload != "create-topics" and (values.tier, values.scenario) != ("nodes", "chaos"):
-        raise UsageError("--workload goes with chaos among --tier nodes")
+_WORKLOAD_OF = {"leaders-come-and-go": "produce-consume"}
+"""The workload of scenarios that have their own, and faults to choose."""
+
+_REPLICAS = 3
+"""Of the topics that clients write to."""
+
+
+def _given(values: Values, options: Iterable[str]) -> list[str]:
+    """Those of the options that stand on the command line."""
+    return [name for name in options if getattr(values, name[2:]) not in (None, False)]
+
+
+def _check_what_to_do(values: Values) -> None:
+    """Refuse options that the rest of the command line leaves without effect."""
+    if values.mutant:
+        of_runs = ["--tier", "--seed", "--seeds", "--scenario", "--trace", *_OPTION_OF.values()]
+        useless = _given(values, of_runs)
+        if useless:
+            raise UsageError(
+                f"--mutant brings a seed and settings of its own; leave out {', '.join(useless)}"
+            )
+        return
+    if values.fresh:
+        raise UsageError("--fresh goes only with --mutant")
     if (values.seed is None) == (values.seeds is None):
         raise UsageError("give --seed S or --seeds A..B")
-    return Settings(
+    if values.seeds and values.trace:
+        raise UsageError("--trace goes only with --seed: each of many has a trace of its own")
+    if values.jobs is not None and not values.seeds:
+        raise UsageError("--jobs goes only with --seeds and --mutant")
+
+
+def _check_jobs(values: Values) -> None:
+    if values.jobs is not None and values.jobs < 1:
+        raise UsageError(f"--jobs {values.jobs}: it takes one process at least")
+
+
+def _settings(values: Values) -> Settings:
+    from sparkraft.simulation.scenarios import Settings
+
+    tier, scenario = values.tier or "nodes", values.scenario or "chaos"
+    _check_scenario(values, tier, scenario)
+    settings = Settings(
         seed=values.seed or 0,
-        tier=values.tier,
-        scenario=values.scenario,
+        tier=tier,
+        scenario=scenario,
         nodes=values.nodes,
         observers=values.observers,
-        seconds=values.seconds,
-        faults=faults,
+        seconds=_SECONDS if values.seconds is None else values.seconds,
+        faults=_faults(values, tier, scenario),
         liveness=values.mode == "liveness",
-        workload=values.workload,
+        workload=values.workload or "create-topics",
     )
+    _check_sizes(settings)
+    return settings
+
+
+def _check_scenario(values: Values, tier: str, scenario: str) -> None:
+    """Refuse a scenario that there is not, and options that it does not heed."""
+    from sparkraft.simulation.heeded import heeded
+
+    if scenario not in _scenarios(tier):
+        raise UsageError(f"no scenario {scenario!r} of --tier {tier}; see --list")
+    found = heeded(tier, scenario)
+    unheeded = [option for name, option in _OPTION_OF.items() if name not in found.fields]
+    useless = _given(values, unheeded)
+    if useless:
+        raise UsageError(
+            f"{', '.join(useless)} would have no effect: scenario {scenario} of --tier {tier} has "
+            "its own; leave it out, or play chaos"
+            + (" of --tier nodes" if "--workload" in useless else "")
+        )
+    if values.nodes is not None and values.nodes < found.nodes_min:
+        raise UsageError(
+            f"--nodes {values.nodes}: scenario {scenario} takes {found.nodes_min} voters or more"
+        )
+
+
+def _scenarios(tier: str) -> Mapping[str, object]:
+    from sparkraft.simulation.node_scenarios import NODE_SCENARIOS
+    from sparkraft.simulation.scenarios import SCENARIOS
+
+    return NODE_SCENARIOS if tier == "nodes" else SCENARIOS
+
+
+def _check_sizes(settings: Settings) -> None:
+    """Refuse clusters that can't be made, and those that can't keep what clients write."""
+    from sparkraft.simulation.nodes import FIRST_BROKER
+
+    nodes, observers = settings.nodes, settings.observers
+    if settings.seconds < 0:
+        raise UsageError(f"--seconds {settings.seconds} is negative")
+    if observers is not None and observers < 0:
+        raise UsageError(f"--observers {observers} is negative")
+    if settings.tier != "nodes":
+        return
+    if nodes is not None and nodes > FIRST_BROKER - 2:  # one id is left for a voter to be added
+        raise UsageError(f"--nodes {nodes}: --tier nodes takes {FIRST_BROKER - 2} voters at most")
+    with_records = "produce-consume" in (settings.workload, _WORKLOAD_OF.get(settings.scenario))
+    brokers = observers or (3 if nodes is None else nodes)
+    if with_records and observers is not None and brokers < _REPLICAS:
+        raise UsageError(
+            f"--observers {observers} leaves {brokers} brokers, and records have {_REPLICAS} "
+            f"replicas; give --observers {_REPLICAS} or more"
+        )
+
+
+def _faults(values: Values, tier: str, scenario: str) -> tuple[str, ...] | None:
+    """The kinds asked for; None: what the scenario brings."""
+    from sparkraft.simulation.heeded import heeded
+    from sparkraft.simulation.nemesis import ALL
+    from sparkraft.simulation.node_faults import NODE_FAULTS, RECORD_FAULTS
+
+    if values.faults is None:
+        return None
+    if values.faults == "none":
+        return ()
+    with_records = "produce-consume" in (values.workload, _WORKLOAD_OF.get(scenario))
+    usable = tuple(ALL)
+    borne = heeded(tier, scenario).kinds
+    if tier == "nodes":
+        usable = (*NODE_FAULTS, *(RECORD_FAULTS if with_records else ()))
+    if values.faults == "all":
+        return borne or usable
+    named = tuple(values.faults.split(","))
+    others = [kind for kind in named if kind not in usable]
+    if others and tier == "nodes" and set(others) <= set(RECORD_FAULTS):
+        raise UsageError(
+            f"faults {', '.join(others)} strike whoever leads records; add --workload "
+            "produce-consume"
+        )
+    if others:
+        raise UsageError(f"no fault {', '.join(others)} of --tier {tier}; --list names them")
+    unborne = [kind for kind in named if borne and kind not in borne]
+    if unborne:
+        raise UsageError(
+            f"scenario {scenario} comes out well under {', '.join(borne or ())}, but nothing mends "
+            f"{', '.join(unborne)} in it; play chaos"
+        )
+    return named
 
 
 def _list() -> int:
@@ -172,22 +298,27 @@ def _report(result: Result) -> None:
 
 
 def command(settings: Settings) -> str:
-    """What replays a run."""
+    """What replays a run: its seed and what matters of its settings, with the whole trace."""
+    from sparkraft.simulation.heeded import heeded
+
     words = [f"sparkraft simulate --tier {settings.tier}", f"--seed {settings.seed}"]
     if settings.scenario != "chaos":
         words.append(f"--scenario {settings.scenario}")
-    if settings.scenario.startswith(("chaos", "leaders-", "killed-then")):
-        words.append(f"--seconds {settings.seconds}")
-    if settings.nodes is not None:
-        words.append(f"--nodes {settings.nodes}")
-    if settings.observers is not None:
-        words.append(f"--observers {settings.observers}")
-    if settings.faults is not None:
-        words.append(f"--faults {','.join(settings.faults) or 'none'}")
-    if settings.liveness:
-        words.append("--mode liveness")
-    if settings.workload != "create-topics":
-        words.append(f"--workload {settings.workload}")
+    faults = settings.faults
+    written: dict[str, object] = {
+        "nodes": settings.nodes,
+        "observers": settings.observers,
+        "seconds": settings.seconds,
+        "faults": None if faults is None else ",".join(faults) or "none",
+        "liveness": "liveness" if settings.liveness else None,
+        "workload": None if settings.workload == "create-topics" else settings.workload,
+    }
+    heeds = heeded(settings.tier, settings.scenario).fields
+    words += [
+        f"{_OPTION_OF[name]} {value}"
+        for name, value in written.items()
+        if name in heeds and value is not None
+    ]
     return " ".join([*words, "--trace -"])
 
 
