@@ -57,8 +57,12 @@ def vote(epoch: int, *, cluster: str | None = None, voter: int = -1, **fields: A
     return k52.VoteRequest(cluster_id=cluster, voter_id=voter, topics=[topic])
 
 
-def begin(epoch: int, *, cluster: str | None = None, voter: int = -1, leader: int = 7) -> Any:
-    partition = k53.BeginQuorumEpochRequestPartitionData(leader_id=leader, leader_epoch=epoch)
+def begin(
+    epoch: int, *, cluster: str | None = None, voter: int = -1, leader: int = 7, **fields: Any
+) -> Any:
+    partition = k53.BeginQuorumEpochRequestPartitionData(
+        leader_id=leader, leader_epoch=epoch, **fields
+    )
     topic = k53.BeginQuorumEpochRequestTopicData(
         topic_name="__cluster_metadata", partitions=[partition]
     )
@@ -146,12 +150,21 @@ def questions(epoch: int) -> dict[str, tuple[Any, ErrorCode]]:
         "vote with a negative offset": (vote(epoch, last_offset=-1), e.INVALID_REQUEST),
         "vote with a log of the future": (vote(epoch, last_offset_epoch=99), e.INVALID_REQUEST),
         "vote meant for another voter": (vote(epoch, voter=99), e.INVALID_VOTER_KEY),
+        "vote meant for another directory": (
+            vote(epoch, voter=1, voter_directory_id=DIRECTORY), e.INVALID_VOTER_KEY
+        ),
+        "vote meant for this voter's id": (vote(epoch, voter=1), e.NONE),
         "vote about nothing": (k52.VoteRequest(), e.INVALID_REQUEST),
         "vote in the last epoch there is": (vote(2**31 - 1), e.INVALID_REQUEST),
         "begin of another cluster": (begin(9, cluster=STRANGER), e.INCONSISTENT_CLUSTER_ID),
         "begin of an older epoch": (begin(epoch - 1), e.FENCED_LEADER_EPOCH),
         "begin of a second leader": (begin(epoch), e.INVALID_REQUEST),
         "begin by nobody": (begin(epoch, leader=-1), e.INVALID_REQUEST),
+        "begin meant for another voter": (begin(epoch, leader=1, voter=99), e.INVALID_VOTER_KEY),
+        "begin meant for another directory": (
+            begin(epoch, leader=1, voter=1, voter_directory_id=DIRECTORY), e.INVALID_VOTER_KEY
+        ),
+        "begin meant for this voter's id": (begin(epoch, leader=1, voter=1), e.NONE),
         "begin of nothing": (k53.BeginQuorumEpochRequest(), e.INVALID_REQUEST),
         "end of another cluster": (end(9, cluster=STRANGER), e.INCONSISTENT_CLUSTER_ID),
         "end of an older epoch": (end(epoch - 1), e.FENCED_LEADER_EPOCH),
