@@ -74,6 +74,35 @@ def test_a_replica_that_is_away_can_not_join_the_isr(cluster):
     assert cluster.alter_isr("t", [1, 2, 3]).error_code == ErrorCode.INELIGIBLE_REPLICA
 
 
+def test_a_replica_in_controlled_shutdown_can_not_join_the_isr(cluster):
+    cluster.create("alone", replicas=[[3]])  # nobody else may lead it, so 3 doesn't get away yet
+    cluster.heartbeat(3, want_shut_down=True)
+    broker = cluster.core.latest.brokers[3]
+    assert (broker.in_controlled_shutdown, broker.fenced) == (True, False)
+    assert state(cluster)[1] == (1, 2)
+    before = cluster.core.latest
+    assert cluster.alter_isr("t", [1, 2, 3]).error_code == ErrorCode.INELIGIBLE_REPLICA
+    assert cluster.core.latest is before
+    cluster.now += 60_000  # its session is over
+    cluster.start(3)
+    assert cluster.alter_isr("t", [1, 2, 3]).isr == [1, 2, 3]
+
+
+def test_a_leader_that_recovers_is_alone_in_the_isr(cluster):
+    """Kafka's `ReplicationControlManager.validateAlterPartitionData`, KIP-704."""
+    lose_everybody(cluster)
+    elect(cluster, 1, 0)
+    cluster.heartbeat(1)
+    before = cluster.core.latest
+    refused = cluster.alter_isr("t", [3, 1], leader_recovery_state=RECOVERING)
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert cluster.core.latest is before
+    alone = cluster.alter_isr("t", [3], leader_recovery_state=RECOVERING)
+    assert (alone.error_code, alone.isr, alone.leader_recovery_state) == (0, [3], RECOVERING)
+    recovered = cluster.alter_isr("t", [3, 1], leader_recovery_state=0)
+    assert (recovered.error_code, recovered.isr, recovered.leader_recovery_state) == (0, [3, 1], 0)
+
+
 def test_version_2_sends_bare_ids(cluster):
     answer = cluster.alter_isr("t", [], new_isr=[1, 3])
     assert (answer.error_code, answer.isr) == (0, [1, 3])
