@@ -170,6 +170,7 @@ def reads() -> Iterator[Case]:
         size: int = 1_000_000,
         epoch: int = -1,
         minimum: int = 1,
+        replica: int = -1,
     ) -> Any:
         def build(w: World) -> Message:
             topics: dict[str, k01.FetchTopic] = {}
@@ -182,7 +183,8 @@ def reads() -> Iterator[Case]:
                     current_leader_epoch=epoch))  # fmt: skip
             session_id = w.numbers.get("session", 0) if session[0] else 0
             return k01.FetchRequest(
-                replica_id=-1, max_wait_ms=wait, min_bytes=minimum, max_bytes=10_000_000,
+                replica_id=replica, replica_state=k01.ReplicaState(replica_id=replica),
+                max_wait_ms=wait, min_bytes=minimum, max_bytes=10_000_000,
                 isolation_level=level, session_id=session_id, session_epoch=session[1],
                 topics=list(topics.values()),
             )  # fmt: skip
@@ -198,6 +200,16 @@ def reads() -> Iterator[Case]:
     yield from every_version(key, "empty partition", fetch((EMPTY, 0, 0)))
     yield from every_version(key, "newer epoch", fetch((TOPIC, 0, 0), epoch=9), since=9)
     yield from every_version(key, "negative offset", fetch((TOPIC, 0, -5)), since=11)
+
+    # Replicas that there are not: a stranger, the leader itself, and ids that mean consumers.
+    for replica in (7, 1, -2, -9):
+        yield from every_version(
+            key, f"as replica {replica}", fetch((TOPIC, 0, 0), (EMPTY, 0, 0), replica=replica)
+        )
+        yield from every_version(
+            key, f"as replica {replica} with an epoch",
+            fetch((TOPIC, 0, 0), epoch=0, replica=replica), since=9,
+        )  # fmt: skip
 
     def keep_session(world: World, response: Any) -> None:
         world.numbers["session"] = response.session_id

@@ -386,6 +386,8 @@ class _Fetch:
             topic_id = broker.topic_id(asked.topic) or Uuid.ZERO
         leader, epoch = leader_hint(broker.image, topic_id, asked.index)
         data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+        if self.replica:
+            return  # Kafka tells brokers no places (KafkaApis.handleFetchRequest): they know them.
         add_node_endpoint(
             broker.image, response.node_endpoints, NodeEndpoint, leader, self.context.listener_name
         )
