@@ -9,7 +9,8 @@ and only if it still is the one we started: its start time is kept beside the id
 
 Nodes are combined (1 to N), or brokers (1 to B) beside controllers (101 to 100+C). The controllers
 are a dynamic quorum: all of them are its first voters, known to each other when they are formatted.
-Partitions have one replica, so the internal topics are set to one, too.
+Partitions have three replicas, or one a broker where there are fewer, and the internal topics too;
+all but one of them must be in sync to take records (`min.insync.replicas`), but at least one.
 """
 
 from __future__ import annotations
