@@ -28,10 +28,16 @@ def heeded(tier: str, scenario: str) -> Heeded:
     """What `scenario` of `tier` heeds; `KeyError` where there is none."""
     if tier == "cores":
         return _OF_CORES[scenario]
-    from sparkraft.simulation.node_scenarios import KAFKAS  # loads the whole server
+    from sparkraft.simulation import node_scenarios  # loads the whole server
 
-    if scenario in KAFKAS:
-        return _heeds("nodes", "observers", nodes_min=min(KAFKAS[scenario][1]))
+    if scenario in node_scenarios.KAFKAS:
+        return _heeds(
+            "nodes",
+            "observers",
+            "faults",
+            nodes_min=min(node_scenarios.KAFKAS[scenario][1]),
+            kinds=node_scenarios.GENTLE,
+        )
     return _OF_NODES[scenario]
 
 

@@ -346,7 +346,7 @@ def _begin(settings: Settings, voters: Sequence[int]) -> NodesWorld:
     world.network.loss = world.dice.choice([0.0, 0.01, 0.05])
     world.start_all([create_topics])
     kinds = GENTLE if settings.faults is None else settings.faults
-    faults = {kind: NODE_FAULTS[kind] for kind in kinds if kind in NODE_FAULTS}
+    faults = {kind: NODE_FAULTS[kind] for kind in kinds}
     if faults:
         world.after(world.dice.uniform(0, 6), lambda: world.enable_points(GENTLE_STRIKES))
         _disturb(world, faults, every_s=(0.5, 4))
