@@ -95,9 +95,20 @@ class History:
         )
 
     def feed(
-        self, records: Sequence[Any], *, base_offset: int, last_offset: int, epoch: int, at_ms: int
+        self,
+        records: Sequence[Any],
+        *,
+        base_offset: int,
+        last_offset: int,
+        epoch: int,
+        at_ms: int,
+        later: Sequence[Any] = (),
     ) -> None:
-        """Take in a committed batch: its messages, offsets (inclusive), epoch and time."""
+        """Take in a committed batch: its messages, offsets (inclusive), epoch and time.
+
+        `later` are those of its messages that don't count any more. They were decided together: a
+        broker is marked as fenced only behind the partitions that lose it.
+        """
         seen: list[Seen] = []
         marks: list[Mark] = []
         self.at_ms = at_ms
@@ -111,7 +122,10 @@ class History:
                 if event.trigger is _UNKNOWN:
                     seen.append(Seen(event, before))
         self.image = self.image.at(last_offset, epoch)
-        self._explain(seen, marks, is_split=len(records) >= SPLIT_RECORDS)
+        for record in later:
+            if isinstance(record, BROKER_RECORDS):
+                marks += broker_change(self.image, record)[1]
+        self._explain(seen, marks, is_split=len(records) + len(later) >= SPLIT_RECORDS)
 
     def pass_over(self, *, last_offset: int, epoch: int, at_ms: int) -> None:
         """Take in a batch that is known to change nothing."""

@@ -110,6 +110,23 @@ def test_the_past_by_offset_and_by_time(tmp_path: Path) -> None:
     run(work)
 
 
+def test_a_moment_within_a_decision_is_explained_by_the_rest_of_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        member, cluster = Member(1, lasting_ports(1), tmp_path), lives()
+        await member.start()
+        offsets = await appended(member, cluster.batches)
+        middle = await member.driver.past.read(question(at_offset=offsets[-1] - 1))
+        event = middle.partition_events(cluster.core.latest.topics_by_name["t"], 0)[-1]
+        assert not middle.image.brokers[2].fenced
+        assert event.trigger.text == "broker 2 was fenced"
+        assert event.election is not None
+        assert event.election.ruled_out == ((1, "not in the ISR"), (2, "fenced"))
+        assert event.derived
+        await member.stop()
+
+    run(work)
+
+
 def test_a_long_log_is_read_from_a_snapshot_on_unless_all_of_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

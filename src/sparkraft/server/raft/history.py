@@ -171,11 +171,12 @@ def _feed(history: History, header: BatchHeader, view: memoryview, up_to: Offset
         return
     values = [record.value or b"" for record in decode_records(view)]
     records: list[Any] = [
-        _NO_OP if value[1] == _NO_OP_KEY else decode_metadata_record(value)[0]
-        for value in values[: up_to - header.base_offset]
+        _NO_OP if value[1] == _NO_OP_KEY else decode_metadata_record(value)[0] for value in values
     ]
+    counted = up_to - header.base_offset
     history.feed(
-        records,
+        records[:counted],
+        later=records[counted:],
         base_offset=header.base_offset,
         last_offset=min(header.last_offset, up_to - 1),
         epoch=header.partition_leader_epoch,
