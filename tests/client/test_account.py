@@ -5,6 +5,7 @@ import pytest
 from sparkraft.base.ids import Uuid
 from sparkraft.client import history
 from sparkraft.protocol.messages import k10002_describe_history as k10002
+from sparkraft.protocol.messages import k10003_describe_isr_changes as k10003
 
 TOPIC = Uuid(bytes(15) + b"\x01")
 
@@ -33,3 +34,29 @@ def test_what_a_deposed_controller_decided_explains_nothing(epoch, leader, cause
     history._add_reasons(answer, [journal])
     event = answer.partitions[0].events[0]
     assert (event.cause, event.election.kind) == (cause, cause)
+
+
+def test_what_leaders_noted_is_found_by_topic_partition_and_epoch():
+    def noted(partition: int, epoch: int, behind_ms: int) -> k10003.IsrChangeEntry:
+        left = [k10003.LeftIsr(replica=3, behind_ms=behind_ms)]
+        return k10003.IsrChangeEntry(
+            partition=partition, partition_epoch=epoch, isr=[1, 2], left=left
+        )
+
+    def behind_ms(topic: str, partition: int, epoch: int, isr: list[int]) -> int | None:
+        after = k10002.PartitionState(partition_epoch=epoch, isr=isr)
+        event = k10002.HistoryEvent(topic=topic, partition=partition, after=after)
+        found = account.isr_change(event)
+        return None if found is None else found.left[0].behind_ms
+
+    answers = [
+        k10003.DescribeIsrChangesResponse(changes=[noted(0, 4, 40), noted(1, 4, 41)]),
+        k10003.DescribeIsrChangesResponse(changes=[noted(0, 5, 50)]),
+    ]
+    history_told = k10002.DescribeHistoryResponse()
+    account = history.put_together(history_told, [], {"t": answers}, {"n3": "silent"})
+    assert [behind_ms("t", 0, epoch, [2, 1]) for epoch in (4, 5, 6)] == [40, 50, None]
+    assert behind_ms("t", 1, 4, [1, 2]) == 41
+    assert behind_ms("u", 0, 4, [1, 2]) is None
+    assert behind_ms("t", 0, 4, [1, 2, 3]) is None
+    assert (account.history, account.silent) == (history_told, {"n3": "silent"})

@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
 
 async def _main(values: Values) -> int:
     account = await told(values, brokers=[values.broker])
-    document = _document(account, account.history.brokers[0], values.last)
+    document = document_of(account, account.history.brokers[0], last=values.last)
     if values.output == "json":
         print_json(document)
     else:
@@ -41,7 +41,8 @@ async def _main(values: Values) -> int:
     return 0
 
 
-def _document(account: Account, broker: Any, last: int) -> Json:
+def document_of(account: Account, broker: Any, *, last: int) -> Json:
+    """Everything about one broker; changes and elections newest first."""
     elections = [e for event in broker.elections if (e := election_json(event)) is not None]
     return {
         "broker": broker.broker_id,

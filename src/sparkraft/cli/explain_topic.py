@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sparkraft.cli.options import Values
+    from sparkraft.client.history import Account
 
 _OWN = ("node", "asOf", "toldFromOffset", "silent", "topic", "topicId")
 
@@ -29,21 +30,27 @@ async def _main(values: Values) -> int:
     from sparkraft.protocol.messages.k10002_describe_history import HistoryTopic
 
     account = await told(values, topics=[HistoryTopic(name=values.topic)])
-    partitions = [document_of(account, p, last=values.last) for p in account.history.partitions]
-    document: Json = {
-        "topic": values.topic,
-        "topicId": partitions[0]["topicId"] if partitions else None,
-        **account_json(account),
-        "partitions": [{k: v for k, v in p.items() if k not in _OWN} for p in partitions],
-        # Their brokers set them aside as strays when they return (`controller.states`).
-        "copiesThatOutliveDeletion": sorted({b for p in partitions for b in p.get("offline", ())}),
-    }
+    document = topic_document_of(account, values.topic, last=values.last)
     if values.output == "json":
         print_json(document)
     else:
         for line in _lines(document):
             print(line)
     return 0
+
+
+def topic_document_of(account: Account, topic: str, *, last: int) -> Json:
+    """Everything about the account's partitions of a topic."""
+    told = [p for p in account.history.partitions if p.topic == topic]
+    partitions = [document_of(account, p, last=last) for p in told]
+    return {
+        "topic": topic,
+        "topicId": partitions[0]["topicId"] if partitions else None,
+        **account_json(account),
+        "partitions": [{k: v for k, v in p.items() if k not in _OWN} for p in partitions],
+        # Their brokers set them aside as strays when they return (`controller.states`).
+        "copiesThatOutliveDeletion": sorted({b for p in partitions for b in p.get("offline", ())}),
+    }
 
 
 def _lines(document: Json) -> Iterator[str]:

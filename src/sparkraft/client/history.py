@@ -78,9 +78,32 @@ async def account(cluster: Cluster, request: Any) -> Account:
     # The active controller is the last to fall behind.
     order = sorted(heard, key=lambda name: not heard[name].is_controller)
     history = await _first(cluster, [where[name] for name in order], request)
-    _add_reasons(history, list(heard.values()))
     isr_changes = await _isr_changes(cluster, [where[name] for name in heard], request)
-    return Account(history=history, isr_changes=isr_changes, silent=silent)
+    return put_together(history, list(heard.values()), isr_changes, silent)
+
+
+def put_together(
+    history: Any,
+    journals: list[Any],
+    isr_changes: Mapping[str, list[Any]],
+    silent: Mapping[str, str],
+) -> Account:
+    """What several nodes told, as one account.
+
+    Args:
+        history: a `DescribeHistoryResponse`; the reasons of the journals are put into it.
+        journals: the same of every node, of elections alone.
+        isr_changes: topic → `DescribeIsrChangesResponse`s.
+        silent: who told nothing, and why.
+    """
+    _add_reasons(history, journals)
+    changes = {
+        (topic, change.partition, change.partition_epoch): change
+        for topic, answers in isr_changes.items()
+        for answer in answers
+        for change in answer.changes
+    }
+    return Account(history=history, isr_changes=changes, silent=silent)
 
 
 async def _first(cluster: Cluster, places: list[tuple[str, int]], request: Any) -> Any:
@@ -119,20 +142,18 @@ def _decision(event: Any) -> tuple[int, Uuid, int, int]:
 
 async def _isr_changes(
     cluster: Cluster, places: list[tuple[str, int]], request: Any
-) -> dict[tuple[str, int, int], IsrChange]:
+) -> dict[str, list[Any]]:
+    """By topic; a controller alone leads no partitions, and tells nothing."""
     from sparkraft.protocol.messages.k10003_describe_isr_changes import DescribeIsrChangesRequest
 
-    found: dict[tuple[str, int, int], IsrChange] = {}
+    found: dict[str, list[Any]] = {}
     for topic in request.topics:
         one = topic.partitions[0] if topic.partitions and len(topic.partitions) == 1 else -1
         question = DescribeIsrChangesRequest(topic=topic.name, partition=one)
         answers = await asyncio.gather(
             *(_ask(cluster, place, question, WITNESS_MS_MAX) for place in places)
         )
-        for answer in answers:
-            if not isinstance(answer, str):  # a controller alone leads no partitions
-                for change in answer.changes:
-                    found[topic.name, change.partition, change.partition_epoch] = change
+        found[topic.name] = [answer for answer in answers if not isinstance(answer, str)]
     return found
 
 
