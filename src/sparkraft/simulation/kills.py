@@ -101,6 +101,16 @@ KILLS: dict[str, int] = {
     # explanations
     "elections-among-the-dead": 1,
     "explanations-without-losers": 2,
+    "lags-as-of-the-answer": 9,
+    "behind-since-the-last-fetch": 1,
+    "refused-isr-changes-are-noted": 15,
+    "earlier-isr-changes-explain-later-ones": 2,
+    "the-fenced-are-told-as-slow": 1,
+    "every-fencing-is-for-silence": 10,
+    "shutdowns-are-told-as-fencings": 1,
+    "the-past-from-the-newest-image": 1,
+    "times-are-rounded-up": 2,
+    "who-lags-is-told-as-offline": 1,
     # one invariant alone
     "a-leader-outside-its-isr": 1,
     "a-partition-epoch-that-stands-still": 1,

@@ -116,6 +116,7 @@ class NodeChecks:
     def _on_committed(self, base: int, header: Any, view: memoryview) -> None:
         """Each committed batch once, in order."""
         self.world.counts["batches committed"] += 1
+        self.explanations.on_committed(header, view)
         if header.is_control:
             self.snapshots.on_committed(header, view, self.records.settled)
             return
@@ -125,7 +126,6 @@ class NodeChecks:
             self._check_version(head, self._level, f"at {base}")
         self.records.on_committed(base, header, view)
         self.snapshots.on_committed(header, view, self.records.settled)
-        self.explanations.on_committed(view)
 
     def _check_version(self, head: versions.Written, level: int | None, where: str) -> None:
         self.require(
@@ -178,6 +178,7 @@ class NodeChecks:
         self.snapshots.every_second()
         self.records.every_second()
         self.processes.every_second()
+        self.explanations.every_second()
 
     def _check_image(self, machine: "Machine", image: ClusterImage) -> None:
         known = self._images.get(image.offset)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from sparkraft.simulation.core_node import directory_of
+from sparkraft.simulation.explanation_ghosts import listening
 from sparkraft.simulation.invariants import Violation
 from sparkraft.simulation.loop import Incarnation, SimLoop
 from sparkraft.simulation.machine import DIRECTORY, EPOCH_MS, Died, Machine
@@ -134,6 +135,7 @@ class NodesWorld:
         self._clients: list[Any] = []
         self._operator = Incarnation("operator")
         self._patches.enter_context(watched(self))
+        self._patches.enter_context(listening(self))
 
     def _make_machines(self) -> None:
         layout = self.layout

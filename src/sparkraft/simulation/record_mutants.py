@@ -7,17 +7,21 @@ Jepsen's name, or an invariant of `record_checks`.
 from dataclasses import replace
 from typing import Any
 
-from sparkraft.controller import brokers, partition_change, replication
+from sparkraft.client.history import Account
+from sparkraft.controller import brokers, causes, history, partition_change, replication
 from sparkraft.controller.history import History
-from sparkraft.controller.leader_election import ElectionKind, choose_leader
+from sparkraft.controller.leader_election import ElectionKind, Occasion, choose_leader
 from sparkraft.replication.fetch_session import Asked
 from sparkraft.replication.fetcher import Fetcher
 from sparkraft.replication.followed import FollowedPartition, Stage
-from sparkraft.replication.in_sync import Committed, PendingExpand
+from sparkraft.replication.in_sync import Committed, PendingExpand, PendingShrink
 from sparkraft.replication.leader import PartitionLeader
+from sparkraft.server.api import k10002_describe_history
 from sparkraft.server.broker import replica_manager
+from sparkraft.server.broker.isr_changes import IsrChanges
 from sparkraft.server.broker.partition import HostedPartition
 from sparkraft.server.coordinator.led_shard import LedShard
+from sparkraft.server.raft.history import PastReader
 from sparkraft.simulation.mutants import Mutant, Patches, registrar
 from sparkraft.storage.epochs import LeaderEpochs
 from sparkraft.storage.log import PartitionLog
@@ -316,3 +320,122 @@ def _explanations_without_losers() -> Patches:
             original(self, event)
 
     return [(History, "_keep", keep)]
+
+
+@_plant("a follower's lag is told as of the controller's answer", "E1")
+def _lags_as_of_the_answer() -> Patches:
+    original = IsrChanges._note  # noqa: SLF001
+
+    def note(self: IsrChanges, hosted: Any, pending: Any, part: Any) -> None:
+        if isinstance(pending, PendingShrink):
+            end = hosted.log.log_end_offset
+            late = tuple(replace(lag, leader_end=end) for lag in pending.leaving)
+            pending = replace(pending, leaving=late)
+        original(self, hosted, pending, part)
+
+    return [(IsrChanges, "_note", note)]
+
+
+@_plant("a follower is told to be behind since its last fetch, whatever that brought", "E1")
+def _behind_since_the_last_fetch() -> Patches:
+    original = PartitionLeader._lag  # noqa: SLF001
+
+    def lag(self: PartitionLeader, replica: int, leader_end: int, now_ms: int) -> Any:
+        follower = self.followers[replica]
+        told = original(self, replica, leader_end, now_ms)
+        return replace(told, behind_ms=now_ms - follower.last_fetch_ms)
+
+    return [(PartitionLeader, "_lag", lag)]
+
+
+@_plant("a change of the ISR that was refused is told as one that was made", "E1")
+def _refused_isr_changes_are_noted() -> Patches:
+    original = IsrChanges._take  # noqa: SLF001
+
+    def take(self: IsrChanges, hosted: Any, pending: Any, part: Any) -> bool:
+        if part.error_code and hosted.leading is not None:
+            self._note(hosted, pending, part)
+        return original(self, hosted, pending, part)
+
+    return [(IsrChanges, "_take", take)]
+
+
+@_plant("a change of the ISR is explained by an earlier one like it", "E1")
+def _earlier_isr_changes_explain_later_ones() -> Patches:
+    def isr_change(self: Account, event: Any) -> Any:
+        alike = (
+            change
+            for (topic, index, _), change in sorted(self.isr_changes.items())
+            if event.after is not None
+            and (topic, index) == (event.topic, event.partition)
+            and sorted(change.isr) == sorted(event.after.isr)
+        )
+        return next(alike, None)
+
+    return [(Account, "isr_change", isr_change)]
+
+
+@_plant("a follower that was fenced is told to have left the ISR as too slow", "E1")
+def _the_fenced_are_told_as_slow() -> Patches:
+    original = causes._mark_of  # noqa: SLF001
+
+    def mark_of(before: Any, after: Any, marks: Any) -> Any:
+        return original(before, after, marks) if before.leader != after.leader else None
+
+    return [(causes, "_mark_of", mark_of)]
+
+
+@_plant("every fencing is put down to missing heartbeats", "E1")
+def _every_fencing_is_for_silence() -> Patches:
+    original = brokers.fence
+
+    def fence(changes: Any, broker: Any, *, trigger: Any) -> None:
+        told = trigger._replace(text=f"broker {broker.id} sent no heartbeat for 3000 ms")
+        original(changes, broker, trigger=told)
+
+    return [(brokers, "fence", fence)]
+
+
+@_plant("a broker's controlled shutdown is told as its fencing", "E1")
+def _shutdowns_are_told_as_fencings() -> Patches:
+    original = causes.broker_change
+
+    def change(before: Any, record: Any) -> Any:
+        if getattr(record, "in_controlled_shutdown", 0) and not record.fenced:
+            return ["fenced"], [causes.Mark(record.broker_id, Occasion.FENCED, "fenced")]
+        return original(before, record)
+
+    return [(history, "broker_change", change)]
+
+
+@_plant("the past is told from the newest image", "E1")
+def _the_past_from_the_newest_image() -> Patches:
+    original = PastReader.read
+
+    async def read(self: PastReader, question: Any) -> History:
+        told = await original(self, question)
+        now = await original(self, replace(question, at_offset=-1, at_ms=-1))
+        told.image = now.image.at(told.image.offset, told.image.epoch)
+        return told
+
+    return [(PastReader, "read", read)]
+
+
+@_plant("a time of the past is taken for the end of its second", "E1")
+def _times_are_rounded_up() -> Patches:
+    original = PastReader.read
+
+    async def read(self: PastReader, question: Any) -> History:
+        late = question.at_ms // 1000 * 1000 + 999 if question.at_ms >= 0 else -1
+        return await original(self, replace(question, at_ms=late))
+
+    return [(PastReader, "read", read)]
+
+
+@_plant("copies that are out of sync are told to be offline", "E1")
+def _who_lags_is_told_as_offline() -> Patches:
+    def offline(_image: Any, partition: Any) -> list[int]:
+        known = () if partition is None else partition.replicas
+        return [replica for replica in known if replica not in partition.isr]
+
+    return [(k10002_describe_history, "_offline", offline)]
