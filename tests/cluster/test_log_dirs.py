@@ -165,7 +165,7 @@ RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
 def is_slow(cluster: Cluster, node: int) -> bool:
-    """Whether a node knows of a rate for copies; which one, it keeps to itself, as Kafka does."""
+    """Whether a node knows of a rate for copies."""
 
     async def work(admin: Admin) -> bool:
         resource = (ResourceType.BROKER, str(node))

@@ -78,6 +78,8 @@ def test_an_unchanged_broker_config_does_so_that_files_are_read_again(cluster):
         (BROKER, "1", ("node.id", SET, "7"), ErrorCode.INVALID_REQUEST),
         (BROKER, "", ("listeners", SET, "PLAINTEXT://:1"), ErrorCode.INVALID_REQUEST),
         (BROKER, "1", ("log.retention.ms", SET, "x"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ("leader.replication.throttled.rate", SET, "1e6"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "", ("follower.replication.throttled.rate", SET, "-1"), ErrorCode.INVALID_REQUEST),
         (BROKER, "1", ("min.insync.replicas", SET, "1"), ErrorCode.INVALID_CONFIG),
         (BROKER, "", ("min.insync.replicas", DELETE, None), ErrorCode.INVALID_CONFIG),
         (GROUP, "", ("consumer.session.timeout.ms", SET, "50000"), ErrorCode.INVALID_REQUEST),

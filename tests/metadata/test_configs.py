@@ -15,7 +15,7 @@ from sparkraft.metadata.configs import (
     validate_topic_configs,
 )
 from sparkraft.metadata.configs.broker import definition_of
-from sparkraft.metadata.configs.definition import java_double
+from sparkraft.metadata.configs.definition import ConfigType, java_double
 from sparkraft.metadata.configs.describe import (
     BrokerSources,
     ConfigSource,
@@ -192,6 +192,18 @@ def test_a_broker_tells_which_keys_are_read_only():
     assert entry(entries, "node.id").source is ConfigSource.STATIC_BROKER_CONFIG
     assert not entry(entries, "log.retention.ms").read_only
     assert BROKER_CONFIGS["listeners"].dynamic is UpdateMode.PER_BROKER
+
+
+def test_the_rates_of_throttles_are_told_where_somebody_has_set_them():
+    """As Kafka 4.3.1 tells them: not as secrets."""
+    key = "leader.replication.throttled.rate"
+    assert key not in {e.name for e in describe_broker(sources())}
+    found = entry(describe_broker(sources(dynamic={key: "7"}, cluster={key: "8"})), key)
+    assert (found.value, found.source) == ("7", ConfigSource.DYNAMIC_BROKER_CONFIG)
+    assert not found.sensitive
+    assert not found.read_only
+    assert found.kind == ConfigType.LONG
+    assert [s.value for s in found.synonyms] == ["7", "8"]
 
 
 def test_cluster_defaults_show_only_what_is_set():

@@ -26,7 +26,7 @@ from sparkraft.metadata.configs import (
     parse_value,
     validate_topic_configs,
 )
-from sparkraft.metadata.configs.broker import definition_of
+from sparkraft.metadata.configs.broker import dynamic_definition_of
 from sparkraft.metadata.image import ResourceType
 from sparkraft.metadata.topic_names import check_topic_name
 from sparkraft.protocol.messages import k33_alter_configs as k33
@@ -268,7 +268,7 @@ def _check_broker_configs(name: str, final: Mapping[str, str]) -> None:
     INVALID_REQUEST rather than INVALID_CONFIG: Kafka's brokers have always answered that.
     """
     for key in sorted(final):
-        definition = definition_of(key)
+        definition = dynamic_definition_of(key)
         if definition is None:
             continue
         wrong = ""

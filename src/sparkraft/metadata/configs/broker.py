@@ -9,10 +9,29 @@ from sparkraft.metadata.configs.broker_coordinators import COORDINATORS
 from sparkraft.metadata.configs.broker_logs import LOGS
 from sparkraft.metadata.configs.broker_network import NETWORK
 from sparkraft.metadata.configs.broker_security import SECURITY
-from sparkraft.metadata.configs.definition import ConfigDef, by_name
+from sparkraft.metadata.configs.definition import (
+    CLUSTER_WIDE,
+    LONG,
+    LONG_MAX,
+    ConfigDef,
+    at_least,
+    by_name,
+)
 
 BROKER_CONFIGS = by_name([*CLUSTER, *COORDINATORS, *LOGS, *NETWORK, *SECURITY])
 """Broker and controller keys by name."""
+
+DYNAMIC_ONLY_CONFIGS = by_name(
+    [
+        ConfigDef(name, LONG, default=LONG_MAX, check=at_least(0), dynamic=CLUSTER_WIDE)
+        for name in (
+            "follower.replication.throttled.rate",
+            "leader.replication.throttled.rate",
+            "replica.alter.log.dirs.io.max.bytes.per.second",
+        )
+    ]
+)
+"""Broker keys that no file sets, described only where somebody has set them (QuotaConfig)."""
 
 LISTENER_PREFIX = "listener.name."
 
@@ -31,3 +50,8 @@ def definition_of(key: str) -> ConfigDef | None:
             rest = rest.partition(".")[2]
             found = BROKER_CONFIGS.get(rest)
     return found
+
+
+def dynamic_definition_of(key: str) -> ConfigDef | None:
+    """As `definition_of`, for what is set while brokers run."""
+    return DYNAMIC_ONLY_CONFIGS.get(key) or definition_of(key)

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from sparkraft.base.errors import KafkaError
-from sparkraft.metadata.configs.broker import BROKER_CONFIGS, definition_of
+from sparkraft.metadata.configs.broker import BROKER_CONFIGS, dynamic_definition_of
 from sparkraft.metadata.configs.definition import (
     ConfigDef,
     ConfigType,
@@ -83,15 +83,6 @@ _TOPIC_KEY_OF = {
     synonym.name: key for key, synonyms in TOPIC_SYNONYMS.items() for synonym in synonyms
 }
 """The topic key that a broker key gives the default of."""
-
-_ALWAYS_DYNAMIC = frozenset(
-    {
-        "follower.replication.throttled.rate",
-        "leader.replication.throttled.rate",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-    }
-)
-"""Dynamic broker keys that a file can't set, so that they have no definition."""
 
 
 def describe_topic(own: Mapping[str, str], broker: BrokerSources) -> list[ConfigEntry]:
@@ -194,7 +185,7 @@ def _describe(
 def _broker_entry(
     name: str, text: str | None, broker: BrokerSources, *, whole_cluster: bool
 ) -> ConfigEntry:
-    definition = definition_of(name)
+    definition = dynamic_definition_of(name)
     # A key nobody knows may well be a secret of some plug-in.
     sensitive = definition is None or definition.sensitive
     synonyms = _broker_synonyms(name, broker, hide=sensitive)
@@ -206,8 +197,11 @@ def _broker_entry(
         value = format_value(definition.default) if text is None else _parsed_text(definition, text)
         if definition.required and text is None:
             value = None
-    dynamic = name in _ALWAYS_DYNAMIC or (
-        name in BROKER_CONFIGS and BROKER_CONFIGS[name].dynamic is not UpdateMode.READ_ONLY
+    # Under a listener's prefix a key is none of its own to Kafka.
+    dynamic = (
+        definition is not None
+        and definition.name == name
+        and definition.dynamic is not UpdateMode.READ_ONLY
     )
     return ConfigEntry(
         name,

@@ -264,8 +264,8 @@ class LogDirMoves:
     def _rate(self) -> int | None:
         image = self._broker.replica_manager.image
         for name in (str(self._broker.node_id), ""):
-            text = image.config(ResourceType.BROKER, name).get(RATE)
-            if text is not None and text.isascii() and text.isdigit():
+            text = (image.config(ResourceType.BROKER, name).get(RATE) or "").strip()
+            if text.isascii() and text.isdigit():
                 return max(int(text), 1)
         return None
 

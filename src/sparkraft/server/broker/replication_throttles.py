@@ -89,5 +89,5 @@ class ReplicationThrottle:
         if self._rates_seen[0] is own and self._rates_seen[1] is every:
             return
         self._rates_seen = (own, every)
-        text = own.get(self._rate_key) or every.get(self._rate_key) or ""
+        text = (own.get(self._rate_key) or every.get(self._rate_key) or "").strip()
         self._quota.bytes_per_second = int(text) if text.isdigit() else UNLIMITED
