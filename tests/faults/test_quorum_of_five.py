@@ -1,4 +1,4 @@
-"""Five nodes, of which two may fail at once: what three can't show."""
+"""Five nodes, of which two may fail at once: every fault once, on one cluster."""
 
 from collections.abc import Iterator
 
@@ -9,8 +9,6 @@ from tests.faults.quorum_world import World, world
 
 pytestmark = pytest.mark.real_clients
 
-ONCE = ["kill-most-that-may-be", "kill-majority", "pause-leader", "halves", "bridge", "ring"]
-
 
 @pytest.fixture(scope="module")
 def five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
@@ -18,6 +16,6 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield made
 
 
-@pytest.mark.parametrize("name", ONCE)
+@pytest.mark.parametrize("name", FAULTS_OF_FIVE)
 def test_the_quorum_gets_over(five: World, name: str) -> None:
     five.round(FAULTS_OF_FIVE[name])
