@@ -1,4 +1,8 @@
-"""A node that is told to stop moves its leaderships first: nobody's request fails."""
+"""A node that is told to stop moves its leaderships first: nobody's request fails.
+
+Producers and consumers of librdkafka notice nothing, and requests that nobody repeats are answered
+by the leader or by a hint to it (`tests.support.single_requests`).
+"""
 
 import threading
 from collections.abc import Iterator
@@ -7,15 +11,25 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from sparkraft.base.ids import Uuid
 from sparkraft.client.admin import Admin
 from sparkraft.client.values import NewTopic
+from sparkraft.server.broker.lifecycle import SHUTDOWN_HEARTBEAT_MS
+from tests.faults.stalls import Stalls
 from tests.support.clusters import Cluster, Member
 from tests.support.ports import wait_until
+from tests.support.single_requests import SingleRequests
 
 pytestmark = pytest.mark.real_clients
 
 PARTITIONS = 6
 TOPIC = "steady"
+SINGLE = "single"
+"""Of the requests that nobody repeats."""
+
+GOES_AFTER_SECONDS = SHUTDOWN_HEARTBEAT_MS / 1000
+"""So long at least a node answers after its leaderships have moved: whom the machine lets stand
+still meanwhile may send a request too late."""
 
 
 @pytest.fixture
@@ -24,12 +38,14 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def create(cluster: Cluster) -> None:
+def create(cluster: Cluster, name: str) -> Uuid:
+    """A topic of three replicas; its id."""
+
     async def work(admin: Admin) -> None:
         await admin.create_topics(
             [
                 NewTopic(
-                    name=TOPIC,
+                    name=name,
                     partitions=PARTITIONS,
                     replication_factor=3,
                     configs={"min.insync.replicas": "2"},
@@ -38,16 +54,25 @@ def create(cluster: Cluster) -> None:
         )
 
     cluster.ask(work)
-    cluster.until_known(TOPIC)
+    cluster.until_known(name)
+
+    async def id_of(admin: Admin) -> Uuid:
+        info = (await admin.describe_topics([name]))[name]
+        assert not isinstance(info, Exception), info
+        return info.id
+
+    return cluster.ask(id_of)
 
 
-def leaders(cluster: Cluster) -> dict[int, tuple[int, int]]:
+def leaders(cluster: Cluster) -> dict[tuple[str, int], tuple[int, int]]:
     """Partition → leader, and how many are in sync."""
 
-    async def work(admin: Admin) -> dict[int, tuple[int, int]]:
-        info = (await admin.describe_topics([TOPIC]))[TOPIC]
-        assert not isinstance(info, Exception), info
-        return {i: (p.leader, len(p.isr)) for i, p in info.partitions.items()}
+    async def work(admin: Admin) -> dict[tuple[str, int], tuple[int, int]]:
+        found = {}
+        for name, info in (await admin.describe_topics([TOPIC, SINGLE])).items():
+            assert not isinstance(info, Exception), info
+            found |= {(name, i): (p.leader, len(p.isr)) for i, p in info.partitions.items()}
+        return found
 
     return cluster.ask(work)
 
@@ -102,44 +127,111 @@ class Load:
         return self.sent
 
 
-def read_all(bootstrap: str, wanted: int) -> list[list[str]]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader"})
-    found: list[list[str]] = [[] for _ in range(PARTITIONS)]
-    try:
-        consumer.assign([TopicPartition(TOPIC, p, 0) for p in range(PARTITIONS)])
+class Reading:
+    """Reads every partition from its beginning on, alone or as a group of one, until `end`."""
 
-        def enough() -> bool:
-            for message in consumer.consume(1000, timeout=0.5):
-                assert message.error() is None, message.error()
-                found[message.partition()].append((message.value() or b"").decode())
-            return sum(map(len, found)) >= wanted
+    def __init__(self, bootstrap: str, group: str, *, subscribes: bool) -> None:
+        self.errors: list[str] = []
+        self.found: list[list[str]] = [[] for _ in range(PARTITIONS)]
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "enable.auto.commit": subscribes,
+                "auto.commit.interval.ms": 200,
+                "auto.offset.reset": "earliest" if subscribes else "error",
+            }
+        )
+        if subscribes:
+            self._consumer.subscribe([TOPIC])
+        else:
+            self._consumer.assign([TopicPartition(TOPIC, p, 0) for p in range(PARTITIONS)])
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
-        wait_until(enough, f"{wanted} records are read", 90)
-    finally:
-        consumer.close()
-    return found
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for message in self._consumer.consume(1_000, timeout=0.2):
+                if message.error() is not None:
+                    self.errors.append(str(message.error()))
+                else:
+                    self.found[message.partition()].append((message.value() or b"").decode())
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.found))
+
+    def end(self) -> None:
+        self._stop.set()
+        self._thread.join(90)
+        assert not self._thread.is_alive()
+        self._consumer.close()
 
 
-def test_every_node_stops_and_starts_under_load_and_no_request_fails(cluster: Cluster) -> None:
-    create(cluster)
+def check_single(requests: SingleRequests, stalls: Stalls) -> None:
+    """What was acknowledged was read where the answers said, and no offset is missing."""
+    assert not requests.lost or stalls.excuse(2 * GOES_AFTER_SECONDS), (requests.lost, str(stalls))
+    assert not requests.failures, "\n".join(requests.failures)
+    for acknowledged, read in zip(requests.acknowledged, requests.read, strict=True):
+        assert [offset for offset, _ in read] == list(range(len(read)))
+        assert len(read) > 100
+        assert len(dict(acknowledged)) == len(acknowledged) > 100
+        known = dict(read)
+        for offset, value in acknowledged:
+            assert offset >= len(read) or known[offset] == value
+
+
+def test_every_node_stops_and_starts_under_load_and_no_request_fails(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    create(cluster, TOPIC)
+    ports = {node: cluster.ports[node][0] for node in cluster.brokers}
+    single = SingleRequests(ports, SINGLE, create(cluster, SINGLE), PARTITIONS)
     load = Load(cluster.bootstrap)
+    readings = [
+        Reading(cluster.bootstrap, group, subscribes=group == "member")
+        for group in ("alone", "member")
+    ]
     try:
-        last = cluster.leader()
-        for node in (*[n for n in (1, 2, 3) if n != last], last):
-            before = load.acknowledged
-            wait_until(lambda n=before: load.acknowledged > n + 200, "records are acknowledged")
-            cluster.stop(node)
-            now = leaders(cluster)
-            assert node not in {leader for leader, _ in now.values()}
-            assert all(leader >= 0 for leader, _ in now.values())
-            before = load.acknowledged
-            wait_until(lambda n=before: load.acknowledged > n + 200, "and go on without the node")
-            cluster.start([node])
-            wait_until(
-                lambda: all(in_sync == 3 for _, in_sync in leaders(cluster).values()),
-                "all are in sync again",
-            )
+        with Stalls(tmp_path) as stalls, single:
+            last = cluster.leader()
+            for node in (*[n for n in (1, 2, 3) if n != last], last):
+                stop_and_start(cluster, node, load, readings, single)
     finally:
         sent = load.end()
+        wait_until(lambda: all(r.count >= load.acknowledged for r in readings), "all is read", 90)
+        for reading in readings:
+            reading.end()
     assert load.failed == []
-    assert read_all(cluster.bootstrap, load.acknowledged) == sent
+    for reading in readings:
+        assert reading.errors == []
+        assert reading.found == sent
+    check_single(single, stalls)
+
+
+def stop_and_start(
+    cluster: Cluster, node: int, load: Load, readings: list[Reading], single: SingleRequests
+) -> None:
+    """Everybody goes on before, without it, and until it is in sync again."""
+
+    def counts() -> list[int]:
+        return [load.acknowledged, *(reading.count for reading in readings)]
+
+    def goes_on(what: str) -> None:
+        wanted = [count + 200 for count in counts()]
+        wait_until(lambda: all(a > b for a, b in zip(counts(), wanted, strict=True)), what)
+
+    goes_on("records are acknowledged and read")
+    moved = single.moved
+    cluster.stop(node)
+    now = leaders(cluster)
+    assert node not in {leader for leader, _ in now.values()}
+    assert all(leader >= 0 for leader, _ in now.values())
+    assert single.moved > moved, "nobody was told of the next leaders"
+    goes_on("and go on without the node")
+    cluster.start([node])
+    wait_until(
+        lambda: all(in_sync == 3 for _, in_sync in leaders(cluster).values()),
+        "all are in sync again",
+    )
