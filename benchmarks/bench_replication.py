@@ -1,15 +1,17 @@
 """Three replicas of each partition beside Apache Kafka's: throughput, latency, failover, cost.
 
-Three combined nodes of each kind with their defaults, one kind after the other; topics of three
-replicas with min.insync.replicas of 2. The clients are librdkafka's; what must be timed to the
-millisecond is probed with our own connection, in the same way for both. Each part can be run by
-itself and keeps its rows in `.cache/bench`; `--table` prints all that is kept.
+Three combined nodes of each kind, one kind after the other, with their defaults but for when the
+bytes of deleted topics go (`replicated.three_nodes`); topics of three replicas with
+min.insync.replicas of 2. The clients are librdkafka's; what must be timed to the millisecond is
+probed with our own connection, in the same way for both. Each part can be run by itself and keeps
+its rows in `.cache/bench`; `--table` prints all that is kept.
 
-    produce   records of 100 B, 1 KB, 16 KB at acks 1 and all, and reading them
+    produce   records of 100 B, 1 KB, 16 KB at acks 1 and all, and reading them; 1 KB in batches of
+              16 KB; the nodes' memory after it all
     requests  one record a request
     latency   1,000 records of 1 KB a second, from `produce` to the consumer's hands
     failover  kill -9 of a leader, and of leader and controller in one: until every partition
-              accepts acks=all again, and what a librdkafka producer saw meanwhile
+              accepts acks=all again, and what a producer and a consumer of librdkafka saw meanwhile
     catchup   a replica that starts from nothing, by reassignment
     idle      2,000 partitions: CPU of nodes without clients, and their memory
 """
@@ -26,8 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import suite
+from benchmarks.background import Background, Clients
 from benchmarks.clients import UNBATCHED, Load, consume, produce
-from benchmarks.measure import cpu_seconds, rss_mib
+from benchmarks.measure import cpu_seconds
 from benchmarks.quorums import BenchCluster, bury, progress, settled, strike
 from benchmarks.replicated import (
     REPLICAS,
@@ -36,6 +39,7 @@ from benchmarks.replicated import (
     elect_preferred,
     fully_replicated,
     make_topic,
+    memory_of,
     pids_of,
     reassigned,
     three_nodes,
@@ -54,6 +58,12 @@ A round must last much longer than followers may lag: in a tenth of a second ack
 much a broker leaves for later.
 """
 
+BATCHES: dict[str, Any] = {"batch.size": 16_384, "linger.ms": 100}
+"""Of 15 records of 1 KB: they are full long before the linger is over."""
+
+BATCHED_SHARE = 2_000_000
+"""Bytes for each megabyte asked for; each batch is a request, so a round lasts long enough."""
+
 UNBATCHED_RECORDS = 10_000
 
 WARM_UP_BYTES = 30_000_000
@@ -64,7 +74,7 @@ WARM_UP_RECORDS = 20_000
 
 IDLE_SECONDS = 20
 BACKGROUND_RATE = 200
-"""Records a second of the producer whose errors are counted while leaders die."""
+"""Records a second of the producer and the consumer whose errors are counted while nodes die."""
 
 
 @dataclass
@@ -87,14 +97,23 @@ def throughput(folder: Path, jars: Path, options: Options) -> list[Row]:
         for label, size, share in SIZES
         for acks in ("1", "all")
     ]
-    ours, kafka = (_loads(folder, kind, jars, plan) for kind in KINDS)
+    plan += [
+        (
+            f"1 KB in batches of 16 KB, acks={acks}",
+            1024,
+            options.megabytes * BATCHED_SHARE // 1024,
+            {**BATCHES, "acks": acks},
+        )
+        for acks in ("1", "all")
+    ]
+    (ours, memory), (kafka, their_memory) = (_loads(folder, kind, jars, plan) for kind in KINDS)
     rows = []
     for what, (written, read) in ours.items():
         theirs_written, theirs_read = kafka[what]
         rows += _rows(f"produce {what}", written, theirs_written, at_least=1.0)
         if what.endswith("=all"):
             rows += _rows(f"consume {what.partition(',')[0]}", read, theirs_read)
-    return rows
+    return rows + _memory_rows("nodes after producing and consuming", memory, their_memory)
 
 
 def requests(folder: Path, jars: Path, options: Options) -> list[Row]:
@@ -104,7 +123,7 @@ def requests(folder: Path, jars: Path, options: Options) -> list[Row]:
         (f"acks={acks}", 100, UNBATCHED_RECORDS, {**UNBATCHED, "acks": acks})
         for acks in ("1", "all")
     ]
-    ours, kafka = (_loads(folder, kind, jars, plan) for kind in KINDS)
+    ours, kafka = (_loads(folder, kind, jars, plan)[0] for kind in KINDS)
     rows = []
     for what, (written, _) in ours.items():
         a, b = written.records_a_second, kafka[what][0].records_a_second
@@ -135,21 +154,22 @@ def _rows(what: str, ours: Load, theirs: Load, *, at_least: float | None = None)
 
 def _loads(
     folder: Path, kind: Kind, jars: Path, plan: Sequence[tuple[str, int, int, dict[str, Any]]]
-) -> dict[str, tuple[Load, Load]]:
-    """Medians of producing and consuming for each (name, size, count, settings)."""
+) -> tuple[dict[str, tuple[Load, Load]], list[float]]:
+    """Medians of producing and consuming for each (name, size, count, settings); then MiB."""
     progress(f"{kind}: starting")
     with three_nodes(folder, kind, jars) as cluster:
         settled(cluster)
         for size in (100, 1024):
             _round(cluster, size, WARM_UP_BYTES // size, {"acks": "all"})
-        return {
-            what: _median(cluster, what, size, count, **settings)
+        loads = {
+            what: _median(cluster, what, size, count, settings)
             for what, size, count, settings in plan
         }
+        return loads, memory_of(cluster)
 
 
 def _median(
-    cluster: BenchCluster, what: str, size: int, count: int, **settings: Any
+    cluster: BenchCluster, what: str, size: int, count: int, settings: dict[str, Any]
 ) -> tuple[Load, Load]:
     """Of producing and of consuming; the first of the rounds is a warm-up."""
     rounds = []
@@ -174,6 +194,15 @@ def _round(
     read = consume(cluster.bootstrap, "loaded", size, count, pids=pids)
     drop_topic(cluster, "loaded")
     return written, read
+
+
+def _memory_rows(what: str, ours: Sequence[float], theirs: Sequence[float]) -> list[Row]:
+    """Of all three nodes, the largest first."""
+    labels = (f"{what}: memory of the largest", "  of the second", "  of the smallest")
+    return [
+        Row(label, f"{a:,.0f} MiB", f"{b:,.0f} MiB", a / b, at_most=limit)
+        for label, a, b, limit in zip(labels, ours, theirs, (1 / 8, None, None), strict=True)
+    ]
 
 
 # ---- latency
@@ -237,47 +266,60 @@ def _latencies(folder: Path, kind: Kind, jars: Path, options: Options) -> list[f
 
 @dataclass
 class Kills:
-    """What came of killing nodes; times in ms."""
+    """What came of killing nodes of one sort."""
 
-    leader: list[float] = field(default_factory=list)
-    both: list[float] = field(default_factory=list)
-    errors: int = 0
-    """Records that librdkafka gave up, of `sent`."""
-    sent: int = 0
+    times: list[float] = field(default_factory=list)
+    """In ms."""
+    clients: Clients = field(default_factory=Clients)
+
+
+SORTS = (("leader", "a leader", 1 / 5), ("both", "leader and controller", 1 / 3))
+"""Key, name, and the ratio that is promised."""
 
 
 def failover(folder: Path, jars: Path, options: Options) -> list[Row]:
     """kill -9 of a leader, and of leader and controller in one."""
     ours, kafka = (_kills(folder, kind, jars, options) for kind in KINDS)
     rows = []
-    for what, some, others, limit in (
-        ("a leader", ours.leader, kafka.leader, 1 / 5),
-        ("leader and controller", ours.both, kafka.both, 1 / 3),
-    ):
+    for sort, what, limit in SORTS:
+        mine, theirs = ours[sort], kafka[sort]
         label = f"kill -9 of {what} until every partition accepts acks=all"
         for name, pick, most in ((label, statistics.median, limit), ("  the longest", max, None)):
-            a, b = pick(some), pick(others)
+            a, b = pick(mine.times), pick(theirs.times)
             rows.append(Row(name, f"{a:,.0f} ms", f"{b:,.0f} ms", a / b, at_most=most))
-    mine, theirs = (f"{one.errors} of {one.sent:,}" for one in (ours, kafka))
-    rows.append(Row("  records a producer had to give up", mine, theirs, None))
+        rows += _client_rows(what, mine.clients, theirs.clients)
     return rows
 
 
-def _kills(folder: Path, kind: Kind, jars: Path, options: Options) -> Kills:
+def _client_rows(what: str, ours: Clients, theirs: Clients) -> list[Row]:
+    """Told in full: they stand below different kills."""
+    texts = [
+        (f"{one.given_up:,} of {one.sent:,}", f"{one.errors:,}, {one.read:,} records read")
+        for one in (ours, theirs)
+    ]
+    labels = ("records a producer had to give up", "errors a consumer saw")
+    return [
+        Row(f"  {label}, {what} killed", mine, against, None)
+        for label, mine, against in zip(labels, *texts, strict=True)
+    ]
+
+
+def _kills(folder: Path, kind: Kind, jars: Path, options: Options) -> dict[str, Kills]:
     progress(f"{kind}: starting")
-    seen = Kills()
+    seen = {sort: Kills() for sort, _, _ in SORTS}
     with three_nodes(folder, kind, jars) as cluster:
         settled(cluster)
         make_topic(cluster, "killed", PARTITIONS)
-        with _Background(cluster.bootstrap, "killed") as background:
+        with Background(cluster.bootstrap, "killed", BACKGROUND_RATE) as background:
             for number in range(1, options.kills + 1):
-                for what, times in (("leader", seen.leader), ("both", seen.both)):
+                for sort, kills in seen.items():
                     active = cluster.describe_quorum().leader_id
                     others = [n for n in cluster.brokers if n != active]
-                    victim = active if what == "both" else others[number % len(others)]
-                    times.append(_kill_once(cluster, victim))
-                    progress(f"{kind}: {what} {number} of {options.kills}, {times[-1]:,.0f} ms")
-        seen.errors, seen.sent = background.errors, background.sent
+                    victim = active if sort == "both" else others[number % len(others)]
+                    background.count_for(kills.clients)
+                    kills.times.append(_kill_once(cluster, victim))
+                    took = f"{kills.times[-1]:,.0f} ms"
+                    progress(f"{kind}: {sort} {number} of {options.kills}, {took}")
     return seen
 
 
@@ -296,40 +338,6 @@ def _kill_once(cluster: BenchCluster, victim: int) -> float:
     wait_until(lambda: fully_replicated(cluster, "killed"), "every replica is in sync", 120)
     elect_preferred(cluster, "killed", PARTITIONS)
     return took * 1000
-
-
-class _Background:
-    """A producer with its defaults, writing while leaders die."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._bootstrap = bootstrap
-        self._topic = topic
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.errors = 0
-        self.sent = 0
-
-    def __enter__(self) -> "_Background":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join(120)
-
-    def _run(self) -> None:
-        from confluent_kafka import Producer
-
-        def delivered(error: Any, message: Any) -> None:
-            del message
-            self.errors += error is not None
-
-        producer = Producer({"bootstrap.servers": self._bootstrap})
-        while not self._end.wait(1 / BACKGROUND_RATE):
-            producer.produce(self._topic, b"x" * 100, on_delivery=delivered)
-            producer.poll(0)
-            self.sent += 1
-        self.errors += producer.flush(60)
 
 
 # ---- catching up
@@ -368,16 +376,11 @@ def idle(folder: Path, jars: Path, options: Options) -> list[Row]:
         _idle(folder, kind, jars, options) for kind in KINDS
     )
     what = f"{options.partitions:,} idle partitions of {REPLICAS} replicas"
-    a, b = max(memory), max(their_memory)
+    a, b = statistics.mean(cpu), statistics.mean(their_cpu)
     return [
-        Row(
-            f"{what}: CPU of a node",
-            f"{statistics.mean(cpu):.1%}",
-            f"{statistics.mean(their_cpu):.1%}",
-            statistics.mean(cpu) / statistics.mean(their_cpu),
-        ),
-        Row(f"{what}: memory of the largest", f"{a:,.0f} MiB", f"{b:,.0f} MiB", a / b, at_most=1/8),
-    ]  # fmt: skip
+        Row(f"{what}: CPU of a node", f"{a:.1%}", f"{b:.1%}", a / b),
+        *_memory_rows(what, memory, their_memory),
+    ]
 
 
 def _idle(
@@ -395,7 +398,7 @@ def _idle(
         progress(f"{kind}: {IDLE_SECONDS} s of idling")
         time.sleep(IDLE_SECONDS)
         used = [cpu_seconds(pid) - then for pid, then in zip(pids, before, strict=True)]
-        return [share / IDLE_SECONDS for share in used], [rss_mib(pid) for pid in pids]
+        return [share / IDLE_SECONDS for share in used], memory_of(cluster)
 
 
 # ---- the suite

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.measure import has_files
+from benchmarks.measure import has_files, rss_mib
 from benchmarks.quorums import HOST, PROBE_SECONDS_MAX, RETRY_SECONDS, BenchCluster
 from sparkraft.base.errors import KafkaError
 from sparkraft.client.admin import Admin
@@ -44,7 +44,7 @@ PRODUCE_VERSION_MAX = 12
 def three_nodes(directory: Path, kind: Kind, jars: Path | None) -> BenchCluster:
     """Three nodes that are broker and controller."""
     members = [Member(number, kind) for number in (1, 2, 3)]
-    # Bytes of deleted topics go at once: docs/PERFORMANCE.md says why.
+    # Two keys aren't the defaults, so that bytes of deleted topics go at once: docs/PERFORMANCE.md.
     overrides = {
         "offsets.topic.replication.factor": "3",
         "log.segment.delete.delay.ms": "100",
@@ -56,6 +56,11 @@ def three_nodes(directory: Path, kind: Kind, jars: Path | None) -> BenchCluster:
 def pids_of(cluster: BenchCluster) -> list[int]:
     """The processes that run."""
     return [node.process.pid for node in cluster.nodes.values() if node.process]
+
+
+def memory_of(cluster: BenchCluster) -> list[float]:
+    """MiB of each node that runs, the largest first."""
+    return sorted(map(rss_mib, pids_of(cluster)), reverse=True)
 
 
 def make_topic(
