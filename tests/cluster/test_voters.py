@@ -149,6 +149,44 @@ def test_a_static_quorum_becomes_dynamic_and_then_changes(tmp_path: Path) -> Non
         assert "dynamic" in cluster.topics()
 
 
+def test_kraft_version_is_upgraded_by_a_command(
+    tmp_path: Path, tool: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """KIP-853: a static quorum becomes a dynamic one; nothing leads back."""
+    members = [Member(n, roles="controller") for n in (1, 2, 3)] + [Member(11, roles="broker")]
+    with Cluster(tmp_path, members, quorum="static", overrides=STEADY) as cluster:
+        features = ["features", "--bootstrap-server", cluster.bootstrap]
+        upgrade = [*features, "upgrade", "--feature", "kraft.version=1"]
+
+        def level() -> str:
+            rows = json.loads(tool(*features, "describe", "--output", "json"))
+            return next(r["finalizedVersionLevel"] for r in rows if r["feature"] == "kraft.version")
+
+        assert level() == "0"
+        assert Uuid.ZERO in voters(cluster).values(), "the voters string names no directories"
+
+        def can_be() -> bool:
+            capsys.readouterr()
+            code = cli.main([*upgrade, "--dry-run"])
+            told = capsys.readouterr().out
+            if code == 0:
+                assert told == "kraft.version can be upgraded to 1.\n"
+            else:  # right after an election
+                assert told.startswith("Can not upgrade kraft.version to 1. "), told
+            return code == 0
+
+        wait_until(can_be, "every voter has told its directory id")
+        assert level() == "0", "a dry run changes nothing"
+        assert tool(*upgrade) == "kraft.version was upgraded to 1.\n"
+        wait_until(lambda: level() == "1", "the broker has heard of it")
+        known = voters(cluster)
+        assert Uuid.ZERO not in known.values()
+        assert len(set(known.values())) == len(known) == 3
+        downgrade = [*features, "downgrade", "--feature", "kraft.version=0"]
+        assert "1 out of 1 operation(s) failed." in tool(*downgrade, code=1)
+        assert level() == "1"
+
+
 def test_a_controller_that_may_joins_by_itself(tmp_path: Path) -> None:
     overrides = {**STEADY, "controller.quorum.auto.join.enable": "true"}
     members = [Member(1), Member(2), Member(3)]
