@@ -1,9 +1,11 @@
 """`up` with several nodes, and `node` on one of them."""
 
 import json
+import urllib.request
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from sparkraft.cli import main as cli
 from tests.support.ports import accepts, cluster_port, wait_until
@@ -54,6 +56,71 @@ def test_three_nodes_go_on_without_the_one_that_is_killed(home, capsys):
     capsys.readouterr()
     run("topics", "--bootstrap-server", cluster["bootstrap"].split(",")[0], "--list")
     assert capsys.readouterr().out == "a\nb\n"
+
+
+def test_five_nodes_go_on_without_two_and_tell_how_their_quorum_is(home, capsys):
+    cluster = up(home, "--nodes", "5", *STEADY)
+    assert [node["id"] for node in cluster["nodes"]] == [1, 2, 3, 4, 5]
+    bootstrap = ["--bootstrap-server", cluster["bootstrap"]]
+
+    def status() -> dict:
+        capsys.readouterr()
+        run("metadata-quorum", *bootstrap, "describe", "--status", "--output", "json")
+        return json.loads(capsys.readouterr().out)
+
+    first = status()
+    assert sorted(voter["id"] for voter in first["currentVoters"]) == [1, 2, 3, 4, 5]
+    until_metrics_tell_of_voters(cluster, first["leaderId"], {1, 2, 3, 4, 5} - {first["leaderId"]})
+    other = next(n for n in range(1, 6) if n != first["leaderId"])
+    for node in (first["leaderId"], other):
+        run("node", "kill", str(node), "--dir", str(home))
+    run("topics", *bootstrap, "--create", "--topic", "a", "--partitions", "5")
+    second = status()
+    assert second["leaderId"] not in {first["leaderId"], other}
+    assert second["leaderEpoch"] > first["leaderEpoch"]
+    elected = metrics_of(cluster, second["leaderId"])
+    assert elected["sparkraft_raft_elections_total"] >= 1
+    took = elected["sparkraft_raft_election_ms_last"]
+    assert 0 < took <= elected["sparkraft_raft_election_ms_max"]
+    assert elected["sparkraft_raft_election_ms_total"] >= took
+    assert elected["sparkraft_raft_leaderless_ms"] == 0
+
+
+def metrics_of(cluster: dict, node: int) -> dict[str, float]:
+    """Name with labels → value, as one node tells it."""
+    (port,) = (each["http_port"] for each in cluster["nodes"] if each["id"] == node)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        text = answer.read().decode()
+    samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+    return {
+        " ".join([s.name, *(f"{k}={v}" for k, v in s.labels.items())]): s.value for s in samples
+    }
+
+
+def until_metrics_tell_of_voters(cluster: dict, leader: int, followers: set[int]) -> None:
+    """The leader knows its followers' lag, and nobody else tells of any."""
+
+    def caught_up() -> bool:
+        told = metrics_of(cluster, leader)
+        lags = {n: told[f"sparkraft_raft_follower_lag node_id={n} role=voter"] for n in followers}
+        since = {
+            n: told[f"sparkraft_raft_follower_caught_up_ms node_id={n} role=voter"]
+            for n in followers
+        }
+        return set(lags.values()) == {0} and min(since.values()) > A_DAY_IN_2020_MS
+
+    wait_until(caught_up, "every follower has all")
+    assert metrics_of(cluster, leader)["sparkraft_raft_state state=leader"] == 1
+    for node in followers:
+        told = metrics_of(cluster, node)
+        states = {name: value for name, value in told.items() if " state=" in name}
+        raft = {n for n, v in states.items() if n.startswith("sparkraft_raft_state") and v}
+        assert raft == {"sparkraft_raft_state state=follower"}
+        assert not [name for name in told if name.startswith("sparkraft_raft_follower_")]
+        assert told["sparkraft_raft_leader_id"] == leader
+
+
+A_DAY_IN_2020_MS = 1_600_000_000_000
 
 
 def test_another_number_of_nodes_is_refused_with_the_remedy(home, capsys):

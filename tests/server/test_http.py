@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from sparkraft.cli import main as cli
 from sparkraft.server.config import ConfigError
 from sparkraft.server.http import (
     CONNECTIONS_MAX,
@@ -64,6 +65,44 @@ def test_metrics_are_what_prometheus_reads(address):
     connection.request("GET", "/health")
     assert connection.getresponse().status == 200
     connection.close()
+
+
+def scraped(address) -> dict[str, float]:
+    """Samples without labels, by name; and `raft_state`'s by its label."""
+    connection = http.client.HTTPConnection(*address, timeout=SECONDS_MAX)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    return {
+        s.name + "".join(f" {value}" for value in s.labels.values()): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+        if not s.labels or s.name == "sparkraft_raft_state"
+    }
+
+
+def test_metrics_tell_what_the_controller_spent_its_time_on(address, sparkraft_cluster):
+    before = scraped(address)
+    argv = ["topics", "--bootstrap-server", sparkraft_cluster.bootstrap, "--topic", "metered"]
+    for number in range(3):
+        assert cli.main([*argv[:-1], f"metered-{number}", "--create"]) == 0
+    after = scraped(address)
+    for name in ("event_queue", "event_processing", "commit"):
+        count, ms = f"sparkraft_controller_{name}s_total", f"sparkraft_controller_{name}_ms_total"
+        assert after[count] >= before[count] + 3
+        spent = after[ms] - before[ms]
+        assert 0 < spent < 1_000 * SECONDS_MAX
+        longest = after[f"sparkraft_controller_{name}_ms_max"]
+        assert spent / (after[count] - before[count]) <= longest <= after[ms]
+    assert after["sparkraft_controller_active"] == 1
+    assert after["sparkraft_forwarding_queue"] == 0
+    states = {name.split()[1]: value for name, value in after.items() if "raft_state " in name}
+    assert states.pop("leader") == 1
+    assert set(states) == {"unattached", "prospective", "candidate", "follower", "resigned"}
+    assert set(states.values()) == {0}
+    assert after["sparkraft_raft_leaderless_ms"] == 0
+    assert after["sparkraft_raft_election_ms_last"] <= after["sparkraft_raft_election_ms_max"]
+    assert after["sparkraft_raft_epoch"] >= 1
 
 
 def test_pipelined_requests_are_answered_in_order(address):
