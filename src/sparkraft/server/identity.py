@@ -34,7 +34,8 @@ def read_identity(disk: Disk, config: NodeConfig) -> Identity:
     """The identity all directories agree on.
 
     Raises:
-        StartRefused: a directory is not formatted, or of another node or cluster.
+        StartRefused: a directory is missing, not formatted, or of another node or cluster, as in
+            `KafkaRaftServer.initializeLogDirs`. One that can't be read is left to go offline.
     """
     cluster_id: str | None = None
     found: dict[str, Uuid] = {}
@@ -64,7 +65,8 @@ def read_identity(disk: Disk, config: NodeConfig) -> Identity:
         raise StartRefused(
             f"{config.metadata_log_dir} can't be read, or its meta.properties has no directory.id"
         )
-    if cluster_id is None or config.metadata_log_dir in unformatted:
+    if cluster_id is None or unformatted:
+        # One that was formatted may be gone, or not mounted: its replicas would come back empty.
         where = ", ".join(unformatted) or config.metadata_log_dir
         raise StartRefused(
             f"{where} is not formatted; run `sparkraft storage format` with a cluster id first"
