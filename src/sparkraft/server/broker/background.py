@@ -5,7 +5,8 @@ every log.flush.scheduler.interval.ms       fsync of logs whose flush.ms is over
 every replica.high.watermark.checkpoint…    recovery points, log starts, high watermarks; and what
                                             was deleted file.delete.delay.ms ago goes, and mapped
                                             files that nobody read in that time are let go
-every log.retention.check.interval.ms       old segments, idle producers
+every log.retention.check.interval.ms       old segments, idle producers; not before every log has
+                                            its topic's settings
 once after `INITIAL_DELAY_MS`               the first of each, so that a start is quick
 """
 
@@ -76,6 +77,8 @@ class Background:
         self._report()
 
     def _retain(self) -> None:
+        if not self._broker.lifecycle.settled.is_set():
+            return  # the broker's own settings might let go what the topic's keep
         self._broker.log_manager.removal.retention(self._broker.clock.wall_ms())
         self._report()
 

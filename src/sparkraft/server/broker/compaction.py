@@ -69,6 +69,8 @@ class Compaction:
         """Clean until cancelled."""
         if not self._setting("log.cleaner.enable"):
             return
+        # Until then the broker's own cleanup.policy would count for all, as it does in nobody's.
+        await self._broker.lifecycle.settled.wait()
         async with asyncio.TaskGroup() as group:
             while True:
                 self._start_due(group)

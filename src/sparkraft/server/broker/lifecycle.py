@@ -94,6 +94,8 @@ class BrokerLifecycle:
         """Since when a failed directory has been known here and not to the controller."""
         self.state = BrokerState.STARTING
         self.broker_epoch = -1
+        self.settled = asyncio.Event()
+        """Every log here has its topic's settings, and logs of no topic are set aside."""
         self.running = asyncio.Event()
         self.gone = asyncio.Event()
 
@@ -105,6 +107,7 @@ class BrokerLifecycle:
             await self._publisher.catch_up(self.broker_epoch)
             await self._broker.replica_manager.settle()
             self._broker.replica_manager.set_strays_aside()
+            self.settled.set()
             await self._unfence()
             await self._heartbeat_until_stopped()
             self._maybe("before_controlled_shutdown")
