@@ -7,7 +7,16 @@ import pytest
 from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
 from sparkraft.simulation.memory_disk import MemoryDisk
 from sparkraft.storage.log import Origin
-from tests.storage.worlds import SMALL, START_MS, SeededDice, World, append, batch, contents
+from tests.storage.worlds import (
+    SMALL,
+    START_MS,
+    SeededDice,
+    World,
+    append,
+    batch,
+    contents,
+    with_offsets,
+)
 
 
 class History:
@@ -266,3 +275,18 @@ def test_a_cut_is_on_disk_once_what_follows_it_is(seed):
     world.manager.checkpoint()
     after = disk.power_lost_at(len(disk.journal), SeededDice(seed))
     assert contents(World(after, config=SMALL).log()) == [(0, b"kept"), (1, b"newer")]
+
+
+@pytest.mark.parametrize("synced", [False, True], ids=["killed", "unplugged"])
+def test_holes_of_a_cleaned_log_that_a_follower_copied_are_no_loss(synced):
+    world = World()
+    log = world.log()
+    for base in range(0, 60, 4):  # each leaves three offsets out
+        log.append_as_follower(with_offsets(batch((b"x" * 200,)), base))
+    assert len(log.segment_base_offsets) > 2
+    if synced:
+        log.flush()
+    written = contents(log)
+    disk = world.disk
+    world.disk = disk.power_lost_at(len(disk.journal), SeededDice()) if synced else disk.copy()
+    assert contents(world.open().log()) == written

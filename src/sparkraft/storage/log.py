@@ -44,7 +44,7 @@ from sparkraft.storage.log_view import NO_HINT, FoundOffset, ReadableLog, ReadRe
 from sparkraft.storage.names import CLEANED, LEADER_EPOCHS, PARTITION_METADATA
 from sparkraft.storage.producer_replay import rebuild_producers
 from sparkraft.storage.producers import CompletedTransaction, Producers
-from sparkraft.storage.segment import Segment
+from sparkraft.storage.segment import RELATIVE_OFFSET_MAX, Segment
 
 __all__ = ["AppendInfo", "FoundOffset", "Origin", "PartitionLog", "ReadResult"]
 
@@ -140,6 +140,8 @@ class PartitionLog(ReadableLog):
     def append_as_follower(self, records: Buffer, leader_epoch: int | None = None) -> AppendInfo:
         """Write batches as a leader handed them out; offsets, epochs and bytes stay.
 
+        Offsets may be left out. A segment begins where the log ended, not at its first batch.
+
         Args:
             records: whole batches; a cut-off last one is ignored.
             leader_epoch: of the fetch; batches of a later epoch are left out with all behind them.
@@ -206,10 +208,13 @@ class PartitionLog(ReadableLog):
     ) -> None:
         """Write batches that fit one segment, then take them in one by one."""
         first, last = run[0][0], run[-1][0]
+        # Compaction leaves holes in what a leader hands out. One between two segments would pass
+        # for a lost tail when the log is recovered; within a segment it doesn't.
+        base = int(self.log_end_offset)
+        if last.last_offset - base > RELATIVE_OFFSET_MAX:
+            base = first.base_offset
         try:
-            segment = self._segment_for(
-                size, last.max_timestamp, first.base_offset, last.last_offset, now_ms
-            )
+            segment = self._segment_for(size, last.max_timestamp, base, last.last_offset, now_ms)
             position = segment.append([view for _, view in run], size)
         except OSError as error:
             raise self._fail("append to", error) from error

@@ -14,7 +14,8 @@ was committed, and the log is refused instead of cut.
 Invariants: recovering twice gives the same; nothing below the recovery point is removed; a gap
 between segments above it means that an unsynced tail was lost, and ends the log as well. Cleaning
 makes gaps too: our own only below the recovery point, Kafka's also above it, where its checkpoint
-or the files it has not removed yet tell of them.
+or the files it has not removed yet tell of them. What a follower is given of a cleaned log has its
+holes within segments (`PartitionLog.append_as_follower`).
 """
 
 from dataclasses import dataclass

@@ -39,7 +39,8 @@ _FIRST_SCAN_CHUNK = 1 << 12
 
 _TIME_ENTRY_BYTES = 12
 
-_RELATIVE_OFFSET_MAX = (1 << 31) - 1
+RELATIVE_OFFSET_MAX = (1 << 31) - 1
+"""Entries of indexes are relative to the segment's base, in 32 bits."""
 
 _UNINDEXED_BYTES_MAX = 8 << 20
 """More than this behind the last index entry: the index was cut, and rebuilding pays off.
@@ -336,10 +337,10 @@ class Segment:
         """Whether a batch set belongs into a new segment (Kafka's shouldRoll)."""
         mine = self.size
         if mine == 0:
-            return last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
+            return last_offset - self.base_offset > RELATIVE_OFFSET_MAX
         if mine + size > config.segment_bytes:
             return True
-        if last_offset - self.base_offset > _RELATIVE_OFFSET_MAX:
+        if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return True
         first = self.first_timestamp
         if first is None:
