@@ -8,8 +8,9 @@ from sparkraft.simulation.mutants import all_mutants
 from sparkraft.simulation.node_mutants import NODE_MUTANTS
 from sparkraft.simulation.record_mutants import RECORD_MUTANTS
 from sparkraft.simulation.single_mutants import SINGLE_MUTANTS
+from sparkraft.simulation.storage_mutants import STORAGE_MUTANTS
 
-PLANTED = {**NODE_MUTANTS, **RECORD_MUTANTS, **SINGLE_MUTANTS}
+PLANTED = {**NODE_MUTANTS, **RECORD_MUTANTS, **SINGLE_MUTANTS, **STORAGE_MUTANTS}
 
 
 @pytest.mark.parametrize("name", PLANTED)

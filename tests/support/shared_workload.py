@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 from sparkraft.simulation.history import acknowledged, check
 from sparkraft.simulation.workload import Workload
@@ -65,6 +65,12 @@ class SharedWorkload:
         self.counts[f"checked {invariant}"] += 1
         if not holds:
             self.violations.append(f"{invariant}: {text}")
+
+    def on_request(self, request: Any) -> None:
+        self.counts["requests"] += 1
+
+    def on_answer(self, host: str, request: Any, answer: Any) -> None:
+        self.counts["answers"] += 1
 
     def on_producer_id(self, producer_id: int) -> None:
         fresh = self.counts[f"producer {producer_id}"] == 0

@@ -137,6 +137,17 @@ KILLS: dict[str, int] = {
     "a-tail-that-nobody-sees": 1,
     "appended-and-refused": 4,
     "read-twice": 1,
+    # storage
+    "recovery-trusts-the-recovery-point-alone": 1,
+    "recovery-without-crcs": 1,
+    "entries-behind-their-batches": 1,
+    "epochs-written-in-place": 1,
+    "producers-of-what-was-cut": 1,
+    "segments-go-before-the-start-is-kept": 1,
+    "retention-above-the-high-watermark": 13,
+    "indexes-outlive-their-segment": 1,
+    "a-full-disk-goes-unnoticed": 2,
+    "a-time-type-of-its-own": 1,
 }
 
 

@@ -13,6 +13,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import redirect_stdout
+from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -75,17 +76,23 @@ class TracedDisk(MemoryDisk):
         self,
         before: Callable[[Operation], None],
         after: Callable[[Operation], None],
+        failed: Callable[[Operation], None],
         maybe: Callable[[str], bool],
     ) -> None:
         """Empty."""
         super().__init__()
         self._before = before
         self._after = after
+        self._failed = failed
         self._maybe = maybe
 
     def _do(self, operation: Operation) -> None:
         self._before(operation)
-        super()._do(operation)
+        try:
+            super()._do(operation)
+        except OSError:
+            self._failed(operation)
+            raise
         self._after(operation)
 
     def maybe(self, point: str) -> bool:
@@ -138,7 +145,7 @@ class Machine:
         self.slow_until = 0.0
         self.incarnation: Incarnation | None = None
         self.node: Node | None = None
-        self.disk = TracedDisk(self._before_operation, self._after_operation, self.maybe)
+        self.disk = self._new_disk()
         self._graveyard: list[Any] = []
         self._format(initial=voter)
 
@@ -156,6 +163,10 @@ class Machine:
     def directory_id(self) -> Uuid:
         """Of the disk it has now, as formatted."""
         return self._directory_id
+
+    def _new_disk(self) -> TracedDisk:
+        failed = partial(self.world.checks.storage.on_failed, self)
+        return TracedDisk(self._before_operation, self._after_operation, failed, self.maybe)
 
     def _format(self, *, initial: bool) -> None:
         """As `storage format` does, with the voters where the quorum is dynamic."""
@@ -193,7 +204,7 @@ class Machine:
         self.power_off()
         self.world.note(f"{self.name} loses its disk")
         self.disks += 1
-        self.disk = TracedDisk(self._before_operation, self._after_operation, self.maybe)
+        self.disk = self._new_disk()
         self._format(initial=False)
 
     # ---- fault points
@@ -211,6 +222,7 @@ class Machine:
         self.world.note(f"{self.name} disk: {what}")
         if operation.kind == "rename" and operation.target.endswith(".checkpoint"):
             self.world.check(lambda: self.world.checks.on_snapshot(self, operation.target))
+        self.world.check(lambda: self.world.checks.storage.on_operation(self, operation))
         self._maybe_strike("after", operation)
 
     def _maybe_strike(self, when: str, operation: Operation) -> None:
@@ -317,13 +329,15 @@ class Machine:
             f"{self.name} exits: {failure!r}" if failure else f"{self.name} exits in good order"
         )
         world.counts["exits"] += 1
-        self._end()
+        self._end("kill" if failure else "clean")
         if isinstance(failure, InvariantBroken | AssertionError) or error is not None:
             world.fail(Violation("assert", f"{self.name} stops: {failure!r}"))
         world.after(world.dice.uniform(0.1, 2), self.start)
 
-    def _end(self) -> None:
+    def _end(self, how: str) -> None:
+        """The process is gone; `how` is told to `StorageChecks.on_end`."""
         assert self.incarnation is not None
+        self.world.check(lambda: self.world.checks.storage.on_end(self, how))
         self.incarnation.dead = True
         self._graveyard.append((self.incarnation, self.node))
         self.incarnation = self.node = None
@@ -342,7 +356,7 @@ class Machine:
         if self.incarnation is not None:
             self.world.note(f"{self.name} is killed")
             incarnation = self.incarnation
-            self._end()
+            self._end("kill")
             self.world.network.reset_all(incarnation)
 
     def power_off(self) -> None:
@@ -354,7 +368,7 @@ class Machine:
             return
         self.world.note(f"{self.name} loses power")
         incarnation = self.incarnation
-        self._end()
+        self._end("power")
         self.world.network.silence(incarnation)
         self.disk.lose_power(SeededEntropy(self.world.dice))
 

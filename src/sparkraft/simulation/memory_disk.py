@@ -165,6 +165,11 @@ class MemoryDisk:
         file = self._tree.files.get(path)
         return b"" if file is None else file.synced
 
+    def stored(self, path: str, size: int | None = None) -> bytes:
+        """A file's first `size` bytes, or all, whatever fails; none where there is no such file."""
+        file = self._tree.files.get(path)
+        return b"" if file is None else bytes(memoryview(file.data)[:size])
+
     def put(self, path: str, data: bytes) -> None:
         """Overwrite a file behind the owner's back, unjournaled: how tests damage things."""
         file = self._tree.files.setdefault(path, _File(self._now_ms()))

@@ -90,8 +90,10 @@ def all_mutants() -> dict[str, Mutant]:
     from sparkraft.simulation.quorum_mutants import QUORUM_MUTANTS
     from sparkraft.simulation.record_mutants import RECORD_MUTANTS
     from sparkraft.simulation.single_mutants import SINGLE_MUTANTS
+    from sparkraft.simulation.storage_mutants import STORAGE_MUTANTS
 
-    return MUTANTS | NODE_MUTANTS | QUORUM_MUTANTS | RECORD_MUTANTS | SINGLE_MUTANTS
+    mutants = MUTANTS | NODE_MUTANTS | QUORUM_MUTANTS | RECORD_MUTANTS
+    return mutants | SINGLE_MUTANTS | STORAGE_MUTANTS
 
 
 @contextmanager

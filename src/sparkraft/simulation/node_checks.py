@@ -6,6 +6,7 @@ C7  what a client was told is created stays created
 C9  topic ids and producer ids are never given twice
 C10 once healed: brokers unfenced, every partition led, controllers agree
 C1 to C4, C8 and P1 to P11: `record_checks`
+S1 to S9: `storage_checks`, and S6 `cleaned_clients`
 F1, G8  who is taken for dead, who serves a group: `process_checks`
 E1   explanations of leaders and ISRs agree with what happened: `explanation_checks`
 V1  no record and no request between nodes above what the finalized metadata.version allows
@@ -25,6 +26,7 @@ from sparkraft.simulation.node_events import NodeEvents
 from sparkraft.simulation.process_checks import ProcessChecks
 from sparkraft.simulation.record_checks import RecordChecks
 from sparkraft.simulation.snapshot_checks import SnapshotChecks
+from sparkraft.simulation.storage_checks import StorageChecks
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
@@ -49,6 +51,7 @@ class NodeChecks:
         self.events.on_committed = self._on_committed
         self.records = RecordChecks(world)
         self.snapshots = SnapshotChecks(world)
+        self.storage = StorageChecks(world)
         self.processes = ProcessChecks(world)
         self.explanations = ExplanationChecks(world)
         self.created: dict[str, Uuid] = {}
@@ -74,6 +77,7 @@ class NodeChecks:
     def on_start(self, machine: "Machine") -> None:
         """A node starts: all it has committed is looked at again."""
         self.events.on_start(machine)
+        self.world.check(lambda: self.storage.on_start(machine))
 
     # ---- what clients were told
 
@@ -228,6 +232,7 @@ class NodeChecks:
                     "C7",
                     f"{name} was created as {self.created[name]}; {machine.name} has {topic_id}",
                 )
+        self.storage.at_end()
         self.explanations.at_end()
 
     def _check_reload(self, machine: "Machine", told: list[Any]) -> None:

@@ -26,6 +26,7 @@ from sparkraft.simulation.network import SimNetwork, SimTransport, tell_bytes
 from sparkraft.simulation.node_checks import NodeChecks
 from sparkraft.simulation.node_events import watched
 from sparkraft.simulation.points import is_enabled
+from sparkraft.simulation.recovery_checks import storage_watched
 from sparkraft.simulation.trace import Trace
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class NodesWorld:
         self._operator = Incarnation("operator")
         self._patches.enter_context(watched(self))
         self._patches.enter_context(listening(self))
+        self._patches.enter_context(storage_watched(self))
 
     def _make_machines(self) -> None:
         layout = self.layout
@@ -228,6 +230,7 @@ class NodesWorld:
             "log.retention.check.interval.ms": "1500",
             "log.cleaner.backoff.ms": "1000",
             "log.roll.ms": "4000",
+            "log.index.interval.bytes": "200",
             "log.cleaner.min.cleanable.ratio": "0.2",
             "group.initial.rebalance.delay.ms": "100",
             "group.min.session.timeout.ms": "1000",
@@ -264,6 +267,14 @@ class NodesWorld:
     def demand(self, holds: object, invariant: str, text: str) -> None:
         """A violation where it does not hold; the caller goes on."""
         self.check(lambda: self.checks.require(holds, invariant, text))
+
+    def on_request(self, request: Any) -> None:
+        """A client is about to send it."""
+        self.checks.storage.on_request(request)
+
+    def on_answer(self, host: str, request: Any, answer: Any) -> None:
+        """A client has got it."""
+        self.checks.storage.on_answer(host, request, answer)
 
     def on_producer_id(self, producer_id: int) -> None:
         """A client was given it."""

@@ -90,11 +90,14 @@ class Client:
         if connection is None or connection.is_closed:
             connection = await Connection.open(*self.world.address(host), timeout_ms=REQUEST_MS)
             self._connections[host] = connection
+        self.world.on_request(request)
         try:
-            return await connection.send(request, version=version, timeout_ms=REQUEST_MS)
+            answer = await connection.send(request, version=version, timeout_ms=REQUEST_MS)
         except FAILURES:
             connection.abort("it failed")
             raise
+        self.world.on_answer(host, request, answer)
+        return answer
 
     async def leader(self, partition: int) -> str | None:
         """Who leads, as far as somebody knew when last asked; None where nobody does.

@@ -6,7 +6,7 @@ the same clients write, read and judge there (`workload`).
 
 import random
 from collections import Counter
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Surroundings(Protocol):
@@ -47,6 +47,14 @@ class Surroundings(Protocol):
 
     def demand(self, holds: object, invariant: str, text: str) -> None:
         """A violation where it does not hold; the caller goes on."""
+        ...
+
+    def on_request(self, request: Any) -> None:
+        """A client is about to send it."""
+        ...
+
+    def on_answer(self, host: str, request: Any, answer: Any) -> None:
+        """A client has got it."""
         ...
 
     def on_producer_id(self, producer_id: int) -> None:
