@@ -473,7 +473,8 @@ def _a_removed_leader_leads_on() -> Patches:
     def on_commit(replica: Replica) -> None:
         state = replica.state
         original(replica)
-        if isinstance(state, Leader) and isinstance(replica.state, Leader):
+        stays = isinstance(state, Leader) and state.leaving is None
+        if stays and isinstance(replica.state, Leader):
             replica.update(replace(replica.state, leaving=None))
 
     original = reconfiguration.on_commit
