@@ -4,11 +4,13 @@ Where a command of ours has the name of one of Kafka's, both are run against our
 options and must print the same columns and values.
 """
 
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +32,7 @@ TOOLS = {
     "features": "org.apache.kafka.tools.FeatureCommand",
     "dump-log": "org.apache.kafka.tools.DumpLogSegments",
     "storage": "kafka.tools.StorageTool",
+    "cluster": "org.apache.kafka.tools.ClusterTool",
 }
 _NOISE = re.compile(r"^SLF4J|^WARN|^OpenJDK|^$|log4j", re.IGNORECASE)
 
@@ -125,6 +128,29 @@ def test_our_command_prints_what_kafkas_prints(
 ) -> None:
     full = ["--bootstrap-server", node.bootstrap, *arguments]
     assert neutral(ours(command, *full)) == neutral(kafkas(node, command, *full))
+
+
+@pytest.mark.parametrize("what", ["cluster-id", "list-endpoints"])
+def test_our_cluster_command_prints_what_kafkas_prints(what: str, node: SparkraftNode) -> None:
+    full = [what, "--bootstrap-server", node.bootstrap]
+    assert ours("cluster", *full) == kafkas(node, "cluster", *full)
+
+
+@pytest.mark.parametrize("of", [[], ["--topic-list", "tools", "--broker-list", "1"]])
+def test_our_log_dirs_command_tells_what_kafkas_tells(of: list[str], node: SparkraftNode) -> None:
+    full = ["--bootstrap-server", node.bootstrap, "--describe", *of]
+    *head, told = ours("log-dirs", *full)
+    *kafkas_head, kafkas_told = kafkas(node, "log-dirs", *full)
+    assert head == kafkas_head
+    assert _in_order(json.loads(told)) == _in_order(json.loads(kafkas_told))
+
+
+def _in_order(told: Any) -> Any:
+    """Kafka prints partitions in the order of a hash map."""
+    for broker in told["brokers"]:
+        for directory in broker["logDirs"]:
+            directory["partitions"].sort(key=lambda replica: replica["partition"])
+    return told
 
 
 EVERY_LEVEL = [
