@@ -61,7 +61,9 @@ def _the_metadata_log_is_not_synced() -> Patches:
     return [(RaftLog, "flush", lambda _self, _up_to: None)]
 
 
-@_mutant("a truncation that a power loss takes back leaves its records below newer ones", "Q5")
+@_mutant(
+    "a truncation that a power loss takes back leaves its records below newer ones", "Q5", "S2"
+)
 def _a_cut_comes_back_below_newer_records() -> Patches:
     original = Segments.sync
 

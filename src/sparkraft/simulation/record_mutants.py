@@ -267,7 +267,7 @@ def _batches_sent_again_are_appended() -> Patches:
     ]
 
 
-@_plant("a new leader forgets what producers sent before", "duplicate", "nonmonotonic-send")
+@_plant("a new leader forgets what producers sent before", "S5", "duplicate", "nonmonotonic-send")
 def _followers_keep_no_producers() -> Patches:
     original = PartitionLog.append_as_follower
 

@@ -304,8 +304,11 @@ class StorageChecks:
             )
 
     def on_start(self, machine: "Machine") -> None:
-        """A process is about to start: its checkpoints are old or new."""
+        """A process is about to start: its checkpoints are old or new, no folder is gone."""
         seen = self.watched(machine)
+        for directory, left in sorted(seen.left.items()):
+            there = not left.batches or seen.disk.is_dir(directory)
+            self.require(there, "S1", f"{directory} of {machine.name} is gone with its records")
         for path, versions in sorted(seen.versions.items()):
             data = seen.disk.stored(path)
             durable = versions[0].syncs < seen.syncs

@@ -86,7 +86,8 @@ class Watched:
     def lose_unsynced(self, directory: str) -> None:
         """The power goes before the log that an earlier process left has been recovered."""
         left = self.left[directory]
-        spared = StoredLog(self.disk, directory).durable(self.disk)
+        is_there = self.disk.is_dir(directory)  # a folder that was never synced may be gone
+        spared = StoredLog(self.disk, directory).durable(self.disk) if is_there else []
         known = {batch.header.base_offset: batch.data for batch in spared}
         kept = list(
             takewhile(lambda each: known.get(each.header.base_offset) == each.data, left.batches)
