@@ -313,12 +313,15 @@ class StorageChecks:
             data = seen.disk.stored(path)
             durable = versions[0].syncs < seen.syncs
             gone = seen.disk.size(path) < 0
+            possible = versions if seen.lost_power else versions[-1:]
             self.require(
-                any(version.data == data for version in versions) or (gone and not durable),
+                any(version.data == data for version in possible) or (gone and not durable),
                 "S4",
                 f"{path} of {machine.name} is {data!r}, it was one of {versions}",
             )
-            seen.versions[path] = [] if gone else [Version(-1, data)]
+            if seen.lost_power:  # else a later power loss may still bring the one before back
+                seen.versions[path] = [] if gone else [Version(-1, data)]
+        seen.lost_power = False
         seen.versions = {path: versions for path, versions in seen.versions.items() if versions}
         # A lost rename is taken back.
         seen.passing = {path: at for path, at in seen.passing.items() if seen.disk.size(path) >= 0}
@@ -328,6 +331,7 @@ class StorageChecks:
     def on_end(self, machine: "Machine", how: str) -> None:
         """A process has ended: `clean`, by a `kill`, or because the `power` is about to go."""
         seen = self.watched(machine)
+        seen.lost_power = how == "power"
         if how == "power":
             for directory in sorted(set(seen.left) - set(seen.logs)):
                 seen.lose_unsynced(directory)
@@ -344,9 +348,6 @@ class StorageChecks:
         seen.logs.clear()
         seen.retaining = None
         seen.removed.clear()
-        if how != "power":
-            # Nothing of what was written is lost: the last version counts.
-            seen.versions = {path: known[-1:] for path, known in seen.versions.items()}
         locks = sorted(machine.disk._locked)  # noqa: SLF001 (a checker)
         held = how == "clean" and locks
         self.require(not held, "S8", f"{machine.name} stopped in good order and holds {locks}")

@@ -67,6 +67,8 @@ class Watched:
         """Folder and base offset of batches that could not be written."""
         self.versions: dict[str, list[Version]] = {}
         self.syncs = 0
+        self.lost_power = False
+        """What is there now is on the disk: the process before this one ended so."""
         self.passing: dict[str, tuple[int, int]] = {}
         """Files on their way out, or not in place yet: world ms and the machine's skew."""
         self.retaining: Any = None
