@@ -6,9 +6,14 @@ from typing import Any
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Offset
+from sparkraft.controller.history import History
 from sparkraft.controller.outcome import Outcome
+from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.metadata.snapshot import records_of
 from sparkraft.protocol.messages.metadata_records import NoOpRecord
+from sparkraft.records.batch import iter_batches
+from sparkraft.records.control import ControlType, control_batch
 from sparkraft.server.raft import history as reading
 from sparkraft.server.raft.history import Question
 from tests.controller.cluster_of import Cluster
@@ -152,3 +157,13 @@ def test_a_long_log_is_read_from_a_snapshot_on_unless_all_of_it_is_asked_for(
         await member.stop()
 
     run(work)
+
+
+@pytest.mark.parametrize("told", [1, 2, 3])
+def test_a_moment_within_a_batch_of_control_records_is_that_moment(told: int) -> None:
+    kinds = [ControlType.LEADER_CHANGE, ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS]
+    raw = control_batch([(kind, b"") for kind in kinds], base_offset=7, leader_epoch=1, timestamp=1)
+    ((header, view),) = iter_batches(raw)
+    history = History(EMPTY_IMAGE, lambda *_: True, events_max=1)
+    reading._feed(history, header, view, Offset(7 + told))
+    assert history.image.offset == 6 + told

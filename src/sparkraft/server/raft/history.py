@@ -161,10 +161,11 @@ def _batches(
 
 
 def _feed(history: History, header: BatchHeader, view: memoryview, up_to: Offset) -> None:
+    last_offset = Offset(min(header.last_offset, up_to - 1))
     idle = header.records_count == 1 and view[-len(_NO_OP_END) :] == _NO_OP_END
     if idle or header.is_control:
         history.pass_over(
-            last_offset=header.last_offset,
+            last_offset=last_offset,
             epoch=header.partition_leader_epoch,
             at_ms=header.max_timestamp,
         )
@@ -178,7 +179,7 @@ def _feed(history: History, header: BatchHeader, view: memoryview, up_to: Offset
         records[:counted],
         later=records[counted:],
         base_offset=header.base_offset,
-        last_offset=min(header.last_offset, up_to - 1),
+        last_offset=last_offset,
         epoch=header.partition_leader_epoch,
         at_ms=header.max_timestamp,
     )
