@@ -54,6 +54,7 @@ from sparkraft.simulation.watched_disk import (
     CHECKPOINTS,
     DATA,
     Left,
+    Passing,
     Version,
     Watched,
     checkpoint_flaw,
@@ -246,7 +247,11 @@ class StorageChecks:
                 self._check_index(machine, segment, index, seen.disk.stored(index))
 
     def _note_passing(self, machine: "Machine", seen: Watched, path: str) -> None:
-        seen.passing[path] = (self.world.now, machine.skew_ms)
+        # As long as its log's settings say now: its topic's may be known only later.
+        due = max(
+            (log.config.file_delete_delay_ms for log in _logs(machine) if _in(log, path)), default=0
+        )
+        seen.passing[path] = Passing(self.world.now, machine.skew_ms, due)
 
     def _on_unlink(self, seen: Watched, path: str) -> None:
         seen.passing.pop(path, None)
@@ -398,12 +403,11 @@ class StorageChecks:
         for machine in self.world.machines:
             node = machine.live_node
             if node is not None and machine not in self.world.broken:
-                self._check_folders(machine, node)
+                self._check_folders(machine)
 
-    def _check_folders(self, machine: "Machine", node: Any) -> None:
+    def _check_folders(self, machine: "Machine") -> None:
         seen = self.watched(machine)
-        logs = node.broker.replica_manager.log_manager.logs() if node.broker is not None else []
-        for log in logs:
+        for log in _logs(machine):
             stored = seen.logs.get(log.directory)
             if stored is None or log.fault is not None:
                 continue
@@ -415,14 +419,25 @@ class StorageChecks:
             )
             self.require(not stray, "S8", f"{machine.name} has {stray} in {log.directory}")
             self.recoveries.check_producers(machine, stored, log)
-            for path, (since, skew) in sorted(seen.passing.items()):
-                delay = LEFT_OVER_MS + log.config.file_delete_delay_ms
-                overdue = path.startswith(log.directory + "/") and self.world.now - since > delay
+            for path, (since, skew, due) in sorted(seen.passing.items()):
+                delay = LEFT_OVER_MS + max(due, log.config.file_delete_delay_ms)
+                overdue = _in(log, path) and self.world.now - since > delay
                 self.require(
                     not overdue or skew > machine.skew_ms,
                     "S8",
                     f"{machine.name} has {path} since {since}",
                 )
+
+
+def _logs(machine: "Machine") -> list[Any]:
+    """Of partitions, on a broker that runs."""
+    node = machine.live_node
+    broker = node.broker if node is not None else None
+    return [] if broker is None else list(broker.replica_manager.log_manager.logs())
+
+
+def _in(log: Any, path: str) -> bool:
+    return path.startswith(log.directory + "/")
 
 
 def _produced(request: Any) -> dict[tuple[str, int], StoredBatch]:

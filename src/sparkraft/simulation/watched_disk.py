@@ -50,6 +50,14 @@ class Version(NamedTuple):
     data: bytes
 
 
+class Passing(NamedTuple):
+    """Since when, in world ms, with which skew of its machine's clock, and how long it may stay."""
+
+    since: int
+    skew_ms: int
+    delay_ms: int
+
+
 class Watched:
     """What is remembered of one disk."""
 
@@ -69,8 +77,8 @@ class Watched:
         self.syncs = 0
         self.lost_power = False
         """What is there now is on the disk: the process before this one ended so."""
-        self.passing: dict[str, tuple[int, int]] = {}
-        """Files on their way out, or not in place yet: world ms and the machine's skew."""
+        self.passing: dict[str, Passing] = {}
+        """Files on their way out, or not in place yet."""
         self.retaining: Any = None
         """The log whose old segments are just being removed."""
         self.removed: set[str] = set()
