@@ -307,10 +307,14 @@ def test_a_stranger_and_a_double_stay_outside_say_why_and_harm_nobody(tmp_path: 
         wait_until(lambda: cluster.topics(of=11) == {"still-here"}, "the right one serves", 90)
 
 
-def test_a_copy_of_a_controller_with_its_directory_costs_no_acknowledged_topic(
+def test_a_copy_of_a_controller_with_its_directory_costs_nothing_that_a_leader_outlives(
     tmp_path: Path,
 ) -> None:
-    """Two processes with one id and one directory id: nobody can tell whose fetches are whose."""
+    """Two processes with one id and one directory id: nobody can tell whose fetches are whose.
+
+    Nor whose candidacies: both may get the same votes in one epoch, and lead it. So the leader of
+    before stays until the copy is gone, and what it has committed since is on the others.
+    """
     members = [Member(n, roles="controller") for n in (1, 2, 3)] + [Member(11, roles="broker")]
     with Cluster(tmp_path, members) as cluster:
         cluster.create_topic("before")
@@ -323,11 +327,11 @@ def test_a_copy_of_a_controller_with_its_directory_costs_no_acknowledged_topic(
         cluster.start([original, 4])
         with admin_stream(cluster, "doubled") as stream:
             wait_until(lambda: stream.acknowledged >= 40, "requests go on", 120)
+            copy.kill()
+            reached = stream.acknowledged + 40
+            wait_until(lambda: stream.acknowledged >= reached, "and without the copy", 120)
             ended = cluster.leader()
             cluster.kill(ended)
             reached = stream.acknowledged + 40
             wait_until(lambda: stream.acknowledged >= reached, "and after a failover", 120)
             cluster.start([ended])
-            copy.kill()
-            reached = stream.acknowledged + 40
-            wait_until(lambda: stream.acknowledged >= reached, "and without the copy", 120)
