@@ -4,6 +4,8 @@ import asyncio
 import errno
 import logging
 import os
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -24,9 +26,13 @@ from sparkraft.protocol.messages.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from sparkraft.server import node as node_module
 from sparkraft.server.broker import background
+from sparkraft.server.broker.lifecycle import BrokerState
+from sparkraft.server.config import NodeConfig
 from sparkraft.server.identity import StartRefused
-from sparkraft.storage.disk import DirectoryLocked
+from sparkraft.server.node import Node
+from sparkraft.storage.disk import DirectoryLocked, StorageFault
 from tests.server.harness import (
     CLUSTER_ID,
     FaultyDisk,
@@ -44,6 +50,7 @@ from tests.server.harness import (
     until,
     values_of,
 )
+from tests.support.ports import lasting_ports
 
 
 async def refused(properties, error):
@@ -411,9 +418,6 @@ def test_list_offsets_by_every_special_time(tmp_path):
 
 def test_stopping_twice_and_before_the_start_is_fine(tmp_path):
     async def test():
-        from sparkraft.server.config import NodeConfig
-        from sparkraft.server.node import Node
-
         format_dir(tmp_path)
         node = Node(NodeConfig(config_of(tmp_path)), make_env())
         await node.stop()
@@ -421,6 +425,50 @@ def test_stopping_twice_and_before_the_start_is_fine(tmp_path):
             await node.stop()
 
     run(test())
+
+
+def test_a_broker_that_no_controller_answers_stops_at_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(node_module, "STOP_MS_MAX", 5_000)
+
+    async def test():
+        format_dir(tmp_path)
+        port, nobody = lasting_ports(2)
+        lonely = {
+            "controller.quorum.voters": f"9@127.0.0.1:{nobody}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        }
+        node = Node(NodeConfig(config_of(tmp_path, roles="broker") | lonely), make_env())
+        start = asyncio.create_task(node.start())
+        await until(lambda: node.broker is not None)
+        assert node.broker.lifecycle.state is BrokerState.STARTING
+        await node.stop()
+        with pytest.raises(StartRefused, match="told to stop"):
+            await start
+
+    run(test())
+    assert "cutting it short" not in caplog.text
+
+
+def test_a_node_whose_disk_fails_while_it_leaves_waits_for_nobody(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(node_module, "STOP_MS_MAX", 5_000)
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            lifecycle, asked = node.broker.lifecycle, asyncio.Event()
+
+            async def not_yet(*, want_shut_down: bool) -> Any:
+                asked.set()
+                return SimpleNamespace(is_fenced=False, should_shut_down=False)
+
+            monkeypatch.setattr(lifecycle, "_heartbeat", not_yet)
+            stop = asyncio.create_task(node.stop())
+            await asked.wait()
+            assert lifecycle.state is BrokerState.CONTROLLED_SHUTDOWN
+            node.fail(StorageFault(str(tmp_path), "sync __cluster_metadata-0", "injected"))
+            await stop
+
+    run(test())
+    assert "cutting it short" not in caplog.text
 
 
 def test_a_replica_that_could_not_be_hosted_is_not_set_aside(tmp_path):

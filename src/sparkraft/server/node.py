@@ -90,6 +90,7 @@ class Node:
         self._life: asyncio.Task[Any] | None = None
         self._faulted: set[str] = set()
         self._stop_asked = asyncio.Event()
+        self._failed = asyncio.Event()
         self._http: Any = None
 
     # ---- the whole life
@@ -165,6 +166,7 @@ class Node:
             self.failure = error
             where = None if isinstance(error, _BAD_DISKS) else error
             log.critical("This node stops: %s", error, exc_info=where)
+        self._failed.set()
         self._stop_asked.set()
 
     def spawn(self, work: "Coroutine[Any, Any, Any]", name: str) -> asyncio.Task[Any]:
@@ -401,7 +403,7 @@ class Node:
         finally:
             running.cancel()
         if self._life.done():
-            error = self._life.exception()
+            error = None if self._life.cancelled() else self._life.exception()
             raise error if error is not None else StartRefused("the broker was told to stop")
         await broker.replica_manager.settle()
 
@@ -416,10 +418,23 @@ class Node:
     # ---- stopping
 
     async def _leave(self) -> None:
-        if self.broker is not None and self._life is not None and not self._life.done():
-            self.broker.lifecycle.stop()
-            if self.failure is None:
-                await self.broker.lifecycle.gone.wait()
+        """Have the controller move what this broker leads.
+
+        Only a broker that runs has anything to hand over, as in Kafka's `BrokerLifecycleManager`;
+        one that waits to be registered or to catch up may wait for a quorum that never comes. Nor
+        does a node whose disk fails while it leaves wait for anybody.
+        """
+        if self.broker is None or self._life is None or self._life.done():
+            return
+        lifecycle = self.broker.lifecycle
+        lifecycle.stop()
+        if not lifecycle.running.is_set():
+            self._life.cancel()
+        failed = asyncio.get_running_loop().create_task(self._failed.wait())
+        try:
+            await asyncio.wait({self._life, failed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            failed.cancel()
 
     async def _close_all(self) -> None:
         await self._close_broker()

@@ -100,6 +100,7 @@ class ExplanationChecks:
             for machine in self._world.machines
             if machine not in self._world.broken
             and (node := machine.live_node) is not None
+            and node.failure is None
             and node.raft is not None
             and (node.broker is not None or node.controller_services is not None)
         ]

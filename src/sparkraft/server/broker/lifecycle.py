@@ -97,10 +97,9 @@ class BrokerLifecycle:
         self.settled = asyncio.Event()
         """Every log here has its topic's settings, and logs of no topic are set aside."""
         self.running = asyncio.Event()
-        self.gone = asyncio.Event()
 
     async def run(self) -> None:
-        """Live until `stop`; sets `running` once unfenced and `gone` at the end."""
+        """Live until `stop`; sets `running` once unfenced."""
         try:
             await self._register()
             self._maybe("registered_before_caught_up")
@@ -115,7 +114,6 @@ class BrokerLifecycle:
                 await self._leave()
         finally:
             self.state = BrokerState.SHUT_DOWN
-            self.gone.set()
 
     def stop(self) -> None:
         """Begin to leave."""
