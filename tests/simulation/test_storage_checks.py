@@ -6,7 +6,8 @@ from sparkraft.simulation.core_node import SeededEntropy
 from sparkraft.simulation.invariants import Violation
 from sparkraft.simulation.node_events import LOG
 from sparkraft.simulation.nodes import Layout, NodesWorld
-from sparkraft.storage.names import LEADER_EPOCHS
+from sparkraft.simulation.workload import Workload
+from sparkraft.storage.names import DELETED, LEADER_EPOCHS
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -33,5 +34,24 @@ def test_a_checkpoint_may_be_the_one_before_once_the_power_is_lost_and_never_els
         disk._load({path: b"0\n1\n3 0\n"}, {LOG})
         with pytest.raises(Violation, match="S4"):
             checks.on_start(machine)
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_file_on_its_way_out_may_stay_as_long_as_its_log_says(*, paused: bool) -> None:
+    world = NodesWorld(seed=1, layout=Layout.of_records(1, 3))
+    try:
+        world.start_all(Workload(world).clients)
+        assert world.run_for(60, lambda: world.counts["records acknowledged"] > 0)
+        machine = world.machines[0]
+        logs = machine.node.broker.replica_manager.log_manager.logs()
+        log = next(log for log in logs if "/records-" in log.directory)
+        if paused:  # at a fault point within the removal, which then goes on to its end
+            machine.pause()
+        segment = f"{log.directory}/{0:020}.log"
+        machine.disk.rename(segment, segment + DELETED)
+        passing = world.checks.storage.watched(machine).passing[segment + DELETED]
+        assert passing.delay_ms == log.config.file_delete_delay_ms > 0
     finally:
         world.close()

@@ -430,8 +430,8 @@ class StorageChecks:
 
 
 def _logs(machine: "Machine") -> list[Any]:
-    """Of partitions, on a broker that runs."""
-    node = machine.live_node
+    """Of partitions, on a broker that runs; a paused one may yet end the step it is in."""
+    node = machine.node
     broker = node.broker if node is not None else None
     return [] if broker is None else list(broker.replica_manager.log_manager.logs())
 
