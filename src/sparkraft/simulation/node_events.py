@@ -87,8 +87,8 @@ class DurableLog:
         return max(self._held, self._read(disk))
 
     def _read(self, disk: "MemoryDisk") -> int:
-        if self._path in self._segments[:-1]:
-            self._go_on(disk.synced(f"{LOG}/{self._path}"))  # what it got before the next began
+        if self._path in self._segments[:-1]:  # what it got before the next one began
+            self._go_on(self._path, disk.synced(f"{LOG}/{self._path}"))
         path, data = "", b""
         for name in reversed(self._segments):
             path, data = name, disk.synced(f"{LOG}/{name}")
@@ -96,17 +96,15 @@ class DurableLog:
                 break
         if not data:
             return 0
-        if path != self._path or data[self._last_at : self._position] != self._last:
-            base = int(path.partition(".")[0])
-            goes_on = self._path in self._segments and path > self._path and base == self._end
-            self._link = self._link if goes_on else None
-            self._path, self._position, self._end = path, 0, base
-        self._go_on(data)
+        self._go_on(path, data)
         return self._end
 
-    def _go_on(self, data: bytes) -> None:
-        if data[self._last_at : self._position] != self._last and self._position:
-            return
+    def _go_on(self, path: str, data: bytes) -> None:
+        if path != self._path or data[self._last_at : self._position] != self._last:
+            base = int(path.partition(".")[0])
+            follows = self._path in self._segments and path > self._path and base == self._end
+            self._link = self._link if follows else None
+            self._path, self._position, self._end = path, 0, base
         while self._position + BATCH_OVERHEAD <= len(data):
             try:
                 header = parse_header(data, self._position)
