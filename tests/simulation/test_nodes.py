@@ -101,6 +101,17 @@ def test_kafkas_scenarios_come_out_well_on_whole_nodes(scenario: str) -> None:
         check(replace(NODES, seed=seed, scenario=scenario, nodes=None))
 
 
+@pytest.mark.parametrize(
+    ("scenario", "seed"),
+    [
+        ("can-elect-initial-leader", 807),  # told of a topic when a node is yet to hear of it
+        ("can-elect-new-leader-after-old-leader-failure", 157),  # killed on its way out, and back
+    ],
+)
+def test_what_happens_at_the_last_moment_is_no_violation(scenario: str, seed: int) -> None:
+    check(replace(NODES, seed=seed, scenario=scenario, nodes=None))
+
+
 def test_a_voter_that_is_being_started_again_is_not_lost() -> None:
     check(replace(NODES, seed=291, seconds=60, liveness=True))
 

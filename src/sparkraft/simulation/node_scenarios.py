@@ -373,8 +373,9 @@ def _can_elect_new_leader_after_old_leader_failure(world: NodesWorld) -> None:
 def _stop(world: NodesWorld, machine: Machine) -> None:
     roll = world.dice.randrange(3)
     if roll == 0:
+        life = machine.life  # a fault point may end it on its way out, and soon it is back
         machine.terminate()
-        _await(world, f"{machine.name} stops", lambda: not machine.is_up)
+        _await(world, f"{machine.name} stops", lambda: machine.life > life or not machine.is_up)
         return
     if roll == 1:
         machine.kill()
