@@ -2,8 +2,13 @@
 
 import re
 import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -292,6 +297,45 @@ def test_what_makes_no_sense_is_refused_with_the_remedy(
     code, out, err = simulate(capsys, *argv)
     assert (code, out) == (2, "")
     assert sentence in err
+
+
+def test_a_campaign_that_is_killed_leaves_nobody_behind() -> None:
+    argv = ["-m", "sparkraft.cli.main", "simulate", "--seeds", "1..200", "--seconds", "3600"]
+    campaign = subprocess.Popen([sys.executable, *argv, "--jobs", "2"])
+    try:
+        workers = await_processes(lambda: len(busy(campaign.pid)) == 2 and busy(campaign.pid))
+    finally:
+        campaign.kill()
+        campaign.wait()
+    await_processes(lambda: not workers & set(processes()))
+
+
+def processes() -> dict[int, tuple[int, str]]:
+    """Of each process that lives its parent and its state."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if state != "Z":  # it has ended, and nobody has asked how
+            found[int(stat.parent.name)] = int(parent), state
+    return found
+
+
+def busy(pid: int) -> set[int]:
+    """The children of a process that compute at this moment."""
+    return {
+        child for child, (parent, state) in processes().items() if (parent, state) == (pid, "R")
+    }
+
+
+def await_processes(until: Callable[[], Any]) -> Any:
+    for _ in range(1_200):
+        if found := until():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("not within a minute")
 
 
 def test_list_names_all_there_is_to_choose(capsys: pytest.CaptureFixture[str]) -> None:

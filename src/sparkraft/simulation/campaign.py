@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import TYPE_CHECKING, Any, TextIO
 
 from sparkraft.simulation import scenarios
@@ -102,7 +103,8 @@ def run_all(jobs: Iterable[Job], processes: int | None = None) -> Iterator[Resul
         return
     left = iter(jobs)
     # Fresh interpreters: a planted bug or a cache of this process must not leak into a run.
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(count, context, initializer=_end_with_parent) as pool:
         waiting: set[Future[Result]] = set()
         try:
             while True:
@@ -128,7 +130,8 @@ def each(
         for arguments in jobs:
             yield arguments[0], work(*arguments)
         return
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(count, context, initializer=_end_with_parent) as pool:
         futures = [(arguments[0], pool.submit(work, *arguments)) for arguments in jobs]
         for name, future in futures:
             yield name, future.result()
@@ -191,3 +194,15 @@ class Summary:
             if name.startswith(prefix)
         }
         return ", ".join(f"{name} {count}" for name, count in found.items()) or "none"
+
+
+def _end_with_parent() -> None:
+    """Let no worker go on for minutes after the campaign was killed."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait_for_end() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait_for_end, name="waits for the campaign's end", daemon=True).start()
