@@ -1,6 +1,7 @@
 """`explain partition`, `broker`, `topic`: kills, stops, elections, moves, lags, the past."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -225,7 +226,13 @@ def test_a_broker_and_a_topic(cluster, explain):
     assert [p["leader"] for p in topic["partitions"]] == [2, 2, 3]
     assert topic["copiesThatOutliveDeletion"] == [1]
     text = explain("topic", "both", text=True)
-    assert "  partition 2: leader 3 in epoch 0 since " in text
+    partitions = [line for line in text.splitlines() if line.startswith("  partition ")]
+    assert partitions[0].startswith("  partition 0: leader 2 in epoch 1 since ")
+    assert "(offline election); in sync 2" in partitions[0]
+    assert partitions[2].startswith("  partition 2: leader 3 in epoch 0 since ")
+    assert "(made); in sync 3" in partitions[2]
+    whole = explain("partition", "both", "0", text=True)
+    assert re.search(r"leader 2 in epoch 1, since .* \(offset \d+; offline election\)", whole)
     assert "if it were deleted now, copies on 1 would stay there" in text
 
     async def move(admin: Admin) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.cli.leadership_texts import (
     Json,
     account_json,
+    elected,
     election_json,
     election_lines,
     head_lines,
@@ -114,7 +115,7 @@ def state_lines(document: Json) -> Iterator[str]:
     how = (
         "since before what is told"
         if since is None
-        else f"since {since['time'] or 'offset'} (offset {since['offset']}): {since['kind']}"
+        else f"since {since['time'] or 'offset'} (offset {since['offset']}; {elected(since)})"
     )
     leader = "nobody leads" if document["leader"] is None else f"leader {document['leader']}"
     yield f"{leader} in epoch {document['leaderEpoch']}, {how}"

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkraft.cli.explain_partition import document_of
-from sparkraft.cli.leadership_texts import Json, account_json, head_lines, ids, options_for, told
+from sparkraft.cli.leadership_texts import (
+    Json,
+    account_json,
+    elected,
+    head_lines,
+    ids,
+    options_for,
+    told,
+)
 from sparkraft.cli.session import print_json, run
 
 if TYPE_CHECKING:
@@ -76,7 +84,7 @@ def _line(partition: Json) -> str:
         return f"{name}does not exist"
     leader = "nobody" if partition["leader"] is None else str(partition["leader"])
     since = partition["since"]
-    how = "" if since is None else f" since {since['time'] or since['offset']} ({since['kind']})"
+    how = "" if since is None else f" since {since['time'] or since['offset']} ({elected(since)})"
     notes = [f"in sync {ids(partition['isr'])} of {ids(partition['replicas'])}"]
     if partition["elr"]:
         notes.append(f"eligible {ids(partition['elr'])}")

@@ -202,6 +202,12 @@ def election_lines(entry: Json, *, name: bool = False) -> Iterator[str]:
         yield "      CONTRADICTION: by these facts somebody else would lead"
 
 
+def elected(entry: Json) -> str:
+    """How its leader came to lead: by which kind of election, or with the partition itself."""
+    kind: str = entry["kind"]
+    return kind if kind == "made" else f"{kind} election"
+
+
 def _arrow(previous: int | None, leader: int | None) -> str:
     return (
         f"{'nobody' if previous is None else previous} → {'nobody' if leader is None else leader}"
