@@ -133,8 +133,8 @@ def test_transactions_reach_partitions_of_ours_whole_or_not_at_all(
             kafka_jars,
             "org.apache.kafka.tools.ProducerPerformance",
             "--bootstrap-server", cluster.bootstrap, "--topic", "on-ours", "--num-records", "500",
-            "--record-size", "10", "--throughput", "-1", "--transactional-id", "java",
-            "--transaction-duration-ms", "50",
+            "--record-size", "10", "--throughput", "250", "--transactional-id", "java",
+            "--transaction-duration-ms", "10",
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         assert "500 records sent" in done.stdout, done.stdout

@@ -21,17 +21,20 @@ from tests.server.test_transactions import PRODUCER, data, mark, read_committed
 
 
 class Coordinator:
-    """What the coordinator says, and what it was asked; `hold` keeps its answer back."""
+    """What the coordinator says, and what it was asked; `meanwhile` and `hold` come in between."""
 
     def __init__(self, node, monkeypatch):
         self.questions = []
         self.code = ErrorCode.NONE
         self.hold = None
+        self.meanwhile = None
         monkeypatch.setattr(TransactionVerification, "is_possible", True)
         node.broker.verification.ask = self.ask
 
     async def ask(self, question):
         self.questions.append(question)
+        if self.meanwhile is not None:
+            await self.meanwhile()
         if self.hold is not None:
             await self.hold.wait()
         return dict.fromkeys(question.places, self.code)
@@ -95,21 +98,40 @@ def test_what_the_coordinator_refuses_is_not_appended(tmp_path, monkeypatch, cod
     run(test())
 
 
-def test_a_transaction_that_ends_while_it_is_asked_about_lets_nothing_in(tmp_path, monkeypatch):
-    """The hanging transaction of KIP-890: the batch would come behind the marker."""
+@pytest.mark.parametrize(
+    ("markers", "said", "told"),
+    [
+        (1, ErrorCode.NONE, ErrorCode.NONE),
+        (1, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
+        (2, ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE),
+    ],
+)
+def test_an_answer_that_a_marker_makes_outdated_is_asked_for_anew(
+    tmp_path, monkeypatch, markers, said, told
+):
+    """Else the batch would hang behind the marker (KIP-890), or be refused for the one before.
+
+    A producer is told of a decision before its markers are written, and goes on: the marker may
+    come between the question about the next transaction and the answer.
+    """
 
     async def test():
         async with node_in(tmp_path) as node:
             coordinator = Coordinator(node, monkeypatch)
-            coordinator.hold = asyncio.Event()
             connection, other = await connect(node), await connect(node)
             topic_id = await create_topic(connection, "t")
-            late = asyncio.ensure_future(send(connection, topic_id, b"late"))
-            await until(lambda: coordinator.questions)
-            assert await mark(other, "t", commit=False) == {("t", 0): ErrorCode.NONE}
-            coordinator.hold.set()
-            assert (await late).error_code == ErrorCode.INVALID_TXN_STATE
-            assert node.broker.replica_manager.get_log("t", 0).last_stable_offset == 1
+
+            async def meanwhile():
+                coordinator.code = ErrorCode.NONE if len(coordinator.questions) == 1 else said
+                if len(coordinator.questions) <= markers:
+                    assert await mark(other, "t", epoch=1) == {("t", 0): ErrorCode.NONE}
+
+            coordinator.meanwhile = meanwhile
+            answer = await send(connection, topic_id, b"late", epoch=1)
+            assert (answer.error_code, len(coordinator.questions)) == (told, 2)
+            log = node.broker.replica_manager.get_log("t", 0)
+            assert log.last_stable_offset == markers
+            assert log.log_end_offset == markers + (told is ErrorCode.NONE)
             for each in (connection, other):
                 await each.close()
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 ADDING_VERSION = 12
 """From here on clients leave it to the leader to add a partition to their transaction."""
 
+_ASKED_MAX = 2
+
 
 class Verification:
     """One request's batches: what was asked about them, and what each must pass at its append."""
@@ -34,32 +36,39 @@ class Verification:
     async def ask(self, transactional_id: str, batches: "list[tuple[Place, BatchHeader]]") -> None:
         """Ask the coordinator about batches whose transaction isn't open here yet.
 
+        A producer goes on as soon as its transaction is decided (KIP-890), so the marker of that
+        one may come while the next is asked about. The answer may be from before it and is worth
+        nothing then; it is asked once more, since no second marker follows while the batch waits.
+
         Raises:
             KafkaError: INVALID_PRODUCER_ID_MAPPING for batches of several producers.
         """
         if len({header.producer_id for _, header in batches}) > 1:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        for place, header in batches:
-            self._begin(place, header)
-        if not self._guards or not self._broker.verification.is_wanted:
-            return
-        _, header = batches[0]
-        question = Question(
-            transactional_id,
-            header.producer_id,
-            header.producer_epoch,
-            list(self._guards),
-            self._adding,
-        )
-        self._said = await self._broker.verification.ask(question)
+        for _ in range(_ASKED_MAX):
+            asked = [place for place, header in batches if self._begin(place, header)]
+            if not asked or not self._broker.verification.is_wanted:
+                return
+            _, header = batches[0]
+            question = Question(
+                transactional_id, header.producer_id, header.producer_epoch, asked, self._adding
+            )
+            self._said |= await self._broker.verification.ask(question)
 
-    def _begin(self, place: Place, header: BatchHeader) -> None:
+    def _begin(self, place: Place, header: BatchHeader) -> bool:
+        """Take the guard of a question that there is to ask; False where it has been answered."""
+        if self._said.get(place, ErrorCode.NONE) is not ErrorCode.NONE:
+            return False
         hosted = self._broker.replica_manager.hosted(*place)
         if hosted is None or not hosted.is_leader:
-            return  # refused for that, and not for the transaction
+            return False  # refused for that, and not for the transaction
         producers = hosted.log.producers
-        if not producers.has_open_transaction(header.producer_id, header.producer_epoch):
-            self._guards[place] = producers.begin_verification(header.producer_id)
+        if producers.has_open_transaction(header.producer_id, header.producer_epoch):
+            return False
+        if producers.is_verified(header.producer_id, self._guards.get(place)):
+            return False
+        self._guards[place] = producers.begin_verification(header.producer_id)
+        return True
 
     def check(self, partition: "HostedPartition", records: Any) -> None:
         """Refuse a batch, right before it is appended, that is not part of an open transaction.
