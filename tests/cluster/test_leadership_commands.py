@@ -7,9 +7,19 @@ from typing import Any
 
 import pytest
 
+from sparkraft.base.errors import KafkaError
 from sparkraft.cli import main as cli
 from sparkraft.client.admin import Admin
+from sparkraft.client.values import ConfigSource, ResourceType
 from tests.cluster.conftest import STEADY
+from tests.cluster.test_log_dirs import (
+    RATE,
+    TwoDirsCluster,
+    directory,
+    other,
+    places,
+    slow_down,
+)
 from tests.support.clusters import Cluster, Member
 from tests.support.nodes import run_kafka_tool
 from tests.support.ports import wait_until
@@ -28,8 +38,9 @@ THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.thro
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One for all tests of this file; each leaves three nodes running."""
-    directory = tmp_path_factory.mktemp("commands")
-    with Cluster(directory, [Member(n) for n in (1, 2, 3)], overrides=STEADY) as cluster:
+    where = tmp_path_factory.mktemp("commands")
+    members = [Member(n) for n in (1, 2, 3)]
+    with TwoDirsCluster(where, members, overrides=STEADY) as cluster:
         yield cluster
 
 
@@ -188,6 +199,66 @@ def test_throttles_are_set_and_taken_away(cluster, ours, theirs, tmp_path):
         wait_until(
             lambda n=name: cluster.config(n, THROTTLED[0], of=1) == "", "the throttles are gone"
         )
+
+
+def rate_of(cluster: Cluster, node: int) -> str | None:
+    """What copies between the directories of this one broker are held to."""
+
+    async def work(admin: Admin) -> str | None:
+        resource = (ResourceType.BROKER, str(node))
+        entries = (await admin.describe_configs([resource]))[resource]
+        assert not isinstance(entries, KafkaError), entries
+        source = ConfigSource.DYNAMIC_BROKER_CONFIG
+        own = [entry.value for entry in entries if (entry.name, entry.source) == (RATE, source)]
+        return own[0] if own else None
+
+    return cluster.ask(work, of=node)
+
+
+@pytest.mark.java
+def test_a_plan_that_names_directories_is_begun_watched_and_taken_back(
+    cluster, ours, theirs, tmp_path
+):
+    create_assigned(cluster, "placed", [[1, 2]])
+    ours("producer-perf-test", "--topic", "placed", "--num-records", "60",
+         "--record-size", "100000", "--throughput", "-1")  # fmt: skip
+    ((before, _),) = places(cluster, 1, "placed", 0)
+    after = other(before)
+    target = directory(cluster, 1, after)
+    place = {"topic": "placed", "partition": 0, "replicas": [1, 2], "log_dirs": [target, "any"]}
+    asked = ["--reassignment-json-file", write(tmp_path, {"version": 1, "partitions": [place]})]
+    execute = ["--execute", *asked, "--replica-alter-log-dirs-throttle", "2000"]
+    # Of all brokers: a copy may begin before its broker has heard of the throttle of its own.
+    slow_down(cluster, 1000)
+    try:
+        said = []
+        for run in (ours, theirs):
+            begun = run("reassign-partitions", *execute)
+            wait_until(lambda: rate_of(cluster, 1) == "2000", "the throttle is set")
+            assert rate_of(cluster, 2) is None, "nothing moves there"
+            assert places(cluster, 1, "placed", 0) == sorted([(before, False), (after, True)])
+            under_way = run("reassign-partitions", "--verify", *asked)
+            assert rate_of(cluster, 1) == "2000", "as long as something moves"
+            ended = run("reassign-partitions", "--cancel", *asked)
+            assert places(cluster, 1, "placed", 0) == [(before, False)]
+            wait_until(lambda: rate_of(cluster, 1) is None, "the throttle is gone")
+            said.append((begun, under_way, ended, run("reassign-partitions", "--verify", *asked)))
+        assert said[0] == said[1]
+        begun, under_way, ended, taken_back = said[0]
+        assert f"started moving log directory to {target} for replica placed-0 with" in begun
+        assert "The replica-alter-dir throttle limit was set to 2000 B/s\n" in begun
+        assert "Reassignment of replica placed-0-1 is still in progress.\n" in under_way
+        assert f"log directory to {directory(cluster, 1, before)} for replica placed-0" in ended
+        assert "Partition placed-0 on broker 1 is not being moved from log dir" in taken_back
+        execute[-1] = str(1 << 30)
+        ours("reassign-partitions", *execute)
+        wait_until(lambda: places(cluster, 1, "placed", 0) == [(after, False)], "it moved", 90)
+        ended = ours("reassign-partitions", "--verify", *asked)
+        assert "Reassignment of replica placed-0-1 completed successfully.\n" in ended
+        assert ended == theirs("reassign-partitions", "--verify", *asked)
+        wait_until(lambda: rate_of(cluster, 1) is None, "the throttle is gone")
+    finally:
+        slow_down(cluster, None)
 
 
 @pytest.mark.java

@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 """Only a dynamic config, of this broker or of all."""
 
+RATE_CHECK_MS = 500
+"""How often a copy that waits looks whether the rate has changed: at a low one it waits long."""
+
 STEPS_BEFORE_SWAP_MAX = 16
 """Chunks copied in the turn of the swap; a replica that is farther ahead is not caught up."""
 
@@ -253,13 +256,17 @@ class LogDirMoves:
         return None
 
     async def _pace(self, copied: int) -> None:
-        """Let others have their turn; keep within the rate."""
-        now = self._broker.clock.mono_ms()
+        """Let others have their turn; keep within the rate, for as long as that is the rate."""
+        clock = self._broker.clock
         rate = self._rate()
-        self._free_at_ms = max(self._free_at_ms, now)
+        self._free_at_ms = max(self._free_at_ms, clock.mono_ms())
         if rate is not None:
             self._free_at_ms += copied * 1000 / rate
-        await asyncio.sleep(max(0.0, self._free_at_ms - now) / 1000)
+        while (left_ms := self._free_at_ms - clock.mono_ms()) > RATE_CHECK_MS:
+            await asyncio.sleep(RATE_CHECK_MS / 1000)
+            if self._rate() != rate:
+                self._free_at_ms = 0.0
+        await asyncio.sleep(max(0.0, left_ms) / 1000)
 
     def _rate(self) -> int | None:
         image = self._broker.replica_manager.image
