@@ -2,15 +2,28 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
+from sparkraft.base.errors import ErrorCode
+from sparkraft.client.admin import Admin
+from sparkraft.client.connection import Connection
+from sparkraft.client.leadership import PREFERRED, LeadershipAdmin
 from sparkraft.server.config import RACK_AWARE_SELECTOR
 from tests.cluster.conftest import STEADY
+from tests.server.harness import fetch, values_of
 from tests.support.clusters import Cluster, Member
 from tests.support.ports import wait_until
-from tests.support.replicas import log_folders, partition_of, until_equal, until_in_sync
+from tests.support.replicas import (
+    create_assigned,
+    log_bytes,
+    log_folders,
+    partition_of,
+    until_equal,
+    until_in_sync,
+)
 
 pytestmark = pytest.mark.real_clients
 
@@ -157,3 +170,90 @@ def read_in_rack(cluster: Cluster, topic: str, node: int) -> list[bytes]:
     finally:
         consumer.close()
     return found
+
+
+def test_a_leader_found_damaged_while_it_runs_serves_what_is_whole(cluster: Cluster) -> None:
+    """Nobody gets the rest, and nobody cuts it off; once another leads, it is fetched anew."""
+    topic = "damaged-leader"
+    create_assigned(cluster, topic, [[1, 2]])
+    until_in_sync(cluster, topic, 1, 2)
+    fill(cluster, topic)
+    whole = until_equal(cluster, topic, 0, [1, 2])
+    # A process trusts what it has written or read itself; of its predecessor it has read nothing.
+    cluster.stop(1)
+    cluster.start([1])
+    until_in_sync(cluster, topic, 1, 2)
+    lead(cluster, topic, [1, 2])
+    (place,) = log_folders(cluster.nodes[1], topic, 0)
+    with (place / "00000000000000000000.log").open("r+b") as file:
+        file.seek(100)
+        file.write(bytes([whole[100] ^ 1]))
+    reassign(cluster, topic, [1, 2, 3])
+    said = f"{topic}-0 set aside, leader 1: CORRUPT_MESSAGE"
+    wait_until(lambda: said in cluster.nodes[3].output_path.read_text(), "the new follower tells")
+    told = f"replica of {topic}-0 is damaged: {place / '00000000000000000000.log'}"
+    assert told in cluster.nodes[1].output_path.read_text()
+    refused = fetched(cluster, topic, 0)
+    assert (refused.error_code, values_of(refused)) == (ErrorCode.CORRUPT_MESSAGE, [])
+    (last,) = values_of(fetched(cluster, topic, RECORDS - 1))[-1:]
+    assert last == value_of(RECORDS - 1)
+
+    fill(cluster, topic)
+    longer = bytearray(log_bytes(cluster.nodes[1], topic, 0))
+    assert len(longer) > len(whole), "writing goes on"
+    broken = bytes(longer)
+    longer[100] ^= 1
+    assert longer.startswith(whole), "nothing was cut"
+    wait_until(
+        lambda: log_bytes(cluster.nodes[2], topic, 0) == longer,
+        "the follower in sync keeps what it has, and goes on",
+    )
+    assert log_bytes(cluster.nodes[3], topic, 0) == b""
+    found = partition_of(cluster, topic)
+    assert (found.leader, 3 in found.isr) == (1, False)
+
+    lead(cluster, topic, [2, 1, 3])
+    assert until_equal(cluster, topic, 0, list(IDS)) == longer
+    until_in_sync(cluster, topic, 1, 3)
+    assert_kept(place, broken)
+
+
+def reassign(cluster: Cluster, topic: str, replicas: list[int]) -> None:
+    """Begin to give the partition these replicas."""
+
+    async def work(admin: Admin) -> None:
+        outcome = await LeadershipAdmin(admin.cluster).reassign({(topic, 0): replicas})
+        assert outcome == {(topic, 0): None}
+
+    cluster.ask(work)
+
+
+def lead(cluster: Cluster, topic: str, replicas: list[int]) -> None:
+    """Give the partition these replicas, and have the first of them lead."""
+    reassign(cluster, topic, replicas)
+
+    async def elect(admin: Admin) -> None:
+        await LeadershipAdmin(admin.cluster).elect_leaders(PREFERRED, [(topic, 0)])
+
+    def led() -> bool:
+        cluster.ask(elect)
+        return partition_of(cluster, topic).leader == replicas[0]
+
+    wait_until(led, f"{replicas[0]} leads {topic}", 90)
+
+
+def fetched(cluster: Cluster, topic: str, offset: int) -> Any:
+    """What its leader answers about the partition to one Fetch."""
+
+    async def work(admin: Admin) -> Any:
+        told = (await admin.describe_topics([topic]))[topic]
+        assert not isinstance(told, Exception), told
+        port = cluster.ports[told.partitions[0].leader][0]
+        connection = await Connection.open("127.0.0.1", port, client_id="test")
+        try:
+            answer = await connection.send(fetch(told.id, offset))
+        finally:
+            await connection.close()
+        return answer.responses[0].partitions[0]
+
+    return cluster.ask(work)

@@ -97,3 +97,12 @@ def test_a_topic_made_again_has_nothing_held_against_it():
     again = World(world.disk.killed_at(len(world.disk.journal) - 1, 30))
     assert not again.manager.damaged
     assert contents(again.log()) == []
+
+
+def test_a_topic_made_anew_is_told_of_anew():
+    world, log, _, _ = damaged_world()
+    with pytest.raises(KafkaError):
+        log.read(1, max_bytes=1, up_to=4)
+    assert world.manager.damage.reads
+    world.manager.delete("t", 0)
+    assert not world.manager.damage.reads

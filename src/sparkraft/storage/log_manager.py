@@ -402,6 +402,7 @@ class LogManager:
             log_dir.logs.pop((topic, partition), None)
             log_dir.cleaned.pop((topic, partition), None)
         self.damaged.pop((topic, partition), None)
+        self.damage.reads.pop((topic, partition), None)
         return log
 
     def _take_out(self, topic: str, partition: int, mark: str) -> PartitionLog | None:
@@ -411,6 +412,7 @@ class LogManager:
         log_dir = self._dir_of(log)
         log_dir.logs.pop((topic, partition), None)
         log_dir.cleaned.pop((topic, partition), None)
+        self.damage.reads.pop((topic, partition), None)
         self.rename_marked(log, mark)
         return log
 

@@ -300,12 +300,18 @@ class ReplicaManager:
             listener(hosted, partition.directory(self._node_id))
         hosted.min_insync = values["min.insync.replicas"]
         was_leader, was_follower = hosted.is_leader, hosted.is_follower
-        if not hosted.apply(partition, local_id=self._node_id):
-            return
+        if hosted.apply(partition, local_id=self._node_id):
+            self._on_new_role(hosted, was_leader=was_leader, was_follower=was_follower)
+
+    def _on_new_role(
+        self, hosted: HostedPartition, *, was_leader: bool, was_follower: bool
+    ) -> None:
         if was_follower or hosted.is_follower:
             self._tell_fetchers(hosted, hosted.leader_id if hosted.is_follower else None)
         if was_leader or hosted.is_leader:
             self._tell(hosted, hosted.leader_epoch if hosted.is_leader else None)
+        if hosted.is_follower and (hosted.topic, hosted.index) in self.log_manager.damage.reads:
+            self._give_up(hosted)  # the damage was met while it led
 
     def _make(
         self, topic: "Topic", index: int, partition: "Partition", config: Any
@@ -345,16 +351,19 @@ class ReplicaManager:
         """A reader met damage in a log in use: told of; a follower is given up, to be made anew.
 
         It leaves the ISR (`given_up_listeners` see to that); then it starts over.
-        A leader goes on with what is whole: nobody else may have it all.
+        A leader goes on with what is whole, as nobody else may have it all, until it follows.
         """
         detail = self.log_manager.damage.reads[damaged.topic, damaged.partition]
         hosted = self._hosted.get((damaged.topic, damaged.partition))
         log.error("The replica of %s is damaged: %s", damaged.name, detail)
-        if hosted is None or hosted.log is not damaged or not hosted.is_follower:
-            return
+        if hosted is not None and hosted.log is damaged and hosted.is_follower:
+            self._give_up(hosted)
+
+    def _give_up(self, hosted: HostedPartition) -> None:
+        """Serve a follower no more that is known to be damaged."""
         self.forget(hosted)
         self._lost.add((hosted.topic_id, hosted.index))
-        self.log_manager.damage.give_up(damaged)
+        self.log_manager.damage.give_up(hosted.log)
         for listener in self.given_up_listeners:
             listener(hosted)
 
