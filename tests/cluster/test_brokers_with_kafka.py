@@ -223,12 +223,19 @@ def committed(cluster: Cluster) -> dict[int, int]:
     return found
 
 
-@pytest.mark.parametrize("how", ["kill", pytest.param("stop", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("controller", "how"),
+    [
+        ("sparkraft", "kill"),
+        pytest.param("sparkraft", "stop", marks=pytest.mark.long),
+        pytest.param("kafka", "kill", marks=pytest.mark.long),
+    ],
+)
 def test_a_broker_goes_on_with_the_directory_of_the_other_kind(
-    tmp_path: Path, kafka_jars: Path, how: str
+    tmp_path: Path, kafka_jars: Path, controller: Kind, how: str
 ) -> None:
     brokers = {11: "sparkraft", 12: "kafka", 13: "kafka"}
-    with mixed(tmp_path, kafka_jars, "sparkraft", brokers) as cluster:
+    with mixed(tmp_path, kafka_jars, controller, brokers) as cluster:
         cluster.create_topic(TOPIC, partitions=PARTITIONS, replicas=REPLICAS)
         until_in_sync(cluster, TOPIC, PARTITIONS, REPLICAS)
         with load(cluster) as stream:

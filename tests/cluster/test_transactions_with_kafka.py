@@ -16,11 +16,11 @@ from tests.support.clusters import Cluster, Kind, Member
 from tests.support.groups import init_transactions
 from tests.support.nodes import run_kafka_tool
 from tests.support.ports import wait_until
-from tests.support.replicas import partition_of
+from tests.support.replicas import create_assigned, partition_of, until_equal, until_in_sync
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
 
-OURS, KAFKAS = 11, 13
+OURS, OURS_TOO, KAFKAS = 11, 12, 13
 SETTINGS = {
     "broker.session.timeout.ms": "9000",
     "broker.heartbeat.interval.ms": "500",
@@ -58,6 +58,8 @@ def committed(cluster: Cluster, topic: str) -> list[str]:
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
+            # Its group's coordinator may be on a broker that a test has killed.
+            "enable.auto.commit": False,
         }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -148,3 +150,66 @@ def test_transactions_reach_partitions_of_ours_whole_or_not_at_all(
         producer.commit_transaction(60)
         found.append("after the crash")
         assert until_committed(cluster, "on-ours", len(found)) == found
+
+
+def transactional(cluster: Cluster, name: str) -> Producer:
+    """A producer that may begin its first transaction."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": name})
+    init_transactions(producer)
+    return producer
+
+
+def send(producer: Producer, topic: str, values: list[str]) -> None:
+    """Begin a transaction whose records all in-sync replicas have when this returns."""
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(60) == 0
+
+
+def test_transactions_outlive_the_leader_of_their_partition(
+    tmp_path: Path, kafka_jars: Path
+) -> None:
+    """Its follower knows of each, whether it was committed, aborted, or is open yet."""
+    members = [
+        Member(1, "sparkraft", "controller"),
+        Member(OURS, "sparkraft", "broker"),
+        Member(OURS_TOO, "sparkraft", "broker"),
+        Member(KAFKAS, "kafka", "broker"),
+    ]
+    # Who is killed is fenced at once by our controller, and nobody else shall be.
+    settings = {**SETTINGS, "broker.session.timeout.ms": "20000"}
+    with Cluster(
+        tmp_path, members, quorum="standalone", overrides=settings, jars=kafka_jars
+    ) as cluster:
+        create_assigned(cluster, "led-by-two", [[OURS, OURS_TOO]])
+        until_in_sync(cluster, "led-by-two", 1, 2)
+        ended, open_yet = (transactional(cluster, name) for name in ("ended", "open"))
+        early, late = ([f"{word} {n}" for n in range(5)] for word in ("early", "late"))
+        lost, awaited = ([f"{word} {n}" for n in range(5)] for word in ("lost", "awaited"))
+        send(ended, "led-by-two", early)
+        ended.commit_transaction(60)
+        send(ended, "led-by-two", lost)
+        ended.abort_transaction(60)
+        send(ended, "led-by-two", late)
+        ended.commit_transaction(60)
+        assert until_committed(cluster, "led-by-two", 10) == early + late
+        send(open_yet, "led-by-two", awaited)
+        send(ended, "led-by-two", ["behind"])
+        ended.commit_transaction(60)
+        assert committed(cluster, "led-by-two") == early + late, "the open one hides what follows"
+        until_in_sync(cluster, "led-by-two", 1, 2)
+        cluster.kill(OURS)
+        wait_until(
+            lambda: partition_of(cluster, "led-by-two").leader == OURS_TOO, "its follower leads", 90
+        )
+        assert until_committed(cluster, "led-by-two", 10) == early + late
+        open_yet.commit_transaction(60)
+        everything = [*early, *late, *awaited, "behind"]
+        assert until_committed(cluster, "led-by-two", 16) == everything
+        cluster.start([OURS])
+        until_equal(cluster, "led-by-two", 0, [OURS, OURS_TOO])
+        until_in_sync(cluster, "led-by-two", 1, 2)
+        cluster.kill(OURS_TOO)
+        wait_until(lambda: partition_of(cluster, "led-by-two").leader == OURS, "and back", 90)
+        assert until_committed(cluster, "led-by-two", 16) == everything
