@@ -3,10 +3,10 @@
     round = calm (records go on, measured) → strike → (records go on) → heal → recovery without help
 
 Producers by librdkafka and by Java, idempotent, never stop, nor do the simulator's own clients
-(`shared_workload`); partitions are reassigned and preferred leaders elected throughout. In the end
+(`shared_workload`); replicas are moved and preferred leaders elected throughout. In the end
 the whole history is checked by Jepsen's names (`sparkraft.simulation.history`). A run is void with
 fewer than `RATE_MIN` acknowledged records a second outside faults, with a fault that did not
-strike, or with nothing reassigned or elected.
+strike, or with no replica moved or leader elected.
 """
 
 import asyncio
@@ -72,8 +72,27 @@ SETTINGS = {
 }
 
 
+@dataclass
+class Move:
+    """Of a replica: a partition loses one, then gets one that has to copy everything."""
+
+    partition: int
+    kept: list[int]
+    target: list[int]
+    shrunk: bool = False
+
+    @property
+    def new(self) -> int:
+        (broker,) = set(self.target) - set(self.kept)
+        return broker
+
+
 class Churn:
-    """Reassigns partitions and elects preferred leaders, one after another; counts what worked."""
+    """Moves replicas and elects preferred leaders all along; counts what was completed.
+
+    The new replica is on another broker where there is one, else on one that had to give it up
+    first. Meanwhile the partition has two.
+    """
 
     def __init__(self, cluster: ProxiedCluster, dice: random.Random) -> None:
         self.done: Counter[str] = Counter()
@@ -81,29 +100,56 @@ class Churn:
         self._dice = dice
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+        self._move: Move | None = None
+
+    @property
+    def _goes_on(self) -> bool:
+        return not self._stop.is_set() or self._move is not None
 
     async def _run(self) -> None:
-        while not self._stop.is_set():
+        while self._goes_on:
             try:
                 async with Client(
                     self._cluster.bootstrap, client_id="churn", api_timeout_ms=TRY_MS
                 ) as client:
-                    while not self._stop.is_set():
+                    while self._goes_on:
                         await self._one(LeadershipAdmin(client))
                         await asyncio.sleep(1)
             except KafkaError:
                 await asyncio.sleep(0.2)
 
     async def _one(self, admin: LeadershipAdmin) -> None:
-        if self._dice.random() < 0.5:
+        if self._move is not None:
+            await self._go_on(admin, self._move)
+        elif self._dice.random() < 0.5:
+            self._move = await self._next(admin)
+        if not self._stop.is_set() and self._dice.random() < 0.5:
             refused = await admin.elect_leaders(PREFERRED, None)
             self.done["preferred elections"] += sum(e is None for e in refused.values())
-            return
+
+    async def _next(self, admin: LeadershipAdmin) -> Move | None:
         partition = self._dice.randrange(PARTITIONS)
-        ids = sorted(self._cluster.nodes)
-        target = self._dice.sample(ids, REPLICAS)
-        (error,) = (await admin.reassign({(TOPIC, partition): target})).values()
-        self.done["reassignments"] += error is None
+        now = await _told(admin, partition)
+        if len(now.isr) < REPLICAS:
+            return None  # two of its replicas might not be enough
+        kept = self._dice.sample(now.replicas, REPLICAS - 1)
+        new = self._dice.choice(sorted(set(self._cluster.nodes) - set(kept)))
+        return Move(partition, kept, self._dice.sample([*kept, new], REPLICAS))
+
+    async def _go_on(self, admin: LeadershipAdmin, move: Move) -> None:
+        """One step: each may get lost on its way, and is taken again then."""
+        place = (TOPIC, move.partition)
+        if await admin.reassignments([place]):
+            return
+        now = await _told(admin, move.partition)
+        move.shrunk = move.shrunk or list(now.replicas) == move.kept
+        if not move.shrunk:
+            await admin.reassign({place: move.kept})
+        elif list(now.replicas) != move.target:
+            await admin.reassign({place: move.target})
+        elif move.new in now.isr:
+            self.done["replicas moved"] += 1
+            self._move = None
 
     def __enter__(self) -> "Churn":
         self._thread.start()
@@ -111,8 +157,15 @@ class Churn:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
+        self._thread.join(IN_SYNC_SECONDS_MAX)
+        assert not self._thread.is_alive(), f"not done with {self._move}"
+
+
+async def _told(admin: Admin, partition: int) -> PartitionInfo:
+    info = (await admin.describe_topics([TOPIC]))[TOPIC]
+    if isinstance(info, KafkaError):
+        raise info
+    return info.partitions[partition]
 
 
 @dataclass
@@ -243,7 +296,8 @@ class RecordsWorld(World):
     def _epochs_of(self, partition: object, value: bytes) -> list[int]:
         """The producer epochs with which a value is in the log, one for each of its copies."""
         found = []
-        directory = self.cluster.nodes[self.ids[0]].log_dir / f"{TOPIC}-{partition}"
+        leader = self.partitions()[cast("int", partition)].leader
+        directory = self.cluster.nodes[leader].log_dir / f"{TOPIC}-{partition}"
         for segment in sorted(directory.glob("*.log")):
             for header, batch in iter_batches(segment.read_bytes()):
                 if not header.is_control:
@@ -256,7 +310,7 @@ class RecordsWorld(World):
         assert self.churn is not None
         assert self.meter.per_second >= RATE_MIN, f"void: {self.meter.per_second:.0f} records/s"
         assert not [name for name in faults if not self.struck[name]], "void: a fault never struck"
-        assert self.churn.done["reassignments"], "void: nothing was reassigned"
+        assert self.churn.done["replicas moved"], "void: no replica was moved"
         assert self.churn.done["preferred elections"], "void: no preferred leader was elected"
         assert all(member.commits for member in self.members), "void: a member committed nothing"
         for producer in self.producers:

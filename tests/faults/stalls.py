@@ -11,24 +11,41 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 PAUSE_SECONDS = 0.1
 
 
+class Stall(NamedTuple):
+    """What one turn of the thread took beyond its sleep, within its begin and its end."""
+
+    begun: float
+    ended: float
+    seconds: float
+
+
 class Stalls:
-    """See the module docstring; `longest` is in seconds, so far."""
+    """See the module docstring."""
 
     def __init__(self, folder: Path) -> None:
-        self.longest = 0.0
+        self._found: list[Stall] = []
         self._path = folder / "stalls"
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def excuse(self, timeout: float) -> bool:
+    @property
+    def longest(self) -> float:
+        """In seconds, so far."""
+        return max((stall.seconds for stall in self._found), default=0.0)
+
+    def excuse(self, timeout: float, since: float = 0.0, until: float = float("inf")) -> bool:
         """Whether a time-out after so many seconds may be the machine's doing: half were a stall,
-        the rest is what is needed anyway."""
-        return self.longest >= timeout / 2
+        the rest is what is needed anyway. Only stalls between these two times count (monotonic).
+        """
+        return any(
+            stall.seconds >= timeout / 2 and stall.begun <= until and stall.ended >= since
+            for stall in self._found
+        )
 
     def __str__(self) -> str:
         return f"the machine stood still for {self.longest:.2f} s at most"
@@ -40,7 +57,8 @@ class Stalls:
                 time.sleep(PAUSE_SECONDS)
                 file.write(b"x")
                 os.fsync(file.fileno())
-                self.longest = max(self.longest, time.monotonic() - begun - PAUSE_SECONDS)
+                ended = time.monotonic()
+                self._found.append(Stall(begun, ended, ended - begun - PAUSE_SECONDS))
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -12,8 +12,9 @@ tell nobody; here `failures` has it. An idle connection may be closed by a node 
 
 import asyncio
 import threading
+import time
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
@@ -36,6 +37,14 @@ PAUSE_SECONDS = 0.01
 """Between requests of a task: some hundred a second of all tasks, and room for the nodes."""
 
 
+class Lost(NamedTuple):
+    """A request that nobody answered, from when it was wanted to when that was clear."""
+
+    what: str
+    wanted: float
+    clear: float
+
+
 class SingleRequests:
     """See the module docstring; they begin and end with the `with` block."""
 
@@ -46,7 +55,7 @@ class SingleRequests:
         self.topic_id = topic_id
         self.failures: list[str] = []
         """Requests that were answered with anything else, or not at all by a node that leads."""
-        self.lost: list[str] = []
+        self.lost: list[Lost] = []
         """Requests that a node which leads no more did not answer: it was closing already."""
         self.moved = 0
         """Answers that told who leads instead."""
@@ -110,13 +119,17 @@ class _Task:
         raise NotImplementedError
 
     async def _send(self, connection: Connection) -> None:
-        leader = self._leader
+        leader, wanted = self._leader, time.monotonic()
         try:
             answer, entry = await self.request(connection)
         except KafkaError as error:
+            clear = time.monotonic()
             await self._look_up(avoid=leader)
-            into = self.owner.failures if self._leader == leader else self.owner.lost
-            self._tell(into, f"node {leader} did not answer: {error}")
+            what = self._named(f"node {leader} did not answer: {error}")
+            if self._leader == leader:
+                self.owner.failures.append(what)
+            else:
+                self.owner.lost.append(Lost(what, wanted, clear))
             return
         code = ErrorCode(entry.error_code)
         if code is ErrorCode.NONE:
@@ -124,7 +137,7 @@ class _Task:
         elif code in MOVED:
             self._follow(leader, code, entry.current_leader, answer.node_endpoints)
         elif code is not ErrorCode.UNKNOWN_LEADER_EPOCH:
-            self._fail(f"node {leader} answered {code.name}")
+            self._fail(f"node {leader} answered {code.name} in epoch {self._epoch}: {entry}")
 
     def _follow(self, told_by: int, code: ErrorCode, hint: Any, endpoints: Any) -> None:
         """Take the hint; an older one is of a node that hasn't heard yet, and asked again."""
@@ -166,11 +179,10 @@ class _Task:
                     self._leader, self._epoch = place.leader_id, place.leader_epoch
 
     def _fail(self, what: str) -> None:
-        self._tell(self.owner.failures, what)
+        self.owner.failures.append(self._named(what))
 
-    def _tell(self, into: list[str], what: str) -> None:
-        name = type(self).__name__.removeprefix("_")
-        into.append(f"{name} of partition {self.partition}: {what}")
+    def _named(self, what: str) -> str:
+        return f"{type(self).__name__.removeprefix('_')} of partition {self.partition}: {what}"
 
 
 class _Writer(_Task):
