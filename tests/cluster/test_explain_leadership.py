@@ -235,19 +235,31 @@ def test_a_broker_and_a_topic(cluster, explain):
     assert re.search(r"leader 2 in epoch 1, since .* \(offset \d+; offline election\)", whole)
     assert "if it were deleted now, copies on 1 would stay there" in text
 
+
+def test_a_reassignment_is_told_as_long_as_it_is_under_way(cluster, explain):
+    create_assigned(cluster, "moves", [[3, 1]])
+    cluster.kill(2)
+
     async def move(admin: Admin) -> None:
-        outcome = await LeadershipAdmin(admin.cluster).reassign({("both", 2): [3, 2, 1]})
-        assert outcome == {("both", 2): None}
+        outcome = await LeadershipAdmin(admin.cluster).reassign({("moves", 0): [3, 2]})
+        assert outcome == {("moves", 0): None}
 
     cluster.ask(move)
-    moved = explain("partition", "both", "2")
-    wanted = moved["reassignment"] is None or moved["reassignment"]["adding"] == [2]
-    assert wanted
-
-    def causes() -> list[str]:
-        return [c["cause"] for c in explain("partition", "both", "2")["isrChanges"]]
-
-    wait_until(lambda: any("changed the ISR" in cause for cause in causes()), "2 joined")
+    under_way = {"adding": [2], "removing": [1]}
+    moving = explain("partition", "moves", "0")
+    assert (moving["reassignment"], moving["replicas"]) == (under_way, [3, 2, 1])
+    assert explain("topic", "moves")["partitions"][0]["reassignment"] == under_way
+    text = explain("partition", "moves", "0", text=True)
+    assert "reassignment under way: 2 joining, 1 leaving" in text
+    assert "2 joining" in explain("topic", "moves", text=True)
+    cluster.start([2])
+    wait_until(lambda: explain("partition", "moves", "0")["reassignment"] is None, "it has moved")
+    moved = explain("partition", "moves", "0")
+    assert (moved["replicas"], moved["isr"]) == ([3, 2], [3, 2])
+    causes = [change["cause"] for change in moved["isrChanges"]]
+    assert any("changed the ISR" in cause for cause in causes), causes
+    before = explain("partition", "moves", "0", "--at-offset", str(moving["asOf"]["offset"]))
+    assert before["reassignment"] == under_way
 
 
 def test_other_things_have_no_explanation(capsys):

@@ -222,12 +222,11 @@ def test_a_follower_that_ends_before_the_leader_begins_starts_anew(cluster: Clus
     until_in_sync(cluster, "restarted", 1, 3)
 
 
-def throttle(cluster: Cluster, topic: str, rate: int | None) -> None:
-    """Let all replicas of `topic` be sent and fetched at `rate` bytes a second; None: freely."""
+def throttle(cluster: Cluster, topic: str, rate: int | None, *sides: str) -> None:
+    """Let these sides of `topic` send or fetch at `rate` bytes a second; None: freely."""
     operation = ConfigOperation.DELETE if rate is None else ConfigOperation.SET
 
     async def work(admin: Admin) -> None:
-        sides = ("leader", "follower")
         rates = [(f"{s}.replication.throttled.rate", operation, rate and str(rate)) for s in sides]
         lists = [(f"{s}.replication.throttled.replicas", operation, rate and "*") for s in sides]
         changes = {(ResourceType.BROKER, ""): rates, (ResourceType.TOPIC, topic): lists}
@@ -237,30 +236,34 @@ def throttle(cluster: Cluster, topic: str, rate: int | None) -> None:
     cluster.ask(work)
 
 
-def test_a_throttled_follower_catches_up_at_its_rate(cluster: Cluster) -> None:
-    """And those in sync are not held back meanwhile."""
-    cluster.create_topic("throttled", replicas=3)
-    until_in_sync(cluster, "throttled", 1, 3)
-    leader, (follower, _) = leader_and_others(cluster, "throttled")
+@pytest.mark.parametrize("sides", [("leader", "follower"), ("leader",), ("follower",)])
+def test_a_throttled_follower_catches_up_at_its_rate(
+    cluster: Cluster, sides: tuple[str, ...]
+) -> None:
+    """And those in sync are not held back meanwhile. Each side keeps the rate by itself."""
+    topic = "-".join(("throttled", *sides))
+    cluster.create_topic(topic, replicas=3)
+    until_in_sync(cluster, topic, 1, 3)
+    leader, (follower, _) = leader_and_others(cluster, topic)
     cluster.kill(follower)
     wait_until(
-        lambda: follower not in partition_of(cluster, "throttled", of=leader).isr,
+        lambda: follower not in partition_of(cluster, topic, of=leader).isr,
         "the dead follower left the ISR",
     )
-    produce(cluster, "throttled", ["x" * 10_000 for _ in range(800)])
+    produce(cluster, topic, ["x" * 10_000 for _ in range(800)])
     # Slow enough that the follower is behind for long after the others have the next records.
     rate = 500_000
-    throttle(cluster, "throttled", rate)
+    throttle(cluster, topic, rate, *sides)
     began = time.monotonic()
     cluster.start([follower])
-    produce(cluster, "throttled", ["in sync" for _ in range(100)])
-    assert follower not in partition_of(cluster, "throttled", of=leader).isr
-    until_in_sync(cluster, "throttled", 1, 3)
+    produce(cluster, topic, ["in sync" for _ in range(100)])
+    assert follower not in partition_of(cluster, topic, of=leader).isr
+    until_in_sync(cluster, topic, 1, 3)
     took = time.monotonic() - began
-    size = len(until_equal(cluster, "throttled", 0, list(IDS)))
+    size = len(until_equal(cluster, topic, 0, list(IDS)))
     # Kafka's windows let a first second's worth and what is under way pass before they bite.
     assert size / took < rate * 1.4
-    throttle(cluster, "throttled", None)
+    throttle(cluster, topic, None, *sides)
 
 
 def test_fetchers_become_more_while_they_fetch(cluster: Cluster) -> None:

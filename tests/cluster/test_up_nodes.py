@@ -50,12 +50,21 @@ def test_three_nodes_go_on_without_the_one_that_is_killed(home, capsys):
     head = capsys.readouterr().out.splitlines()[0]
     assert "ReplicationFactor: 3" in head
     assert "min.insync.replicas=2" in head
+    properties = Path(cluster["nodes"][0]["properties"]).read_text().splitlines()
+    for key in ("transaction.state.log", "share.coordinator.state.topic"):
+        assert {f"{key}.replication.factor=3", f"{key}.min.isr=2"} <= set(properties)
+    capsys.readouterr()
+    assert cli.main(["consumer-groups", *bootstrap, "--describe", "--group", "g"]) == 1
+    assert "not found" in capsys.readouterr().err  # but its coordinator was, which makes the topic
+    offsets = ["topics", *bootstrap, "--describe", "--topic", "__consumer_offsets"]
+    wait_until(lambda: capsys.readouterr() and cli.main(offsets) == 0, "its topic is known")
+    assert "ReplicationFactor: 3" in capsys.readouterr().out.splitlines()[0]
     run("node", "kill", "1", "--dir", str(home))
     run("topics", *bootstrap, "--create", "--topic", "b")
     run("node", "start", "1", "--dir", str(home))
     capsys.readouterr()
     run("topics", "--bootstrap-server", cluster["bootstrap"].split(",")[0], "--list")
-    assert capsys.readouterr().out == "a\nb\n"
+    assert capsys.readouterr().out == "__consumer_offsets\na\nb\n"
 
 
 def test_five_nodes_go_on_without_two_and_tell_how_their_quorum_is(home, capsys):

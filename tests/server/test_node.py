@@ -30,9 +30,12 @@ from sparkraft.server import node as node_module
 from sparkraft.server.broker import background
 from sparkraft.server.broker.lifecycle import BrokerState
 from sparkraft.server.config import NodeConfig
+from sparkraft.server.env import Env
 from sparkraft.server.identity import StartRefused
 from sparkraft.server.node import Node
-from sparkraft.storage.disk import DirectoryLocked, StorageFault
+from sparkraft.storage.checkpoints import read_offsets
+from sparkraft.storage.disk import DirectoryLocked, OsDisk, StorageFault
+from sparkraft.storage.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS
 from tests.server.harness import (
     CLUSTER_ID,
     FaultyDisk,
@@ -490,3 +493,56 @@ def test_a_replica_that_could_not_be_hosted_is_not_set_aside(tmp_path):
             await connection.close()
 
     run(test())
+
+
+def test_logs_are_recovered_by_as_many_threads_as_are_wanted_and_it_is_said(
+    tmp_path, caplog, monkeypatch
+):
+    side_by_side = []
+    run_all = Env.run_all_and_wait
+
+    def counting(env, works):
+        side_by_side.append(len(works))
+        run_all(env, works)
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t", partitions=5)
+            for partition in range(5):
+                await append(connection, topic_id, batch(b"x"), partition=partition)
+            await connection.close()
+        (tmp_path / CLEAN_SHUTDOWN).unlink()  # as if it had been killed
+        caplog.clear()
+        monkeypatch.setattr(Env, "run_all_and_wait", counting)
+        with caplog.at_level(logging.INFO):
+            async with node_in(tmp_path, num_recovery_threads_per_data_dir="3"):
+                pass
+
+    run(test())
+    assert side_by_side[0] == 3  # and later those that close
+    assert f"Recovered 5 of 5 logs in {tmp_path}" in caplog.text
+
+
+def test_high_watermarks_are_written_down_while_it_runs(tmp_path):
+    """Every replica.high.watermark.checkpoint.interval.ms, for a start after a kill."""
+
+    async def test():
+        async with node_in(tmp_path, replica_high_watermark_checkpoint_interval_ms="20") as node:
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t", partitions=2)
+            for count in (1, 2):
+                await append(connection, topic_id, batch(b"x"), partition=1)
+                expected = {("t", 0): 0, ("t", 1): count}
+                await until(lambda now=expected: checkpointed(tmp_path) == now)
+            await connection.close()
+
+    run(test())
+
+
+def checkpointed(path):
+    disk = OsDisk()
+    try:
+        return read_offsets(disk, str(path / HIGH_WATERMARKS))
+    finally:
+        disk.close()

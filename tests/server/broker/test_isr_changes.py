@@ -250,3 +250,29 @@ def test_pauses_grow_up_to_a_bound_and_start_small_again_after_a_success():
         loop.run_until_complete(test())
     finally:
         loop.close()
+
+
+def test_followers_are_looked_at_twice_in_the_time_they_may_lag():
+    """Kafka's `ReplicaManager` has isr-expiration at replica.lag.time.max.ms / 2."""
+    lag_ms = 30_000
+    loop = SimLoop()
+    looked: list[int] = []
+
+    def now_ms() -> int:
+        return int(loop.time() * 1000)
+
+    async def test() -> None:
+        bench = Bench()
+        bench.broker.clock.mono_ms = now_ms
+        bench.broker.replica_manager.lag_ms_max = lag_ms
+        bench.broker.replica_manager.all_hosted = lambda: looked.append(now_ms()) or []
+        task = asyncio.ensure_future(bench.changes.shrink())
+        await asyncio.sleep(4 * lag_ms / 1000 + 1)
+        task.cancel()
+
+    begun = now_ms()
+    try:
+        loop.run_until_complete(test())
+    finally:
+        loop.close()
+    assert [at - begun for at in looked] == [lag_ms // 2 * turn for turn in range(1, 9)]
