@@ -13,7 +13,12 @@ import pytest
 
 import sparkraft
 from sparkraft.simulation.campaign import run, run_all
-from sparkraft.simulation.node_faults import NODE_FAULTS, RECORD_FAULTS, lonely_leader
+from sparkraft.simulation.node_faults import (
+    MOVE_FAULTS,
+    NODE_FAULTS,
+    RECORD_FAULTS,
+    lonely_leader,
+)
 from sparkraft.simulation.node_scenarios import KAFKAS
 from sparkraft.simulation.nodes import Layout, NodesWorld
 from sparkraft.simulation.points import POINTS
@@ -73,6 +78,14 @@ def test_records_flow_when_nothing_breaks() -> None:
 def test_records_outlive_their_leaders(seed: int) -> None:
     counts = check(replace(NODES, seed=seed, scenario="leaders-come-and-go"))
     assert counts["records acknowledged"] >= 20
+
+
+def test_records_outlive_the_moves_of_their_replicas() -> None:
+    total: Counter[str] = Counter()
+    for seed in range(1, 2 * SLICE + 1):
+        total += check(replace(NODES, seed=seed, scenario="replicas-move"))
+    assert total["records acknowledged"] >= 20 * 2 * SLICE
+    assert total["reassignments done"] > 0
 
 
 @pytest.mark.parametrize("mended", [False, True])
@@ -228,6 +241,16 @@ def test_five_hundred_seeds_of_records_written_and_read() -> None:
 def test_five_hundred_seeds_of_leaders_that_come_and_go() -> None:
     total = all_clean(replace(NODES, scenario="leaders-come-and-go"), range(1, 501))
     assert not [kind for kind in RECORD_FAULTS if not total[f"fault {kind}"]]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("liveness", [False, True], ids=["safety", "liveness"])
+def test_three_hundred_seeds_of_replicas_that_move(liveness: bool) -> None:
+    settings = replace(NODES, scenario="replicas-move", seconds=40, liveness=liveness)
+    total = all_clean(settings, range(1, 301))
+    silent = [kind for kind in (*RECORD_FAULTS, *MOVE_FAULTS) if not total[f"fault {kind}"]]
+    silent += [how for how in ("done", "cancelled") if not total[f"reassignments {how}"]]
+    assert not silent
 
 
 @pytest.mark.long

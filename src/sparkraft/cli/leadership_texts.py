@@ -132,6 +132,7 @@ def isr_change_json(event: Any, account: Account) -> Json | None:
         "after": list(after.isr),
         "joined": [r for r in after.isr if r not in before.isr],
         "left": [r for r in before.isr if r not in after.isr],
+        "unassigned": [r for r in before.isr if r not in after.replicas],
         "elr": list(after.elr),
         "leader": before.leader if before.leader >= 0 else None,
         "leaderEpoch": after.leader_epoch,
@@ -232,3 +233,5 @@ def isr_lines(entry: Json) -> Iterator[str]:
         yield f"      {lag['replica']} left: {how_far}, {how_long}"
     for replica in entry["joined"] if not entry["lags"] else ():
         yield f"      {replica} caught up"
+    for replica in entry["unassigned"]:
+        yield f"      {replica} left: it is no replica any more"

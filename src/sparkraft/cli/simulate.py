@@ -96,7 +96,7 @@ _OPTION_OF = {
 }
 """Field of `Settings` → the option that sets it."""
 
-_WORKLOAD_OF = {"leaders-come-and-go": "produce-consume"}
+_WORKLOAD_OF = {"leaders-come-and-go": "produce-consume", "replicas-move": "produce-consume"}
 """The workload of scenarios that have their own, and faults to choose."""
 
 _REPLICAS = 3
@@ -207,7 +207,7 @@ def _faults(values: Values, tier: str, scenario: str) -> tuple[str, ...] | None:
     """The kinds asked for; None: what the scenario brings."""
     from sparkraft.simulation.heeded import heeded
     from sparkraft.simulation.nemesis import ALL
-    from sparkraft.simulation.node_faults import NODE_FAULTS, RECORD_FAULTS
+    from sparkraft.simulation.node_faults import MOVE_FAULTS, NODE_FAULTS, RECORD_FAULTS
 
     if values.faults is None:
         return None
@@ -217,12 +217,12 @@ def _faults(values: Values, tier: str, scenario: str) -> tuple[str, ...] | None:
     usable = tuple(ALL)
     borne = heeded(tier, scenario).kinds
     if tier == "nodes":
-        usable = (*NODE_FAULTS, *(RECORD_FAULTS if with_records else ()))
+        usable = (*NODE_FAULTS, *(RECORD_FAULTS | MOVE_FAULTS if with_records else ()))
     if values.faults == "all":
         return borne or usable
     named = tuple(values.faults.split(","))
     others = [kind for kind in named if kind not in usable]
-    if others and tier == "nodes" and set(others) <= set(RECORD_FAULTS):
+    if others and tier == "nodes" and set(others) <= {*RECORD_FAULTS, *MOVE_FAULTS}:
         raise UsageError(
             f"faults {', '.join(others)} strike whoever leads records; add --workload "
             "produce-consume"
@@ -242,13 +242,13 @@ def _list() -> int:
     from sparkraft.simulation.fault_points import CORE_POINTS
     from sparkraft.simulation.mutants import all_mutants
     from sparkraft.simulation.nemesis import ALL
-    from sparkraft.simulation.node_faults import NODE_FAULTS, RECORD_FAULTS
+    from sparkraft.simulation.node_faults import MOVE_FAULTS, NODE_FAULTS, RECORD_FAULTS
     from sparkraft.simulation.node_scenarios import NODE_SCENARIOS
     from sparkraft.simulation.points import POINTS
     from sparkraft.simulation.scenarios import SCENARIOS
 
     tiers = {
-        "nodes": (NODE_SCENARIOS, (*NODE_FAULTS, *RECORD_FAULTS), tuple(POINTS)),
+        "nodes": (NODE_SCENARIOS, (*NODE_FAULTS, *RECORD_FAULTS, *MOVE_FAULTS), tuple(POINTS)),
         "cores": (SCENARIOS, ALL, CORE_POINTS),
     }
     for tier, (scenarios, faults, points) in tiers.items():

@@ -174,12 +174,20 @@ def _wrong_cause(occasion: str, text: str, change: Change, truth: Truth) -> Iter
 
 
 def was_asked_for(change: Change, ghosts: ExplanationGhosts) -> bool:
-    """Whether the leader had asked for exactly this ISR."""
+    """Whether the leader had asked for exactly this ISR, or for one that ended a reassignment.
+
+    That takes those out who were to leave.
+    """
     before, after = change.before, change.after
     if before is None or after is None:
         return False
     asked = ghosts.asked.get((change.where, before.leader_epoch, before.partition_epoch))
-    return asked is not None and asked.isr == frozenset(after.isr) != frozenset(before.isr)
+    if asked is None:
+        return False
+    moved = before.adding_replicas or before.removing_replicas
+    if moved and not after.adding_replicas and not after.removing_replicas:
+        return asked.isr - {*before.removing_replicas} == frozenset(after.isr)
+    return asked.isr == frozenset(after.isr) != frozenset(before.isr)
 
 
 def _is_named(mark: Any, occasion: str, text: str, change: Change, truth: Truth) -> bool:

@@ -88,6 +88,7 @@ def _partition(
             "isr": list(partition.isr),
             "elr": list(partition.elr),
             "offline": offline_replicas(image, partition),
+            "reassignment": _reassignment(partition),
         }
     isr_changes = [_isr_change(change, truth, agreed) for change in changes]
     elections = [_election(change) for change in changes if _is_election(change)]
@@ -95,6 +96,11 @@ def _partition(
         "isrChanges": [each for each in isr_changes if each is not None][::-1],
         "elections": elections[::-1],
     }
+
+
+def _reassignment(partition: Partition) -> Json | None:
+    adding, removing = partition.adding_replicas, partition.removing_replicas
+    return {"adding": [*adding], "removing": [*removing]} if adding or removing else None
 
 
 def _named(leader: int) -> int | None:
@@ -115,6 +121,7 @@ def _isr_change(change: Change, truth: Truth, agreed: AgreedChanges) -> Json | N
         "after": list(after.isr),
         "joined": [replica for replica in after.isr if replica not in before.isr],
         "left": left,
+        "unassigned": [replica for replica in left if replica not in after.replicas],
         "elr": list(after.elr),
         "leader": _named(before.leader),
         "leaderEpoch": after.leader_epoch,

@@ -45,6 +45,11 @@ class Asked(NamedTuple):
     isr: frozenset[int]
     behind: dict[int, Behind]
 
+    @property
+    def behind_of_leaving(self) -> dict[int, Behind]:
+        """Of those that the leader wants to leave; a reassignment may take out others."""
+        return {replica: b for replica, b in self.behind.items() if replica not in self.isr}
+
 
 class Agreed(NamedTuple):
     """A change of the ISR that the controller has answered to its leader."""
@@ -181,7 +186,7 @@ class ExplanationGhosts:
                 part.leader_epoch,
                 part.partition_epoch,
                 tuple(part.isr),
-                {} if asked is None else asked.behind,
+                {} if asked is None else asked.behind_of_leaving,
                 hosted.manager.lag_ms_max,
             )
         )

@@ -49,6 +49,7 @@ _CHAOS = ("nodes", "observers", "seconds", "faults", "liveness")
 _OF_NODES = {
     "chaos": _heeds(*_CHAOS, "workload"),
     "leaders-come-and-go": _heeds(*_CHAOS),
+    "replicas-move": _heeds(*_CHAOS),
     "leaders-take-turns-alone": _heeds("seconds"),
     "killed-then-unplugged": _heeds("seconds"),
 }

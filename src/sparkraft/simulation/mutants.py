@@ -86,6 +86,7 @@ _mutant = registrar(MUTANTS, tier="cores")
 
 def all_mutants() -> dict[str, Mutant]:
     """Of all tiers; loads the whole server."""
+    from sparkraft.simulation.move_mutants import MOVE_MUTANTS
     from sparkraft.simulation.node_mutants import NODE_MUTANTS
     from sparkraft.simulation.quorum_mutants import QUORUM_MUTANTS
     from sparkraft.simulation.record_mutants import RECORD_MUTANTS
@@ -93,7 +94,7 @@ def all_mutants() -> dict[str, Mutant]:
     from sparkraft.simulation.storage_mutants import STORAGE_MUTANTS
 
     mutants = MUTANTS | NODE_MUTANTS | QUORUM_MUTANTS | RECORD_MUTANTS
-    return mutants | SINGLE_MUTANTS | STORAGE_MUTANTS
+    return mutants | SINGLE_MUTANTS | STORAGE_MUTANTS | MOVE_MUTANTS
 
 
 @contextmanager

@@ -4,7 +4,7 @@ C5  broker epochs are unique, and rise with each registration
 C6  one image at one offset, on every node; an image survives its own snapshot
 C7  what a client was told is created stays created
 C9  topic ids and producer ids are never given twice
-C10 once healed: brokers unfenced, every partition led, controllers agree
+C10 once healed: brokers unfenced, every partition led, reassignments done, controllers agree
 C1 to C4, C8 and P1 to P11: `record_checks`
 S1 to S9: `storage_checks`, and S6 `cleaned_clients`
 F1, G8  who is taken for dead, who serves a group: `process_checks`
@@ -264,7 +264,8 @@ class NodeChecks:
             if image is None:
                 return False
             unfenced = {i for i in image.brokers if not image.brokers[i].fenced}
-            if not expected <= unfenced or not _all_led(image, broken | wiped):
+            gone = broken | wiped
+            if not expected <= unfenced or not _all_led(image, gone) or _is_moving(image, gone):
                 return False
             sizes.add(len(image.topics_by_name))
         return len(sizes) == 1
@@ -277,6 +278,16 @@ def _all_led(image: ClusterImage, gone: set[int]) -> bool:
         for topic in image.topics_in_order()
         for partition in topic.partitions.values()
         if set(partition.replicas) - gone
+    )
+
+
+def _is_moving(image: ClusterImage, gone: set[int]) -> bool:
+    """Whether a reassignment is under way that nobody who is gone holds up."""
+    return any(
+        (partition.adding_replicas or partition.removing_replicas)
+        and not gone & {*partition.replicas}
+        for topic in image.topics_in_order()
+        for partition in topic.partitions.values()
     )
 
 

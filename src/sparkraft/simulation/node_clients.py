@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.client.connection import Connection
 from sparkraft.protocol.messages import k43_elect_leaders as k43
+from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
 from sparkraft.protocol.messages import k57_update_features as k57
 from sparkraft.protocol.messages import k80_add_raft_voter as k80
 from sparkraft.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
@@ -153,6 +154,24 @@ def feature_request(world: "NodesWorld") -> Any:
 def preferred_request() -> Any:
     """Every partition's preferred leader leads, where it is in sync."""
     return k43.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=REQUEST_MS)
+
+
+def move_request(world: "NodesWorld") -> Any:
+    """A partition gets other replicas, two or more, or what is under way is cancelled; or None."""
+    image, dice = world.checks.records.image, world.dice
+    topics = [topic for topic in image.topics_in_order() if topic.partitions]
+    if not topics:
+        return None
+    topic = dice.choice(topics)
+    index = dice.choice(sorted(topic.partitions))
+    partition = topic.partitions[index]
+    replicas = None
+    if not (partition.adding_replicas or partition.removing_replicas) or dice.random() < 0.7:  # noqa: PLR2004 (mostly to the end)
+        ids = [machine.id for machine in world.brokers]
+        replicas = dice.sample(ids, min(dice.choice([2, 3]), len(ids)))
+    part = k45.ReassignablePartition(partition_index=index, replicas=replicas)
+    topic_part = k45.ReassignableTopic(name=topic.name, partitions=[part])
+    return k45.AlterPartitionReassignmentsRequest(timeout_ms=REQUEST_MS, topics=[topic_part])
 
 
 def kraft_request() -> Any:

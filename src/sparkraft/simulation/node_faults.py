@@ -11,6 +11,7 @@ from sparkraft.simulation.node_clients import (
     ask_controller,
     feature_request,
     kraft_request,
+    move_request,
     preferred_request,
     voter_request,
 )
@@ -395,6 +396,16 @@ def preferred(world: "NodesWorld") -> bool:
     return True
 
 
+def reassign(world: "NodesWorld") -> bool:
+    """Someone gives a partition other replicas, or takes that back."""
+    leader = world.leader()
+    request = None if leader is None else move_request(world)
+    if leader is None or request is None:
+        return False
+    world.operate(ask_controller(world, leader, request, "reassignment"))
+    return True
+
+
 RECORDS = "records"
 """The topic that `record_clients` writes."""
 
@@ -431,3 +442,8 @@ RECORD_FAULTS: Faults = {
     "preferred": (preferred, 4),
 }
 """Those that need records to be written."""
+
+MOVE_FAULTS: Faults = {
+    "reassign": (reassign, 40),
+}
+"""Those of scenario `replicas-move`."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from sparkraft.base.ids import Offset
 from sparkraft.controller import brokers
 from sparkraft.controller.controller import Controller
 from sparkraft.metadata import features
@@ -51,7 +52,7 @@ def _the_vote_file_is_not_synced() -> Patches:
     return [(raft_driver, "write_quorum_state", write)]
 
 
-@_mutant("a restarted node forgets its epoch and its vote", "Q2", "Q3")
+@_mutant("a restarted node forgets its epoch and its vote", "Q3")
 def _the_vote_file_is_not_read() -> Patches:
     return [(raft_driver, "read_quorum_state", lambda _disk, _directory: None)]
 
@@ -84,7 +85,7 @@ def _a_cut_comes_back_below_newer_records() -> Patches:
     ]
 
 
-@_mutant("one vote less than a majority wins, on whole nodes", "Q1", "Q6", "Q7")
+@_mutant("one vote less than a majority wins, on whole nodes", "Q1")
 def _a_minority_leads_whole_nodes() -> Patches:
     original = Replica.maybe_win
 
@@ -121,6 +122,17 @@ def _a_returning_broker_keeps_its_epoch() -> Patches:
 @_mutant("brokers that register with one controller get one epoch", "C5")
 def _broker_epochs_are_the_controllers_epoch() -> Patches:
     return [(ControllerDriver, "_next_offset", lambda self: int(self._epoch or 0))]
+
+
+@_mutant("a new controller decides before it has replayed its predecessors' records", "C3", "C6")
+def _a_new_controller_decides_at_once() -> Patches:
+    original = Commits.set_leader
+
+    def set_leader(self: Commits, leader: Any, epoch_start: Any) -> None:
+        _ = epoch_start
+        original(self, leader, Offset(-1))  # which everybody has passed, even with nothing read
+
+    return [(Commits, "set_leader", set_leader)]
 
 
 @_mutant("a controller answers before its records are committed", "C7")
@@ -170,7 +182,7 @@ def _sessions_never_lapse() -> Patches:
 # ---- images
 
 
-@_mutant("a snapshot leaves the controllers out", "C6", "Q10")
+@_mutant("a snapshot leaves the controllers out", "C6", alone=True)
 def _a_snapshot_without_controllers() -> Patches:
     def records_of(image: Any) -> Iterator[Any]:
         for record, version in all_records_of(image):

@@ -13,6 +13,7 @@ from sparkraft.simulation.machine import Machine
 from sparkraft.simulation.node_checks import image_of
 from sparkraft.simulation.node_clients import create_topics
 from sparkraft.simulation.node_faults import (
+    MOVE_FAULTS,
     NODE_FAULTS,
     RECORD_FAULTS,
     Faults,
@@ -58,6 +59,12 @@ def chaos(settings: Settings) -> NodesWorld:
 def leaders_come_and_go(settings: Settings) -> NodesWorld:
     """Records are written while their leaders die, leave, are parted and come back."""
     faults = LEADER_FAULTS if settings.faults is None else settings.faults
+    return _chaos(replace(settings, workload=RECORDS, faults=faults), every_s=(0.2, 2.5))
+
+
+def replicas_move(settings: Settings) -> NodesWorld:
+    """Records are written while partitions get other replicas, and brokers come and go."""
+    faults = (*MOVE_FAULTS, *LEADER_FAULTS) if settings.faults is None else settings.faults
     return _chaos(replace(settings, workload=RECORDS, faults=faults), every_s=(0.2, 2.5))
 
 
@@ -132,8 +139,9 @@ def _chaos(settings: Settings, *, every_s: tuple[float, float]) -> NodesWorld:
     layout = layout_of(settings.seed, voters, brokers=settings.observers)
     world = _world(settings, voters, layout)
     workload = Workload(world, EpochProber(world)) if records else None
-    faults = NODE_FAULTS | (RECORD_FAULTS if records else {})
-    kinds = list(faults if settings.faults is None else settings.faults)
+    faults = NODE_FAULTS | (RECORD_FAULTS | MOVE_FAULTS if records else {})
+    kinds = [kind for kind in faults if kind not in MOVE_FAULTS]
+    kinds = kinds if settings.faults is None else list(settings.faults)
     world.start_all([create_topics] if workload is None else workload.clients)
     if kinds:
         world.after(world.dice.uniform(0, 6), world.enable_points)
@@ -490,6 +498,7 @@ def _scenario(name: str) -> Callable[[Settings], NodesWorld]:
 NODE_SCENARIOS: dict[str, Callable[[Settings], NodesWorld]] = {
     "chaos": chaos,
     "leaders-come-and-go": leaders_come_and_go,
+    "replicas-move": replicas_move,
     "leaders-take-turns-alone": leaders_take_turns_alone,
     "killed-then-unplugged": killed_then_unplugged,
     **{name: _scenario(name) for name in KAFKAS},

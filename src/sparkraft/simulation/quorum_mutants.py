@@ -12,6 +12,7 @@ from sparkraft.metadata.snapshot import records_of as all_records_of
 from sparkraft.protocol.messages.metadata_records import TopicRecord
 from sparkraft.server.controller import snapshots
 from sparkraft.simulation.mutants import MUTANTS, Mutant, Patches, registrar
+from sparkraft.simulation.node_scenarios import NODE_SCENARIOS
 from sparkraft.storage.log import PartitionLog
 from sparkraft.storage.raft_log import RaftLog
 
@@ -26,12 +27,21 @@ OF_THE_CORE = (
     "pre-vote-raises-the-epoch",
     "pre-vote-granted-behind-the-leaders-back",
     "no-check-quorum",
+    "vote-not-persisted",
+    "votes-twice",
+    "truncates-too-far",
+    "votes-for-a-shorter-log",
+    "candidate-claims-unsynced-records",
 )
 
 for _name in OF_THE_CORE:
     _known = MUTANTS[_name]
     QUORUM_MUTANTS[f"{_name}-on-whole-nodes"] = replace(
-        _known, about=f"{_known.about}, on whole nodes", tier="nodes", alone=True
+        _known,
+        about=f"{_known.about}, on whole nodes",
+        tier="nodes",
+        scenario=_known.scenario if _known.scenario in NODE_SCENARIOS else "chaos",
+        alone=True,
     )
 
 

@@ -118,6 +118,11 @@ class RecordChecks:
             "C4",
             f"{name}: partition epoch {old.partition_epoch}, then {new.partition_epoch}",
         )
+        if (old.adding_replicas or old.removing_replicas) and not (
+            new.adding_replicas or new.removing_replicas
+        ):
+            back = set(new.replicas) == set(old.replicas) - set(old.adding_replicas)
+            self.world.counts[f"reassignments {'cancelled' if back else 'done'}"] += 1
         self._check_joined(topic_id, index, set(new.isr) - set(old.isr))
         moved = new.leader != old.leader
         rose = new.leader_epoch - old.leader_epoch

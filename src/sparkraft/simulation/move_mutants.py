@@ -1,0 +1,40 @@
+"""Planted bugs in what becomes of a reassignment: played by scenario `replicas-move`."""
+
+from typing import Any
+
+from sparkraft.cli import explain_partition
+from sparkraft.cli.leadership_texts import Json
+from sparkraft.controller.partition_change import _Builder as PartitionChangeBuilder
+from sparkraft.simulation.mutants import Mutant, Patches, registrar
+
+MOVE_MUTANTS: dict[str, Mutant] = {}
+
+_plant = registrar(MOVE_MUTANTS, tier="nodes", workload="produce-consume", scenario="replicas-move")
+
+
+@_plant("a reassignment never ends, whoever has caught up", "C10")
+def _a_move_goes_on_for_ever() -> Patches:
+    return [(PartitionChangeBuilder, "_complete_reassignment", lambda _self: None)]
+
+
+@_plant("who a reassignment takes out stays in the ISR", "C1")
+def _who_was_taken_out_stays_in_sync() -> Patches:
+    original = PartitionChangeBuilder._complete_reassignment  # noqa: SLF001
+
+    def complete(self: Any) -> None:
+        isr = self._isr
+        original(self)
+        self._isr = isr
+
+    return [(PartitionChangeBuilder, "_complete_reassignment", complete)]
+
+
+@_plant("who a reassignment took out of the ISR is not told", "E1")
+def _who_was_taken_out_is_not_told() -> Patches:
+    original = explain_partition.isr_change_json
+
+    def isr_change_json(*arguments: Any) -> Json | None:
+        found = original(*arguments)
+        return None if found is None else found | {"unassigned": []}
+
+    return [(explain_partition, "isr_change_json", isr_change_json)]
