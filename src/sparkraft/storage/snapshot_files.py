@@ -87,8 +87,8 @@ class SnapshotFile:
         disk.unlink(self._path)
 
     def append(self, piece: Buffer) -> None:
-        """Write the next bytes; not yet on disk."""
-        self._disk.append(self._path, [piece])
+        """Write the next bytes, from any thread; not yet on disk."""
+        self._disk.extend(self._path, piece)
         self.size += len(piece)
 
     def freeze(self) -> int:

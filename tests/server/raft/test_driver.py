@@ -1,23 +1,28 @@
 """The driver over real files and sockets: commits, restarts, snapshots, several voters."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import pytest
+from immutables import Map
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
-from sparkraft.metadata.image import EMPTY_IMAGE
+from sparkraft.metadata.image import EMPTY_IMAGE, Partition, Topic
 from sparkraft.protocol.messages.metadata_records import NoOpRecord, TopicRecord
 from sparkraft.server.config import NodeConfig
+from sparkraft.server.controller.snapshots import MetadataSnapshots
 from sparkraft.server.env import Env, real_env
 from sparkraft.server.network.listener import Limits, Listener, Turns
 from sparkraft.server.raft.driver import RaftDriver
 from sparkraft.server.raft.listener import CommittedBatch, SnapshotReader
 from sparkraft.server.raft.setup import open_raft
 from sparkraft.storage.disk import StorageFault
+from sparkraft.storage.snapshot_files import open_snapshot
 from tests.support.ports import lasting_ports
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
@@ -212,6 +217,72 @@ def test_a_restart_loads_the_snapshot_and_then_the_log(tmp_path: Path) -> None:
         assert second.names.loaded == [offset + 1]
         assert second.names.names == [*(f"t{number}" for number in range(1200)), "last"]
         await second.stop()
+
+    run(work)
+
+
+class Walked(dict[Uuid, Topic]):
+    """Topics by id, and how many of them were looked up in each turn of the loop."""
+
+    def __init__(self, topics: list[Topic]) -> None:
+        super().__init__((topic.id, topic) for topic in topics)
+        self.turn = 0
+        self.looked_up: Counter[int] = Counter()
+
+    def __getitem__(self, topic_id: Uuid) -> Topic:
+        self.looked_up[self.turn] += 1
+        return super().__getitem__(topic_id)
+
+    async def count_turns(self) -> None:
+        while True:
+            self.turn += 1
+            await asyncio.sleep(0)
+
+
+def test_the_loop_has_its_turns_while_a_large_image_is_written(tmp_path: Path) -> None:
+    topics_max = 10  # in one turn: a thousand records, some milliseconds
+    partition = Partition((1, 2), (1, 2), (), (), 1, 0, 0, (Uuid.ZERO,) * 2, (), (), 0)
+    partitions = Map(dict.fromkeys(range(100), partition))
+    walked = Walked(
+        [Topic(f"t{at:03}", Uuid(at.to_bytes(16, "big")), partitions) for at in range(1, 301)]
+    )
+    names = Map({topic.name: topic.id for topic in walked.values()})
+
+    async def work() -> None:
+        member = Member(1, lasting_ports(1), tmp_path)
+        await member.start()
+        offset = await member.add("a")
+        image = EMPTY_IMAGE._replace(topics_by_id=walked, topics_by_name=names)  # type: ignore[arg-type]
+        snapshots = MetadataSnapshots(member.driver, lambda: image.at(offset, 1), member.env.clock)
+        disk = member.env.disk
+        loops_thread = get_ident()
+        wrote: set[tuple[str, bool]] = set()
+
+        def watched(name: str) -> Callable[..., None]:
+            method = getattr(disk, name)
+
+            def write(path: str, *more: Any) -> None:
+                if ".checkpoint" in path:
+                    wrote.add((name, get_ident() == loops_thread))
+                method(path, *more)
+
+            return write
+
+        for name in ("append", "extend", "fsync"):
+            setattr(disk, name, watched(name))
+        counting = asyncio.create_task(walked.count_turns())
+        await snapshots.create()
+        counting.cancel()
+        assert max(walked.looked_up.values()) <= topics_max
+        # In the executor, so not by `append`: open files belong to the loop's thread.
+        assert wrote == {("extend", False), ("fsync", False)}
+        made = member.driver.latest_snapshot
+        assert made is not None
+        assert made.offset == offset + 1
+        await member.stop()
+        (path,) = member.root.glob("__cluster_metadata-0/*-0000000001.checkpoint")
+        written = [record for batch in open_snapshot(disk, str(path)).records() for record in batch]
+        assert len(written) == len(walked) * (1 + len(partitions))
 
     run(work)
 
