@@ -13,6 +13,7 @@ import pytest
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.client.connection import Connection
+from sparkraft.client.values import QuorumInfo, QuorumReplica
 from sparkraft.protocol.messages import k01_fetch as k01
 from sparkraft.protocol.messages import k52_vote as k52
 from sparkraft.protocol.messages import k53_begin_quorum_epoch as k53
@@ -24,7 +25,7 @@ from sparkraft.protocol.messages import k81_remove_raft_voter as k81
 from sparkraft.protocol.messages import k82_update_raft_voter as k82
 from tests.support.admin_stream import admin_stream
 from tests.support.clusters import Cluster, Member
-from tests.support.nodes import CLUSTER_ID
+from tests.support.nodes import CLUSTER_ID, NodeProcess
 from tests.support.ports import accepts, wait_until
 
 pytestmark = pytest.mark.real_clients
@@ -274,15 +275,19 @@ def test_voters_that_do_not_parse_stop_the_start_with_a_sentence(
     assert "Traceback" not in node.output_tail()
 
 
+def format_for_another_cluster(node: NodeProcess) -> None:
+    formatted = subprocess.run(
+        [STRANGER if part == CLUSTER_ID else part for part in node.format_command()],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert formatted.returncode == 0, formatted.stderr
+
+
 def test_a_stranger_and_a_double_stay_outside_say_why_and_harm_nobody(tmp_path: Path) -> None:
     members = [Member(1), Member(11, roles="broker")]
     with Cluster(tmp_path, members, quorum="standalone") as cluster:
         stranger = cluster.add(Member(12, roles="broker"))
-        formatted = subprocess.run(
-            [STRANGER if part == CLUSTER_ID else part for part in stranger.format_command()],
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert formatted.returncode == 0, formatted.stderr
+        format_for_another_cluster(stranger)
         double = cluster.add(Member(13, roles="broker"))
         double.overrides["node.id"] = "11"
         double.write_properties()
@@ -305,6 +310,64 @@ def test_a_stranger_and_a_double_stay_outside_say_why_and_harm_nobody(tmp_path: 
             double.kill()
         cluster.create_topic("still-here", partitions=4)
         wait_until(lambda: cluster.topics(of=11) == {"still-here"}, "the right one serves", 90)
+
+
+def test_a_voter_of_another_cluster_and_a_double_with_another_directory_count_for_nothing(
+    tmp_path: Path,
+) -> None:
+    """As in Kafka both live on beside the quorum: refused the one, an observer the other.
+
+    A voter is its id and its directory id. So when the last but one voter dies, nobody leads,
+    however well the double follows.
+    """
+    members = [Member(n, roles="controller") for n in (1, 2, 3)] + [Member(11, roles="broker")]
+    with Cluster(tmp_path, members) as cluster:
+
+        def quorum() -> QuorumInfo:
+            return cluster.ask(lambda admin: admin.describe_quorum(), of=11)
+
+        def keys(replicas: tuple[QuorumReplica, ...]) -> set[tuple[int, Uuid]]:
+            return {(replica.id, replica.directory_id) for replica in replicas}
+
+        voters = keys(quorum().voters)
+        assert {(n, Uuid.parse(text)) for n, text in cluster.directory_ids.items()} == voters
+        leader = cluster.leader()
+        doubled, stranger = (n for n in cluster.controllers if n != leader)
+        cluster.stop(stranger)
+        shutil.rmtree(cluster.nodes[stranger].log_dir)
+        format_for_another_cluster(cluster.nodes[stranger])
+        cluster.nodes[stranger].launch()
+        double = cluster.add(Member(4, roles="controller"))
+        double.overrides["node.id"] = str(doubled)
+        double.write_properties()
+        double.format()
+        double.launch()
+
+        def follows() -> bool:
+            return doubled in {replica.id for replica in quorum().observers}
+
+        wait_until(follows, "the double is an observer", 90)
+        wait_until(
+            lambda: "belongs to another cluster" in cluster.nodes[stranger].output_tail(),
+            "the stranger says so",
+            90,
+        )
+        cluster.create_topic("still-here")
+        assert keys(quorum().voters) == voters
+
+        def complaints() -> int:
+            output = cluster.nodes[leader].output_path.read_text()
+            return output.count("No leader of the quorum has been heard of")
+
+        before = complaints()
+        cluster.kill(doubled)
+        wait_until(lambda: complaints() > before, "who is left doesn't lead", 90)
+        cluster.start([doubled])
+        cluster.create_topic("after-all")
+        assert keys(quorum().voters) == voters
+        for node in (cluster.nodes[stranger], double):
+            assert node.process is not None
+            assert node.process.poll() is None
 
 
 def test_a_copy_of_a_controller_with_its_directory_costs_nothing_that_a_leader_outlives(

@@ -1,5 +1,6 @@
 """Changing the voters of a running quorum, going from static to dynamic ones, and resigning."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +12,10 @@ from sparkraft.base.ids import Uuid
 from sparkraft.cli import main as cli
 from sparkraft.client.admin import Admin
 from sparkraft.client.quorum_admin import remove_voter
+from sparkraft.client.values import QuorumInfo
 from tests.cluster.conftest import STEADY
 from tests.support.clusters import Cluster, Member
-from tests.support.ports import wait_until
+from tests.support.ports import lasting_ports, wait_until
 
 pytestmark = pytest.mark.real_clients
 
@@ -185,6 +187,57 @@ def test_kraft_version_is_upgraded_by_a_command(
         downgrade = [*features, "downgrade", "--feature", "kraft.version=0"]
         assert "1 out of 1 operation(s) failed." in tool(*downgrade, code=1)
         assert level() == "1"
+
+
+def until_described(
+    cluster: Cluster, as_wanted: Callable[[QuorumInfo], bool], what: str
+) -> QuorumInfo:
+    """The quorum once its leader tells what is wanted."""
+    found: list[QuorumInfo] = []
+
+    def described() -> bool:
+        # While somebody is elected there is nobody to tell.
+        with contextlib.suppress(KafkaError, OSError):
+            found.append(cluster.describe_quorum(timeout_ms=5_000))
+            return as_wanted(found[-1])
+        return False
+
+    wait_until(described, what, 90)
+    return found[-1]
+
+
+def ends(quorum: QuorumInfo) -> list[int]:
+    return [voter.log_end_offset for voter in quorum.voters]
+
+
+def test_a_voter_that_comes_back_on_another_port_is_asked_there(tmp_path: Path) -> None:
+    """UpdateRaftVoter, and a Voters record that the others find in their logs (KIP-853)."""
+    members = [Member(n, roles="controller") for n in (1, 2, 3)]
+    with Cluster(tmp_path, members, overrides=STEADY) as cluster:
+        known = voters(cluster)
+        leader = cluster.leader()
+        moved = next(n for n in cluster.controllers if n != leader)
+        cluster.stop(moved)
+        (port,) = lasting_ports(1)
+        assert port != cluster.ports[moved][1]
+        cluster.ports[moved] = (cluster.ports[moved][0], port)
+        cluster.replace(moved, "sparkraft")
+        cluster.start([moved])
+        place = (("CONTROLLER", "127.0.0.1", port),)
+        told = until_described(cluster, lambda q: q.endpoints[moved] == place, "it is written")
+        everywhere = max(ends(told))
+        until_described(cluster, lambda q: min(ends(q)) >= everywhere, "it is in every log")
+        assert voters(cluster) == known
+
+        # The log goes on without the one that moved. So it can't win: another can, with its vote.
+        cluster.stop(moved)
+        longest = max(ends(until_described(cluster, lambda _: True, "there is a leader")))
+        goes_on = until_described(cluster, lambda q: q.high_watermark > longest, "the log goes on")
+        asks = goes_on.leader_id
+        cluster.kill(*cluster.running)
+        cluster.start([asks, moved])
+        assert cluster.leader() == asks
+        assert voters(cluster) == known
 
 
 def test_a_controller_that_may_joins_by_itself(tmp_path: Path) -> None:

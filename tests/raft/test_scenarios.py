@@ -4,9 +4,10 @@ Rewrite the expected parts with `REWRITE_SCENARIOS=1 pytest tests/raft/test_scen
 read the difference.
 
 Commands (the replica is voter 1 unless said otherwise):
-    start voters=1,2,3 [id=9] [dynamic] [epoch=E] [leader=L] [voted=V] [log=E*N,E*N]
-                                   log: N records written in epoch E, one batch a record
-    restart                        only what was persisted and flushed survives
+    start voters=1,2,3 [id=9] [dynamic] [epoch=E] [leader=L] [voted=V] [log=E*N,E*N] [at=19]
+                                   log: N records written in epoch E, one batch a record;
+                                   at: where that node would listen, instead of its own place
+    restart [at=19]                only what was persisted and flushed survives
     pass MS                        moves the clock; the timer fires at its times
     flush                          what was asked to be flushed is on disk
     vote 2 epoch=5 last=4@10 [pre] [to=1@dir]
@@ -22,10 +23,11 @@ Commands (the replica is voter 1 unless said otherwise):
     installed E@N
     ok 2 | error 2 CODE epoch=E [leader=L]
     refused 2 | timed-out 2 | disconnected 2
-    add-voter 4 | remove-voter 3 | versions 4 0..1
+    add-voter 4 | remove-voter 3 | versions 4 0..1 | update-voter 2 at=12 [epoch=E] [versions=0..1]
 """
 
 import os
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,13 @@ from sparkraft.raft.events import (
 from sparkraft.raft.log_view import RecoveredLog
 from sparkraft.raft.quorum import Quorum
 from sparkraft.raft.voters import Node, ReplicaKey, VoterSet, without_directories
-from sparkraft.simulation.core_node import LISTENER, directory_of, endpoint_of, voter_of
+from sparkraft.simulation.core_node import (
+    FIRST_PORT,
+    LISTENER,
+    directory_of,
+    endpoint_of,
+    voter_of,
+)
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
@@ -126,6 +134,7 @@ class Player:
             ),
             "log": [batch for spec in _specs(named.get("log", "")) for batch in spec],
             "election": None,
+            "at": int(named.get("at", local)),
         }
         for place, batch in enumerate(self.disk["log"]):
             at = Offset(place)
@@ -139,6 +148,7 @@ class Player:
         self._boot()
 
     def do_restart(self, plain: list[str], named: dict[str, str]) -> None:
+        self.disk["at"] = int(named.get("at", self.disk["at"]))
         self._boot()
 
     def _boot(self) -> None:
@@ -155,7 +165,7 @@ class Player:
                 cluster_id="c",
                 local=ReplicaKey(BrokerId(local), directory_of(local)),
                 listener=LISTENER,
-                endpoints=(endpoint_of(local),),
+                endpoints=(endpoint_of(disk["at"]),),
                 bootstrap=disk["bootstrap"],
                 can_become_voter=local < 9,
             ),
@@ -163,8 +173,8 @@ class Player:
                 end=end,
                 epochs=tuple(epochs),
                 snapshots=disk["snapshots"],
-                voters=disk["voters"],
-                kraft_versions=disk["level"],
+                voters=(*disk["voters"], *_written(disk["log"], events.VotersChange)),
+                kraft_versions=(*disk["level"], *_written(disk["log"], events.KRaftVersionChange)),
             ),
             disk["election"],
             static_voters=disk["static"],
@@ -194,9 +204,12 @@ class Player:
             self.flush_asked = ready.flush
             self.out.append(f"flush {ready.flush.up_to}")
         for send in ready.send:
-            node = send.to.port - 9000
+            node = send.to.port - FIRST_PORT
             self.asked[node] = send.correlation_id
-            self.out.append(f"ask {node}: {_message(send.request)}")
+            place = (
+                _place(send.request) if isinstance(send.request, events.UpdateVoterRequest) else ""
+            )
+            self.out.append(f"ask {node}: {_message(send.request)}{place}")
         for respond in ready.respond:
             self.out.append(f"answer {self.names[respond.request_id]}: {_message(respond.answer)}")
         if ready.leader is not None:
@@ -316,6 +329,18 @@ class Player:
     def do_remove_voter(self, plain: list[str], named: dict[str, str]) -> None:
         request = events.RemoveVoterRequest(cluster_id="c", voter=_key(plain[0]))
         self._request(f"remove-voter {plain[0]}", request)
+
+    def do_update_voter(self, plain: list[str], named: dict[str, str]) -> None:
+        low, high = named.get("versions", "0..1").split("..")
+        request = events.UpdateVoterRequest(
+            cluster_id="c",
+            epoch=self._epoch(named),
+            voter=_key(plain[0]),
+            endpoints=(endpoint_of(int(named["at"])),),
+            min_kraft_version=int(low),
+            max_kraft_version=int(high),
+        )
+        self._request(f"update-voter {plain[0]}", request)
 
     # ---- its own doings
 
@@ -461,6 +486,20 @@ def _specs(text: str) -> list[list[LogBatch]]:
         )
         found.append([batch] * int(count))
     return found
+
+
+def _written(log: list[LogBatch], kind: type[Any]) -> Iterator[tuple[Offset, Any]]:
+    """What control records of a kind say, each at its offset: a voter set, or a kraft.version."""
+    for batch in log:
+        for place, control in enumerate(batch.controls):
+            if isinstance(control, kind):
+                (said,) = (getattr(control, each.name) for each in fields(control))
+                yield Offset(batch.base_offset + place), said
+
+
+def _place(request: events.UpdateVoterRequest) -> str:
+    (endpoint,) = request.endpoints
+    return f" at={endpoint.port - FIRST_PORT}"
 
 
 def _read_point(word: str) -> EpochAndOffset:
