@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from sparkraft.cli import main as cli
+from sparkraft.server.raft.journal import FILE_NAME
 from tests.cluster.conftest import STEADY
 from tests.support.clusters import Cluster, Member
 from tests.support.ports import lasting_ports, wait_until
 
 pytestmark = pytest.mark.real_clients
+
+LEADS = {"leader", "follower"}
+"""Kinds of steps that tell who leads."""
 
 
 @pytest.fixture
@@ -94,11 +99,27 @@ def test_a_node_that_lost_its_majority_is_not_healthy_and_says_so(
         except OSError:
             return -1, {}  # It listens there last.
 
+    def metrics() -> dict[str, float]:
+        """Those of the quorum and of health; of its states, the one it is in."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/metrics") as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+        samples = [sample for family in families for sample in family.samples]
+        return {
+            s.labels.get("state", s.name.removeprefix("sparkraft_")): s.value
+            for s in samples
+            if not s.labels or (s.name == "sparkraft_raft_state" and s.value)
+        }
+
     with cluster:
         wait_until(lambda: health()[0] == 200, "node 3 is healthy")
         cluster.kill(1, 2)
         wait_until(lambda: health()[0] == 503, "node 3 is not healthy")
         assert health()[1]["quorumLeaderlessMs"] >= 1000
+        seen = metrics()
+        assert seen["node_healthy"] == 0
+        assert seen["raft_leaderless_ms"] >= 1000
+        wait_until(lambda: "prospective" in metrics(), "it says that it stands for election")
+        assert metrics()["raft_is_leader"] == metrics()["controller_active"] == 0
         wait_until(
             lambda: "No leader of the quorum has been heard of" in cluster.nodes[3].output_tail(),
             "its log says so",
@@ -108,3 +129,87 @@ def test_a_node_that_lost_its_majority_is_not_healthy_and_says_so(
         assert len(account["silent"]) == 2
         cluster.start([1])
         wait_until(lambda: health()[0] == 200, "node 3 is healthy again")
+        wait_until(
+            lambda: (metrics()["node_healthy"], metrics()["raft_leaderless_ms"]) == (1, 0),
+            "its metrics say so",
+        )
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Iterator[Cluster]:
+    """Three controllers, and a broker that observes them."""
+    members = [*(Member(n, roles="controller") for n in (1, 2, 3)), Member(11, roles="broker")]
+    with Cluster(tmp_path, members, overrides=STEADY) as cluster:
+        yield cluster
+
+
+def resign(cluster: Cluster, leader: int) -> None:
+    controllers = ["--bootstrap-controller", cluster.controller_bootstrap]
+    assert cli.main(["metadata-quorum", *controllers, "resign"]) == 0
+    assert cluster.leader(other_than=leader) != leader
+
+
+def stop(cluster: Cluster, leader: int) -> None:
+    cluster.stop(leader)
+    cluster.leader()
+
+
+def pause(cluster: Cluster, leader: int) -> None:
+    cluster.nodes[leader].pause()
+    cluster.leader(other_than=leader)
+    cluster.nodes[leader].resume()
+
+
+def lie(cluster: Cluster, node: int, epoch: int) -> None:
+    """Have a node that is down remember another leader of `epoch` than there was."""
+    (journal,) = cluster.nodes[node].directory.rglob(FILE_NAME)
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    of_leaders = [one for one in lines if one["epoch"] == epoch and one["kind"] in LEADS]
+    assert of_leaders
+    for one in of_leaders:
+        one["leader"] = one["leader"] % 3 + 1
+    journal.write_text("".join(json.dumps(one) + "\n" for one in lines))
+
+
+def test_every_way_a_leadership_moves_is_named_and_a_journal_that_lies_is_caught(
+    apart: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster, moved = apart, {}
+    for move in (resign, pause, stop):
+        before = cluster.describe_quorum()
+        moved[move] = (before.leader_epoch, before.leader_id)
+        move(cluster, before.leader_id)
+    stopped, misremembered = moved[stop][1], moved[resign][0]
+    lie(cluster, stopped, misremembered)
+    cluster.start([stopped])
+    after = cluster.describe_quorum()
+    account = explain(cluster, capsys)
+    assert [(n["id"], n["isVoter"]) for n in account["nodes"]] == [
+        (1, True), (2, True), (3, True), (11, False),
+    ]  # fmt: skip
+    assert account["silent"] == []
+    told = {epoch["epoch"]: epoch for epoch in account["epochs"]}
+    for epoch, leader in (*moved.values(), (after.leader_epoch, after.leader_id)):
+        lied = epoch == misremembered
+        assert told[epoch]["leader"] == leader
+        assert told[epoch]["verdict"] == ("CONTRADICTION" if lied else "confirmed by the log")
+    steps = {move: told[epoch]["steps"] for move, (epoch, _) in moved.items()}
+    ends = {
+        move: {(step["node"] == moved[move][1], step["state"], step["reason"]) for step in found}
+        for move, found in steps.items()
+    }
+    assert (True, "resigned", "asked to resign") in ends[resign]
+    assert (True, "resigned", "shutting down") in ends[stop]
+    for move in (resign, stop):
+        assert (False, "prospective", f"leader {moved[move][1]} resigned") in ends[move]
+    silence = "no answer of the leader within the fetch timeout"
+    assert (False, "prospective", silence) in ends[pause]
+    controllers = ["--bootstrap-controller", cluster.controller_bootstrap]
+    capsys.readouterr()
+    assert cli.main(["explain", "quorum", *controllers]) == 0
+    said = capsys.readouterr().out
+    assert f"epoch {misremembered}: leader {moved[resign][1]} (CONTRADICTION)" in said
+    assert f"epoch {moved[stop][0]}: leader {stopped} (confirmed by the log)" in said
+    assert f"{moved[resign][1]} became resigned: asked to resign" in said
+    assert f"{stopped} became resigned: shutting down" in said
+    assert f" became prospective: {silence}" in said
