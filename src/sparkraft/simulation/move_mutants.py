@@ -3,7 +3,7 @@
 from typing import Any
 
 from sparkraft.cli import explain_partition
-from sparkraft.cli.leadership_texts import Json
+from sparkraft.cli.leadership_texts import Json, isr_change_json
 from sparkraft.controller.partition_change import _Builder as PartitionChangeBuilder
 from sparkraft.simulation.mutants import Mutant, Patches, registrar
 
@@ -31,10 +31,8 @@ def _who_was_taken_out_stays_in_sync() -> Patches:
 
 @_plant("who a reassignment took out of the ISR is not told", "E1")
 def _who_was_taken_out_is_not_told() -> Patches:
-    original = explain_partition.isr_change_json
-
-    def isr_change_json(*arguments: Any) -> Json | None:
-        found = original(*arguments)
+    def without(*arguments: Any) -> Json | None:
+        found = isr_change_json(*arguments)
         return None if found is None else found | {"unassigned": []}
 
-    return [(explain_partition, "isr_change_json", isr_change_json)]
+    return [(explain_partition, "isr_change_json", without)]
