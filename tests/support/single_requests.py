@@ -193,7 +193,8 @@ class _Writer(_Task):
     async def request(self, connection: Connection) -> tuple[Any, Any]:
         self._count += 1
         builder = BatchBuilder()
-        builder.append(0, None, self._value, [])
+        # Retention would take a record of 1970 as soon as it looks, half a minute from the start.
+        builder.append(time.time_ns() // 1_000_000, None, self._value, [])
         place = PartitionProduceData(index=self.partition, records=builder.build())
         topic = TopicProduceData(
             name=self.owner.topic, topic_id=self.owner.topic_id, partition_data=[place]
