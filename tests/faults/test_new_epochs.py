@@ -99,7 +99,8 @@ def test_each_copy_has_an_epoch_of_its_own(
         data += builder.build()
     (directory / f"{0:020d}.log").write_bytes(data)
     world: Any = SimpleNamespace(
-        ids=[1], cluster=SimpleNamespace(nodes={1: SimpleNamespace(log_dir=tmp_path)})
+        partitions=lambda: {3: SimpleNamespace(leader=2)},
+        cluster=SimpleNamespace(nodes={2: SimpleNamespace(log_dir=tmp_path)}),
     )
     world._epochs_of = lambda *given: RecordsWorld._epochs_of(world, *given)
     known = told(
