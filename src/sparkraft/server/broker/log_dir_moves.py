@@ -262,10 +262,11 @@ class LogDirMoves:
         self._free_at_ms = max(self._free_at_ms, clock.mono_ms())
         if rate is not None:
             self._free_at_ms += copied * 1000 / rate
-        while (left_ms := self._free_at_ms - clock.mono_ms()) > RATE_CHECK_MS:
+        due_ms = self._free_at_ms  # other copies take their turns behind it
+        while (left_ms := due_ms - clock.mono_ms()) > RATE_CHECK_MS:
             await asyncio.sleep(RATE_CHECK_MS / 1000)
             if self._rate() != rate:
-                self._free_at_ms = 0.0
+                self._free_at_ms = due_ms = 0.0
         await asyncio.sleep(max(0.0, left_ms) / 1000)
 
     def _rate(self) -> int | None:

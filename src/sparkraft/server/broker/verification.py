@@ -5,7 +5,8 @@
 
 Asked once a transaction and partition: while one is open in the log there is nothing to ask. A
 guard taken before the question and looked at after it keeps a transaction that ended meanwhile from
-letting the batch in. Requests of one producer take turns, so that its batches stay in order.
+letting the batch in; it is asked once more then. Requests of one producer take turns, so that its
+batches stay in order.
 
 The coordinators are Apache Kafka's (`coordinators_elsewhere`).
 """
