@@ -9,21 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from sparkraft.base.env import random_uuid
 from sparkraft.base.errors import ErrorCode
 from sparkraft.client.admin import Admin
 from sparkraft.client.connection import Connection
 from sparkraft.client.leadership import LeadershipAdmin
 from sparkraft.client.values import Reassignment
-from sparkraft.metadata.features import SUPPORTED_FEATURES
-from sparkraft.protocol.messages.k62_broker_registration import (
-    BrokerRegistrationRequest,
-    Feature,
-    Listener,
-)
-from sparkraft.server.env import SystemEntropy
 from tests.cluster.conftest import STEADY
 from tests.support.clusters import Cluster, Member
+from tests.support.registrations import registration_of
 from tests.support.replicas import create_assigned, partition_of
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
@@ -75,21 +68,7 @@ async def register(admin: Admin, controller_port: int) -> None:
     cluster_id = (await admin.describe_cluster()).cluster_id
     connection = await Connection.open("127.0.0.1", controller_port, client_id="test")
     for broker in AWAY:
-        answer = await connection.send(
-            BrokerRegistrationRequest(
-                broker_id=broker,
-                cluster_id=cluster_id,
-                incarnation_id=random_uuid(SystemEntropy()),
-                listeners=[
-                    Listener(name="PLAINTEXT", host="127.0.0.1", port=1, security_protocol=0)
-                ],
-                features=[
-                    Feature(name=name, min_supported_version=low, max_supported_version=high)
-                    for name, (low, high) in sorted(SUPPORTED_FEATURES.items())
-                ],
-                log_dirs=[random_uuid(SystemEntropy())],
-            )
-        )
+        answer = await connection.send(registration_of(broker, cluster_id))
         assert answer.error_code == 0, answer
     await connection.close()
 

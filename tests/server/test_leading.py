@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkraft.base.env import random_uuid
 from sparkraft.base.errors import ErrorCode
-from sparkraft.metadata.features import SUPPORTED_FEATURES
 from sparkraft.protocol.messages.k01_fetch import (
     FetchPartition,
     FetchRequest,
@@ -41,13 +39,7 @@ from sparkraft.protocol.messages.k45_alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from sparkraft.protocol.messages.k62_broker_registration import (
-    BrokerRegistrationRequest,
-    Feature,
-    Listener,
-)
 from sparkraft.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest
-from sparkraft.server.env import SystemEntropy
 from tests.server.harness import (
     append,
     batch,
@@ -59,6 +51,7 @@ from tests.server.harness import (
     until,
     values_of,
 )
+from tests.support.registrations import registration_of
 
 OTHER = 2
 LAG_MS = 600
@@ -79,19 +72,8 @@ class Place:
     async def register(self) -> None:
         """Broker 2 joins, and is unfenced."""
         answer = await self.controller.send(
-            BrokerRegistrationRequest(
-                broker_id=OTHER,
-                cluster_id=self.node.broker.cluster_id,
-                incarnation_id=random_uuid(SystemEntropy()),
-                listeners=[
-                    Listener(name="PLAINTEXT", host="127.0.0.1", port=1, security_protocol=0)
-                ],
-                features=[
-                    Feature(name=name, min_supported_version=low, max_supported_version=high)
-                    for name, (low, high) in sorted(SUPPORTED_FEATURES.items())
-                ],
-                log_dirs=[random_uuid(SystemEntropy())],
-                previous_broker_epoch=self.broker_epoch,
+            registration_of(
+                OTHER, self.node.broker.cluster_id, previous_broker_epoch=self.broker_epoch
             )
         )
         assert answer.error_code == 0, answer
