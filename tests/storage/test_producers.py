@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.storage.producers import DamagedSnapshot, Producers
+from sparkraft.storage.producers import BATCHES_KEPT, DamagedSnapshot, Producers
 from tests.storage.worlds import START_MS, World, append
 
 
@@ -84,10 +84,37 @@ def test_duplicates_are_known_after_a_restart(world, log, clean):
     assert log.segment_count > 2
     world.reopen(clean=clean)
     log = world.log()
-    again = send(log, 39)
-    assert again.duplicate
-    assert again.base_offset == first[39].base_offset
+    for sequence in range(40 - BATCHES_KEPT, 40):  # any may have been under way
+        again = send(log, sequence)
+        assert again.duplicate
+        assert again.base_offset == first[sequence].base_offset
+    assert refused(log, 39 - BATCHES_KEPT) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert send(log, 40).base_offset == 40
+    assert send(log, 40 - BATCHES_KEPT + 1).duplicate
+
+
+def test_a_log_opens_though_what_is_looked_back_at_is_damaged(world, log):
+    for sequence in range(40):
+        send(log, sequence)
+    world.manager.close()
+    older = sorted(path for path in world.disk.files() if path.endswith(".log"))[-2]
+    world.disk.put(older, b"\xff" * len(world.disk.read(older)))
+    world.disk.put(older.replace(".log", ".index"), b"odd")
+    log = world.open().log()
+    assert send(log, 39).duplicate
+    assert send(log, 40).base_offset == 40
+
+
+def test_batches_of_an_older_epoch_are_not_remembered_after_a_restart(world, log):
+    for sequence in range(5):
+        send(log, sequence)
+    send(log, 0, epoch=1)
+    send(log, 1, epoch=1)
+    world.reopen(clean=True)
+    log = world.log()
+    assert send(log, 0, epoch=1).duplicate
+    assert send(log, 1, epoch=1).duplicate
+    assert refused(log, 4, epoch=1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_truncation_takes_producers_back(log):
@@ -95,6 +122,7 @@ def test_truncation_takes_producers_back(log):
         send(log, sequence)
     log.truncate_to(25)
     assert refused(log, 30) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, 25 - BATCHES_KEPT).duplicate
     assert send(log, 25).base_offset == 25
 
 

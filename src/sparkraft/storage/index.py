@@ -90,6 +90,11 @@ class OffsetIndex:
         slot = bisect_right(self._offsets, relative_offset) - 1
         return (self._offsets[slot], self._positions[slot]) if slot >= 0 else (-1, 0)
 
+    def entry_before(self, relative_offset: int, count: int) -> int:
+        """The relative offset of the entry `count` before that of `lookup`, -1 before the first."""
+        slot = bisect_right(self._offsets, relative_offset) - 1 - count
+        return self._offsets[slot] if slot >= 0 else -1
+
     def offset_at(self, position: int) -> int | None:
         """The relative offset of the first entry at or behind `position`, None without one."""
         slot = bisect_left(self._positions, position)

@@ -1,18 +1,27 @@
 """Producers and aborted transactions, derived from a log's batches (KIP-98).
 
 The newest producer snapshot at or below `replay_from` and the batches behind it give the producers'
-state at the log's end. Every abort marker met on the way belongs into its segment's `.txnindex`;
-where the file says otherwise it is written anew.
+state at the log's end. A snapshot holds each producer's last batch; the log's last pages before it
+tell the others that may yet be sent again. Every abort marker met on the way belongs into its
+segment's `.txnindex`; where the file says otherwise it is written anew.
 
 Invariant: what comes out does not depend on which snapshot it began with (but for producers that
 retention has forgotten).
 """
 
+from collections.abc import Iterator
+
+from sparkraft.records.batch import BatchHeader
+from sparkraft.records.errors import CorruptRecords
 from sparkraft.storage.disk import Disk
 from sparkraft.storage.index import AbortedTransaction
 from sparkraft.storage.names import SNAPSHOT, offset_name
 from sparkraft.storage.producers import DamagedSnapshot, Producers
 from sparkraft.storage.segment import Segment
+
+TAIL_ENTRIES = 64
+"""So many entries of the offset index are looked back: as many large batches, or 256 KiB of small
+ones, which takes some milliseconds."""
 
 
 def rebuild_producers(  # noqa: PLR0913 (a log in its parts: recovery has no more yet)
@@ -39,6 +48,9 @@ def rebuild_producers(  # noqa: PLR0913 (a log in its parts: recovery has no mor
     """
     limit = end if replay_from is None else min(end, replay_from)
     producers, begin = _newest_snapshot(disk, directory, snapshots, start=start, limit=limit)
+    if len(producers):
+        for header in _tail(segments, begin):
+            producers.remember(header)
     if begin >= end:
         return producers
     for index, segment in enumerate(segments):
@@ -63,6 +75,26 @@ def _newest_snapshot(
             disk.unlink(path)
             snapshots.remove(offset)
     return Producers(), start
+
+
+def _tail(segments: list[Segment], end: int) -> Iterator[BatchHeader]:
+    """Headers of producers' last data batches below `end`, in order."""
+    places: list[tuple[Segment, int]] = []
+    left = TAIL_ENTRIES
+    for segment in reversed([each for each in segments if each.base_offset < end]):
+        places.append((segment, segment.start_before(end, left)))
+        left -= max(len(segment.offset_index), 1)
+        if left <= 0:
+            break
+    for segment, position in reversed(places):
+        try:
+            for header, _ in segment.headers(position):
+                if header.base_offset >= end:
+                    break
+                if header.has_producer_id and not header.is_control:
+                    yield header
+        except CorruptRecords:
+            continue  # whoever reads these records is told of it
 
 
 def _replay(

@@ -10,8 +10,9 @@ roll and at a clean stop only shortens the replay::
 
 Invariants:
     * `check` decides and changes nothing; `apply` alone changes state, after the bytes are written.
-    * snapshot + replay of the rest == replay of everything (but for expired producers, and for the
-      older batches that a snapshot does not keep).
+    * snapshot + replay of the rest == replay of everything, but for expired producers. A snapshot
+      keeps a producer's last batch; those before it are looked up in the log (`remember`), as far
+      back as `producer_replay` goes.
 
 Not here: asking coordinators about transactions (KIP-890, `server.broker.verification`), the index
 of aborted ones (`storage.index`).
@@ -246,6 +247,23 @@ class Producers:
             if self.first_unstable_offset is None:
                 self.first_unstable_offset = base_offset
         return None
+
+    def remember(self, header: BatchHeader) -> None:
+        """Take in a data batch that is older than the last one of a producer's snapshot.
+
+        To be called in the log's order, before anything is applied. In Kafka only the last batch
+        is known after a clean restart: of two that were under way the first is out of order then,
+        which is the end of an idempotent producer of librdkafka.
+        """
+        state = self._states.get(header.producer_id)
+        if state is None or state.epoch != header.producer_epoch or not state.batches:
+            return
+        last = state.batches[-1]
+        if header.last_offset >= last.last_offset:
+            return
+        delta, timestamp = header.last_offset_delta, header.max_timestamp
+        older = BatchMark(header.last_sequence, header.last_offset, delta, timestamp)
+        state.batches = [*state.batches[:-1], older, last][-BATCHES_KEPT:]
 
     def _apply_marker(
         self, header: BatchHeader, batch: Buffer, base_offset: int

@@ -426,6 +426,17 @@ class Segment:
                 return header, position
         return None
 
+    def start_before(self, offset: int, entries: int) -> int:
+        """The position of a batch that many index entries before the one of `offset`."""
+        relative = offset - self.base_offset
+        try:
+            return self._scan_start(
+                self.offset_index, self.offset_index.entry_before(relative, entries)
+            )
+        except DamagedIndex:
+            self.rebuild_indexes()
+            return self.offset_index.lookup(self.offset_index.entry_before(relative, entries))[1]
+
     def place_of(self, offset: int) -> tuple[int, int] | None:
         """(position, size) of that batch, without a look at the log where the index tells."""
         place = self.offset_index.batch_of(offset - self.base_offset)
