@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Event, Thread
 
 import pytest
 
@@ -14,7 +15,7 @@ from sparkraft.storage import disk as disk_module
 from sparkraft.storage import mapped as mapped_module
 from sparkraft.storage.disk import FileLimitTooLow, OsDisk, raise_file_limit
 from sparkraft.storage.log_manager import LogManager
-from sparkraft.storage.mapped import VIEW_BYTES_MIN, WINDOW_BYTES
+from sparkraft.storage.mapped import VIEW_BYTES_MIN, WINDOW_BYTES, MappedFiles
 from tests.storage.worlds import SMALL, HandClock, SeededDice, append, contents
 
 
@@ -276,6 +277,33 @@ class TestViews:
         disk.view(path, 100_000, WINDOW_BYTES, grows=True)
         disk.release_views()
         assert mapped(path) == 1
+
+    def test_what_is_mapped_may_change_while_another_thread_forgets_files(self):
+        """As the executor does, which brings a snapshot under its name."""
+        files, failed, done = MappedFiles(), [], Event()
+        interval = sys.getswitchinterval()
+
+        def forget():
+            try:
+                while not done.is_set():
+                    files.forget("/another")
+            except RuntimeError as error:
+                failed.append(error)
+
+        thread = Thread(target=forget)
+        sys.setswitchinterval(1e-6)
+        try:
+            thread.start()
+            for turn in range(20_000):
+                files._windows["/x", turn % 50] = memoryview(b"")
+                if turn % 50 == 49:
+                    files.forget_unused()
+                    files.forget_unused()
+        finally:
+            done.set()
+            thread.join()
+            sys.setswitchinterval(interval)
+        assert not failed
 
     def test_what_cannot_be_read_is_not_mapped(self, disk, path, monkeypatch):
         def refuse(*_, **__):

@@ -86,18 +86,20 @@ class MappedFiles:
         return window
 
     def forget(self, path: str) -> None:
-        """Give no more views of what is mapped of `path`, a file or a directory."""
-        if not self._windows:
-            return
+        """Give no more views of what is mapped of `path`, a file or a directory; from any thread.
+
+        Files are renamed and removed by others too; none of them is read by views meanwhile.
+        """
         inside = path + "/"
-        for key in [key for key in self._windows if key[0] == path or key[0].startswith(inside)]:
-            del self._windows[key]
-            self._unused.discard(key)
+        for key in list(self._windows):
+            if key[0] == path or key[0].startswith(inside):
+                self._windows.pop(key, None)
+                self._unused.discard(key)
 
     def forget_unused(self) -> None:
         """Let go of what was not used since the last call."""
-        for key in self._unused:
-            del self._windows[key]
+        for key in list(self._unused):
+            self._windows.pop(key, None)
         self._unused = set(self._windows)
 
     def clear(self) -> None:

@@ -100,9 +100,13 @@ class SnapshotFile:
         self._disk.fsync_dir(self._directory)
         return self.size
 
-    def verify(self) -> None:
-        """Read it all again and check it; `DecodeError` where it is damaged or cut off."""
-        open_snapshot(self._disk, self._path).verify()
+    def verify(self) -> "SnapshotContent":
+        """Read it all again and check it, in any thread; `DecodeError` where it is damaged."""
+        disk, path = self._disk, self._path
+        read = SnapshotData(
+            path, disk.size(path), lambda at, count: disk.read_part(path, count, at)
+        )
+        return read.verify()
 
     def discard(self) -> None:
         """Remove what was written."""
@@ -178,11 +182,12 @@ class SnapshotData:
             yield header, raw
             at += header.size_in_bytes
 
-    def verify(self) -> None:
+    def verify(self) -> SnapshotContent:
         """Check every byte: `DecodeError` unless it is whole, from header to footer."""
-        self.content()
+        content = self.content()
         for _ in self._data_batches():
             pass
+        return content
 
     def _data_batches(self) -> Iterator[bytes]:
         finished = False

@@ -12,6 +12,9 @@ import pytest
 from sparkraft.base.ids import LeaderEpoch, Millis, Offset
 from sparkraft.protocol.messages.metadata_records import TopicRecord
 from sparkraft.raft.events import FetchSnapshotResponse
+from sparkraft.records.batch import iter_batches
+from sparkraft.records.control import ControlType, control_batch
+from sparkraft.records.record import decode_records
 from sparkraft.storage.snapshot_files import snapshot_batches
 from tests.server.raft.test_driver import Member, run, until
 from tests.support.ports import lasting_ports
@@ -100,10 +103,22 @@ OUT_OF_PLACE = {
 """It shows at once, and the chunks before are worth nothing."""
 
 
+def with_unreadable_voters(answer: FetchSnapshotResponse) -> FetchSnapshotResponse:
+    """The sums are right; what stands behind the header makes no sense."""
+    first = next(header.size_in_bytes for header, _ in iter_batches(answer.chunk))
+    header = next(record.value or b"" for record in decode_records(answer.chunk[:first]))
+    typed = [(ControlType.SNAPSHOT_HEADER, header), (ControlType.KRAFT_VOTERS, b"\0\0\x7f")]
+    epoch = answer.snapshot.epoch if answer.snapshot is not None else LeaderEpoch(0)
+    spoilt = control_batch(typed, timestamp=Millis(0), base_offset=0, leader_epoch=epoch)
+    longer = len(spoilt) - first
+    return replace(answer, chunk=spoilt + answer.chunk[first:], size=answer.size + longer)
+
+
 class Served:
     """Has a leader serve its snapshot in chunks, and one of them spoilt, once."""
 
-    def __init__(self, leader: Member) -> None:
+    def __init__(self, leader: Member, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._chunk_bytes = chunk_bytes
         self._read = leader.driver.read_snapshot
         leader.driver.read_snapshot = self.read  # type: ignore[method-assign]
         self.begun = 0
@@ -114,7 +129,7 @@ class Served:
         self.begun, self.to_spoil = 0, [spoil]
 
     def read(self, answer: FetchSnapshotResponse) -> FetchSnapshotResponse:
-        whole = self._read(replace(answer, max_bytes=CHUNK_BYTES))
+        whole = self._read(replace(answer, max_bytes=self._chunk_bytes))
         self.begun += is_first(whole)
         if not any(spoil.which(whole) for spoil in self.to_spoil):
             return whole
@@ -160,6 +175,31 @@ def test_a_damaged_snapshot_is_named_and_fetched_anew(
             await fresh.stop()
             shutil.rmtree(fresh.root)
         for member in members:
+            assert not member.failures
+            await member.stop()
+
+    with caplog.at_level(logging.WARNING, "sparkraft.raft"):
+        run(work)
+
+
+def test_a_snapshot_whose_voters_make_no_sense_is_fetched_anew_before_the_log_is_touched(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ports = lasting_ports(3)
+
+    async def work() -> None:
+        members = [Member(node_id, ports, tmp_path, **PATIENT) for node_id in (1, 2)]
+        leader = await leads_with_a_snapshot(members)
+        served = Served(leader, chunk_bytes=1 << 20)
+        served.spoil(Spoil(is_first, with_unreadable_voters))
+        fresh = Member(3, ports, tmp_path, **PATIENT)
+        await fresh.start()
+        await until(lambda: bool(fresh.failures) or fresh.names.names == NAMES)
+        assert not fresh.failures
+        assert served.begun == 2
+        assert len(fresh.names.loaded) == 1
+        assert [line for line in caplog.messages if "is damaged and fetched anew" in line]
+        for member in (*members, fresh):
             assert not member.failures
             await member.stop()
 
