@@ -11,7 +11,8 @@ _READ = frozenset(
     """
     advertised.listeners auto.create.topics.enable auto.leader.rebalance.enable broker.id
     broker.heartbeat.interval.ms broker.rack broker.session.timeout.ms connections.max.idle.ms
-    controlled.shutdown.enable controller.listener.names controller.quorum.auto.join.enable
+    controlled.shutdown.enable controller.listener.names controller.quorum.append.linger.ms
+    controller.quorum.auto.join.enable
     controller.quorum.bootstrap.servers cordoned.log.dirs
     controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
     controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms

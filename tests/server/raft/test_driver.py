@@ -1,6 +1,7 @@
 """The driver over real files and sockets: commits, restarts, snapshots, several voters."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from immutables import Map
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.base.ids import Uuid
+from sparkraft.base.ids import Offset, Uuid
 from sparkraft.metadata.image import EMPTY_IMAGE, Partition, Topic
 from sparkraft.protocol.messages.metadata_records import NoOpRecord, TopicRecord
 from sparkraft.server.config import NodeConfig
@@ -191,6 +192,61 @@ def test_appends_are_refused_in_another_epoch_and_by_size(tmp_path: Path) -> Non
         with pytest.raises(KafkaError):
             await driver.append([(NoOpRecord(), 0)] * 10_001, epoch=1)
         await member.stop()
+
+    run(work)
+
+
+@pytest.mark.parametrize(("linger_ms", "fsyncs"), [(None, 2), (0, 2), (500, 1)])
+def test_records_wait_for_more_before_their_fsync_where_that_is_configured(
+    tmp_path: Path, linger_ms: int | None, fsyncs: int
+) -> None:
+    """Without a linger the first has its own fsync, and what comes meanwhile shares the next."""
+
+    async def work() -> None:
+        ports = lasting_ports(1)
+        settings = {} if linger_ms is None else {"controller_quorum_append_linger_ms": linger_ms}
+        member = Member(1, ports, tmp_path, **settings)
+        await member.start()
+        driver, flushed = member.driver, []
+        await until(lambda: driver.high_watermark > 0)
+        flush = driver.log.flush
+
+        def slowly(up_to: Offset) -> None:
+            flushed.append(up_to)
+            time.sleep(0.05)
+            flush(up_to)
+
+        driver.log.flush = slowly  # type: ignore[method-assign]
+        for number in range(10):
+            await driver.append([(TopicRecord(name=f"t{number}"), 0)], epoch=1)
+            await asyncio.sleep(0)
+        await until(lambda: len(member.names.names) == 10)
+        assert len(flushed) == fsyncs
+        await member.stop()
+        assert not member.failures
+
+    run(work)
+
+
+def test_an_election_does_not_linger(tmp_path: Path) -> None:
+    hour_ms = 3_600_000
+
+    async def work() -> None:
+        ports = lasting_ports(3)
+        members = [
+            Member(node_id, ports, tmp_path, controller_quorum_append_linger_ms=hour_ms)
+            for node_id in (1, 2, 3)
+        ]
+        for member in members:
+            await member.start()
+        await until(lambda: any(m.driver.high_watermark > 0 for m in members))
+        leader = next(m for m in members if m.driver.is_leader)
+        # Its own fsync is far off, but the two others are a majority.
+        await leader.add("a")
+        assert leader.driver.recovery_point < leader.driver.log_end_offset
+        for member in members:
+            await member.stop()
+            assert not member.failures
 
     run(work)
 

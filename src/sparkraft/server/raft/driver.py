@@ -7,8 +7,9 @@ Invariants:
     * `Ready`s are carried out one after another, in the order the core made them; the core itself
       never waits: a step taken while one is being carried out queues its work behind it.
     * Nothing of a `Ready` is visible before its election state is on disk.
-    * One fsync of the log at a time; what is appended meanwhile shares the next one, instead of
-      waiting for more as Kafka's `controller.quorum.append.linger.ms` does.
+    * One fsync of the log at a time; what is appended meanwhile shares the next one. A leader's
+      waits for more records only where `controller.quorum.append.linger.ms` is set, and never with
+      control records: elections and changes of voters don't linger (as in Kafka).
 
 A failed disk or a record we don't understand ends the node: `on_fatal` is called once.
 
@@ -19,9 +20,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset, Uuid
@@ -61,6 +63,8 @@ HANDOVER_MS_MAX = 5_000
 
 log = logging.getLogger("sparkraft.raft")
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class _Payload:
@@ -81,8 +85,12 @@ class RaftDriver:
         *,
         static_voters: VoterSet,
         on_fatal: Callable[[BaseException], None],
+        linger_ms: int = 0,
     ) -> None:
-        """Take over an opened log; `start` sets it going."""
+        """Take over an opened log; `start` sets it going.
+
+        `linger_ms`: how long a leader's records wait for more before they are brought to disk.
+        """
         self._env = env
         self._clock = env.clock
         self._config = config
@@ -106,6 +114,9 @@ class RaftDriver:
         self._carrying_out = False
         self._flushing = False
         self._next_flush: events.Flush | None = None
+        self._linger_s = linger_ms / 1000
+        self._urgent = asyncio.Event()
+        """Something waits for an fsync that mustn't linger."""
         self._timer: asyncio.TimerHandle | None = None
         self._clean_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -335,7 +346,9 @@ class RaftDriver:
             if timer is not None:
                 timer.cancel()
         await self._peers.close()
-        # Not cancelled: an fsync under way must not outlive the log it works on.
+        # Not cancelled: an fsync under way must not outlive the log it works on. None lingers.
+        self._linger_s = 0.0
+        self._urgent.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for future in list(self._waiting.values()):
             if not future.done():
@@ -474,8 +487,8 @@ class RaftDriver:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _in_executor(self, work: Callable[[], object]) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._env.executor, work)
+    async def _in_executor(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._env.executor, work)
 
     async def _persist(self, election: events.ElectionState) -> None:
         state = log_records.quorum_state_of(election)
@@ -538,6 +551,7 @@ class RaftDriver:
     def _append_fetched(self, run: list[memoryview]) -> None:
         if run:
             self._log.append(run[0] if len(run) == 1 else b"".join(run))
+            self._urgent.set()
 
     def _carry_out_effect(self, effect: events.LogEffect) -> None:
         match effect:
@@ -546,6 +560,7 @@ class RaftDriver:
             case events.TruncateTo(offset=offset):
                 self._commits.forget()
                 self._log.truncate_to(offset)
+                self._urgent.set()
                 self._env.maybe("after_truncation")
                 log.info("cut the log at %d", offset)
             case events.WriteSnapshotChunk(snapshot=snapshot, position=position, chunk=chunk):
@@ -562,7 +577,9 @@ class RaftDriver:
         values = payload.values if isinstance(payload, _Payload) else []
         raw = log_records.encode_batch(batch, values, now)
         self._log.append(raw)
-        if isinstance(payload, _Payload):
+        if not isinstance(payload, _Payload):
+            self._urgent.set()
+        else:
             self._commits.remember(
                 CommittedBatch(
                     batch.base_offset,
@@ -579,10 +596,11 @@ class RaftDriver:
         file, self._fetched = self._fetched, None
         assert file is not None
         try:
-            await self._in_executor(file.verify)
+            content = await self._in_executor(file.verify)
+            level, voters = log_records.read_snapshot_controls(content)
             await self._in_executor(file.freeze)
             self._env.maybe("snapshot_fetched_before_install")
-            level, voters = self._start_at(file)
+            self._start_at(file)
         except DecodeError as error:
             log.warning("the leader's snapshot %s is damaged and fetched anew: %s", file.id, error)
             file.discard()
@@ -600,12 +618,10 @@ class RaftDriver:
         )
         self._step(installed)
 
-    def _start_at(self, file: SnapshotFile) -> tuple[int, VoterSet | None]:
+    def _start_at(self, file: SnapshotFile) -> None:
         self._commits.forget()
         self._log.install_snapshot(file.id, file.size)
         self._env.maybe("snapshot_installed_before_told")
-        content = self._log.open_snapshot(file.id).content()
-        return log_records.read_snapshot_controls(content)
 
     # ---- fsync
 
@@ -618,6 +634,7 @@ class RaftDriver:
     async def _flush(self) -> None:
         try:
             while self._next_flush is not None:
+                await self._linger()
                 flush, self._next_flush = self._next_flush, None
                 await self._in_executor(partial(self._log.flush, flush.up_to))
                 self._env.maybe("after_fsync_before_counted")
@@ -626,6 +643,13 @@ class RaftDriver:
             self._fail(error)
         finally:
             self._flushing = False
+
+    async def _linger(self) -> None:
+        """Let records accumulate, unless something is there that can't wait."""
+        if self._linger_s and not self._urgent.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._urgent.wait(), self._linger_s)
+        self._urgent.clear()
 
     # ---- time
 

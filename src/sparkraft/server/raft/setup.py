@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 _FIRST_BOOTSTRAP_ID = -2
 
+LINGER = "controller.quorum.append.linger.ms"
+"""Heeded where it is set. Records share an fsync anyway where there are many, so that few need not
+wait for more by default."""
+
 
 def open_raft(
     config: NodeConfig,
@@ -58,6 +62,7 @@ def open_raft(
         log,
         static_voters=static_voters(config),
         on_fatal=on_fatal,
+        linger_ms=config.number(LINGER) if LINGER in config.properties else 0,
     )
 
 
