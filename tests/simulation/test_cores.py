@@ -46,7 +46,7 @@ def test_a_majority_may_lose_its_leader_while_the_rest_is_about_to_break() -> No
 
 
 def test_a_fault_point_that_is_seldom_reached_always_strikes() -> None:
-    summary = sweep(Settings(seed=0, seconds=60), 133, 133)
+    summary = sweep(Settings(seed=0, seconds=60), 462, 462)
     assert summary.counts["point candidate_with_unsynced_records"]
 
 

@@ -318,7 +318,13 @@ def on_end_request(
 
 
 def _succession_backoff(replica: Replica, successors: tuple[ReplicaKey, ...]) -> int:
-    """Milliseconds to wait by place in the list: none, then doubling up to the maximum."""
+    """Milliseconds to wait by place in the list: none, then doubling up to the maximum.
+
+    A leader that was started again names nobody: all may stand at once, as in Kafka
+    (`KafkaRaftClient.endEpochElectionBackoff`, where the first of none waits for none).
+    """
+    if not successors:
+        return 0
     longest = replica.config.election_backoff_max_ms
     for place, key in enumerate(successors):
         if key.id == replica.local.id and key.directory_id in (None, replica.local.directory_id):
