@@ -26,16 +26,21 @@ def java() -> str | None:
 _TOOLS_LOG4J2 = Path(__file__).with_name("kafka_tools_log4j2.properties")
 
 
+def kafka_tool_command(jars: Path, main_class: str) -> list[str]:
+    """The command of one of Kafka's own tools; it logs to stderr, as Kafka's scripts have it."""
+    return [
+        "java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+        f"-Dlog4j2.configurationFile={_TOOLS_LOG4J2}",
+        "-cp", f"{jars}/*", main_class,
+    ]  # fmt: skip
+
+
 def run_kafka_tool(
     jars: Path, main_class: str, *arguments: str, stdin: str | None = None, seconds: float = 120
 ) -> subprocess.CompletedProcess[str]:
-    """Run one of Kafka's own tools to its end; it logs to stderr, as Kafka's scripts have it."""
+    """Run one of Kafka's own tools to its end."""
     return subprocess.run(
-        [
-            "java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-            f"-Dlog4j2.configurationFile={_TOOLS_LOG4J2}",
-            "-cp", f"{jars}/*", main_class, *arguments,
-        ],
+        [*kafka_tool_command(jars, main_class), *arguments],
         input=stdin, capture_output=True, text=True, timeout=seconds, check=False,
     )  # fmt: skip
 

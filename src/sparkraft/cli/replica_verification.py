@@ -1,10 +1,12 @@
 """`replica-verification`: whether all replicas have the same, as `kafka-replica-verification.sh`.
 
 Every broker is asked for the same offsets of its replicas, as a debugging replica, so that
-followers answer too. What all of them have, up to the high watermark, is compared batch by batch:
-last offset and checksum. It goes on until it is interrupted, or an offset differs.
+followers answer too. What they have, up to the high watermark, is compared batch by batch: last
+offset and checksum. It goes on until it is interrupted, or an offset differs.
 
     round   ask every broker → compare → each partition goes on behind what all of them have
+
+A batch that some replicas lack yet is compared among the others, each round anew, as Kafka does it.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import datetime
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
-from sparkraft.cli.errors import CommandError
+from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.names import TopicFilter
 from sparkraft.cli.options import Options, Values
 from sparkraft.cli.session import connected, run, warn
@@ -33,6 +36,9 @@ DEBUGGING_REPLICA = -2
 
 RETRY_S = 0.5
 """After a round in which a broker didn't answer."""
+
+LATEST, EARLIEST = -1, -2
+INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 Replica = tuple[str, int]
 """Topic and index."""
@@ -56,8 +62,21 @@ def main(argv: list[str]) -> int:
     options.value("--report-interval-ms", about="between reports", type=int, default=30_000)
     options.flag("--once", "end when everything that was there has been compared (ours)")
     values = options.parse(argv)
+    _check(values)
     values.bootstrap_server, values.command_config = values.broker_list, None
     return run(_main(values))
+
+
+def _check(values: Values) -> None:
+    if not EARLIEST <= values.time <= LONG_MAX:
+        raise UsageError(f"--time wants ms, -1 or -2, not {values.time}")
+    for option, value, most in (
+        ("--fetch-size", values.fetch_size, INT_MAX),
+        ("--max-wait-ms", values.max_wait_ms, INT_MAX),
+        ("--report-interval-ms", values.report_interval_ms, LONG_MAX),
+    ):
+        if not -most <= value <= most:
+            raise UsageError(f"{option} {value} is more than {most}")
 
 
 async def _main(values: Values) -> int:
@@ -98,14 +117,16 @@ class Verification:
         }
         self._offsets: dict[Replica, int] = {}
         self._ends: dict[Replica, int] = {}
-        self._reported = 0.0
+        self._reported = time.monotonic()
+        self._slowest: tuple[str, int] = ("null", -1)
+        """Who was furthest behind, and where; as Kafka has it, before any broker has answered."""
         self._differs = False
 
     async def begin(self, admin: Admin) -> None:
         """Find out where to begin, and for `--once` where to end."""
         self._offsets = await self._list(admin, self._values.time)
         if self._values.once:
-            self._ends = await self._list(admin, -1)
+            self._ends = await self._list(admin, LATEST)
 
     async def _list(self, admin: Admin, timestamp: int) -> dict[Replica, int]:
         found = await admin.list_offsets(dict.fromkeys(self._replicas, timestamp))
@@ -113,7 +134,10 @@ class Verification:
         for replica, answer in found.items():
             if isinstance(answer, KafkaError):
                 raise answer
-            offsets[replica] = max(answer.offset, 0)
+            if answer.offset < 0:
+                name = f"{replica[0]}-{replica[1]}"
+                raise CommandError(f"{name} has no record as late as --time {timestamp}")
+            offsets[replica] = answer.offset
         return offsets
 
     async def run(self) -> int:
@@ -188,13 +212,16 @@ class Verification:
 
     def _compare(self, replica: Replica, answers: Mapping[int, Any]) -> int | None:
         """How far the compared offset is behind the high watermark; None: an offset differs."""
-        batches = {broker: _committed(data) for broker, data in sorted(answers.items())}
+        batches = {n: _committed(answers.get(n)) for n in sorted(self._replicas[replica])}
         high_watermark = max((data.high_watermark for data in answers.values()), default=-1)
-        if len(batches) == len(self._replicas[replica]):
-            for row in zip(*batches.values(), strict=False):
-                if not self._compare_row(replica, dict(zip(batches, row, strict=True))):
-                    return None
-                self._offsets[replica] = row[0].next_offset
+        for row in zip_longest(*batches.values()):
+            pairs = zip(batches, row, strict=True)
+            there = {broker: batch for broker, batch in pairs if batch is not None}
+            if not self._compare_row(replica, there):
+                return None
+            if len(there) < len(batches):
+                break
+            self._offsets[replica] = next(iter(there.values())).next_offset
         return int(high_watermark - self._offsets[replica])
 
     def _compare_row(self, replica: Replica, row: Mapping[int, BatchHeader]) -> bool:
@@ -226,15 +253,18 @@ class Verification:
     def _report_now(self, lags: Mapping[Replica, int]) -> None:
         self._reported = time.monotonic()
         (topic, index), lag = max(lags.items(), key=lambda each: each[1])
+        if lag >= 0:
+            self._slowest = (f"{topic}-{index}", self._offsets[topic, index])
+        name, offset = self._slowest
         _say(
-            f"max lag is {lag} for partition {topic}-{index} at offset "
-            f"{self._offsets[topic, index]} among {len(lags)} partitions"
+            f"max lag is {max(lag, -1)} for partition {name} at offset {offset} "
+            f"among {len(lags)} partitions"
         )
 
 
 def _committed(data: Any) -> list[BatchHeader]:
-    """The batches of an answer that lie below its high watermark."""
-    if data.error_code or not data.records:
+    """The batches of an answer that lie below its high watermark; none of no answer."""
+    if data is None or data.error_code or not data.records:
         return []
     headers = [header for header, _ in iter_batches(data.records)]
     return [header for header in headers if header.last_offset < data.high_watermark]
