@@ -1,4 +1,4 @@
-"""E1: what every node tells of leaders, ISRs and brokers is what happened, and why it happened.
+"""E1: what nodes tell of leaders, ISRs, brokers and the quorum is what happened, and why.
 
 What happened is kept by `true_history`, as it is committed, and by `explanation_ghosts`, from what
 leaders and controllers are seen to do. Nodes are asked what `sparkraft explain` asks them, as of
@@ -27,6 +27,7 @@ from sparkraft.server.raft.history import Question
 from sparkraft.simulation.explanation_answers import Span, Truth, wrong_answer
 from sparkraft.simulation.explanation_documents import wrong_documents
 from sparkraft.simulation.explanation_ghosts import Agreed, ExplanationGhosts
+from sparkraft.simulation.explanation_quorum import QuorumTruth
 from sparkraft.simulation.true_history import TrueHistory
 
 if TYPE_CHECKING:
@@ -58,12 +59,15 @@ class ExplanationChecks:
         self.ghosts = ExplanationGhosts()
         self._history = TrueHistory()
         self._truth = Truth(self._history, self.ghosts)
+        self._quorum = QuorumTruth()
         self._seconds = 0
         self._compared: dict[str, tuple[int, int]] = {}
 
     def on_committed(self, header: Any, view: memoryview) -> None:
         """Each committed batch of the metadata log once, in order."""
         self._history.on_committed(header, view)
+        if header.is_control:
+            self._quorum.on_committed(view)
 
     # ---- who is asked, and when
 
@@ -83,6 +87,8 @@ class ExplanationChecks:
     def at_end(self) -> None:
         """Ask every node that runs."""
         nodes = self._nodes()
+        wrong = list(self._quorum.wrong_account(node for _, node in nodes))
+        self._world.checks.require(not wrong, "E1", f"`explain quorum`: {'; '.join(wrong[:3])}")
         for place, (machine, node) in enumerate(nodes):
             self._check_isr_journal(machine, node)
             self._check_log(machine, node)

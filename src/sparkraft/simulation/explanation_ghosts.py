@@ -197,6 +197,12 @@ class ExplanationGhosts:
         """A controller has taken a broker's heartbeat."""
         self._heard_ms[core, request.broker_id, request.broker_epoch] = now_ms
 
+    def silent_ms(self, core: Any, broker_id: int, now_ms: int) -> int | None:
+        """Since the last heartbeat of the broker's registered life; None: `core` took none."""
+        known = core.latest.brokers.get(broker_id)
+        heard = None if known is None else self._heard_ms.get((core, broker_id, known.epoch))
+        return None if heard is None else now_ms - heard
+
     def on_decided(self, machine: "Machine", core: Any, outcome: Any, how: str, now: Any) -> None:
         """A controller has decided something that may fence a broker; `now`: for its silence."""
         for record, _ in () if outcome is None else outcome.records:

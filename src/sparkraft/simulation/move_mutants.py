@@ -1,9 +1,11 @@
-"""Planted bugs in what becomes of a reassignment: played by scenario `replicas-move`."""
+"""Planted bugs in reassignments and the return of preferred leaders: play `replicas-move`."""
 
 from typing import Any
 
 from sparkraft.cli import explain_partition
 from sparkraft.cli.leadership_texts import Json, isr_change_json
+from sparkraft.controller.controller import Controller
+from sparkraft.controller.outcome import Outcome
 from sparkraft.controller.partition_change import _Builder as PartitionChangeBuilder
 from sparkraft.simulation.mutants import Mutant, Patches, registrar
 
@@ -15,6 +17,14 @@ _plant = registrar(MOVE_MUTANTS, tier="nodes", workload="produce-consume", scena
 @_plant("a reassignment never ends, whoever has caught up", "C10")
 def _a_move_goes_on_for_ever() -> Patches:
     return [(PartitionChangeBuilder, "_complete_reassignment", lambda _self: None)]
+
+
+@_plant("the periodic check brings no preferred leader back", "C10")
+def _preferred_leaders_stay_away() -> Patches:
+    def none(_self: Controller) -> Outcome:
+        return Outcome(records=(), response=False, atomic=False)
+
+    return [(Controller, "balance_leaders", none)]
 
 
 @_plant("who a reassignment takes out stays in the ISR", "C1")

@@ -1,11 +1,11 @@
 """What must hold among whole nodes: after every event (`node_events`), every second, at the end.
 
-C5  broker epochs are unique, and rise with each registration
 C6  one image at one offset, on every node; an image survives its own snapshot
 C7  what a client was told is created stays created
 C9  topic ids and producer ids are never given twice
-C10 once healed: brokers unfenced, every partition led, reassignments done, controllers agree
-C1 to C4, C8 and P1 to P11: `record_checks`
+C10 once healed: brokers unfenced, every partition led, reassignments done, controllers agree;
+    preferred leaders are back, where that is looked at often enough
+C1 to C4, C8 and P1 to P11: `record_checks`; C5 `registration_checks`
 S1 to S9: `storage_checks`, and S6 `cleaned_clients`
 F1, G8  who is taken for dead, who serves a group: `process_checks`
 E1   explanations of leaders and ISRs agree with what happened: `explanation_checks`
@@ -25,6 +25,7 @@ from sparkraft.simulation.invariants import Violation
 from sparkraft.simulation.node_events import NodeEvents
 from sparkraft.simulation.process_checks import ProcessChecks
 from sparkraft.simulation.record_checks import RecordChecks
+from sparkraft.simulation.registration_checks import RegistrationChecks
 from sparkraft.simulation.snapshot_checks import SnapshotChecks
 from sparkraft.simulation.storage_checks import StorageChecks
 
@@ -50,6 +51,7 @@ class NodeChecks:
         self.events = NodeEvents(world, self.require)
         self.events.on_committed = self._on_committed
         self.records = RecordChecks(world)
+        self.registrations = RegistrationChecks(world)
         self.snapshots = SnapshotChecks(world)
         self.storage = StorageChecks(world)
         self.processes = ProcessChecks(world)
@@ -59,8 +61,6 @@ class NodeChecks:
         self._created_below: dict[str, int] = {}
         """By a topic's name: what was committed of the metadata log when that was told."""
         self._images: dict[int, list[Any]] = {}
-        self._broker_epochs: dict[int, tuple[int, int]] = {}
-        self._epoch_owners: dict[int, tuple[int, bytes]] = {}
         self._topic_ids: dict[bytes, str] = {}
         self._producer_ids: set[int] = set()
         self._level: int | None = None
@@ -79,6 +79,7 @@ class NodeChecks:
     def on_start(self, machine: "Machine") -> None:
         """A node starts: all it has committed is looked at again."""
         self.events.on_start(machine)
+        self.registrations.on_start(machine)
         self.world.check(lambda: self.storage.on_start(machine))
 
     # ---- what clients were told
@@ -131,7 +132,9 @@ class NodeChecks:
             if head.level is not None:
                 self._level = head.level
             self._check_version(head, self._level, f"at {base}")
+        before = self.records.image
         self.records.on_committed(base, header, view)
+        self.registrations.on_committed(before, self.records.image)
         self.snapshots.on_committed(header, view, self.records.settled)
 
     def _check_version(self, head: versions.Written, level: int | None, where: str) -> None:
@@ -194,7 +197,7 @@ class NodeChecks:
         told = list(records_of(image))
         if known is None:
             self._images[image.offset] = [image, told]
-            self._check_brokers(image)
+            self.registrations.check_image(image)
             self._check_reload(machine, told)
             return
         self.require(
@@ -202,20 +205,6 @@ class NodeChecks:
             "C6",
             f"the image of {machine.name} at {image.offset} is another's not",
         )
-
-    def _check_brokers(self, image: ClusterImage) -> None:
-        for broker_id in sorted(image.brokers):
-            broker = image.brokers[broker_id]
-            who = (broker_id, bytes(broker.incarnation_id))
-            owner = self._epoch_owners.setdefault(broker.epoch, who)
-            self.require(owner == who, "C5", f"{owner} and {who} have broker epoch {broker.epoch}")
-            offset, epoch = self._broker_epochs.get(broker_id, (-1, -1))
-            grew = broker.epoch >= epoch if image.offset >= offset else broker.epoch <= epoch
-            self.require(
-                grew, "C5", f"broker {broker_id} goes from epoch {epoch} to {broker.epoch}"
-            )
-            if image.offset >= offset:
-                self._broker_epochs[broker_id] = (image.offset, broker.epoch)
 
     # ---- at the end
 
@@ -267,6 +256,8 @@ class NodeChecks:
             gone = broken | wiped
             if not expected <= unfenced or not _all_led(image, gone) or _is_moving(image, gone):
                 return False
+            if self.world.layout.balanced and not _is_balanced(image):
+                return False
             sizes.add(len(image.topics_by_name))
         return len(sizes) == 1
 
@@ -278,6 +269,16 @@ def _all_led(image: ClusterImage, gone: set[int]) -> bool:
         for topic in image.topics_in_order()
         for partition in topic.partitions.values()
         if set(partition.replicas) - gone
+    )
+
+
+def _is_balanced(image: ClusterImage) -> bool:
+    """Whether every partition whose preferred leader is in sync is led by it."""
+    return not any(
+        partition.leader != partition.preferred_leader
+        and partition.preferred_leader in partition.isr
+        for topic in image.topics_in_order()
+        for partition in topic.partitions.values()
     )
 
 

@@ -157,21 +157,28 @@ def preferred_request() -> Any:
 
 
 def move_request(world: "NodesWorld") -> Any:
-    """A partition gets other replicas, two or more, or what is under way is cancelled; or None."""
+    """A partition gets other replicas, two or more; None where there is no partition yet."""
     image, dice = world.checks.records.image, world.dice
     topics = [topic for topic in image.topics_in_order() if topic.partitions]
     if not topics:
         return None
     topic = dice.choice(topics)
-    index = dice.choice(sorted(topic.partitions))
-    partition = topic.partitions[index]
-    replicas = None
-    if not (partition.adding_replicas or partition.removing_replicas) or dice.random() < 0.7:  # noqa: PLR2004 (mostly to the end)
-        ids = [machine.id for machine in world.brokers]
-        replicas = dice.sample(ids, min(dice.choice([2, 3]), len(ids)))
+    ids = [machine.id for machine in world.brokers]
+    replicas = dice.sample(ids, min(dice.choice([2, 3]), len(ids)))
+    return _reassign(topic.name, dice.choice(sorted(topic.partitions)), replicas)
+
+
+def cancel_request(request: Any) -> Any:
+    """What `request` moves is to stay where it was."""
+    (topic,) = request.topics
+    (partition,) = topic.partitions
+    return _reassign(topic.name, partition.partition_index, None)
+
+
+def _reassign(name: str, index: int, replicas: list[int] | None) -> Any:
     part = k45.ReassignablePartition(partition_index=index, replicas=replicas)
-    topic_part = k45.ReassignableTopic(name=topic.name, partitions=[part])
-    return k45.AlterPartitionReassignmentsRequest(timeout_ms=REQUEST_MS, topics=[topic_part])
+    topic = k45.ReassignableTopic(name=name, partitions=[part])
+    return k45.AlterPartitionReassignmentsRequest(timeout_ms=REQUEST_MS, topics=[topic])
 
 
 def kraft_request() -> Any:

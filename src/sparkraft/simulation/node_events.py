@@ -20,6 +20,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
+from sparkraft.controller.controller import Controller
 from sparkraft.raft import events
 from sparkraft.raft.quorum import Quorum
 from sparkraft.raft.replica import Transition
@@ -446,6 +447,7 @@ def watched(world: "NodesWorld") -> Iterator[None]:
         patch.object(RaftDriver, "request", _request(checks, seen)),
         patch.object(PartitionLog, "truncate_to", _truncate(world, seen)),
         patch.object(ControllerDriver, "fence_refused", _fence_refused(world, seen)),
+        patch.object(Controller, "handle_broker_registration", _registration(world, seen)),
     ):
         yield
 
@@ -497,6 +499,20 @@ def _fence_refused(world: "NodesWorld", seen: Any) -> Any:
         original(self, broker_id)
 
     return fence_refused
+
+
+def _registration(world: "NodesWorld", seen: Any) -> Any:
+    original = Controller.handle_broker_registration
+    checks = world.checks
+
+    @wraps(original)
+    def handle(self: Controller, request: Any, now: Any, **more: Any) -> Any:
+        silent_ms = checks.explanations.ghosts.silent_ms(self, request.broker_id, now)
+        outcome = original(self, request, now, **more)
+        seen(lambda _: checks.registrations.on_decided(self, request, silent_ms))
+        return outcome
+
+    return handle
 
 
 def _request(checks: NodeEvents, seen: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparkraft.simulation.node_clients import (
     ask_controller,
+    cancel_request,
     feature_request,
     kraft_request,
     move_request,
@@ -397,12 +398,20 @@ def preferred(world: "NodesWorld") -> bool:
 
 
 def reassign(world: "NodesWorld") -> bool:
-    """Someone gives a partition other replicas, or takes that back."""
+    """Someone gives a partition other replicas, and may soon take that back."""
     leader = world.leader()
     request = None if leader is None else move_request(world)
     if leader is None or request is None:
         return False
     world.operate(ask_controller(world, leader, request, "reassignment"))
+
+    def take_back() -> None:
+        leader = world.leader()
+        if leader is not None:
+            world.operate(ask_controller(world, leader, cancel_request(request), "cancellation"))
+
+    if coin(world):
+        world.break_after(world.dice.choice([0.01, 0.1, 1]), take_back)
     return True
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from sparkraft.base.ids import Offset
 from sparkraft.controller import brokers
+from sparkraft.controller.brokers import Sessions
 from sparkraft.controller.controller import Controller
 from sparkraft.metadata import features
 from sparkraft.metadata.snapshot import records_of as all_records_of
@@ -122,6 +123,11 @@ def _a_returning_broker_keeps_its_epoch() -> Patches:
 @_mutant("brokers that register with one controller get one epoch", "C5")
 def _broker_epochs_are_the_controllers_epoch() -> Patches:
     return [(ControllerDriver, "_next_offset", lambda self: int(self._epoch or 0))]
+
+
+@_mutant("a broker's place is given away while it lives", "C5", alone=True)
+def _places_of_the_living_are_given_away() -> Patches:
+    return [(Sessions, "valid", lambda *_: False)]
 
 
 @_mutant("a new controller decides before it has replayed its predecessors' records", "C3", "C6")

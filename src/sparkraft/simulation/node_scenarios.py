@@ -63,9 +63,13 @@ def leaders_come_and_go(settings: Settings) -> NodesWorld:
 
 
 def replicas_move(settings: Settings) -> NodesWorld:
-    """Records are written while partitions get other replicas, and brokers come and go."""
+    """Records are written while partitions get other replicas, and brokers come and go.
+
+    Leadership is balanced all along, so that in the end preferred leaders have to be back.
+    """
     faults = (*MOVE_FAULTS, *LEADER_FAULTS) if settings.faults is None else settings.faults
-    return _chaos(replace(settings, workload=RECORDS, faults=faults), every_s=(0.2, 2.5))
+    settings = replace(settings, workload=RECORDS, faults=faults)
+    return _chaos(settings, every_s=(0.2, 2.5), balanced=True)
 
 
 def leaders_take_turns_alone(settings: Settings) -> NodesWorld:
@@ -132,12 +136,14 @@ def _kill_and_unplug(world: NodesWorld) -> None:
         world.run_for(dice.uniform(1, 7))
 
 
-def _chaos(settings: Settings, *, every_s: tuple[float, float]) -> NodesWorld:
+def _chaos(
+    settings: Settings, *, every_s: tuple[float, float], balanced: bool = False
+) -> NodesWorld:
     voters = settings.nodes or 3
     records = settings.workload == RECORDS
     layout_of = Layout.of_records if records else Layout.of
     layout = layout_of(settings.seed, voters, brokers=settings.observers)
-    world = _world(settings, voters, layout)
+    world = _world(settings, voters, replace(layout, balanced=balanced))
     workload = Workload(world, EpochProber(world)) if records else None
     faults = NODE_FAULTS | (RECORD_FAULTS | MOVE_FAULTS if records else {})
     kinds = [kind for kind in faults if kind not in MOVE_FAULTS]

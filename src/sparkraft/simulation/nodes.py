@@ -60,6 +60,7 @@ class Layout:
         replicated: the internal topics have three replicas, and clients write records.
         synced: records are on disk before they are acknowledged (flush.messages=1), so that any
             power loss is allowed; without it only processes are killed.
+        balanced: preferred leaders are brought back every few seconds, not minutes.
     """
 
     voters: int = 3
@@ -71,6 +72,7 @@ class Layout:
     replicated: bool = False
     min_insync: int = 1
     synced: bool = False
+    balanced: bool = False
 
     @classmethod
     def of_records(cls, seed: int, voters: int, *, brokers: int | None = None) -> "Layout":
@@ -232,6 +234,7 @@ class NodesWorld:
             "log.roll.ms": "4000",
             "log.index.interval.bytes": "200",
             "log.cleaner.min.cleanable.ratio": "0.2",
+            "leader.imbalance.check.interval.seconds": "10" if self.layout.balanced else "300",
             "group.initial.rebalance.delay.ms": "100",
             "group.min.session.timeout.ms": "1000",
             "metadata.log.max.record.bytes.between.snapshots": "6000",

@@ -11,6 +11,7 @@ from unittest.mock import patch
 from sparkraft.metadata.snapshot import records_of as all_records_of
 from sparkraft.protocol.messages.metadata_records import TopicRecord
 from sparkraft.server.controller import snapshots
+from sparkraft.server.raft.journal import QuorumJournal
 from sparkraft.simulation.mutants import MUTANTS, Mutant, Patches, registrar
 from sparkraft.simulation.node_scenarios import NODE_SCENARIOS
 from sparkraft.storage.log import PartitionLog
@@ -66,3 +67,13 @@ def _a_snapshot_without_the_newest_topic() -> Patches:
                 yield record, version
 
     return [(snapshots, "records_of", records_of)]
+
+
+@_mutant("a leader notes the votes it has yet to get, not those it got", "E1", alone=True)
+def _votes_of_the_new_state_are_noted() -> Patches:
+    original = QuorumJournal.note_transition
+
+    def note(self: QuorumJournal, change: Any) -> None:
+        original(self, replace(change, old=change.new))
+
+    return [(QuorumJournal, "note_transition", note)]

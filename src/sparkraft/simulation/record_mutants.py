@@ -254,6 +254,18 @@ def _elr_of_everybody() -> Patches:
 # ---- leaders and producers
 
 
+@_plant("every broker is taken to have stopped cleanly (KIP-966)", "C5", alone=True)
+def _every_stop_is_clean() -> Patches:
+    original = brokers._clean_up_after  # noqa: SLF001
+
+    def clean_up_after(changes: Any, request: Any, existing: Any, version: int) -> None:
+        if existing is not None:
+            request.previous_broker_epoch = existing.epoch
+        original(changes, request, existing, version)
+
+    return [(brokers, "_clean_up_after", clean_up_after)]
+
+
 @_plant("a leader that was replaced appends on", "P1", "P2", *LOST)
 def _a_replaced_leader_leads_on() -> Patches:
     return [(HostedPartition, "_stop_leading", lambda _self: None)]
