@@ -429,7 +429,15 @@ class GroupReader:
     A member that is given a partition must not find an older one.
     """
 
-    def __init__(self, name: str, bootstrap: str, topic: str, committed: dict[int, int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        bootstrap: str,
+        topic: str,
+        committed: dict[int, int],
+        *,
+        session_ms: int = 6_000,
+    ) -> None:
         """Join with the `with` block."""
         self.name = name
         self.polls: dict[int, list[Poll]] = defaultdict(list)
@@ -449,7 +457,7 @@ class GroupReader:
                 "group.id": GROUP,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": 6_000,
+                "session.timeout.ms": session_ms,
                 "log_level": 0,
             }
         )
