@@ -12,7 +12,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.faults.quorum_world import PROGRESS_SECONDS_MAX, SESSION_SECONDS, Fault, World
+from tests.faults.quorum_world import (
+    FETCH_SECONDS,
+    PROGRESS_SECONDS_MAX,
+    SESSION_SECONDS,
+    Fault,
+    World,
+)
 from tests.faults.stalls import Stalls
 from tests.support.outside_tools import Missing
 from tests.support.ports import wait_until
@@ -156,8 +162,10 @@ def halves(world: World) -> Iterator[list[int]]:
 
 @contextmanager
 def _cut_in_part(world: World, command: str, far: list[int]) -> Iterator[list[int]]:
-    """The leader keeps a majority: those who can't reach it ask in vain for votes."""
-    before = world.epoch()
+    """The leader keeps a majority: those who can't reach it ask in vain for votes, and are told of
+    with the reason of whoever refused them.
+    """
+    before, why = world.epoch(), f"we follow {world.leader()} in this epoch"
     with Stalls(world.cluster.directory) as stalls, broken(world, command, world.ids) as everybody:
         wait_until(
             lambda: any(world.state(node) == "Prospective" for node in far),
@@ -165,6 +173,12 @@ def _cut_in_part(world: World, command: str, far: list[int]) -> Iterator[list[in
             PROGRESS_SECONDS_MAX,
         )
         world.must_create(everybody)
+        in_vain = {(node, why) for node in far}
+        wait_until(
+            lambda: in_vain & world.refused(before) or stalls.excuse(FETCH_SECONDS),
+            f"one of {far} is refused, for: {why}",
+            PROGRESS_SECONDS_MAX,
+        )
         yield everybody
         world.assert_no_election_since(before, stalls)
 

@@ -255,20 +255,38 @@ class World:
         """(offset, record type) of every registration, fencing and unfencing that is in the log."""
         log_dir = self.cluster.nodes[self.ids[0]].log_dir / "__cluster_metadata-0"
         segments = ",".join(str(path) for path in sorted(log_dir.glob("*.log")))
-        command = ["dump-log", "--cluster-metadata-decoder", "--output", "json"]
-        told = subprocess.run(
-            [sys.executable, "-m", "sparkraft.cli.main", *command, "--files", segments],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        ).stdout
+        decode = ["--cluster-metadata-decoder", "--output", "json", "--files", segments]
+        told = self._told("dump-log", *decode)
         return [
             (record["offset"], record["payload"]["type"])
             for line in told.splitlines()
             for record in json.loads(line).get("records", [])
             if "BROKER" in (record.get("payload") or {}).get("type", "")
         ]
+
+    def refused(self, epoch: int) -> set[tuple[int, str]]:
+        """(candidate, reason) of every pre-vote that was refused in `epoch`, by the account that
+        `explain quorum` makes of all nodes.
+        """
+        asked = ["--bootstrap-server", self.cluster.bootstrap, "--output", "json"]
+        account = json.loads(self._told("explain", "quorum", *asked))
+        return {
+            (ballot["candidate"], ballot["reason"])
+            for told in account["epochs"]
+            if told["epoch"] == epoch
+            for ballot in told["preVotes"]
+            if not ballot["granted"]
+        }
+
+    def _told(self, *command: str) -> str:
+        """What one of our own commands prints."""
+        return subprocess.run(
+            [sys.executable, "-m", "sparkraft.cli.main", *command],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
 
     # ---- journals
 
