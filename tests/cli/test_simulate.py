@@ -1,5 +1,8 @@
 """`sparkraft simulate`: what it prints, its exit codes, and what it refuses."""
 
+import contextlib
+import os
+import pty
 import re
 import shlex
 import subprocess
@@ -107,6 +110,58 @@ def test_a_planted_bug_that_is_missed_is_a_failure(
 def test_a_fresh_search_finds_a_seed_too(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = simulate(capsys, "--mutant", BUG, "--fresh")
     assert (code, out.startswith(f"seen   {BUG} ")) == (0, True)
+
+
+# ---- progress
+
+TWO_SEEDS = [*CORES, "--seeds", "1..2", "--seconds", "2", "--jobs", "1"]
+_FORCED = {"FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"}
+"""Variables by which whoever runs the tests may call a pipe a terminal, or the other way round."""
+
+
+def two_seeds(stderr: int) -> subprocess.Popen[str]:
+    plain = {name: value for name, value in os.environ.items() if name not in _FORCED}
+    return subprocess.Popen(
+        [sys.executable, "-m", "sparkraft.cli.main", "simulate", *TWO_SEEDS],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        env={**plain, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
+    )
+
+
+def all_shown(terminal: int) -> str:
+    """Until nobody has it open any more, which is an error here."""
+    shown = b""
+    with contextlib.suppress(OSError):
+        while chunk := os.read(terminal, 65_536):
+            shown += chunk
+    os.close(terminal)
+    return shown.decode()
+
+
+def test_at_a_terminal_a_bar_shows_how_far_it_is_and_goes_in_the_end() -> None:
+    terminal, its_end = pty.openpty()
+    campaign = two_seeds(its_end)
+    os.close(its_end)
+    shown = all_shown(terminal)
+    out, _ = campaign.communicate(timeout=60)
+    assert campaign.returncode == 0
+    assert out.startswith("2 seeds, 0 violations, ")
+    assert "violations)" not in out, "the bar is not among what is read on"
+    drawn = [line for line in re.split(r"[\r\n]", shown) if "seeds" in line]
+    assert "0%" in drawn[0]
+    assert "seeds (0 violations)" in drawn[-1]
+    assert "100%" in drawn[-1]
+    assert "\x1b[2K" in shown.rpartition("100%")[2], "its line is empty again"
+
+
+def test_elsewhere_there_is_no_bar() -> None:
+    campaign = two_seeds(subprocess.PIPE)
+    out, err = campaign.communicate(timeout=60)
+    assert (campaign.returncode, err) == (0, "")
+    assert out.startswith("2 seeds, 0 violations, ")
+    assert "\x1b" not in out
 
 
 # ---- a seed that fails

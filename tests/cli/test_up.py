@@ -68,6 +68,10 @@ def test_detach_returns_once_it_serves_and_the_file_tells_all(up, home, capsys):
     assert "is ready" in Path(node["log"]).read_text()
     listed = cli.main(["topics", "--bootstrap-server", cluster["bootstrap"], "--list"])
     assert (listed, capsys.readouterr().out) == (0, "\n")
+    features = ["features", "--bootstrap-server", cluster["bootstrap"], "describe"]
+    assert cli.main([*features, "--output", "json"]) == 0
+    levels = {row["feature"]: row for row in json.loads(capsys.readouterr().out)}
+    assert levels["kraft.version"]["finalizedVersionLevel"] == "1", "voters can come and go"
 
 
 def test_files_of_the_folder_it_is_started_in_are_not_taken_for_modules(up, tmp_path, monkeypatch):

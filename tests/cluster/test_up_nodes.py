@@ -79,6 +79,10 @@ def test_five_nodes_go_on_without_two_and_tell_how_their_quorum_is(home, capsys)
 
     first = status()
     assert sorted(voter["id"] for voter in first["currentVoters"]) == [1, 2, 3, 4, 5]
+    run("features", *bootstrap, "describe", "--output", "json")
+    rows = json.loads(capsys.readouterr().out)
+    (kraft,) = (row for row in rows if row["feature"] == "kraft.version")
+    assert kraft["finalizedVersionLevel"] == "1", "voters can come and go"
     until_metrics_tell_of_voters(cluster, first["leaderId"], {1, 2, 3, 4, 5} - {first["leaderId"]})
     other = next(n for n in range(1, 6) if n != first["leaderId"])
     for node in (first["leaderId"], other):

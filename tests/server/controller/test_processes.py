@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from sparkraft.base.ids import Millis
+from sparkraft.protocol.messages import k19_create_topics as k19
 from sparkraft.protocol.messages import k62_broker_registration as k62
+from sparkraft.protocol.messages.metadata_records import PartitionChangeRecord
 from sparkraft.server.controller import processes
 from sparkraft.server.controller.processes import ProcessWatch
 from tests.controller.cluster_of import Cluster
+from tests.server.controller import test_driver as driven
 from tests.support.ports import lasting_ports
 
 BOUND_S = 60
@@ -146,6 +149,76 @@ def test_all_that_died_are_fenced_one_after_another():
         assert sorted(world.fenced) == [1, 2]
 
     run(scenario)
+
+
+async def controller_of_four() -> driven.World:
+    """An active controller on a raft that is a list; brokers 1 to 4 all have a partition."""
+    world = driven.World()
+    world.lead()
+    for broker_id in (1, 2, 3, 4):
+        await world.register(broker_id)
+        await world.heartbeat(broker_id)
+    assignment = k19.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2, 3, 4])
+    topic = k19.CreatableTopic(
+        name="t", num_partitions=-1, replication_factor=-1, assignments=[assignment]
+    )
+    await world.ask("create_topics", k19.CreateTopicsRequest(topics=[topic]))
+    world.clock.ms += 1  # since their last heartbeats
+    return world
+
+
+def told(records: list[Any]) -> str:
+    """What an append says: whom it fences, and who leads instead."""
+    fenced = [r.broker_id for r in records if getattr(r, "fenced", 0) == 1]
+    leaders = [r.leader for r in records if isinstance(r, PartitionChangeRecord)]
+    return f"{fenced} fenced, {leaders} lead"
+
+
+def test_those_that_die_at_one_moment_are_fenced_one_a_turn(monkeypatch):
+    """Each by an append of its own that sees the one before; between two, others are served."""
+
+    async def scenario() -> None:
+        world = await controller_of_four()
+        probes, refused = asyncio.Semaphore(0), asyncio.Event()
+        diary: list[str] = []
+
+        async def all_refuse(_: Any) -> bool:
+            probes.release()
+            await refused.wait()
+            return True
+
+        async def others() -> None:
+            while True:
+                if diary[-1:] != ["others"]:
+                    diary.append("others")
+                await asyncio.sleep(0)
+
+        monkeypatch.setattr(processes, "_all_refuse", all_refuse)
+        watch = ProcessWatch(world.driver, world.clock, heartbeat_interval_ms=20)
+        listener = Listener()
+        for broker_id in (1, 2, 3):
+            connection = Connection(listener)
+            watch.on_fetch(broker_id, connection)  # type: ignore[arg-type]
+            connection.lose()
+        world.raft.on_append = lambda: diary.append(told(world.raft.batches[-1].records))
+        async with asyncio.timeout(BOUND_S), asyncio.TaskGroup() as group:
+            for _ in range(3):
+                await probes.acquire()
+            served = group.create_task(others())
+            refused.set()  # All three are known to be gone in the same turn.
+            await asyncio.gather(*watch._tasks.values())
+            served.cancel()
+        assert diary == [
+            "others",
+            "[1] fenced, [2] lead",
+            "others",
+            "[2] fenced, [3] lead",
+            "others",
+            "[3] fenced, [4] lead",
+            "others",
+        ]
+
+    asyncio.run(scenario())
 
 
 def test_who_accepts_is_left_alone_until_it_refuses():
