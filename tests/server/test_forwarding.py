@@ -1,6 +1,7 @@
 """How long a broker looks for the controller on a client's behalf, and what doesn't wait behind."""
 
 import asyncio
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import BrokerId, LeaderEpoch
@@ -27,6 +29,7 @@ from tests.server.harness import (
     running,
     until,
 )
+from tests.support.ports import lasting_ports
 
 AN_HOUR_MS = 3_600_000
 
@@ -165,6 +168,37 @@ def test_no_heartbeat_waits_behind_what_clients_ask_of_the_controller(tmp_path: 
     asyncio.run(test())
 
 
+def test_a_metric_tells_how_many_requests_wait_for_the_controller(tmp_path: Path) -> None:
+    async def test() -> None:
+        (port,) = lasting_ports(1)
+        listens = {"sparkraft_http_listener": f"127.0.0.1:{port}"}
+        async with asyncio.timeout(PATIENCE_S), controller_and_broker(tmp_path, **listens) as nodes:
+            controller, broker = nodes
+
+            async def waiting(wanted: int) -> bool:
+                return await asyncio.to_thread(_forwarding_queue, port) == wanted
+
+            await until(lambda: waiting(0))
+            stuck = _get_stuck(controller, "create_topics")
+            clients = [await connect(broker) for _ in range(2)]
+            first = clients[0].send_nowait(_creation())
+            await until(lambda: waiting(1))
+            await until(lambda: stuck)  # the second may overtake one that waits for the connection
+            second = clients[1].send_nowait(_creation())
+            await until(lambda: waiting(2))
+            stuck[0].set_result(None)
+            assert (await first).topics[0].error_code == 0
+            await until(lambda: waiting(1))
+            await until(lambda: len(stuck) == 2)
+            stuck[1].set_result(None)
+            assert (await second).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+            await until(lambda: waiting(0))
+            for client in clients:
+                await client.close()
+
+    asyncio.run(test())
+
+
 def test_a_controller_that_answers_no_heartbeat_is_asked_for_the_rest_anew(tmp_path: Path) -> None:
     """As over connections that are gone without a word: a request would wait for its whole time."""
 
@@ -284,6 +318,14 @@ def test_an_attempt_to_reach_an_old_controller_ends_with_its_time(monkeypatch: A
         assert len(controller.timeouts_ms) == 1
 
     asyncio.run(test())
+
+
+def _forwarding_queue(port: int) -> float:
+    """As the node tells it over HTTP."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    (found,) = (each for each in families if each.name == "sparkraft_forwarding_queue")
+    return float(found.samples[0].value)
 
 
 def _creation() -> CreateTopicsRequest:
