@@ -30,7 +30,8 @@ class _Pool:
 
     A block is claimed by holding its first port for as long as the process lives, so no other
     process of tests gets the rest: a node may come back to its ports. Ports are given in turn, the
-    longest unused first.
+    longest unused first. One that was just given is not given again, though it can still be bound:
+    where the others wait for the kernel (TIME_WAIT), the turn would come round to it at once.
     """
 
     def __init__(self, ports: range, block: int, step: int = 1) -> None:
@@ -46,6 +47,7 @@ class _Pool:
         self._step = step
         self._claims: list[socket.socket] = []
         self._claimed: deque[int] = deque()
+        self._given: deque[int] = deque(maxlen=block // step // 3)
 
     def take(self, count: int) -> list[int]:
         """`count` different ports that can be bound now."""
@@ -57,8 +59,9 @@ class _Pool:
             port = self._claimed.popleft()
             self._claimed.append(port)
             untried -= 1
-            if _can_be_bound(port):
+            if port not in self._given and _can_be_bound(port):
                 found.append(port)
+                self._given.append(port)
         return found
 
     def _claim_a_block(self) -> int:
