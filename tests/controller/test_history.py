@@ -111,6 +111,36 @@ def test_a_cancelled_reassignment(cluster):
     assert last(cluster).trigger.text == "the reassignment was cancelled"
 
 
+def test_a_move_taken_back_when_whom_it_added_was_told_to_go(cluster):
+    """Replicas are left that the move would have left, and nobody has joined. It ends only so: who
+    is being added is waited for, as in Kafka.
+    """
+    reassign(cluster, [4, 2, 3])
+    reassign(cluster, [1, 2, 3])
+    before = last(cluster).after
+    assert before is not None
+    assert (before.adding_replicas, before.removing_replicas) == ((4,), (4,))
+    reassign(cluster, None)
+    after = last(cluster).after
+    assert after is not None
+    assert after.replicas == (1, 2, 3)
+    assert last(cluster).trigger.text == "the reassignment was cancelled"
+
+
+def test_a_move_to_replicas_that_are_in_sync_ends_at_once(cluster):
+    """The one before waited for somebody who stays."""
+    cluster.alter_isr("t", [1, 2])
+    reassign(cluster, [1, 3])
+    reassign(cluster, [1])
+    event = last(cluster)
+    assert event.before is not None
+    assert event.before.is_reassigning
+    assert event.after is not None
+    assert event.after.replicas == (1,)
+    assert not event.after.is_reassigning
+    assert event.trigger.text == "the partition is reassigned"
+
+
 def test_eligible_leader_replica(cluster):
     lose_everybody(cluster)
     event = last(cluster)

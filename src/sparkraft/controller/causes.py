@@ -163,12 +163,20 @@ def _assignment(partition: Partition) -> tuple[tuple[int, ...], ...]:
 
 
 def _move_trigger(before: Partition, after: Partition) -> Trigger:
+    """Told apart by who is in sync: the last of those who were added has joined, or nobody has.
+
+    Replicas that are left say nothing: those of a move that is taken back may be those it would
+    have left, as one that was being added may have been told to go meanwhile.
+    """
     ended = before.is_reassigning and not after.is_reassigning
-    stayed = tuple(r for r in before.replicas if r not in before.removing_replicas)
-    if ended and after.replicas == stayed:
+    if ended and not set(after.isr) <= set(before.isr):
+        if before.leader == NO_LEADER:
+            return Trigger(Occasion.UNCLEAN, "an election for a partition that nobody led")
         text = f"leader {before.leader} changed the ISR, which completed the reassignment"
         return Trigger(Occasion.ISR_CHANGED, text)
-    return Trigger(Occasion.REASSIGNED, _CANCELLED if ended else "the partition is reassigned")
+    before_it = tuple(r for r in before.replicas if r not in before.adding_replicas)
+    cancelled = ended and after.replicas == before_it
+    return Trigger(Occasion.REASSIGNED, _CANCELLED if cancelled else "the partition is reassigned")
 
 
 _CANCELLED = "the reassignment was cancelled"
