@@ -125,6 +125,19 @@ def test_what_happens_at_the_last_moment_is_no_violation(scenario: str, seed: in
     check(replace(NODES, seed=seed, scenario=scenario, nodes=None))
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        22,  # a move that is taken back after the replica it added was told to go
+        29,  # a replica goes, and another of the same partition comes
+        60,  # an operator takes out whom the leader asks to leave
+        249,  # the answer to a producer is on its way when the replica goes
+    ],
+)
+def test_what_crosses_a_move_is_no_violation(seed: int) -> None:
+    check(replace(NODES, seed=seed, scenario="replicas-move", seconds=40))
+
+
 def test_a_voter_that_is_being_started_again_is_not_lost() -> None:
     check(replace(NODES, seed=291, seconds=60, liveness=True))
 
@@ -217,8 +230,8 @@ def all_clean(settings: Settings, seeds: range) -> Counter[str]:
     for result in run_all([(replace(settings, seed=seed), None) for seed in seeds]):
         total += result.counts
         if result.violation is not None:
-            broken.append((result.settings.seed, result.violation, result.text))
-    assert not broken, broken
+            broken.append(f"seed {result.settings.seed}: {result.violation}: {result.text}")
+    assert not broken, "\n".join(broken)
     return total
 
 

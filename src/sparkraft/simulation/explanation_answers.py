@@ -176,7 +176,8 @@ def _wrong_cause(occasion: str, text: str, change: Change, truth: Truth) -> Iter
 def was_asked_for(change: Change, ghosts: ExplanationGhosts) -> bool:
     """Whether the leader had asked for exactly this ISR, or for one that ended a reassignment.
 
-    That takes those out who were to leave.
+    That takes those out who were to leave, and somebody has joined: without him it would have ended
+    before. An operator may take the very replica out of a partition that its leader asks to leave.
     """
     before, after = change.before, change.after
     if before is None or after is None:
@@ -184,10 +185,15 @@ def was_asked_for(change: Change, ghosts: ExplanationGhosts) -> bool:
     asked = ghosts.asked.get((change.where, before.leader_epoch, before.partition_epoch))
     if asked is None:
         return False
-    moved = before.adding_replicas or before.removing_replicas
-    if moved and not after.adding_replicas and not after.removing_replicas:
-        return asked.isr - {*before.removing_replicas} == frozenset(after.isr)
-    return asked.isr == frozenset(after.isr) != frozenset(before.isr)
+    if _moving(before) == _moving(after) and before.replicas == after.replicas:
+        return asked.isr == frozenset(after.isr) != frozenset(before.isr)
+    ended = any(_moving(before)) and not any(_moving(after))
+    left = asked.isr - {*before.removing_replicas}
+    return ended and left == frozenset(after.isr) and not left <= {*before.isr}
+
+
+def _moving(partition: Partition) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return partition.adding_replicas, partition.removing_replicas
 
 
 def _is_named(mark: Any, occasion: str, text: str, change: Change, truth: Truth) -> bool:

@@ -56,6 +56,9 @@ class RecordChecks:
         self._leaders: dict[tuple[Where, int], str] = {}
         self._committed: dict[Where, dict[int, Batch]] = {}
         self._written: dict[tuple[Where, int, int], int] = {}
+        self._logs: dict[tuple[str, int, Where], Any] = {}
+        """The log that a process last had of a partition. Another one is another replica: it was
+        taken away meanwhile, and given back."""
         self._looked: dict[tuple[str, int, Where], tuple[int, int]] = {}
         self._marks: dict[tuple[str, int, Where], tuple[int, int]] = {}
         self._starts: dict[tuple[str, int, Where], int] = {}
@@ -262,6 +265,10 @@ class RecordChecks:
             start <= mark <= end, "P11", f"{machine.name} {partition}: {start} ≤ {mark} ≤ {end}"
         )
         key = (machine.name, machine.life, where)
+        if self._logs.setdefault(key, log) is not log:
+            self._logs[key] = log
+            for known in (self._looked, self._marks, self._starts):
+                known.pop(key, None)
         self.require(
             start >= self._starts.get(key, 0), "P11", f"{machine.name} {partition} begins earlier"
         )

@@ -391,7 +391,7 @@ class StorageChecks:
                 directory = f"{DATA}/{topic.name}-{told.index}"
                 name = "S8" if (directory, base) in seen.failed else "S9"
                 self.require(
-                    sent[topic.name, told.index].payload in seen.written[directory][base],
+                    seen.has_written(directory, base, sent[topic.name, told.index].payload),
                     name,
                     f"{machine.name} acknowledges {base} of {directory} and has not written it so",
                 )

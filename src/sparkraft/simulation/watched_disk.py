@@ -69,6 +69,9 @@ class Watched:
         self.left: dict[str, Left] = {}
         self.written: dict[str, dict[int, set[bytes]]] = defaultdict(lambda: defaultdict(set))
         """Folder → base offset → all that ever was written there."""
+        self.gone: dict[str, dict[int, set[bytes]]] = {}
+        """The same of a folder that is gone, until the next of its name is: what was written there
+        may be acknowledged by an answer that is on its way."""
         self.cleaned_to: dict[str, int] = defaultdict(int)
         """Folder → the offset below which compaction may have rewritten its batches."""
         self.failed: set[tuple[str, int]] = set()
@@ -86,7 +89,9 @@ class Watched:
 
     def forget_folder(self, path: str) -> None:
         """It has another name, or is gone."""
-        for known in (self.logs, self.left, self.written, self.cleaned_to):
+        if path in self.written:
+            self.gone[path] = self.written.pop(path)
+        for known in (self.logs, self.left, self.cleaned_to):
             known.pop(path, None)
         for name in [name for name in self.versions if name.startswith(path + "/")]:
             del self.versions[name]
@@ -109,6 +114,11 @@ class Watched:
         written = self.written[directory]
         for batch in batches:
             written[batch.header.base_offset].add(batch.payload)
+
+    def has_written(self, directory: str, base: int, payload: bytes) -> bool:
+        """Whether this batch ever was there, or in the folder of this name that went last."""
+        here, gone = self.written[directory][base], self.gone.get(directory, {}).get(base, ())
+        return payload in here or payload in gone
 
     def put_in_place(self, path: str, data: bytes) -> None:
         """A checkpoint has new bytes; those before what is surely on disk are forgotten."""
