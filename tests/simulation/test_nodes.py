@@ -138,6 +138,11 @@ def test_what_crosses_a_move_is_no_violation(seed: int) -> None:
     check(replace(NODES, seed=seed, scenario="replicas-move", seconds=40))
 
 
+def test_a_minority_may_be_lost_for_good_after_moves_that_left_two_replicas() -> None:
+    counts = check(replace(NODES, seed=1, scenario="replicas-move", seconds=40, liveness=True))
+    assert counts["end of moves: NONE"] == 1
+
+
 def test_a_voter_that_is_being_started_again_is_not_lost() -> None:
     check(replace(NODES, seed=291, seconds=60, liveness=True))
 

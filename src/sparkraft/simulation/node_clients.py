@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.client.connection import Connection
+from sparkraft.metadata.image import ClusterImage
 from sparkraft.protocol.messages import k43_elect_leaders as k43
 from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
 from sparkraft.protocol.messages import k57_update_features as k57
@@ -175,10 +176,36 @@ def cancel_request(request: Any) -> Any:
     return _reassign(topic.name, partition.partition_index, None)
 
 
+def ending_request(world: "NodesWorld", image: ClusterImage, replicas_min: int) -> Any:
+    """Cancels moves that end no other way, and gives partitions `replicas_min`; None: all is well.
+
+    Where a move gets another target, who was being added and is to go now is still waited for, as
+    in Kafka.
+    """
+    ids = [machine.id for machine in world.brokers]
+    wanted = []
+    for topic in image.topics_in_order():
+        for index, partition in sorted(topic.partitions.items()):
+            stay = [r for r in partition.replicas if r not in partition.removing_replicas]
+            more = [other for other in ids if other not in partition.replicas]
+            if {*partition.adding_replicas} & {*partition.removing_replicas}:
+                wanted.append(_moved(topic.name, index, None))
+            elif len(stay) < replicas_min:
+                wanted.append(_moved(topic.name, index, (stay + more)[:replicas_min]))
+    return _move(*wanted) if wanted else None
+
+
 def _reassign(name: str, index: int, replicas: list[int] | None) -> Any:
+    return _move(_moved(name, index, replicas))
+
+
+def _moved(name: str, index: int, replicas: list[int] | None) -> Any:
     part = k45.ReassignablePartition(partition_index=index, replicas=replicas)
-    topic = k45.ReassignableTopic(name=name, partitions=[part])
-    return k45.AlterPartitionReassignmentsRequest(timeout_ms=REQUEST_MS, topics=[topic])
+    return k45.ReassignableTopic(name=name, partitions=[part])
+
+
+def _move(*topics: Any) -> Any:
+    return k45.AlterPartitionReassignmentsRequest(timeout_ms=REQUEST_MS, topics=list(topics))
 
 
 def kraft_request() -> Any:

@@ -11,7 +11,7 @@ from sparkraft.simulation.history import check
 from sparkraft.simulation.invariants import Violation
 from sparkraft.simulation.machine import Machine
 from sparkraft.simulation.node_checks import image_of
-from sparkraft.simulation.node_clients import create_topics
+from sparkraft.simulation.node_clients import ask_controller, create_topics, ending_request
 from sparkraft.simulation.node_faults import (
     MOVE_FAULTS,
     NODE_FAULTS,
@@ -38,11 +38,17 @@ GENTLE_STRIKES = 3
 HEALTHY_S = 90
 """Within so long a healed cluster has unfenced its brokers and leads its partitions."""
 
+ASK_AGAIN_S = 5
+"""An operator waits so long before he asks once more."""
+
 CONVERGE_S = 60
 """Within so long a majority elects and commits."""
 
 RECORDS_AFTER = 20
 """So many records more show the same of records."""
+
+REPLICAS = 3
+"""Of two, one that is lost for good is one too many."""
 
 TOPICS_AFTER = 3
 """So many topics more show that a healed cluster works."""
@@ -157,6 +163,8 @@ def _chaos(
         _heal(world)
         if settings.liveness:
             _break_a_minority(world, in_sync=workload is not None)
+        elif workload is not None:
+            _end_moves(world, 0)
         if workload is None:
             _demand_health(world)
         else:
@@ -200,6 +208,28 @@ def _heal(world: NodesWorld) -> None:
         machine.slow_until = 0
         machine.resume()
         machine.start()
+
+
+def _end_moves(world: NodesWorld, replicas_min: int) -> None:
+    """Somebody sees to what no rule ends, and to partitions with fewer replicas than that."""
+
+    def is_done() -> bool:
+        leader = world.leader()
+        image = None if leader is None else image_of(leader)
+        return image is not None and ending_request(world, image, replicas_min) is None
+
+    def ask() -> None:
+        leader = world.leader()
+        image = None if leader is None else image_of(leader)
+        if leader is None or image is None or is_done():
+            return
+        request = ending_request(world, image, replicas_min)
+        world.operate(ask_controller(world, leader, request, "end of moves"))
+        world.after(ASK_AGAIN_S, ask)
+
+    if not is_done():
+        ask()
+        _await(world, "every move is ended", is_done)
 
 
 def _demand(world: NodesWorld, holds: object, text: str) -> None:
@@ -268,6 +298,7 @@ def _break_a_minority(world: NodesWorld, *, in_sync: bool) -> None:
 
     _await(world, "a majority of the voters runs", lambda: len(whole()) >= voters.majority)
     if in_sync:
+        _end_moves(world, REPLICAS)
         _await(world, "all replicas are in sync", lambda: _all_in_sync(world))
     core = sorted(whole(), key=lambda _: world.dice.random())[: voters.majority]
     world.note(f"-- for good: {[m.name for m in core]} work")
