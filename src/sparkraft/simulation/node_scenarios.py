@@ -5,6 +5,7 @@ Beside chaos, Apache Kafka's seven scenarios by name (`RaftEventSimulationTest`)
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from sparkraft.simulation.epoch_prober import EpochProber
 from sparkraft.simulation.history import check
@@ -213,19 +214,25 @@ def _heal(world: NodesWorld) -> None:
 def _end_moves(world: NodesWorld, replicas_min: int) -> None:
     """Somebody sees to what no rule ends, and to partitions with fewer replicas than that."""
 
-    def is_done() -> bool:
+    def left() -> tuple[Machine, Any] | None:
+        """The leader and what is to be asked of it, None while there is none that knows."""
         leader = world.leader()
         image = None if leader is None else image_of(leader)
-        return image is not None and ending_request(world, image, replicas_min) is None
+        if leader is None or image is None:
+            return None
+        return leader, ending_request(world, image, replicas_min)
+
+    def is_done() -> bool:
+        found = left()
+        return found is not None and found[1] is None
 
     def ask() -> None:
-        leader = world.leader()
-        image = None if leader is None else image_of(leader)
-        if leader is None or image is None or is_done():
+        found = left()
+        if found is not None and found[1] is None:
             return
-        request = ending_request(world, image, replicas_min)
-        world.operate(ask_controller(world, leader, request, "end of moves"))
         world.after(ASK_AGAIN_S, ask)
+        if found is not None:
+            world.operate(ask_controller(world, *found, "end of moves"))
 
     if not is_done():
         ask()
