@@ -28,6 +28,7 @@ from sparkraft.simulation.explanation_answers import Span, Truth, wrong_answer
 from sparkraft.simulation.explanation_documents import wrong_documents
 from sparkraft.simulation.explanation_ghosts import Agreed, ExplanationGhosts
 from sparkraft.simulation.explanation_quorum import QuorumTruth
+from sparkraft.simulation.invariants import Violation
 from sparkraft.simulation.true_history import TrueHistory
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ LOOK_EVERY_S = 7
 
 PAST = (0.2, 0.5, 0.8)
 """How far between the oldest offset that is kept and the newest the moments of the past are."""
+
+TURNS_MAX = 100_000
+"""An answer gives others so many turns at most: reading the longest log takes fewer."""
 
 T = TypeVar("T")
 
@@ -338,9 +342,11 @@ def _partitions_of(image: "ClusterImage") -> set[Any]:
 def _at_once(work: Coroutine[Any, Any, T]) -> T:
     """Run what only ever gives others their turn, while the simulated loop stands still."""
     step: Callable[[None], Any] = work.send
-    while True:
+    for _ in range(TURNS_MAX):
         try:
             step(None)
         except StopIteration as done:
             result: T = done.value
             return result
+    work.close()
+    raise Violation("E1", f"no answer after {TURNS_MAX} turns: it waits for what others do")

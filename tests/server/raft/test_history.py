@@ -1,6 +1,8 @@
 """The committed log read again: all of it, up to a moment, and from a snapshot on."""
 
+import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from sparkraft.protocol.messages.metadata_records import NoOpRecord
 from sparkraft.records.batch import iter_batches
 from sparkraft.records.control import ControlType, control_batch
 from sparkraft.server.raft import history as reading
-from sparkraft.server.raft.history import Question
+from sparkraft.server.raft.history import PastReader, Question
 from tests.controller.cluster_of import Cluster
 from tests.server.raft.test_driver import Member, run, until
 from tests.support.ports import lasting_ports
@@ -83,6 +85,26 @@ def test_everything_is_told_and_the_image_is_the_controllers(tmp_path: Path) -> 
         assert history.image.offset == member.driver.high_watermark - 1
         await member.stop()
         assert not member.failures
+
+    run(work)
+
+
+def test_what_is_committed_and_not_written_yet_is_not_waited_for(tmp_path: Path) -> None:
+    """The quorum's high watermark runs ahead of a log whose appends wait behind a vote's fsync."""
+
+    async def work() -> None:
+        member, cluster = Member(1, lasting_ports(1), tmp_path), lives()
+        await member.start()
+        await appended(member, cluster.batches)
+        end = member.driver.log.end
+        ahead: Any = SimpleNamespace(log=member.driver.log, high_watermark=Offset(end + 1))
+        async with asyncio.timeout(10):
+            history = await PastReader(ahead).read(question())
+        assert history.image.offset == end - 1
+        with pytest.raises(KafkaError) as caught:
+            await PastReader(ahead).read(question(at_offset=end))
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+        await member.stop()
 
     run(work)
 

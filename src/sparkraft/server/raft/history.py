@@ -88,7 +88,8 @@ class PastReader:
 
     async def _read(self, question: Question) -> History:
         log = self._raft.log
-        committed = self._raft.high_watermark
+        # What the quorum has committed may still wait to be written, behind a vote on a slow disk.
+        committed = min(self._raft.high_watermark, log.end)
         if question.at_offset >= max(committed, 0):
             wrong = f"offset {question.at_offset} is not committed; the log goes up to {committed}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, wrong)
