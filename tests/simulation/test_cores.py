@@ -45,6 +45,11 @@ def test_a_majority_may_lose_its_leader_while_the_rest_is_about_to_break() -> No
     sweep(Settings(seed=0, seconds=60, liveness=True), 367, 367)
 
 
+def test_whom_a_minority_loses_is_chosen_among_voters_that_are_committed() -> None:
+    """A majority of a set that only a broken leader has in its log could elect nobody."""
+    sweep(Settings(seed=0, seconds=60, liveness=True), 97, 97)
+
+
 def test_a_fault_point_that_is_seldom_reached_always_strikes() -> None:
     summary = sweep(Settings(seed=0, seconds=60), 462, 462)
     assert summary.counts["point candidate_with_unsynced_records"]

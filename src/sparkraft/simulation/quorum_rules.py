@@ -50,6 +50,15 @@ class Member(NamedTuple):
     voters_below: Callable[[int], int]
 
 
+def voters_are_committed(core: Quorum) -> bool:
+    """Whether the voter set in force is, as static ones always are.
+
+    Until then it is only in the logs of some, and others elect by the set before.
+    """
+    at, reached = core.log.voters_offset, core.log.high_watermark
+    return at is None or (reached is not None and at < reached)
+
+
 class Step(NamedTuple):
     """One step of a core; `before` and `high_watermark` are what they were when it began."""
 

@@ -15,6 +15,7 @@ from sparkraft.simulation.cores import World
 from sparkraft.simulation.invariants import Violation
 from sparkraft.simulation.nemesis import ALL, Nemesis
 from sparkraft.simulation.nemesis import voters as change_voters
+from sparkraft.simulation.quorum_rules import voters_are_committed
 
 CONVERGE_MS = 60_000
 """Within so long a healed majority elects and commits: many elections, none of them lucky.
@@ -138,8 +139,13 @@ def _heal_majority(world: World, nemesis: Nemesis) -> None:
     await_(world, "a leader after healing", world.has_consistent_leader)
     world.auto_join = False
     world.run_for(3_000)
-    # What was under way may have cost the leader its office since.
-    await_(world, "a leader all agree on", world.has_consistent_leader)
+
+    def is_settled() -> bool:
+        found = world.leader() if world.has_consistent_leader() else None
+        return found is not None and voters_are_committed(found.quorum)
+
+    # What was under way may have cost the leader its office since, or just added a voter.
+    await_(world, "a leader all agree on, and its voters committed", is_settled)
     leader = world.leader()
     assert leader is not None
     voters = leader.quorum.log.voters
