@@ -138,6 +138,13 @@ def test_what_crosses_a_move_is_no_violation(seed: int) -> None:
     check(replace(NODES, seed=seed, scenario="replicas-move", seconds=40))
 
 
+@pytest.mark.parametrize("seed", [840, 1000])
+def test_an_old_leader_may_be_paused_or_slow_to_write_what_is_committed(seed: int) -> None:
+    """Of 840 a fault point pauses the leader that is to stop; in 1000 a vote waits for the disk."""
+    scenario = "can-elect-new-leader-after-old-leader-failure"
+    check(replace(NODES, seed=seed, nodes=None, scenario=scenario))
+
+
 def test_a_minority_may_be_lost_for_good_after_moves_that_left_two_replicas() -> None:
     counts = check(replace(NODES, seed=1, scenario="replicas-move", seconds=40, liveness=True))
     assert counts["end of moves: NONE"] == 1

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from sparkraft.raft.voters import VoterSet
 from sparkraft.simulation.epoch_prober import EpochProber
 from sparkraft.simulation.history import check
 from sparkraft.simulation.invariants import Violation
@@ -22,6 +23,7 @@ from sparkraft.simulation.node_faults import (
     leader_of_records,
 )
 from sparkraft.simulation.nodes import Layout, NodesWorld, quiet
+from sparkraft.simulation.quorum_rules import voters_are_committed
 from sparkraft.simulation.scenarios import Settings
 from sparkraft.simulation.workload import Workload
 
@@ -297,20 +299,26 @@ def _break_a_minority(world: NodesWorld, *, in_sync: bool) -> None:
     """
     _await_leader(world)
     world.run_for(3)
-    voters = _await_leader(world).raft.voters
-    members = [m for m in world.controllers if m.id in voters.ids]
-
-    def whole() -> list[Machine]:
-        return [m for m in members if m.raft is not None and m.raft._quorum.is_voter]  # noqa: SLF001
-
-    _await(world, "a majority of the voters runs", lambda: len(whole()) >= voters.majority)
     if in_sync:
         _end_moves(world, REPLICAS)
-        _await(world, "all replicas are in sync", lambda: _all_in_sync(world))
-    core = sorted(whole(), key=lambda _: world.dice.random())[: voters.majority]
+
+    def running(voters: VoterSet) -> list[Machine]:
+        members = [m for m in world.controllers if m.id in voters.ids]
+        return [m for m in members if m.raft is not None and m.raft._quorum.is_voter]  # noqa: SLF001
+
+    def is_settled() -> bool:
+        leader = _consistent_leader(world)
+        if leader is None or not voters_are_committed(leader.raft._quorum):  # noqa: SLF001
+            return False
+        voters = leader.raft.voters
+        return len(running(voters)) >= voters.majority and (not in_sync or _all_in_sync(world))
+
+    _await(world, "a majority of committed voters runs, and replicas are in sync", is_settled)
+    voters = _await_leader(world).raft.voters
+    core = sorted(running(voters), key=lambda _: world.dice.random())[: voters.majority]
     world.note(f"-- for good: {[m.name for m in core]} work")
-    for machine in members:
-        if machine not in core:
+    for machine in world.controllers:
+        if machine.id in voters.ids and machine not in core:
             _break_for_good(world, machine, core)
 
 
@@ -423,8 +431,10 @@ def _can_elect_new_leader_after_old_leader_failure(world: NodesWorld) -> None:
 
 
 def _stop(world: NodesWorld, machine: Machine) -> None:
+    """Killed, cut off from power, or asked to stop in good order; who is paused hears nothing."""
     roll = world.dice.randrange(3)
     if roll == 0:
+        _await(world, f"{machine.name} runs", lambda: machine.live_node is not None)
         life = machine.life  # a fault point may end it on its way out, and soon it is back
         machine.terminate()
         _await(world, f"{machine.name} stops", lambda: machine.life > life or not machine.is_up)
