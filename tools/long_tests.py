@@ -9,7 +9,8 @@
 A piece may take 45 minutes. What has passed is kept in .cache/long-tests.json, each piece with a
 digest of what it ran: the whole source, its own test file, and every file of the tests that one
 names, directly or not. A change to any of these makes the piece run again; a change to a test that
-has nothing to do with it doesn't. Several runs may share the file.
+has nothing to do with it doesn't. Several runs may share the file. A piece that was skipped has not
+passed; with SPARKRAFT_NO_SKIP=1 (`./test --long --no-skip`) it has failed.
 """
 
 import argparse
@@ -17,18 +18,31 @@ import ast
 import fcntl
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from enum import Enum
 from functools import cache
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 STATE = ROOT / ".cache" / "long-tests.json"
 PIECE_SECONDS_MAX = 45 * 60
 NOTHING_RAN = 5  # pytest's exit code where no test was selected
+
+
+class Outcome(Enum):
+    """What became of a piece."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """It needs what this machine can't reach: it has shown nothing, and is tried again."""
 
 
 def pieces() -> list[str]:
@@ -99,22 +113,35 @@ def passed(now: dict[str, str], more: str | None = None) -> set[str]:
     return {piece for piece, state in now.items() if known.get(piece) == state}
 
 
-def run(piece: str, *, alone: bool) -> bool:
-    """Run one piece; whether it passed. What it prints is shown as it comes where it is alone."""
+def run(piece: str, *, alone: bool) -> Outcome:
+    """Run one piece. What it prints is shown as it comes where it is alone."""
     print(f"begins: {piece}", flush=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-s", "-m", "long", piece]
     begun, said = time.monotonic(), ""
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, timeout=PIECE_SECONDS_MAX, check=False, text=True,
-            stdout=None if alone else subprocess.PIPE, stderr=None if alone else subprocess.STDOUT,
-        )  # fmt: skip
-        said, verdict = done.stdout or "", f"exit {done.returncode}"
-    except subprocess.TimeoutExpired as late:
-        said = (late.stdout or b"").decode(errors="replace") if not alone else ""
-        verdict = f"not done after {PIECE_SECONDS_MAX // 60} minutes"
-    print(f"{said}{piece}: {time.monotonic() - begun:.0f} s, {verdict}", flush=True)
-    return verdict == "exit 0"
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "-s", "-m", "long", f"--junitxml={report}"]
+        try:
+            done = subprocess.run(
+                [*command, piece], cwd=ROOT, timeout=PIECE_SECONDS_MAX, check=False, text=True,
+                stdout=None if alone else subprocess.PIPE,
+                stderr=None if alone else subprocess.STDOUT,
+            )  # fmt: skip
+            said, verdict = done.stdout or "", f"exit {done.returncode}"
+            outcome = outcome_of(report) if done.returncode == 0 else Outcome.FAILED
+        except subprocess.TimeoutExpired as late:
+            said = (late.stdout or b"").decode(errors="replace") if not alone else ""
+            verdict = f"not done after {PIECE_SECONDS_MAX // 60} minutes"
+            outcome = Outcome.FAILED
+    took = time.monotonic() - begun
+    print(f"{said}{piece}: {outcome.value}, {took:.0f} s, {verdict}", flush=True)
+    return outcome
+
+
+def outcome_of(report: Path) -> Outcome:
+    """What pytest reports, in JUnit's form, of a piece that did not fail."""
+    root = ElementTree.parse(report).getroot()
+    ran = [case for case in root.iter("testcase") if case.find("skipped") is None]
+    return Outcome.PASSED if ran else Outcome.SKIPPED
 
 
 def main() -> int:
@@ -138,22 +165,29 @@ def main() -> int:
         print("\n".join(f"{'passed' if piece in known else '      '} {piece}" for piece in named))
         return 0
     wanted = [piece for piece in named if options.again or piece not in known]
-    failed = []
-    with ThreadPoolExecutor(options.jobs) as pool:
-        runs = {pool.submit(run, piece, alone=options.jobs == 1): piece for piece in wanted}
-        for number, done in enumerate(as_completed(runs), 1):
-            if done.result():
-                passed(now, runs[done])
-            else:
-                failed.append(runs[done])
-            print(
-                f"== {number} of {len(wanted)} long pieces done, {len(failed)} failed", flush=True
-            )
-    for piece in failed:
-        print(f"failed: {piece}")
+    of = _run_all(wanted, now, jobs=options.jobs)
+    for outcome in (Outcome.SKIPPED, Outcome.FAILED):
+        for piece in of[outcome]:
+            print(f"{outcome.value}: {piece}")
     left = len(set(everything) - passed(now))
-    print(f"{len(wanted) - len(failed)} passed, {len(failed)} failed; {left} have not passed yet")
-    return 1 if failed else 0
+    counts = ", ".join(f"{len(of[outcome])} {outcome.value}" for outcome in Outcome)
+    print(f"{counts}; {left} have not passed yet")
+    may_skip = os.environ.get("SPARKRAFT_NO_SKIP", "0") != "1"
+    return 1 if of[Outcome.FAILED] or (of[Outcome.SKIPPED] and not may_skip) else 0
+
+
+def _run_all(wanted: list[str], now: dict[str, str], *, jobs: int) -> dict[Outcome, list[str]]:
+    """Run them, so many side by side; those that pass are kept, each as it is `now`."""
+    of: dict[Outcome, list[str]] = {outcome: [] for outcome in Outcome}
+    with ThreadPoolExecutor(jobs) as pool:
+        runs = {pool.submit(run, piece, alone=jobs == 1): piece for piece in wanted}
+        for number, done in enumerate(as_completed(runs), 1):
+            of[done.result()].append(runs[done])
+            if done.result() is Outcome.PASSED:
+                passed(now, runs[done])
+            failed = len(of[Outcome.FAILED])
+            print(f"== {number} of {len(wanted)} long pieces done, {failed} failed", flush=True)
+    return of
 
 
 if __name__ == "__main__":

@@ -74,3 +74,25 @@ def test_what_passed_counts_as_long_as_it_is_the_same(tool: ModuleType, tmp_path
         tool.passed({p: tool.digest(p) for p in pieces}, piece)
     (tmp_path / "tests/support/ports.py").write_text("import os")
     assert tool.passed({p: tool.digest(p) for p in pieces}) == {pieces[1]}
+
+
+def test_what_was_skipped_has_not_passed(
+    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long: takes long")
+    ends = {
+        "passed": "def test_one(): pytest.skip('no jars')\ndef test_two(): pass",
+        "failed": "def test_one(): raise AssertionError",
+        "skipped": "def test_one(): pytest.skip('no jars')",
+    }
+    pieces = {end: f"tests/near/test_{end}.py" for end in ends}
+    for end, text in ends.items():
+        (tmp_path / pieces[end]).write_text(f"import pytest\npytestmark = pytest.mark.long\n{text}")
+    now = {piece: tool.digest(piece) for piece in pieces.values()}
+    of = tool._run_all(list(now), now, jobs=2)
+    assert {outcome.value: found for outcome, found in of.items()} == {
+        end: [piece] for end, piece in pieces.items()
+    }
+    assert tool.passed(now) == {pieces["passed"]}
+    said = capsys.readouterr().out
+    assert all(f"{piece}: {end}, " in said for end, piece in pieces.items())
