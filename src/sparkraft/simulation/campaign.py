@@ -6,13 +6,18 @@ digest, what was counted. Seeds are independent; their order says nothing.
 
 import gc
 import os
+import signal
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context, parent_process
-from threading import Thread
+from pathlib import Path
+from threading import Thread, current_thread, main_thread
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from sparkraft.simulation import scenarios
@@ -26,6 +31,15 @@ if TYPE_CHECKING:
 
 QUEUED_A_JOB = 4
 """Seeds waiting for each process: enough that none idles, few enough to stop soon."""
+
+REAL_SECONDS_MAX = 120.0
+REAL_SECONDS_MAX_A_SECOND = 10.0
+"""What a run may take, and how much more for each second it plays: a hundred times what it does.
+
+One that goes on and on would keep a campaign from ending, and from saying which seed it is."""
+
+FRAMES_TOLD = 4
+"""Of a run that doesn't end, the innermost: where it is, and who asked for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +74,8 @@ def run(settings: Settings, mutant: str | None = None, sink: TextIO | None = Non
     gc.collect()  # the world before this one: tasks, futures and nodes that hold each other
     gc.disable()  # A collection in the middle would only cost time: nothing depends on it.
     try:
-        with planted(mutant):
+        limit = REAL_SECONDS_MAX + REAL_SECONDS_MAX_A_SECOND * settings.seconds
+        with planted(mutant), _ended_after(limit, worlds):
             _play(replace(settings, sink=sink, on_world=begin))
     except Violation as error:
         violation = error
@@ -80,6 +95,39 @@ def run(settings: Settings, mutant: str | None = None, sink: TextIO | None = Non
         counts=world.counts,
         checks=world.invariants.checks,
     )
+
+
+class _StillGoing(KeyboardInterrupt):
+    """Ends a run wherever it is: of all that may be raised there, asyncio lets this kind pass."""
+
+
+@contextmanager
+def _ended_after(limit_s: float, worlds: "list[World | NodesWorld]") -> Iterator[None]:
+    """Break `Ending` where the block takes longer than that of real time; in a main thread only."""
+    if current_thread() is not main_thread():
+        yield
+        return
+
+    def end(_: int, frame: FrameType | None) -> None:
+        innermost = traceback.extract_stack(frame)[-FRAMES_TOLD:]
+        raise _StillGoing(
+            ", ".join(
+                f"{each.name} ({Path(each.filename).name}:{each.lineno})" for each in innermost
+            )
+        )
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    except _StillGoing as error:
+        reached = f"{worlds[0].now / 1000:.3f} simulated seconds" if worlds else "no world"
+        raise Violation(
+            "Ending", f"after {limit_s:.0f} s of real time it has come to {reached}, in {error}"
+        ) from error
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _play(settings: Settings) -> None:
