@@ -121,7 +121,7 @@ def _ended_after(limit_s: float, worlds: "list[World | NodesWorld]") -> Iterator
     try:
         yield
     except _StillGoing as error:
-        reached = f"{worlds[0].now / 1000:.3f} simulated seconds" if worlds else "no world"
+        reached = f"{worlds[0].now / 1000:.3f} simulated seconds"
         raise Violation(
             "Ending", f"after {limit_s:.0f} s of real time it has come to {reached}, in {error}"
         ) from error
