@@ -1,10 +1,11 @@
 """Jars of Apache Kafka and of Spark's Kafka connector, fetched through Maven, never committed."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
-from tests.support.outside_tools import CACHE, Missing
+from tests.support.outside_tools import CACHE, Missing, fetching
 
 _TESTS = Path(__file__).resolve().parents[1]
 VERSION = "4.3.1"
@@ -26,11 +27,12 @@ def spark_kafka_jars_or_reason() -> Path | Missing:
 def _jars_or_reason(what: str, pom: Path, libs: Path) -> Path | Missing:
     if not shutil.which("java"):
         return Missing("needs Java 17 or later on the PATH")
-    if _fetched_for(libs).exists() and _fetched_for(libs).read_bytes() == pom.read_bytes():
-        return libs
-    if not shutil.which("mvn"):
-        return Missing(f"needs Maven to fetch {what}")
-    return _fetch(what, pom, libs)
+    with fetching(libs.parent):
+        if _fetched_for(libs).exists() and _fetched_for(libs).read_bytes() == pom.read_bytes():
+            return libs
+        if not shutil.which("mvn"):
+            return Missing(f"needs Maven to fetch {what}")
+        return _fetch(what, pom, libs)
 
 
 def _fetched_for(libs: Path) -> Path:
@@ -68,5 +70,6 @@ def _fetch(what: str, pom: Path, libs: Path) -> Path | Missing:
 
 def _first_error(said: str) -> str:
     """Maven's first line that tells something, of the many around it."""
-    errors = (line.removeprefix("[ERROR]").strip() for line in said.splitlines())
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", said)  # some of Maven's plugins heed no style.color
+    errors = (line.removeprefix("[ERROR]").strip() for line in plain.splitlines())
     return next((line for line in errors if line), "it doesn't say why")[:400]

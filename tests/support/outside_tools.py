@@ -3,9 +3,12 @@
 Each function gives a path, or the reason why there is none; tests skip with that reason.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +23,15 @@ class Missing:
     reason: str
 
 
+@contextmanager
+def fetching(folder: Path) -> Iterator[None]:
+    """Let one process at a time look what is in `folder`, and fetch what is not."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def _run(command: list[str], *, cwd: Path, seconds: float = 300) -> str | None:
     """Run a package client; the end of what it said if it failed."""
     try:
@@ -31,6 +43,7 @@ def _run(command: list[str], *, cwd: Path, seconds: float = 300) -> str | None:
     return None if done.returncode == 0 else (done.stderr or done.stdout)[-300:]
 
 
+@fetching(CACHE / "js")
 def javascript_clients() -> Path | Missing:
     """The folder whose `node_modules` holds kafkajs and @platformatic/kafka."""
     if not shutil.which("node") or not shutil.which("npm"):
@@ -62,6 +75,7 @@ def _copy(source: Path, target: Path) -> None:
         fresh.replace(target)
 
 
+@fetching(CACHE / "kcat")
 def kcat() -> Path | Missing:
     """A `kcat`: the machine's, or Debian's package unpacked without installing it."""
     if found := shutil.which("kcat"):
