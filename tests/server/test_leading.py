@@ -97,8 +97,12 @@ class Place:
         assert answer.error_code == 0, answer
 
     async def create(self, **configs: str) -> None:
+        self.topic_id = await self.create_topic("t", **configs)
+
+    async def create_topic(self, name: str, **configs: str) -> Any:
+        """One partition, led by broker 1 and followed by broker 2; the topic's id."""
         topic = CreatableTopic(
-            name="t",
+            name=name,
             num_partitions=-1,
             replication_factor=-1,
             assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[1, OTHER])],
@@ -109,8 +113,9 @@ class Place:
         )
         answer = await self.client.send(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
         assert answer.topics[0].error_code == 0, answer
-        self.topic_id = answer.topics[0].topic_id
-        await until(lambda: self.partition is not None and self.partition.is_leader)
+        manager = self.node.broker.replica_manager
+        await until(lambda: (made := manager.hosted(name, 0)) is not None and made.is_leader)
+        return answer.topics[0].topic_id
 
     @property
     def partition(self) -> Any:
@@ -124,6 +129,7 @@ class Place:
         self,
         offset: int,
         *,
+        topic_id: Any = None,
         replica: int = OTHER,
         broker_epoch: int | None = None,
         leader_epoch: int | None = None,
@@ -150,7 +156,7 @@ class Place:
             max_bytes=1 << 20,
             session_id=session[0],
             session_epoch=session[1],
-            topics=[FetchTopic(topic_id=self.topic_id, partitions=[part])],
+            topics=[FetchTopic(topic_id=topic_id or self.topic_id, partitions=[part])],
         )
 
     async def fetches(self, offset: int, **given: Any) -> Any:
@@ -300,6 +306,63 @@ def test_a_silent_follower_leaves_the_isr_and_min_insync_replicas_is_kept(tmp_pa
             assert answer.error_code == 0
             assert there.partition.log.high_watermark == 2
             await writer.close()
+
+    run(test())
+
+
+def test_a_batch_behind_a_refused_one_is_refused_until_its_sender_was_told(tmp_path):
+    """Appending is possible again, but it would be out of order: a client gives up for that."""
+
+    async def test():
+        # Nobody must leave the ISR, nor come back, at another moment.
+        by_hand = {
+            "replica_lag_time_max_ms": "20000",
+            "broker_refused_connection_fence_enable": "false",
+        }
+        async with place(tmp_path, **by_hand) as there:
+            await there.create(min_insync_replicas="2")
+            other = await there.create_topic("other")
+            behind = there.node.broker.replica_manager.hosted("other", 0)
+            batches = [
+                batch(b"%d" % n, producer_id=7, producer_epoch=0, base_sequence=n) for n in range(4)
+            ]
+
+            async def sent(number: int) -> asyncio.Future[Any]:
+                """A batch, and a record behind it, which tells that the batch was looked at."""
+                found = there.client.send_nowait(produce(there.topic_id, batches[number]))
+                end = behind.log.log_end_offset
+                there.client.send_nowait(produce(other, batch(b"x")))
+                await until(lambda: behind.log.log_end_offset == end + 1)
+                return found
+
+            for number in range(2):  # so that its shape is known
+                answer = asyncio.ensure_future(
+                    append(there.client, there.topic_id, batches[number])
+                )
+                await until(lambda end=number + 1: there.partition.log.log_end_offset == end)
+                await there.fetches(number + 1)
+                assert (await answer).error_code == 0
+            late = await append(there.client, there.topic_id, batch(b"late"), acks=1)
+            assert (late.error_code, late.base_offset) == (0, 2)
+            waiting = there.client.send_nowait(produce(other, batch(b"holds answers back")))
+            await until(lambda: behind.log.log_end_offset == 1)
+            there.silence()
+            await until(lambda: there.isr == (1,))
+            first = await sent(2)
+            await there.fetches(3)
+            await until(lambda: there.isr == (1, OTHER))
+            second = await sent(3)
+            assert not waiting.done()
+            await there.fetches(
+                behind.log.log_end_offset, topic_id=other, leader_epoch=behind.leader_epoch
+            )
+            for refused in (first, second):
+                answer = (await refused).responses[0].partition_responses[0]
+                assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+            assert there.partition.log.log_end_offset == 3
+            for number in (2, 3):
+                retried = await append(there.client, there.topic_id, batches[number], acks=1)
+                assert (retried.error_code, retried.base_offset) == (0, number + 1)
 
     run(test())
 

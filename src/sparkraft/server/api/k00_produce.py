@@ -6,6 +6,10 @@ Behaviour:
       once the batch is below the high watermark; REQUEST_TIMED_OUT after the request's timeout,
       NOT_ENOUGH_REPLICAS(_AFTER_APPEND) below min.insync.replicas, NOT_LEADER_OR_FOLLOWER when
       leadership ends meanwhile. Other acks: INVALID_REQUIRED_ACKS.
+    * A batch behind one that was refused for what may soon be otherwise, and whose answer waits for
+      others before it, is refused alike. Kafka takes a connection's requests one by one, so that
+      both would meet the same; here the second could be appended, or be out of order without the
+      first, before its sender knows of anything.
     * Errors stand per partition; from v10 a wrong leader comes with the right one's address.
     * Batches are checked by their header and CRC (`sparkraft.record.validation=full`: each record).
     * Transactional batches: the coordinator, one of Apache Kafka's brokers, is asked first whether
@@ -69,6 +73,17 @@ _TOLD_WITH_LOG_START = frozenset(
     }
 )
 """Refusals that Kafka tells together with the log's start, as other errors are not."""
+
+_MAY_PASS = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Refusals by the partition's state: the next batch might be taken, and leave a gap."""
 
 Check = Callable[["HostedPartition", Any], None]
 """Refuses a batch right before it is appended; KafkaError."""
@@ -172,6 +187,11 @@ def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its conte
     answer = PartitionProduceResponse(index=part.index)
     acks = request.acks
     partition: HostedPartition | None = None
+    place = (topic_id if context.api_version >= _IDS_VERSION else name, part.index)
+    behind = context.connection.refused.get(place)
+    if behind is not None:
+        _refuse_partition(answer, behind)
+        return answer
     try:
         partition = _partition(broker, context, name, topic_id, part, acks)
         if check is not None:
@@ -181,6 +201,8 @@ def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its conte
         )
     except KafkaError as error:
         _refuse_partition(answer, error)
+        if error.code in _MAY_PASS:
+            context.refuse_behind(place, error)
         if partition is not None and error.code in _TOLD_WITH_LOG_START:
             answer.log_start_offset = partition.log.log_start_offset
         return answer

@@ -11,7 +11,7 @@ On the broker listener `node` is a `sparkraft.server.broker.Broker`, on the cont
 `sparkraft.server.controller.services.ControllerServices`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -38,6 +38,7 @@ class RequestContext:
         "listener_name",
         "principal",
         "received_ms",
+        "refused",
     )
 
     def __init__(  # noqa: PLR0913 (one call site, all fields needed)
@@ -63,6 +64,13 @@ class RequestContext:
         self.connection = connection
         self.received_ms = received_ms
         self.principal = principal
+        self.refused: tuple[Hashable, ...] = ()
+        """What of it was refused, for the connection to forget with the answer."""
+
+    def refuse_behind(self, what: Hashable, error: KafkaError) -> None:
+        """Have the connection remember this refusal until it has sent it (`Connection.refused`)."""
+        self.connection.refused[what] = error
+        self.refused += (what,)
 
     @property
     def connection_id(self) -> str:

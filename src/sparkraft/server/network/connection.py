@@ -6,7 +6,8 @@
   leave in one write. Large pieces are handed to the transport as they are, never joined.
 * Answers keep the order of their requests. A request that must wait (for replication, an fsync, a
   timer) holds the following ones back, as in Kafka, except where both are `pipelined` (Produce):
-  their effects have happened, only the answers wait.
+  their effects have happened, only the answers wait. What such a one was refused is remembered
+  until its answer leaves (`refused`): Kafka would not have looked at the next ones before.
 * While an answer is leaving, the next requests are served already, so that the socket never runs
   dry; but a client that doesn't read fills its backlog, and then its requests rest in the kernel.
 * Frames of a client are handled while the round of the loop has time (`Turns`), whatever brought
@@ -39,7 +40,7 @@ from sparkraft.server.network.hexdump import hexdump
 from sparkraft.server.network.sending import Sender, sender_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Collection
+    from collections.abc import Awaitable, Collection, Hashable
 
     from sparkraft.server.network.listener import Listener
 
@@ -107,6 +108,7 @@ class Connection(asyncio.Protocol):
         "client_name",
         "last_active_ms",
         "listener",
+        "refused",
         "requests",
         "session_data",
         "transport",
@@ -148,6 +150,8 @@ class Connection(asyncio.Protocol):
         self._flush_due = False
         self._reading_paused = False
         self._closed = False
+        self.refused: dict[Hashable, KafkaError] = {}
+        """Refusals that their sender doesn't know of yet (`RequestContext.refuse_behind`)."""
 
     def __str__(self) -> str:
         """`local:port-peer:port-number`, as Kafka names connections."""
@@ -402,7 +406,7 @@ class Connection(asyncio.Protocol):
                 at = skip_tagged_fields(frame, at)
         body = frame[at:]
         answer = None
-        if route.fast is not None:
+        if route.fast is not None and not self.refused:
             answer = route.fast(self._node, version, body, self.listener.name)
             if type(answer) is bytes and not self._pending:
                 self._emit_small(route, correlation_id, answer)
@@ -433,8 +437,8 @@ class Connection(asyncio.Protocol):
     def _answer(self, route: Route, context: RequestContext, request: Any, answer: Any) -> None:
         """Send an answer, or keep it for its turn."""
         if answer is None:
-            return
-        if hasattr(answer, "__await__"):
+            self._forget_refused(context)
+        elif hasattr(answer, "__await__"):
             self._park(route, context, request, answer)
         elif self._pending:
             slot = _Slot(route, context, None)
@@ -442,9 +446,15 @@ class Connection(asyncio.Protocol):
             slot.ready = True
             self._pending.append(slot)
         else:
+            self._forget_refused(context)
             self._emit(encode_response(route, context.correlation_id, answer))
 
     # ---- answers out
+
+    def _forget_refused(self, context: RequestContext) -> None:
+        """The client is told of them now."""
+        for what in context.refused:
+            self.refused.pop(what, None)
 
     def _park(
         self, route: Route, context: RequestContext, request: Any, answer: "Awaitable[Any]"
@@ -491,6 +501,7 @@ class Connection(asyncio.Protocol):
         while pending and pending[0].ready:
             slot = pending.popleft()
             pipelined = slot.route.pipelined
+            self._forget_refused(slot.context)
             if slot.parts:
                 self._emit(slot.parts)
         if not pending:
