@@ -10,7 +10,8 @@ A piece may take 45 minutes. What has passed is kept in .cache/long-tests.json, 
 digest of what it ran: the whole source, its own test file, and every file of the tests that one
 names, directly or not. A change to any of these makes the piece run again; a change to a test that
 has nothing to do with it doesn't. Several runs may share the file. A piece that was skipped has not
-passed; with SPARKRAFT_NO_SKIP=1 (`./test --long --no-skip`) it has failed.
+passed; with SPARKRAFT_NO_SKIP=1 (`./test --long --no-skip`) it has failed. The files of one that
+failed stay in .cache/long-tests until it runs again.
 """
 
 import argparse
@@ -20,9 +21,9 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from enum import Enum
@@ -117,21 +118,28 @@ def run(piece: str, *, alone: bool) -> Outcome:
     """Run one piece. What it prints is shown as it comes where it is alone."""
     print(f"begins: {piece}", flush=True)
     begun, said = time.monotonic(), ""
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-s", "-m", "long", f"--junitxml={report}"]
-        try:
-            done = subprocess.run(
-                [*command, piece], cwd=ROOT, timeout=PIECE_SECONDS_MAX, check=False, text=True,
-                stdout=None if alone else subprocess.PIPE,
-                stderr=None if alone else subprocess.STDOUT,
-            )  # fmt: skip
-            said, verdict = done.stdout or "", f"exit {done.returncode}"
-            outcome = outcome_of(report) if done.returncode == 0 else Outcome.FAILED
-        except subprocess.TimeoutExpired as late:
-            said = (late.stdout or b"").decode(errors="replace") if not alone else ""
-            verdict = f"not done after {PIECE_SECONDS_MAX // 60} minutes"
-            outcome = Outcome.FAILED
+    files = STATE.with_name("long-tests") / re.sub(r"\W+", "-", piece)
+    files.mkdir(parents=True, exist_ok=True)
+    report = files / "report.xml"
+    command = [
+        sys.executable, "-m", "pytest", "-q", "-s", "-m", "long", f"--junitxml={report}",
+        f"--basetemp={files / 'tmp'}", piece,
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, timeout=PIECE_SECONDS_MAX, check=False, text=True,
+            stdout=None if alone else subprocess.PIPE, stderr=None if alone else subprocess.STDOUT,
+        )  # fmt: skip
+        said, verdict = done.stdout or "", f"exit {done.returncode}"
+        outcome = outcome_of(report) if done.returncode == 0 else Outcome.FAILED
+    except subprocess.TimeoutExpired as late:
+        said = (late.stdout or b"").decode(errors="replace") if not alone else ""
+        verdict = f"not done after {PIECE_SECONDS_MAX // 60} minutes"
+        outcome = Outcome.FAILED
+    if outcome is Outcome.FAILED:
+        verdict += f"; its files are in {files}"
+    else:
+        shutil.rmtree(files)
     took = time.monotonic() - begun
     print(f"{said}{piece}: {outcome.value}, {took:.0f} s, {verdict}", flush=True)
     return outcome

@@ -76,13 +76,13 @@ def test_what_passed_counts_as_long_as_it_is_the_same(tool: ModuleType, tmp_path
     assert tool.passed({p: tool.digest(p) for p in pieces}) == {pieces[1]}
 
 
-def test_what_was_skipped_has_not_passed(
+def test_what_was_skipped_has_not_passed_and_what_failed_leaves_its_files(
     tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long: takes long")
     ends = {
         "passed": "def test_one(): pytest.skip('no jars')\ndef test_two(): pass",
-        "failed": "def test_one(): raise AssertionError",
+        "failed": "def test_one(tmp_path): (tmp_path / 'trace').touch(); raise AssertionError",
         "skipped": "def test_one(): pytest.skip('no jars')",
     }
     pieces = {end: f"tests/near/test_{end}.py" for end in ends}
@@ -96,3 +96,4 @@ def test_what_was_skipped_has_not_passed(
     assert tool.passed(now) == {pieces["passed"]}
     said = capsys.readouterr().out
     assert all(f"{piece}: {end}, " in said for end, piece in pieces.items())
+    assert [path.name for path in (tmp_path / ".cache" / "long-tests").rglob("trace")] == ["trace"]
