@@ -1,13 +1,14 @@
 """Three replicas of each partition beside Apache Kafka's: throughput, latency, failover, cost.
 
-Three combined nodes of each kind, one kind after the other, with their defaults but for when the
-bytes of deleted topics go (`replicated.three_nodes`); topics of three replicas with
-min.insync.replicas of 2. The clients are librdkafka's; what must be timed to the millisecond is
-probed with our own connection, in the same way for both. Each part can be run by itself and keeps
-its rows in `.cache/bench`; `--table` prints all that is kept.
+Three combined nodes of each kind, one kind after the other (but for reading), with their defaults
+but for when the bytes of deleted topics go (`replicated.three_nodes`); topics of three replicas
+with min.insync.replicas of 2. The clients are librdkafka's; what must be timed to the millisecond
+is probed with our own connection, in the same way for both. Each part can be run by itself and
+keeps its rows in `.cache/bench`; `--table` prints all that is kept.
 
-    produce   records of 100 B, 1 KB, 16 KB at acks 1 and all, and reading them; 1 KB in batches of
-              16 KB; the nodes' memory after it all
+    produce   records of 100 B, 1 KB, 16 KB at acks 1 and all; 1 KB in batches of 16 KB; the nodes'
+              memory after it all
+    consume   the same records, read from either kind by turns
     requests  one record a request
     latency   1,000 records of 1 KB a second, from `produce` to the consumer's hands
     failover  kill -9 of a leader, and of leader and controller in one: until every partition
@@ -23,7 +24,8 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,8 +54,12 @@ from tests.support.ports import wait_until
 KINDS: tuple[Kind, ...] = ("sparkraft", "kafka")
 PARTITIONS = 6
 ROUNDS = 3
-READS = 5
-"""Of what each round wrote. One takes from an eighth to half a second, and they differ by half."""
+READINGS = 30
+"""Of a topic by turns with the other kind's. One takes from a fifth of a second to one, and they
+differ by half."""
+
+THAW_SECONDS = 0.3
+"""Nodes that were stopped make up for what they missed: heartbeats, fetches, timers."""
 
 SIZES = (("100 B", 100, 1_000_000), ("1 KB", 1024, 4_000_000), ("16 KB", 16_384, 4_000_000))
 """Name, bytes of a value, bytes written for each megabyte asked for: small records take longer.
@@ -95,39 +101,90 @@ class Options:
 
 
 def throughput(folder: Path, jars: Path, options: Options) -> list[Row]:
-    """Every size at either acks, and reading it."""
+    """Writing every size at either acks."""
     plan = [
-        (f"{label}, acks={acks}", size, options.megabytes * share // size, {"acks": acks})
-        for label, size, share in SIZES
-        for acks in ("1", "all")
-    ]
-    plan += [
-        (
-            f"1 KB in batches of 16 KB, acks={acks}",
-            1024,
-            options.megabytes * BATCHED_SHARE // 1024,
-            {**BATCHES, "acks": acks},
-        )
+        (f"{label}, acks={acks}", size, count, {**settings, "acks": acks})
+        for label, size, count, settings in _topics(options)
         for acks in ("1", "all")
     ]
     (ours, memory), (kafka, their_memory) = (_loads(folder, kind, jars, plan) for kind in KINDS)
     rows = []
-    for what, (written, _) in ours.items():
-        rows += _rows(f"produce {what}", written, kafka[what][0], at_least=1.0)
-        label, _, acks = what.partition(", acks=")
-        if acks == "all":
-            # Reading many small batches is the client's work: either kind is ahead, by luck.
-            least = None if "batches" in label else 1.0
-            read, theirs_read = (_median(_reads(loads, label)) for loads in (ours, kafka))
-            rows += _rows(f"consume {label}", read, theirs_read, at_least=least)
+    for what, load in ours.items():
+        rows += _rows(f"produce {what}", load, kafka[what], at_least=1.0)
     return rows + _memory_rows("nodes after producing and consuming", memory, their_memory)
 
 
-def _reads(loads: dict[str, tuple[Load, list[Load]]], label: str) -> list[Load]:
-    """All readings of what `label` names: how it was acknowledged makes no difference to them."""
-    return [
-        load for what, (_, read) in loads.items() if what.startswith(f"{label}, ") for load in read
+def _topics(options: Options) -> list[tuple[str, int, int, dict[str, Any]]]:
+    """What is written and read: name, bytes of a value, records, settings of the producer."""
+    plain: list[tuple[str, int, int, dict[str, Any]]] = [
+        (label, size, options.megabytes * share // size, {}) for label, size, share in SIZES
     ]
+    batched = options.megabytes * BATCHED_SHARE // 1024
+    return [*plain, ("1 KB in batches of 16 KB", 1024, batched, BATCHES)]
+
+
+def consuming(folder: Path, jars: Path, options: Options) -> list[Row]:
+    """Reading every size, from one kind and the other by turns.
+
+    What a reading takes tells of the client and of the host's pace in that second before it tells
+    of the nodes: with all of one kind's after all of the other's, either was ahead, by luck. So
+    both kinds are there, each pair of readings has the same weather, and the ratio is the median
+    of the pairs'.
+    """
+    rows = []
+    with ExitStack() as stack:
+        clusters = [stack.enter_context(three_nodes(folder, kind, jars)) for kind in KINDS]
+        for cluster in clusters:
+            settled(cluster)
+        for label, size, count, settings in _topics(options):
+            progress(f"{label}: writing what is to be read")
+            acks = {**settings, "acks": "all"}
+            for cluster in clusters:
+                make_topic(cluster, "read", PARTITIONS)
+                produce(cluster.bootstrap, "read", size, count, settings=acks)
+            os.sync()
+            pairs = _readings(clusters, label, size, count)
+            ours, kafka = (_median(list(loads)) for loads in zip(*pairs, strict=True))
+            ratio = statistics.median(a.megabytes_a_second / b.megabytes_a_second for a, b in pairs)
+            rows += _rows(f"consume {label}", ours, kafka, ratio=ratio, at_least=1.0)
+            for cluster in clusters:
+                drop_topic(cluster, "read")
+    return rows
+
+
+def _readings(
+    clusters: Sequence[BenchCluster], label: str, size: int, count: int
+) -> list[tuple[Load, Load]]:
+    """Pairs, one of each kind; who is first changes from pair to pair. One more warms up."""
+    pairs = []
+    for number in range(READINGS + 1):
+        pair = {}
+        for cluster in clusters if number % 2 else reversed(clusters):
+            with _alone(cluster, clusters):
+                pids = pids_of(cluster)
+                pair[cluster] = consume(cluster.bootstrap, "read", size, count, pids=pids)
+        ours, kafka = (pair[cluster] for cluster in clusters)
+        said = f"{ours.megabytes_a_second:,.1f}, {kafka.megabytes_a_second:,.1f}"
+        progress(f"{label}: reading, {number} of {READINGS}: {said} MB/s")
+        pairs.append((ours, kafka))
+    return pairs[1:]
+
+
+@contextmanager
+def _alone(cluster: BenchCluster, clusters: Sequence[BenchCluster]) -> Iterator[None]:
+    """Stop the nodes of the others (SIGSTOP) as long as the block lasts, a second or two.
+
+    What three JVMs do while nobody asks them anything cost our readings up to 15 %.
+    """
+    others = [node for other in clusters if other is not cluster for node in other.nodes.values()]
+    for node in others:
+        node.pause()
+    try:
+        time.sleep(THAW_SECONDS)
+        yield
+    finally:
+        for node in others:
+            node.resume()
 
 
 def _median(loads: list[Load]) -> Load:
@@ -141,16 +198,24 @@ def requests(folder: Path, jars: Path, options: Options) -> list[Row]:
         (f"acks={acks}", 100, UNBATCHED_RECORDS, {**UNBATCHED, "acks": acks})
         for acks in ("1", "all")
     ]
-    ours, kafka = (_loads(folder, kind, jars, plan, reads=1)[0] for kind in KINDS)
+    ours, kafka = (_loads(folder, kind, jars, plan)[0] for kind in KINDS)
     rows = []
-    for what, (written, _) in ours.items():
-        a, b = written.records_a_second, kafka[what][0].records_a_second
+    for what, load in ours.items():
+        a, b = load.records_a_second, kafka[what].records_a_second
         label = f"requests of one record of 100 B, {what}"
         rows.append(Row(label, f"{a:,.0f} /s", f"{b:,.0f} /s", a / b, at_least=0.5))
     return rows
 
 
-def _rows(what: str, ours: Load, theirs: Load, *, at_least: float | None = None) -> list[Row]:
+def _rows(
+    what: str,
+    ours: Load,
+    theirs: Load,
+    *,
+    ratio: float | None = None,
+    at_least: float | None = None,
+) -> list[Row]:
+    """Throughput, with the ratio of these two where no better one is known; and CPU."""
     a, b = ours.megabytes_a_second, theirs.megabytes_a_second
     cpu, their_cpu = ours.cpu_ms_a_megabyte, theirs.cpu_ms_a_megabyte
     return [
@@ -158,7 +223,7 @@ def _rows(what: str, ours: Load, theirs: Load, *, at_least: float | None = None)
             what,
             f"{a:,.1f} MB/s, {ours.records_a_second:,.0f} /s",
             f"{b:,.1f} MB/s, {theirs.records_a_second:,.0f} /s",
-            a / b,
+            a / b if ratio is None else ratio,
             at_least=at_least,
         ),
         Row(
@@ -171,57 +236,47 @@ def _rows(what: str, ours: Load, theirs: Load, *, at_least: float | None = None)
 
 
 def _loads(
-    folder: Path,
-    kind: Kind,
-    jars: Path,
-    plan: Sequence[tuple[str, int, int, dict[str, Any]]],
-    *,
-    reads: int = READS,
-) -> tuple[dict[str, tuple[Load, list[Load]]], list[float]]:
-    """For each (name, size, count, settings) the median of writing and all readings; then MiB."""
+    folder: Path, kind: Kind, jars: Path, plan: Sequence[tuple[str, int, int, dict[str, Any]]]
+) -> tuple[dict[str, Load], list[float]]:
+    """For each (name, size, count, settings) the median of writing; and the nodes' MiB."""
     progress(f"{kind}: starting")
     with three_nodes(folder, kind, jars) as cluster:
         settled(cluster)
         for size in (100, 1024):
-            _round(cluster, size, WARM_UP_BYTES // size, {"acks": "all"}, reads=1)
+            _round(cluster, size, WARM_UP_BYTES // size, {"acks": "all"})
         loads = {
-            what: _rounds(cluster, what, size, count, settings, reads)
+            what: _rounds(cluster, what, size, count, settings)
             for what, size, count, settings in plan
         }
         return loads, memory_of(cluster)
 
 
 def _rounds(
-    cluster: BenchCluster, what: str, size: int, count: int, settings: dict[str, Any], reads: int
-) -> tuple[Load, list[Load]]:
-    """The median of writing, and all readings; the first of the rounds is a warm-up."""
+    cluster: BenchCluster, what: str, size: int, count: int, settings: dict[str, Any]
+) -> Load:
+    """The median; the first of the rounds is a warm-up."""
     rounds = []
     for number in range(ROUNDS + 1):
-        written, read = _round(cluster, size, count, settings, reads=reads)
-        rounds.append((written, read))
-        speeds = [load.megabytes_a_second for load in (written, _median(read))]
-        said = ", ".join(f"{speed:,.1f}" for speed in speeds)
+        rounds.append(_round(cluster, size, count, settings))
+        said = f"{rounds[-1].megabytes_a_second:,.1f}"
         progress(f"{cluster.directory.name}: {what}, {number} of {ROUNDS}: {said} MB/s")
-    return _median([written for written, _ in rounds[1:]]), [
-        load for _, read in rounds[1:] for load in read
-    ]
+    return _median(rounds[1:])
 
 
-def _round(
-    cluster: BenchCluster, size: int, count: int, settings: dict[str, Any], *, reads: int
-) -> tuple[Load, list[Load]]:
-    """Write a topic, read it `reads` times, delete it: the next bytes go to the same memory.
+def _round(cluster: BenchCluster, size: int, count: int, settings: dict[str, Any]) -> Load:
+    """Write a topic, read it, delete it: the next bytes go to the same memory.
 
-    It is read once all of it is on disk: at 2 to 3 GB/s reading takes a sixth of a second, and the
-    kernel would write three copies back beside it.
+    Reading shows that every record is there, and makes the nodes' memory that of nodes that are
+    read from. The kernel has written all three copies back by then: it would do so in the next
+    round.
     """
     make_topic(cluster, "loaded", PARTITIONS)
     pids = pids_of(cluster)
     written = produce(cluster.bootstrap, "loaded", size, count, pids=pids, settings=settings)
     os.sync()
-    read = [consume(cluster.bootstrap, "loaded", size, count, pids=pids) for _ in range(reads)]
+    consume(cluster.bootstrap, "loaded", size, count)
     drop_topic(cluster, "loaded")
-    return written, read
+    return written
 
 
 def _memory_rows(what: str, ours: Sequence[float], theirs: Sequence[float]) -> list[Row]:
@@ -433,6 +488,7 @@ def _idle(
 
 PARTS: dict[str, Callable[[Path, Path, Options], list[Row]]] = {
     "produce": throughput,
+    "consume": consuming,
     "requests": requests,
     "latency": latency,
     "failover": failover,
