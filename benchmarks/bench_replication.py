@@ -10,7 +10,7 @@ keeps its rows in `.cache/bench`; `--table` prints all that is kept.
               memory after it all
     consume   the same records, read from either kind by turns
     requests  one record a request
-    latency   1,000 records of 1 KB a second, from `produce` to the consumer's hands
+    latency   1,000 records of 1 KB a second, from `produce` to the consumer's hands; then 100
     failover  kill -9 of a leader, and of leader and controller in one: until every partition
               accepts acks=all again, and what a producer and a consumer of librdkafka saw meanwhile
     catchup   a replica that starts from nothing, by reassignment
@@ -78,7 +78,10 @@ UNBATCHED_RECORDS = 10_000
 
 WARM_UP_BYTES = 30_000_000
 
-LATENCY_RATE = 1_000
+LATENCY_RATES = (1_000, 100)
+"""Records a second, one rate after the other: on two cores the first is about all that three young
+JVMs can take, so it tells of a queue; the second of what a record takes where there is none."""
+
 LATENCY_WARM_UP_SECONDS = 5
 WARM_UP_RECORDS = 20_000
 
@@ -292,56 +295,63 @@ def _memory_rows(what: str, ours: Sequence[float], theirs: Sequence[float]) -> l
 
 
 def latency(folder: Path, jars: Path, options: Options) -> list[Row]:
-    """From `produce` to the consumer's hands at 1 MB/s."""
+    """From `produce` to the consumer's hands, at each rate."""
     ours, kafka = (_latencies(folder, kind, jars, options) for kind in KINDS)
     rows = []
-    for label, share, limit in (("p50", 0.5, None), ("p99", 0.99, 1.5), ("p99.9", 0.999, None)):
-        a, b = (times[int(len(times) * share)] for times in (ours, kafka))
-        what = f"end to end at {LATENCY_RATE:,} records of 1 KB a second, acks=all: {label}"
-        rows.append(Row(what, f"{a:.2f} ms", f"{b:.2f} ms", a / b, at_most=limit))
+    for rate in LATENCY_RATES:
+        for label, share, limit in (("p50", 0.5, None), ("p99", 0.99, 1.5), ("p99.9", 0.999, None)):
+            a, b = (times[rate][int(len(times[rate]) * share)] for times in (ours, kafka))
+            what = f"end to end at {rate:,} records of 1 KB a second, acks=all: {label}"
+            rows.append(Row(what, f"{a:.2f} ms", f"{b:.2f} ms", a / b, at_most=limit))
     return rows
 
 
-def _latencies(folder: Path, kind: Kind, jars: Path, options: Options) -> list[float]:
-    """Sorted, in ms."""
-    from confluent_kafka import Consumer, Producer, TopicPartition
-
+def _latencies(folder: Path, kind: Kind, jars: Path, options: Options) -> dict[int, list[float]]:
+    """By rate: sorted, in ms."""
     progress(f"{kind}: starting")
     with three_nodes(folder, kind, jars) as cluster:
         settled(cluster)
-        make_topic(cluster, "timed", PARTITIONS)
         make_topic(cluster, "warm", PARTITIONS)
         # One by one, as the records to come: a JVM compiles what it runs.
         settings = {**UNBATCHED, "acks": "all"}
         produce(cluster.bootstrap, "warm", 1024, WARM_UP_RECORDS, settings=settings)
-        consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "bench"})
-        consumer.assign([TopicPartition("timed", number, 0) for number in range(PARTITIONS)])
-        producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
-        total = LATENCY_RATE * (LATENCY_WARM_UP_SECONDS + options.seconds)
-        times: list[float] = []
+        return {rate: _at_rate(cluster, kind, rate, options.seconds) for rate in LATENCY_RATES}
 
-        def read() -> None:
-            while len(times) < total:
-                message = consumer.poll(10)
-                assert message is not None, f"{len(times)} of {total} records came"
-                sent = int.from_bytes((message.value() or b"")[:8], "big")
-                times.append((time.monotonic_ns() - sent) / 1e6)
 
-        reader = threading.Thread(target=read, daemon=True)
-        reader.start()
-        begun = time.monotonic()
-        for number in range(total):
-            time.sleep(max(0.0, begun + number / LATENCY_RATE - time.monotonic()))
-            stamp = time.monotonic_ns().to_bytes(8, "big")
-            producer.produce("timed", stamp + bytes(1016), partition=number % PARTITIONS)
-            producer.poll(0)
-            if number % LATENCY_RATE == 0:
-                progress(f"{kind}: {number // LATENCY_RATE} s")
-        assert producer.flush(30) == 0
-        reader.join(30)
-        consumer.close()
-        assert len(times) == total, f"{len(times)} of {total} records came"
-        return sorted(times[LATENCY_RATE * LATENCY_WARM_UP_SECONDS :])
+def _at_rate(cluster: BenchCluster, kind: Kind, rate: int, seconds: int) -> list[float]:
+    """Of records sent so many a second, after the warm-up: sorted, in ms."""
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    topic = f"timed-{rate}"
+    make_topic(cluster, topic, PARTITIONS)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "bench"})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    total = rate * (LATENCY_WARM_UP_SECONDS + seconds)
+    times: list[float] = []
+
+    def read() -> None:
+        while len(times) < total:
+            message = consumer.poll(10)
+            assert message is not None, f"{len(times)} of {total} records came"
+            sent = int.from_bytes((message.value() or b"")[:8], "big")
+            times.append((time.monotonic_ns() - sent) / 1e6)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    begun = time.monotonic()
+    for number in range(total):
+        time.sleep(max(0.0, begun + number / rate - time.monotonic()))
+        stamp = time.monotonic_ns().to_bytes(8, "big")
+        producer.produce(topic, stamp + bytes(1016), partition=number % PARTITIONS)
+        producer.poll(0)
+        if number % rate == 0:
+            progress(f"{kind}: {number // rate} s at {rate:,} a second")
+    assert producer.flush(30) == 0
+    reader.join(30)
+    consumer.close()
+    assert len(times) == total, f"{len(times)} of {total} records came"
+    return sorted(times[rate * LATENCY_WARM_UP_SECONDS :])
 
 
 # ---- failover
