@@ -6,7 +6,6 @@ import secrets
 import pytest
 
 from sparkraft.base.errors import DecodeError
-from sparkraft.protocol.careful import Reader
 from sparkraft.protocol.codec import decode, decode_from, encode
 from sparkraft.protocol.headers import HEADER_TAGS_MAX
 from sparkraft.protocol.messages.consumer_protocol import (
@@ -32,6 +31,7 @@ from sparkraft.protocol.messages.raft_records import (
 )
 from sparkraft.protocol.messages.share_records import SHARE_RECORDS
 from sparkraft.protocol.messages.transaction_records import TRANSACTION_RECORDS
+from sparkraft.protocol.reference_codec import Reader
 from tests.protocol.strategies import Fill, message_classes, versions_of
 
 MUTATED_FRAMES = 10_000

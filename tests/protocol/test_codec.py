@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from sparkraft.base.errors import DecodeError
 from sparkraft.base.ids import Uuid
 from sparkraft.protocol.api_keys import API_INFO, OWN_KEYS_FROM, ApiKey
-from sparkraft.protocol.careful import Reader, Writer
 from sparkraft.protocol.codec import decode, decode_from, encode, encode_parts
 from sparkraft.protocol.declare import parse_versions
 from sparkraft.protocol.decode_source import write_decoder
@@ -45,6 +44,7 @@ from sparkraft.protocol.messages.k52_vote import VoteRequest
 from sparkraft.protocol.messages.metadata_records import METADATA_RECORDS
 from sparkraft.protocol.messages.share_records import SHARE_RECORDS
 from sparkraft.protocol.messages.transaction_records import TRANSACTION_RECORDS
+from sparkraft.protocol.reference_codec import Reader, Writer
 from tests.protocol.strategies import Fill, message_classes, messages, versions_of
 
 RECORDS = [

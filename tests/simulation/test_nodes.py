@@ -201,7 +201,7 @@ def test_the_products_fault_points_are_those_that_the_simulator_knows() -> None:
     asked = Counter[str]()
     for path in sorted(source.rglob("*.py")):
         if "simulation" not in path.parts:
-            asked.update(re.findall(r"maybe\(\s*\"(\w+)\"", path.read_text()))
+            asked.update(re.findall(r"fault_point\(\s*\"(\w+)\"", path.read_text()))
     assert set(asked) == set(POINTS)
     assert len(POINTS) >= 25
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from sparkraft.base.ids import Millis, Uuid
 
-Maybe = Callable[[str], bool]
+FaultPoint = Callable[[str], bool]
 """A fault point by name: a moment at which a fault would hurt most. False on a machine, always.
 
 In a simulator it may end the process right here, pause it or break its disk; True asks the caller
@@ -39,8 +39,8 @@ class Entropy(Protocol):
         ...
 
 
-def never(point: str) -> bool:
-    """The `Maybe` of a machine."""
+def no_faults(point: str) -> bool:
+    """The `FaultPoint` of a machine."""
     _ = point
     return False
 

@@ -59,3 +59,9 @@ class Uuid(bytes):
 
 
 Uuid.ZERO = Uuid(bytes(16))
+
+TopicPartition = tuple[str, int]
+"""A topic-partition: topic name and partition index."""
+
+TopicIdPartition = tuple[Uuid, int]
+"""A topic-partition by topic id: stays unambiguous if a topic is deleted and created again."""

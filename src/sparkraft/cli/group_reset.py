@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import TopicPartition
 from sparkraft.cli.errors import CommandError, UsageError, sentence_of
 from sparkraft.cli.session import print_json, warn
 from sparkraft.client.admin import Admin
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from sparkraft.cli.options import Options, Values
     from sparkraft.client.cluster import Cluster
 
-TopicPartition = tuple[str, int]
 Plan = dict[TopicPartition, int]
 
 SCENARIOS = (

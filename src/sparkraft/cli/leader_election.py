@@ -13,7 +13,7 @@ from sparkraft.cli.session import connected, print_json, run, with_old_config
 from sparkraft.client.leadership import PREFERRED, UNCLEAN, LeadershipAdmin
 
 if TYPE_CHECKING:
-    from sparkraft.client.values import TopicPartition
+    from sparkraft.base.ids import TopicPartition
 
 _KINDS = {"preferred": PREFERRED, "unclean": UNCLEAN}
 

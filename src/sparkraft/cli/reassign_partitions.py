@@ -31,8 +31,9 @@ from sparkraft.client.values import ResourceType
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sparkraft.base.ids import TopicPartition
     from sparkraft.cli.reassignment_plans import Plan, Replica
-    from sparkraft.client.values import Reassignment, TopicPartition
+    from sparkraft.client.values import Reassignment
 
 _ACTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "--generate": (("--topics-to-move-json-file", "--broker-list"), ("--disable-rack-aware",)),

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sparkraft.base.ids import TopicPartition
 from sparkraft.cli.errors import CommandError
-from sparkraft.client.values import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

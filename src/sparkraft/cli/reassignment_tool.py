@@ -12,10 +12,11 @@ from sparkraft.client.values import ConfigOperation, ResourceType
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from sparkraft.base.ids import TopicPartition
     from sparkraft.cli.options import Values
     from sparkraft.cli.reassignment_plans import Replica
     from sparkraft.client.leadership import LeadershipAdmin
-    from sparkraft.client.values import Resource, TopicPartition
+    from sparkraft.client.values import Resource
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"

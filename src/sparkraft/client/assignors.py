@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from sparkraft.base.ids import TopicPartition
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-TopicPartition = tuple[str, int]
 Assignment = dict[str, list[TopicPartition]]
 """Member id → its partitions, in order."""
 

@@ -38,7 +38,8 @@ from sparkraft.records.record import decode_records
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-TopicPartition = tuple[str, int]
+    from sparkraft.base.ids import TopicPartition
+
 
 _BY_TOPIC_ID = 13
 _BY_NAME_MAX = 9

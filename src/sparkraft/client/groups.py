@@ -19,7 +19,7 @@ from sparkraft.protocol.api_keys import ApiKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from sparkraft.client.values import TopicPartition
+    from sparkraft.base.ids import TopicPartition
 
 _OFFSET_VERSION_BY_NAME = 9
 """OffsetCommit and OffsetFetch name topics by id from v10 on; by name they need no look-up."""

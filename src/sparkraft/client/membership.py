@@ -34,7 +34,8 @@ from sparkraft.protocol.messages.consumer_protocol import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-TopicPartition = tuple[str, int]
+    from sparkraft.base.ids import TopicPartition
+
 
 PROTOCOL_TYPE = "consumer"
 _SUBSCRIPTION_VERSION = 1

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.cluster import Cluster, code_of, is_worth_retrying
-from sparkraft.client.values import ListedOffset, TopicPartition
+from sparkraft.client.values import ListedOffset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    from sparkraft.base.ids import TopicPartition
 
 
 class PartitionCalls:

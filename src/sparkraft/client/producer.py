@@ -37,7 +37,8 @@ from sparkraft.records.record import BatchBuilder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TopicPartition = tuple[str, int]
+    from sparkraft.base.ids import TopicPartition
+
 
 _BATCHES_PER_PARTITION_MAX = 1_000
 _REQUEST_BYTES_MAX = 1 << 20

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
     from sparkraft.client.cluster import Node
 
-TopicPartition = tuple[str, int]
 
 LATEST = -1
 EARLIEST = -2

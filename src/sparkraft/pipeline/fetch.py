@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from sparkraft.base.ids import TopicPartition
     from sparkraft.pipeline.offsets import Range
-    from sparkraft.pipeline.options import SourceOptions, TopicPartition
+    from sparkraft.pipeline.options import SourceOptions
     from sparkraft.pipeline.wire import Cluster, Connection
 
 log = logging.getLogger(__name__)

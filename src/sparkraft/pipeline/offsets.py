@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+from sparkraft.base.ids import TopicPartition
 from sparkraft.pipeline.options import (
     EARLIEST,
     LATEST,
     Bound,
     ByTimestamp,
     OptionError,
-    TopicPartition,
 )
 
 Offsets = Mapping[TopicPartition, int]

@@ -25,8 +25,6 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 """The offset the next record will get, in offset JSON and in ListOffsets alike."""
 
-TopicPartition = tuple[str, int]
-
 
 class OptionError(ValueError):
     """An option that is wrong, unknown or not supported; the message says which and why."""

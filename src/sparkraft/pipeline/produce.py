@@ -27,7 +27,7 @@ from sparkraft.records.record import BatchBuilder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparkraft.pipeline.options import TopicPartition
+    from sparkraft.base.ids import TopicPartition
     from sparkraft.pipeline.wire import Cluster, Connection
 
 _NAMES_VERSION_MAX: Final = 12

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkraft.base.errors import KafkaError
 from sparkraft.pipeline import offsets as plan
 from sparkraft.pipeline import sinks
-from sparkraft.pipeline.options import OptionError, TopicPartition, source_options
+from sparkraft.pipeline.options import OptionError, source_options
 from sparkraft.pipeline.session import NoJava, check_java, session
 from sparkraft.pipeline.spec import Pipeline, SpecError
 from sparkraft.pipeline.wire import shared_cluster
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from sparkraft.base.ids import TopicPartition
 
 _LOOK_SECONDS: Final = 0.25
 

@@ -56,7 +56,6 @@ from sparkraft.pipeline.options import (
     Isolation,
     OptionError,
     SourceOptions,
-    TopicPartition,
     sink_options,
     source_options,
 )
@@ -67,6 +66,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from sparkraft.base.ids import TopicPartition
     from sparkraft.pipeline.offsets import Offsets, Range
     from sparkraft.pipeline.wire import Cluster
 

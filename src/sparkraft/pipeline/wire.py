@@ -28,7 +28,8 @@ from sparkraft.protocol.api_keys import API_INFO, ApiKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from sparkraft.pipeline.options import ClientOptions, TopicPartition
+    from sparkraft.base.ids import TopicPartition
+    from sparkraft.pipeline.options import ClientOptions
 
 T = TypeVar("T")
 

@@ -11,7 +11,6 @@ the wire can become an object of a hundred (CVE-2026-111108, CVE-2026-111115).
 from typing import TypeVar, cast
 
 from sparkraft.base.errors import DecodeError, InvariantBroken
-from sparkraft.protocol.careful import Reader, Writer
 from sparkraft.protocol.compiler import (
     ELEMENT_BUDGET,
     RESPONSE_ELEMENT_BUDGET,
@@ -22,6 +21,7 @@ from sparkraft.protocol.declare import Message
 from sparkraft.protocol.decode_source import DECODER_ERRORS
 from sparkraft.protocol.encode_source import ENCODER_ERRORS
 from sparkraft.protocol.errors import EncodeError
+from sparkraft.protocol.reference_codec import Reader, Writer
 from sparkraft.protocol.varint import Buffer
 
 __all__ = [

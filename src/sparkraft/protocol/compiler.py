@@ -1,6 +1,7 @@
 """From a declaration and a version to compiled functions, at first use, kept for good.
 
-`decode_source` and `encode_source` write the code; `hot` has the few that are written by hand.
+`decode_source` and `encode_source` generate the code; `produce_fetch_codec` has the hand-written
+functions.
 Compiling costs about a millisecond a message, so nothing is compiled that nobody uses.
 """
 
@@ -49,7 +50,7 @@ def _make_decoder(cls: type[Message], version: int) -> tuple[Decoder, int]:
     written = write_decoder(cls, version)
     if cls.SCHEMA.key in _TUNED_KEYS:
         # Loaded with the first Produce or Fetch.
-        from sparkraft.protocol.hot import tuned_decoder
+        from sparkraft.protocol.produce_fetch_codec import tuned_decoder
 
         written = tuned_decoder(cls, version, written)
     made = _DECODERS[cls, version] = written, budget
@@ -62,7 +63,7 @@ def _make_encoder(cls: type[Message], version: int) -> Encoder:
     written = write_encoder(cls, version)
     if cls.SCHEMA.key in _TUNED_KEYS:
         # Loaded with the first Produce or Fetch.
-        from sparkraft.protocol.hot import tuned_encoder
+        from sparkraft.protocol.produce_fetch_codec import tuned_encoder
 
         written = tuned_encoder(cls, version, written)
     _ENCODERS[cls, version] = written

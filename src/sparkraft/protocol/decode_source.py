@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from sparkraft.base.errors import DecodeError
 from sparkraft.base.ids import Uuid
-from sparkraft.protocol.careful import FIXED, STRING_BYTES_MAX, element_size_min
 from sparkraft.protocol.declare import Field, Message
+from sparkraft.protocol.reference_codec import FIXED, STRING_BYTES_MAX, element_size_min
 from sparkraft.protocol.source import Malformed, Source, absent, literal, present, tagged
 from sparkraft.protocol.varint import Buffer, decode_unsigned
 

@@ -15,8 +15,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from sparkraft.protocol.careful import FIXED, STRING_BYTES_MAX
 from sparkraft.protocol.declare import Field, Message
+from sparkraft.protocol.reference_codec import FIXED, STRING_BYTES_MAX
 from sparkraft.protocol.source import Malformed, Source, absent, literal, present, tagged
 from sparkraft.protocol.varint import encode_unsigned
 

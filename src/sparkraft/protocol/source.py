@@ -14,7 +14,7 @@ def big_endian(letters: str) -> struct.Struct:
 
 
 class Malformed(Exception):  # noqa: N818 (raised by compiled code for want of words)
-    """Compiled code found bytes or values that cannot be; `careful` says which."""
+    """Compiled code found bytes or values that cannot be; `reference_codec` says which."""
 
 
 class Source:

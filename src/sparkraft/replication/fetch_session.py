@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sparkraft.base.errors import ErrorCode
-from sparkraft.base.ids import Uuid
+from sparkraft.base.ids import TopicIdPartition, Uuid
 from sparkraft.protocol.messages.k01_fetch import (
     FetchPartition,
     FetchRequest,
@@ -25,9 +25,6 @@ from sparkraft.protocol.messages.k01_fetch import (
     FetchTopic,
     ForgottenTopic,
 )
-
-PartitionKey = tuple[Uuid, int]
-"""Topic id and index."""
 
 EPOCH_MAX = (1 << 31) - 1
 """The session epoch after which 1 comes again."""
@@ -56,15 +53,15 @@ class ClientFetchSession:
         """No session yet; `partition_bytes_max` goes with each partition."""
         self.id = 0
         self.epoch = 0
-        self.partitions: dict[PartitionKey, Asked] = {}
+        self.partitions: dict[TopicIdPartition, Asked] = {}
         self.trouble = ""
         self._partition_bytes_max = partition_bytes_max
-        self._changed: dict[PartitionKey, None] = {}
-        self._forgotten: dict[PartitionKey, None] = {}
+        self._changed: dict[TopicIdPartition, None] = {}
+        self._forgotten: dict[TopicIdPartition, None] = {}
 
     # -- what the next request tells
 
-    def ask(self, key: PartitionKey, asked: Asked) -> None:
+    def ask(self, key: TopicIdPartition, asked: Asked) -> None:
         """Read `key` as `asked` from the next request on; last, unless nothing changed."""
         if self.partitions.get(key) != asked:
             self.partitions.pop(key, None)
@@ -72,7 +69,7 @@ class ClientFetchSession:
             self._changed[key] = None
             self._forgotten.pop(key, None)
 
-    def forget(self, key: PartitionKey) -> None:
+    def forget(self, key: TopicIdPartition) -> None:
         """Read `key` no longer."""
         if self.partitions.pop(key, None) is not None:
             self._changed.pop(key, None)
@@ -93,7 +90,7 @@ class ClientFetchSession:
         self._changed.clear()
         self._forgotten.clear()
 
-    def _topics(self, named: Iterable[PartitionKey]) -> list[FetchTopic]:
+    def _topics(self, named: Iterable[TopicIdPartition]) -> list[FetchTopic]:
         """Neighbours of one topic share its entry, so that the order stays."""
         topics: list[FetchTopic] = []
         for key in named:
@@ -165,7 +162,7 @@ class ClientFetchSession:
         return ""
 
 
-def _forgotten_topics(forgotten: Iterable[PartitionKey]) -> list[ForgottenTopic]:
+def _forgotten_topics(forgotten: Iterable[TopicIdPartition]) -> list[ForgottenTopic]:
     topics: dict[Uuid, ForgottenTopic] = {}
     for topic_id, index in forgotten:
         topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(index)

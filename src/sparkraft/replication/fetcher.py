@@ -31,9 +31,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import TopicIdPartition
 from sparkraft.protocol.messages.k01_fetch import FetchRequest, FetchResponse, PartitionData
 from sparkraft.records.batch import BATCH_OVERHEAD, parse_header
-from sparkraft.replication.fetch_session import ClientFetchSession, PartitionKey
+from sparkraft.replication.fetch_session import ClientFetchSession
 from sparkraft.replication.followed import FollowedPartition, Stage
 from sparkraft.replication.replica import Quota, Replica
 from sparkraft.replication.truncation import truncation_point
@@ -59,7 +60,7 @@ class FetcherEvent(NamedTuple):
 class OutOfRange(NamedTuple):
     """A partition whose bounds the leader is asked for."""
 
-    key: PartitionKey
+    key: TopicIdPartition
     topic: str
     partition: int
     leader_epoch: int
@@ -94,14 +95,14 @@ class Fetcher:
         self.failed = 0
         self._backoff_ms = backoff_ms
         self._quota = quota
-        self._partitions: dict[PartitionKey, FollowedPartition] = {}
-        self._dirty: dict[PartitionKey, None] = {}
+        self._partitions: dict[TopicIdPartition, FollowedPartition] = {}
+        self._dirty: dict[TopicIdPartition, None] = {}
         """Whose place in the session may have to change."""
-        self._aside: dict[PartitionKey, int] = {}
+        self._aside: dict[TopicIdPartition, int] = {}
         """Set aside until a time, ms of the monotonic clock."""
-        self._held: dict[PartitionKey, None] = {}
+        self._held: dict[TopicIdPartition, None] = {}
         """Held back by the quota."""
-        self._truncating: dict[PartitionKey, None] = {}
+        self._truncating: dict[TopicIdPartition, None] = {}
         self._lost_ms = 0
         self._paused_until = 0
         self._events: list[FetcherEvent] = []
@@ -116,7 +117,9 @@ class Fetcher:
 
     # -- which partitions ------------------------------------------------------------------------
 
-    def follow(self, key: PartitionKey, topic: str, *, leader_epoch: int, replica: Replica) -> bool:
+    def follow(
+        self, key: TopicIdPartition, topic: str, *, leader_epoch: int, replica: Replica
+    ) -> bool:
         """Fetch a partition; False where it is fetched at this leader epoch already."""
         known = self._partitions.get(key)
         if known is not None:
@@ -131,7 +134,7 @@ class Fetcher:
             self._truncating[key] = None
         return True
 
-    def leave(self, key: PartitionKey) -> bool:
+    def leave(self, key: TopicIdPartition) -> bool:
         """Fetch a partition no longer; whether it was."""
         partition = self._partitions.pop(key, None)
         if partition is None:
@@ -143,22 +146,22 @@ class Fetcher:
         self._dirty[key] = None
         return True
 
-    def touch(self, key: PartitionKey) -> None:
+    def touch(self, key: TopicIdPartition) -> None:
         """The replica's log start offset moved by itself: the leader must hear of it."""
         if key in self._partitions:
             self._dirty[key] = None
 
-    def lag_of(self, key: PartitionKey) -> int | None:
+    def lag_of(self, key: TopicIdPartition) -> int | None:
         """Offsets to the leader's high watermark as of the last answer; None before the first."""
         partition = self._partitions.get(key)
         return None if partition is None else partition.lag
 
-    def name_of(self, key: PartitionKey) -> tuple[str, int] | None:
+    def name_of(self, key: TopicIdPartition) -> tuple[str, int] | None:
         """Topic and index of a partition that is fetched here."""
         partition = self._partitions.get(key)
         return None if partition is None else (partition.topic, partition.index)
 
-    def stage_of(self, key: PartitionKey) -> Stage | None:
+    def stage_of(self, key: TopicIdPartition) -> Stage | None:
         """Where a partition stands, None where it isn't fetched here."""
         partition = self._partitions.get(key)
         return None if partition is None else partition.stage
@@ -208,7 +211,7 @@ class Fetcher:
             return self._paused_until
         return min(self._aside.values(), default=None)
 
-    def _is_ready(self, key: PartitionKey, partition: FollowedPartition) -> bool:
+    def _is_ready(self, key: TopicIdPartition, partition: FollowedPartition) -> bool:
         return (
             partition.stage is Stage.FETCHING and key not in self._aside and key not in self._held
         )
@@ -239,7 +242,7 @@ class Fetcher:
                 else:
                     del self._held[key]
 
-    def _truncate_to_high_watermark(self, key: PartitionKey, now: int) -> None:
+    def _truncate_to_high_watermark(self, key: TopicIdPartition, now: int) -> None:
         """Only where no epoch is known at all: an old log's, or an empty one's."""
         partition = self._partitions.get(key)
         if partition is None or key in self._aside:
@@ -252,7 +255,7 @@ class Fetcher:
 
     def _cut(
         self,
-        key: PartitionKey,
+        key: TopicIdPartition,
         partition: FollowedPartition,
         offset: int,
         why: str,
@@ -301,7 +304,7 @@ class Fetcher:
 
     def accept(
         self, response: FetchResponse, now: int
-    ) -> Iterator[tuple[PartitionKey, PartitionData]]:
+    ) -> Iterator[tuple[TopicIdPartition, PartitionData]]:
         """The partitions of an answer, for `take`; none where the session has to begin anew."""
         session = self.session
         code = response.error_code
@@ -318,7 +321,7 @@ class Fetcher:
             for part in topic.partitions
         )
 
-    def take(self, key: PartitionKey, data: PartitionData, now: int) -> int:
+    def take(self, key: TopicIdPartition, data: PartitionData, now: int) -> int:
         """Process one partition of an answer; how many bytes were fetched.
 
         Dropped: an answer for a partition that left, or whose offset or epoch changed meanwhile.
@@ -342,7 +345,7 @@ class Fetcher:
         return self._append(key, partition, data, now)
 
     def _append(
-        self, key: PartitionKey, partition: FollowedPartition, data: PartitionData, now: int
+        self, key: TopicIdPartition, partition: FollowedPartition, data: PartitionData, now: int
     ) -> int:
         replica = partition.replica
         records = _one_buffer(data.records)
@@ -389,7 +392,7 @@ class Fetcher:
             replica.start_at(header.base_offset, leader_epoch=partition.leader_epoch)
 
     def _on_diverging(
-        self, key: PartitionKey, partition: FollowedPartition, data: PartitionData, now: int
+        self, key: TopicIdPartition, partition: FollowedPartition, data: PartitionData, now: int
     ) -> None:
         told = data.diverging_epoch
         point = truncation_point(
@@ -401,7 +404,7 @@ class Fetcher:
         self._cut(key, partition, point.offset, point.why, now, completed=point.completed)
 
     def _on_error(
-        self, key: PartitionKey, partition: FollowedPartition, code: int, now: int
+        self, key: TopicIdPartition, partition: FollowedPartition, code: int, now: int
     ) -> None:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             partition.enter(Stage.OUT_OF_RANGE)
@@ -413,7 +416,7 @@ class Fetcher:
             self._set_aside(key, partition, now, _name_of(code))
 
     def _on_local_error(
-        self, key: PartitionKey, partition: FollowedPartition, error: KafkaError, now: int
+        self, key: TopicIdPartition, partition: FollowedPartition, error: KafkaError, now: int
     ) -> None:
         if self._partitions.get(key) is not partition:
             return  # it left because of the error: its disk went offline
@@ -423,7 +426,7 @@ class Fetcher:
             self._set_aside(key, partition, now, str(error))
 
     def _set_aside(
-        self, key: PartitionKey, partition: FollowedPartition, now: int, why: str
+        self, key: TopicIdPartition, partition: FollowedPartition, now: int, why: str
     ) -> None:
         before, partition.backoff_ms = partition.backoff_ms, self._longer(partition.backoff_ms)
         self._aside[key] = now + partition.backoff_ms
@@ -431,7 +434,7 @@ class Fetcher:
         if self._is_news(before, partition.backoff_ms):
             self._note(partition, "set aside", why)
 
-    def _fail(self, key: PartitionKey, partition: FollowedPartition, why: str) -> None:
+    def _fail(self, key: TopicIdPartition, partition: FollowedPartition, why: str) -> None:
         partition.enter(Stage.FAILED)
         self.failed += 1
         self._dirty[key] = None

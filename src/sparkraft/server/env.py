@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from sparkraft.base.env import never
+from sparkraft.base.env import no_faults
 from sparkraft.base.ids import Millis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sparkraft.base.env import Clock, Entropy, Maybe
+    from sparkraft.base.env import Clock, Entropy, FaultPoint
     from sparkraft.storage.disk import Disk
 
 DISK_THREADS_MAX = 4
@@ -90,7 +90,7 @@ class Env:
 
     Attributes:
         executor: runs blocking disk work (fsync, recovery) off the loop.
-        maybe: fault points; `Disk.maybe` is the same for those who only see a disk.
+        fault_point: fault points; `Disk.fault_point` is the same for those who only see a disk.
         breathe: called by long work in a thread, now and then: lets the loop have the interpreter.
     """
 
@@ -99,7 +99,7 @@ class Env:
     network: Network
     disk: "Disk"
     executor: Executor
-    maybe: "Maybe" = never
+    fault_point: "FaultPoint" = no_faults
     breathe: "Callable[[], None]" = go_on
 
     def run_all_and_wait(self, works: "list[Callable[[], None]]") -> None:

@@ -30,7 +30,7 @@ from sparkraft.storage.quorum_state import BadQuorumState
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.broker.metadata_publisher import MetadataPublisher
     from sparkraft.server.controller.services import ControllerServices
@@ -73,7 +73,7 @@ class Node:
         self.env = env
         self.ports: dict[str, int] = {}
         self.listeners: list[Listener] = []
-        self.broker: Broker | None = None
+        self.broker: BrokerServices | None = None
         self.controller_services: ControllerServices | None = None
         self.raft: RaftDriver | None = None
         self.identity: Identity | None = None
@@ -394,7 +394,7 @@ class Node:
         await self._until_running(broker)
         await self._serve(broker, controller=False)
 
-    async def _until_running(self, broker: "Broker") -> None:
+    async def _until_running(self, broker: "BrokerServices") -> None:
         """Return once the broker is unfenced in the image it serves; raise if it never will be."""
         assert self._life is not None
         running = asyncio.get_running_loop().create_task(broker.lifecycle.running.wait())

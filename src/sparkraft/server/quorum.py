@@ -59,7 +59,7 @@ def make_controller(
         env.clock,
         bootstrap=_bootstrap_records(config, env),
         intervals=_intervals(config),
-        maybe=env.maybe,
+        fault_point=env.fault_point,
     )
     services = ControllerServices(
         cluster_id=identity.cluster_id,

@@ -77,14 +77,14 @@ class TracedDisk(MemoryDisk):
         before: Callable[[Operation], None],
         after: Callable[[Operation], None],
         failed: Callable[[Operation], None],
-        maybe: Callable[[str], bool],
+        fault_point: Callable[[str], bool],
     ) -> None:
         """Empty."""
         super().__init__()
         self._before = before
         self._after = after
         self._failed = failed
-        self._maybe = maybe
+        self._fault_point = fault_point
 
     def _do(self, operation: Operation) -> None:
         self._before(operation)
@@ -95,9 +95,9 @@ class TracedDisk(MemoryDisk):
             raise
         self._after(operation)
 
-    def maybe(self, point: str) -> bool:
-        """See `Disk.maybe`."""
-        return self._maybe(point)
+    def fault_point(self, point: str) -> bool:
+        """See `Disk.fault_point`."""
+        return self._fault_point(point)
 
 
 class Executor:
@@ -166,7 +166,7 @@ class Machine:
 
     def _new_disk(self) -> TracedDisk:
         failed = partial(self.world.checks.storage.on_failed, self)
-        return TracedDisk(self._before_operation, self._after_operation, failed, self.maybe)
+        return TracedDisk(self._before_operation, self._after_operation, failed, self.fault_point)
 
     def _format(self, *, initial: bool) -> None:
         """As `storage format` does, with the voters where the quorum is dynamic."""
@@ -233,8 +233,8 @@ class Machine:
         if self.world.strikes(point, DISK_STRIKE):
             self._die_at(point)
 
-    def maybe(self, point: str) -> bool:
-        """The product's fault points; see `base.env.Maybe`."""
+    def fault_point(self, point: str) -> bool:
+        """The product's fault points; see `base.env.FaultPoint`."""
         owner = CURRENT.get()
         if owner is not None and owner.dead:
             raise Died
@@ -305,7 +305,7 @@ class Machine:
             network=world.network,
             disk=self.disk,
             executor=Executor(),  # type: ignore[arg-type]
-            maybe=self.maybe,
+            fault_point=self.fault_point,
         )
         self.node = Node(NodeConfig(world.properties(self)), env)
         world.checks.on_start(self)

@@ -457,8 +457,8 @@ class MemoryDisk:
     def share(self, *, shared: bool) -> None:
         """See `Disk.share`: it belongs to one thread anyway."""
 
-    def maybe(self, point: str) -> bool:
-        """See `Disk.maybe`."""
+    def fault_point(self, point: str) -> bool:
+        """See `Disk.fault_point`."""
         _ = point
         return False
 

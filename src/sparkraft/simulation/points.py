@@ -1,4 +1,4 @@
-"""The fault points of the product by name (`env.maybe("…")`), and what may strike there.
+"""The fault points of the product by name (`env.fault_point("…")`), and what may strike there.
 
 Random faults seldom hit the moments that matter. A run enables some of the points; at an enabled
 one the dice may kill the process, cut its power, freeze it, or break its disk, in the middle of

@@ -13,10 +13,8 @@ An offset checkpoint holds one line a partition, a leader-epoch checkpoint one l
 
 import json
 
-from sparkraft.base.ids import Uuid
+from sparkraft.base.ids import TopicPartition, Uuid
 from sparkraft.storage.disk import Disk
-
-TopicPartition = tuple[str, int]
 
 _LINES_MAX = 1 << 24  # far above any node's partitions; a damaged count ends here
 _OFFSET_FIELDS = 3

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sparkraft.base.errors import KafkaError
-from sparkraft.storage.checkpoints import TopicPartition, format_offsets
+from sparkraft.base.ids import TopicPartition
+from sparkraft.storage.checkpoints import format_offsets
 from sparkraft.storage.cleaner_plan import Cleaning, Extent, extent_of, plan_cleaning
 from sparkraft.storage.log import PartitionLog
 from sparkraft.storage.log_dir import LogDir

@@ -15,7 +15,7 @@ from sparkraft.storage.names import STRAY_MARK, marked_dir, partition_dir
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sparkraft.storage.checkpoints import TopicPartition
+    from sparkraft.base.ids import TopicPartition
     from sparkraft.storage.log import PartitionLog
     from sparkraft.storage.log_manager import LogManager
     from sparkraft.storage.log_view import ReadableLog

@@ -11,9 +11,9 @@ Invariant: none speaks of offsets that a truncation has given back, once the log
 
 from collections.abc import Mapping
 
+from sparkraft.base.ids import TopicPartition
 from sparkraft.storage.checkpoints import (
     DamagedCheckpoint,
-    TopicPartition,
     format_offsets,
     parse_offsets,
     read_offsets,
@@ -62,7 +62,7 @@ class DirCheckpoints:
         """Recovery points, log starts, high watermarks."""
         self.write_points(log_dir)
         self.write_starts(log_dir)
-        self._disk.maybe("between_checkpoints")
+        self._disk.fault_point("between_checkpoints")
         marks = {key: int(log.high_watermark) for key, log in log_dir.all_logs()}
         self._disk.replace(f"{log_dir.path}/{HIGH_WATERMARKS}", format_offsets(marks))
 

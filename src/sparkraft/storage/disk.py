@@ -147,8 +147,8 @@ class Disk(Protocol):
         """Let go of views not asked for since the last call, or of all."""
         ...
 
-    def maybe(self, point: str) -> bool:
-        """A fault point by name; False on a machine (see `base.env.Maybe`)."""
+    def fault_point(self, point: str) -> bool:
+        """A fault point by name; False on a machine (see `base.env.FaultPoint`)."""
         ...
 
     def close(self) -> None:
@@ -400,8 +400,8 @@ class OsDisk:
         self.close()
         self._shared = shared
 
-    def maybe(self, point: str) -> bool:
-        """See `Disk.maybe`."""
+    def fault_point(self, point: str) -> bool:
+        """See `Disk.fault_point`."""
         _ = point
         return False
 

@@ -22,7 +22,7 @@ from sparkraft.storage.log import PartitionLog
 from sparkraft.storage.names import DELETE_MARK, FUTURE_MARK, marked_dir, partition_dir
 
 if TYPE_CHECKING:
-    from sparkraft.storage.checkpoints import TopicPartition
+    from sparkraft.base.ids import TopicPartition
     from sparkraft.storage.log_dir import LogDir
     from sparkraft.storage.log_manager import LogManager
 
@@ -111,7 +111,7 @@ class FutureLogs:
         name = f"{log_dir.path}/{partition_dir(topic, partition)}"
         try:
             self._disk.rename(copy.directory, name)
-            self._disk.maybe("log_renamed_before_sync")
+            self._disk.fault_point("log_renamed_before_sync")
             self._disk.fsync_dir(log_dir.path)
         except OSError as error:
             raise manager.on_error(log_dir, f"move {topic}-{partition}", error) from error

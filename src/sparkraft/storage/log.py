@@ -360,7 +360,7 @@ class PartitionLog(ReadableLog):
             # Before a file goes: a hole below the recovery point would pass for a cleaning's.
             self._tell_truncated()
             offset = self._segments.truncate_to(offset)
-            self._disk.maybe("truncated_before_epochs")
+            self._disk.fault_point("truncated_before_epochs")
             self.log_start_offset = Offset(min(self.log_start_offset, offset))
             self._epochs.truncate_from_end(offset)
             self._write_epochs()
@@ -381,7 +381,7 @@ class PartitionLog(ReadableLog):
                 self._truncations += 1
                 self.recovery_point = Offset(offset)
             self._segments.clear()
-            self._disk.maybe("log_cleared_before_started_anew")
+            self._disk.fault_point("log_cleared_before_started_anew")
             self._segments.start_at(offset, self._clock.wall_ms())
             self._epochs.clear()
             self._write_epochs()
@@ -515,13 +515,13 @@ class PartitionLog(ReadableLog):
                 self._disk.fsync(f"{self.directory}/{PARTITION_METADATA}")
             if self._epochs.dirty:
                 self._write_epochs()
-            self._disk.maybe("epochs_synced_before_records")
+            self._disk.fault_point("epochs_synced_before_records")
             self._segments.sync(self.recovery_point, target)
         except OSError as error:
             if self._fault is not None:  # deleted or moved meanwhile: its files have other names
                 raise self._refusal() from error
             raise self._fail("sync", error) from error
-        self._disk.maybe("synced_before_recovery_point")
+        self._disk.fault_point("synced_before_recovery_point")
         with self._mutex:
             if truncations == self._truncations and target > self.recovery_point:
                 self.recovery_point = Offset(target)
@@ -569,7 +569,7 @@ class PartitionLog(ReadableLog):
         self._disk.write(fresh, data)
         if synced:
             self._disk.fsync(fresh)
-        self._disk.maybe("checkpoint_before_rename")
+        self._disk.fault_point("checkpoint_before_rename")
         self._disk.rename(fresh, path)
 
     def moved_to(self, directory: str, log_dir: str) -> None:

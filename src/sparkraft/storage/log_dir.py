@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sparkraft.base.ids import Uuid
-from sparkraft.storage.checkpoints import TopicPartition
+from sparkraft.base.ids import TopicPartition, Uuid
 from sparkraft.storage.disk import DirectoryLock, StorageFault
 from sparkraft.storage.log import PartitionLog
 from sparkraft.storage.meta_properties import MetaProperties

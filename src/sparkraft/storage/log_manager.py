@@ -18,9 +18,8 @@ from typing import Any
 
 from sparkraft.base.env import Clock, Entropy, random_uuid
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.base.ids import Uuid
+from sparkraft.base.ids import TopicPartition, Uuid
 from sparkraft.storage.checkpoints import (
-    TopicPartition,
     format_clean_shutdown,
     parse_clean_shutdown,
 )
@@ -223,9 +222,9 @@ class LogManager:
         for log in logs:
             log.prepare_close()
         run_all([log.flush for log in logs if log.needs_sync])
-        self._disk.maybe("logs_synced_before_checkpoints")
+        self._disk.fault_point("logs_synced_before_checkpoints")
         self._checkpoints.write_all(log_dir)
-        self._disk.maybe("checkpoints_before_clean_shutdown_file")
+        self._disk.fault_point("checkpoints_before_clean_shutdown_file")
         path = f"{log_dir.path}/{CLEAN_SHUTDOWN}"
         self._disk.replace(path, format_clean_shutdown(broker_epoch))
 
@@ -330,7 +329,7 @@ class LogManager:
             self._disk.mkdir(path)
         except OSError as error:
             raise self._fail(log_dir, f"create {topic}-{partition}", error) from error
-        self._disk.maybe("log_folder_made_before_its_files")
+        self._disk.fault_point("log_folder_made_before_its_files")
         try:
             self._checkpoints.forget(log_dir, (topic, partition))
         except OSError as error:
@@ -430,7 +429,7 @@ class LogManager:
         log.take_offline(StorageFault(log_dir.path, f"use {topic}-{partition}", "it was deleted"))
         try:
             self._disk.rename(log.directory, name)
-            self._disk.maybe("log_renamed_before_sync")
+            self._disk.fault_point("log_renamed_before_sync")
             self._disk.fsync_dir(log_dir.path)
         except OSError as error:
             raise self._fail(log_dir, f"remove {topic}-{partition}", error) from error

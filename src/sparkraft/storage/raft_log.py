@@ -261,7 +261,7 @@ class RaftLog:
 
     def _start_at(self, snapshot: SnapshotId) -> None:
         self._log.truncate_fully_and_start_at(snapshot.offset)
-        self._disk.maybe("log_replaced_before_old_snapshots_go")
+        self._disk.fault_point("log_replaced_before_old_snapshots_go")
         self._forget_before(snapshot)
 
     def _forget_before(self, snapshot: SnapshotId) -> None:
@@ -297,7 +297,7 @@ class RaftLog:
                 break
             self._log.advance_log_start(following.offset)
             self._log.apply_retention(now)
-            self._disk.maybe("segments_gone_before_their_snapshot")
+            self._disk.fault_point("segments_gone_before_their_snapshot")
             self._forget_before(following)
             cleaned = True
         self._log.remove_deleted_files(now)

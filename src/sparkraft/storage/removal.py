@@ -69,7 +69,7 @@ class Removal:
         expired = [log for log in log_dir.logs.values() if _begins_later(log, now_ms)]
         if expired:
             self._checkpoints.write_starts(log_dir)  # one for all of them
-            self._disk.maybe("log_start_kept_before_files_go")
+            self._disk.fault_point("log_start_kept_before_files_go")
         removed = sum(log.apply_retention(now_ms) for log in expired)
         for log in log_dir.logs.values():
             log.expire_producers(now_ms)

@@ -147,7 +147,7 @@ class Segments:
         if old.size == 0:  # nothing is wrong with it but its base: too far below the next batch
             self._drop_empty_tail()
         else:
-            self._disk.maybe("after_roll_before_index")
+            self._disk.fault_point("after_roll_before_index")
             old.write_indexes()
             self.write_snapshot(base_offset, snapshot)
         self.start_at(base_offset, now_ms)
@@ -271,7 +271,7 @@ class Segments:
         while len(self._list) > 1 and self._bases[-1] >= offset:
             self._unlink(self._list.pop().mark_deleted())
             self._bases.pop()
-            self._disk.maybe("between_truncated_segments")
+            self._disk.fault_point("between_truncated_segments")
         self.active = self._list[-1]
         end = self.active.truncate_to(offset)
         self.cut_unsynced = self.cut_unsynced or self.active.cut_unsynced
@@ -299,7 +299,7 @@ class Segments:
                 self.snapshots.remove(base)
                 self._disk.unlink(self._snapshot_path(base))
             count += 1
-            self._disk.maybe("between_deleted_segments")
+            self._disk.fault_point("between_deleted_segments")
         self.remove_deleted_files(now_ms)
         return count
 
@@ -323,12 +323,12 @@ class Segments:
         ]
         for suffix in suffixes:
             self._disk.rename(new.path(suffix) + CLEANED, new.path(suffix) + SWAP)
-        self._disk.maybe("cleaned_segment_swapped_before_old_ones_go")
+        self._disk.fault_point("cleaned_segment_swapped_before_old_ones_go")
         gone: list[str] = []
         for segment in old:
             gone += segment.mark_deleted()
             self._drop_snapshot_of(segment, kept=new.base_offset)
-        self._disk.maybe("old_segments_gone_before_the_cleaned_one_has_its_name")
+        self._disk.fault_point("old_segments_gone_before_the_cleaned_one_has_its_name")
         for suffix in suffixes:
             self._disk.rename(new.path(suffix) + SWAP, new.path(suffix))
         self._list[first : first + len(old)] = [new]

@@ -95,7 +95,7 @@ class SnapshotFile:
         """Bring it to disk under its own name; its size."""
         final = f"{self._directory}/{self.id.file_name}"
         self._disk.fsync(self._path)
-        self._disk.maybe("snapshot_before_rename")
+        self._disk.fault_point("snapshot_before_rename")
         self._disk.rename(self._path, final)
         self._disk.fsync_dir(self._directory)
         return self.size

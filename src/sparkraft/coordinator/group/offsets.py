@@ -9,6 +9,7 @@ Memory: one tuple a partition and group.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from sparkraft.base.ids import TopicPartition
 from sparkraft.protocol.messages.classic_group_records import OffsetCommitKey, OffsetCommitValue
 
 NO_PRODUCER_ID = -1
@@ -35,10 +36,7 @@ class CommittedOffset(NamedTuple):
     record_offset: int
 
 
-Place = tuple[str, int]
-"""Topic and partition."""
-
-_ByGroup = dict[str, dict[Place, CommittedOffset]]
+_ByGroup = dict[str, dict[TopicPartition, CommittedOffset]]
 
 
 class OffsetStore:
@@ -48,13 +46,13 @@ class OffsetStore:
         """No offset."""
         self._committed: _ByGroup = {}
         self._pending: dict[int, _ByGroup] = {}
-        self._open: dict[str, dict[Place, set[int]]] = {}
+        self._open: dict[str, dict[TopicPartition, set[int]]] = {}
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         """The committed offset, if there is one."""
         return self._committed.get(group_id, {}).get((topic, partition))
 
-    def of_group(self, group_id: str) -> list[tuple[Place, CommittedOffset]]:
+    def of_group(self, group_id: str) -> list[tuple[TopicPartition, CommittedOffset]]:
         """All committed offsets of a group, by topic and partition."""
         return sorted(self._committed.get(group_id, {}).items())
 
@@ -70,11 +68,11 @@ class OffsetStore:
         """Whether open transactions hold commits of the group."""
         return group_id in self._open
 
-    def places(self, group_id: str) -> list[Place]:
+    def places(self, group_id: str) -> list[TopicPartition]:
         """Partitions with a committed or pending offset, sorted."""
         return sorted({*self._committed.get(group_id, {}), *self._open.get(group_id, {})})
 
-    def places_of_topic(self, topic: str) -> Iterator[tuple[str, Place]]:
+    def places_of_topic(self, topic: str) -> Iterator[tuple[str, TopicPartition]]:
         """(group, place) of every committed or pending offset in a topic, sorted."""
         for group_id in sorted({*self._committed, *self._open}):
             for place in self.places(group_id):
@@ -121,13 +119,13 @@ class OffsetStore:
                 if place not in current or offset.record_offset > current[place].record_offset:
                     current[place] = offset
 
-    def _remove(self, group_id: str, place: Place) -> None:
+    def _remove(self, group_id: str, place: TopicPartition) -> None:
         self._drop(self._committed, group_id, place)
         for producer_id in sorted(self._open.get(group_id, {}).get(place, ())):
             self._drop(self._pending[producer_id], group_id, place)
             self._close(group_id, place, producer_id)
 
-    def _close(self, group_id: str, place: Place, producer_id: int) -> None:
+    def _close(self, group_id: str, place: TopicPartition, producer_id: int) -> None:
         places = self._open.get(group_id, {})
         producers = places.get(place, set())
         producers.discard(producer_id)
@@ -137,7 +135,7 @@ class OffsetStore:
             self._open.pop(group_id, None)
 
     @staticmethod
-    def _drop(offsets: _ByGroup, group_id: str, place: Place) -> None:
+    def _drop(offsets: _ByGroup, group_id: str, place: TopicPartition) -> None:
         places = offsets.get(group_id, {})
         places.pop(place, None)
         if not places:

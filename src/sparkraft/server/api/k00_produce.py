@@ -54,7 +54,7 @@ from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS, add_node_endpo
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
     from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.storage.log import AppendInfo
 
@@ -92,7 +92,7 @@ Wait = tuple[PartitionProduceResponse, "asyncio.Future[None]"]
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: ProduceRequest
+    broker: "BrokerServices", context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     """Append every partition's batch, then answer or wait as `acks` asks."""
     if request.transactional_id is not None or _has_transactional_batch(request):
@@ -106,7 +106,7 @@ def handle(
 
 
 async def _handle_transactional(
-    broker: "Broker", context: RequestContext, request: ProduceRequest
+    broker: "BrokerServices", context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | None:
     """The same once the coordinator has said that the batches are part of a transaction."""
     from sparkraft.server.api.k00_transactional import verified
@@ -128,7 +128,7 @@ def _producer_of(request: ProduceRequest) -> int:
 
 
 def _append_all(
-    broker: "Broker",
+    broker: "BrokerServices",
     context: RequestContext,
     request: ProduceRequest,
     check: Check | None = None,
@@ -166,7 +166,7 @@ def _has_transactional_batch(request: ProduceRequest) -> bool:
     return False
 
 
-def _name_of(broker: "Broker", topic: Any, version: int) -> str | None:
+def _name_of(broker: "BrokerServices", topic: Any, version: int) -> str | None:
     """The topic's name; None where its id is unknown."""
     if version < _IDS_VERSION:
         return str(topic.name)
@@ -175,7 +175,7 @@ def _name_of(broker: "Broker", topic: Any, version: int) -> str | None:
 
 
 def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its context)
-    broker: "Broker",
+    broker: "BrokerServices",
     context: RequestContext,
     request: ProduceRequest,
     name: str | None,
@@ -220,7 +220,7 @@ def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its conte
 
 
 def _partition(
-    broker: "Broker",
+    broker: "BrokerServices",
     context: RequestContext,
     name: str | None,
     topic_id: bytes,
@@ -254,7 +254,7 @@ def _refuse_partition(answer: PartitionProduceResponse, error: KafkaError) -> No
 
 
 async def _answer_later(
-    broker: "Broker",
+    broker: "BrokerServices",
     context: RequestContext,
     acks: int,
     response: ProduceResponse,
@@ -270,7 +270,7 @@ async def _answer_later(
 
 
 def _finish(
-    broker: "Broker", context: RequestContext, acks: int, response: ProduceResponse
+    broker: "BrokerServices", context: RequestContext, acks: int, response: ProduceResponse
 ) -> ProduceResponse | None:
     if acks == 0:
         if any(p.error_code for topic in response.responses for p in topic.partition_responses):
@@ -375,7 +375,7 @@ _OFFSETS = Struct(">qqq")
 _LENGTH = Struct(">i")
 
 
-def fast(broker: "Broker", version: int, body: memoryview, listener: str) -> Any:
+def fast(broker: "BrokerServices", version: int, body: memoryview, listener: str) -> Any:
     """The answer to a request of a known shape; None for any other, which may become known."""
     known = broker.produce_shapes
     for size in known.sizes.get(version, ()):
@@ -473,7 +473,7 @@ def _records_of(body: memoryview, at: int, *, flexible: bool) -> memoryview | No
 
 
 def _learn(
-    broker: "Broker", version: int, request: ProduceRequest, response: ProduceResponse
+    broker: "BrokerServices", version: int, request: ProduceRequest, response: ProduceResponse
 ) -> None:
     """Remember the shape of a request that was one batch for one partition and went well."""
     if request.acks == 0 or len(request.topic_data) != 1:

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import TopicPartition
 from sparkraft.records.batch import BATCH_OVERHEAD, BatchHeader, parse_header
 from sparkraft.records.errors import CorruptRecords
-from sparkraft.server.broker.verification import Place, Question
+from sparkraft.server.broker.verification import Question
 
 if TYPE_CHECKING:
     from sparkraft.protocol.messages.k00_produce import ProduceRequest
     from sparkraft.server.api.registry import RequestContext
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
     from sparkraft.server.broker.partition import HostedPartition
 
 ADDING_VERSION = 12
@@ -26,14 +27,16 @@ _ASKED_MAX = 2
 class Verification:
     """One request's batches: what was asked about them, and what each must pass at its append."""
 
-    def __init__(self, broker: "Broker", version: int) -> None:
+    def __init__(self, broker: "BrokerServices", version: int) -> None:
         """Nothing is asked yet; `version` is the request's."""
         self._broker = broker
         self._adding = version >= ADDING_VERSION
-        self._guards: dict[Place, object] = {}
-        self._said: dict[Place, ErrorCode] = {}
+        self._guards: dict[TopicPartition, object] = {}
+        self._said: dict[TopicPartition, ErrorCode] = {}
 
-    async def ask(self, transactional_id: str, batches: "list[tuple[Place, BatchHeader]]") -> None:
+    async def ask(
+        self, transactional_id: str, batches: "list[tuple[TopicPartition, BatchHeader]]"
+    ) -> None:
         """Ask the coordinator about batches whose transaction isn't open here yet.
 
         A producer goes on as soon as its transaction is decided (KIP-890), so the marker of that
@@ -55,7 +58,7 @@ class Verification:
             )
             self._said |= await self._broker.verification.ask(question)
 
-    def _begin(self, place: Place, header: BatchHeader) -> bool:
+    def _begin(self, place: TopicPartition, header: BatchHeader) -> bool:
         """Take the guard of a question that there is to ask; False where it has been answered."""
         if self._said.get(place, ErrorCode.NONE) is not ErrorCode.NONE:
             return False
@@ -99,7 +102,7 @@ class Verification:
 
 
 async def verified(
-    broker: "Broker",
+    broker: "BrokerServices",
     context: "RequestContext",
     request: "ProduceRequest",
     name_of: Callable[[Any, int], str | None],
@@ -125,7 +128,7 @@ async def verified(
 
 def _transactional(
     request: "ProduceRequest", version: int, name_of: Callable[[Any, int], str | None]
-) -> Iterator[tuple[Place, BatchHeader]]:
+) -> Iterator[tuple[TopicPartition, BatchHeader]]:
     """Every transactional batch that can be told as one, with its place."""
     for topic in request.topic_data:
         name = name_of(topic, version)

@@ -53,7 +53,7 @@ from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
     from sparkraft.protocol.declare import Records
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
     from sparkraft.server.broker.partition import HostedPartition
 
 _IDS_VERSION = 13
@@ -98,7 +98,9 @@ class _Fetch:
         "session",
     )
 
-    def __init__(self, broker: "Broker", context: RequestContext, request: FetchRequest) -> None:
+    def __init__(
+        self, broker: "BrokerServices", context: RequestContext, request: FetchRequest
+    ) -> None:
         self.broker = broker
         self.context = context
         self.request = request
@@ -409,7 +411,7 @@ def _put(response: FetchResponse, asked: SessionPartition, data: PartitionData) 
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: FetchRequest
+    broker: "BrokerServices", context: RequestContext, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse]:
     """Read now; answer now or once there is enough."""
     fetch = _Fetch(broker, context, request)

@@ -28,7 +28,7 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
     from sparkraft.server.broker.partition import HostedPartition
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = (
@@ -54,7 +54,7 @@ _FIRST_VERSION = {
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: ListOffsetsRequest
+    broker: "BrokerServices", context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
     """Answer each partition on its own."""
     named = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
@@ -76,7 +76,7 @@ def handle(
 
 
 def _fill(
-    broker: "Broker",
+    broker: "BrokerServices",
     context: RequestContext,
     request: ListOffsetsRequest,
     topic: str,

@@ -37,12 +37,14 @@ from sparkraft.server.broker.cluster_view import (
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage, Partition, Topic
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
 
 _BY_ID_VERSION = 12
 
 
-def handle(broker: "Broker", context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+def handle(
+    broker: "BrokerServices", context: RequestContext, request: MetadataRequest
+) -> MetadataResponse:
     """Describe the cluster as this broker's image has it."""
     version = context.api_version
     _check(request, version)
@@ -82,7 +84,7 @@ def _check(request: MetadataRequest, version: int) -> None:
 
 
 def _topics(
-    broker: "Broker", context: RequestContext, request: MetadataRequest
+    broker: "BrokerServices", context: RequestContext, request: MetadataRequest
 ) -> list[MetadataResponseTopic]:
     image = broker.image
     asked = request.topics
@@ -111,7 +113,9 @@ def _by_id(image: "ClusterImage", topic_id: Uuid, context: RequestContext) -> Me
     )
 
 
-def _missing(broker: "Broker", names: list[str], *, create: bool) -> list[MetadataResponseTopic]:
+def _missing(
+    broker: "BrokerServices", names: list[str], *, create: bool
+) -> list[MetadataResponseTopic]:
     if not names:
         return []
     errors = broker.auto_topic_creation.request(names) if create else {}

@@ -31,12 +31,12 @@ from sparkraft.server.coordinator.requests import peer_of
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage, Topic
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 _BY_ID_FROM = 10
 
 
-def handle(broker: "Broker", context: RequestContext, request: OffsetCommitRequest) -> Any:
+def handle(broker: "BrokerServices", context: RequestContext, request: OffsetCommitRequest) -> Any:
     """Check topics against the image, then let the group's shard decide."""
     refused: list[OffsetCommitResponseTopic] = []
     accepted: list[OffsetCommitRequestTopic] = []
@@ -53,7 +53,7 @@ def handle(broker: "Broker", context: RequestContext, request: OffsetCommitReque
     return when(answer, lambda response: _merged(refused, response)) if refused else answer
 
 
-def commit(broker: "Broker", peer: Peer, request: OffsetCommitRequest) -> Any:
+def commit(broker: "BrokerServices", peer: Peer, request: OffsetCommitRequest) -> Any:
     """Let the shard of the group decide; gives its response, or an awaitable of it."""
     shard = broker.groups.shard_of(request.group_id)
     return shard.ask(lambda core, now: core.handle_offset_commit(request, peer, now))

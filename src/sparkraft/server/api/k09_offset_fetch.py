@@ -32,14 +32,14 @@ from sparkraft.server.coordinator.answers import is_later, when, when_all
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 _TOP_LEVEL_ERROR_FROM = 2
 _GROUPS_FROM = 8
 _BY_ID_FROM = 10
 
 
-def handle(broker: "Broker", context: RequestContext, request: OffsetFetchRequest) -> Any:
+def handle(broker: "BrokerServices", context: RequestContext, request: OffsetFetchRequest) -> Any:
     """Ask the shard of each group."""
     version = context.api_version
     groups = request.groups if version >= _GROUPS_FROM else [_only_group(request)]
@@ -62,7 +62,7 @@ def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 
 
 def _fetch(
-    broker: "Broker", version: int, group: OffsetFetchRequestGroup, *, require_stable: bool
+    broker: "BrokerServices", version: int, group: OffsetFetchRequestGroup, *, require_stable: bool
 ) -> Any:
     asked = group.topics
     unknown: list[OffsetFetchResponseTopics] = []

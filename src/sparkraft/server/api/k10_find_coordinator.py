@@ -31,7 +31,7 @@ from sparkraft.server.broker.coordinators_elsewhere import SHARE_GROUP_STATE, TR
 from sparkraft.server.coordinator.group_driver import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 _KEYS_FROM = 4
 _GROUP = 0
@@ -41,7 +41,7 @@ _ELSEWHERE = {_TRANSACTION: TRANSACTION_STATE, _SHARE: SHARE_GROUP_STATE}
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: FindCoordinatorRequest
+    broker: "BrokerServices", context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     """Look each key up in the image."""
     if request.key_type in _ELSEWHERE:
@@ -66,7 +66,7 @@ def _answer(
 
 
 async def _handle_elsewhere(
-    broker: "Broker", context: RequestContext, request: FindCoordinatorRequest
+    broker: "BrokerServices", context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     """Once it is known who serves what."""
     elsewhere, topic = broker.coordinators_elsewhere, _ELSEWHERE[request.key_type]
@@ -85,7 +85,7 @@ async def _handle_elsewhere(
 
 
 def _find_elsewhere(
-    broker: "Broker", context: RequestContext, topic: str, key: str, able: list[int]
+    broker: "BrokerServices", context: RequestContext, topic: str, key: str, able: list[int]
 ) -> Coordinator:
     image = broker.image
     index = broker.coordinators_elsewhere.index_of(topic, key)
@@ -110,7 +110,9 @@ def _flat(found: Coordinator) -> FindCoordinatorResponse:
     )
 
 
-def _find(broker: "Broker", context: RequestContext, key_type: int, key: str) -> Coordinator:
+def _find(
+    broker: "BrokerServices", context: RequestContext, key_type: int, key: str
+) -> Coordinator:
     if key_type == _TRANSACTION:
         return _nobody(
             key,
@@ -128,7 +130,7 @@ def _find(broker: "Broker", context: RequestContext, key_type: int, key: str) ->
     return _at(broker, context, key, -1 if partition is None else partition.leader)
 
 
-def _at(broker: "Broker", context: RequestContext, key: str, leader: int) -> Coordinator:
+def _at(broker: "BrokerServices", context: RequestContext, key: str, leader: int) -> Coordinator:
     found = live_endpoint(broker.image, leader, context.listener_name)
     if found is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -26,13 +26,13 @@ from sparkraft.server.coordinator.answers import when
 from sparkraft.server.coordinator.requests import check_group_id, peer_of
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 _REBALANCE_TIMEOUT_FROM = 1
 _NULL_PROTOCOL_FROM = 7
 
 
-def handle(broker: "Broker", context: RequestContext, request: JoinGroupRequest) -> Any:
+def handle(broker: "BrokerServices", context: RequestContext, request: JoinGroupRequest) -> Any:
     """Let the group's shard decide; the answer may take as long as a rebalance."""
     check_group_id(request.group_id)
     config = broker.groups.group_config

@@ -17,10 +17,10 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.requests import check_group_id
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 
-def handle(broker: "Broker", _: RequestContext, request: HeartbeatRequest) -> Any:
+def handle(broker: "BrokerServices", _: RequestContext, request: HeartbeatRequest) -> Any:
     """Let the group's shard decide."""
     check_group_id(request.group_id)
     try:

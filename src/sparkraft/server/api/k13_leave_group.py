@@ -23,12 +23,12 @@ from sparkraft.server.coordinator.answers import when
 from sparkraft.server.coordinator.requests import check_group_id
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 _MEMBERS_FROM = 3
 
 
-def handle(broker: "Broker", context: RequestContext, request: LeaveGroupRequest) -> Any:
+def handle(broker: "BrokerServices", context: RequestContext, request: LeaveGroupRequest) -> Any:
     """Let the group's shard decide."""
     check_group_id(request.group_id)
     version = context.api_version

@@ -19,12 +19,12 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.requests import check_group_id
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 _PROTOCOL_FROM = 5
 
 
-def handle(broker: "Broker", context: RequestContext, request: SyncGroupRequest) -> Any:
+def handle(broker: "BrokerServices", context: RequestContext, request: SyncGroupRequest) -> Any:
     """Let the group's shard decide; the answer comes with the leader's assignment."""
     if context.api_version >= _PROTOCOL_FROM and (
         request.protocol_type is None or request.protocol_name is None

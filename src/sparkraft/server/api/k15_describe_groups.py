@@ -21,12 +21,14 @@ from sparkraft.server.broker.cluster_view import GROUP_OPERATIONS
 from sparkraft.server.coordinator.answers import is_later, when_all
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 _AUTHORIZED_OPERATIONS_FROM = 3
 
 
-def handle(broker: "Broker", context: RequestContext, request: DescribeGroupsRequest) -> Any:
+def handle(
+    broker: "BrokerServices", context: RequestContext, request: DescribeGroupsRequest
+) -> Any:
     """Ask the shard of each group."""
     operations = None
     if request.include_authorized_operations and context.api_version >= _AUTHORIZED_OPERATIONS_FROM:
@@ -41,7 +43,7 @@ def handle(broker: "Broker", context: RequestContext, request: DescribeGroupsReq
     return when_all([_describe(broker, context, one) for one in request.groups], respond)
 
 
-def _describe(broker: "Broker", context: RequestContext, group_id: str) -> Any:
+def _describe(broker: "BrokerServices", context: RequestContext, group_id: str) -> Any:
     try:
         shard = broker.groups.shard_of(group_id)
     except KafkaError as error:

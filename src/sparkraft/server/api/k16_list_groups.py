@@ -19,10 +19,10 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.answers import when_all
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 
-def handle(broker: "Broker", _: RequestContext, request: ListGroupsRequest) -> Any:
+def handle(broker: "BrokerServices", _: RequestContext, request: ListGroupsRequest) -> Any:
     """Ask every shard led here."""
     answers = [
         shard.read(lambda core, now: core.list_groups(request, now))

@@ -15,11 +15,11 @@ from sparkraft.protocol.messages.k17_sasl_handshake import (
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: SaslHandshakeRequest
+    broker: "BrokerServices", context: RequestContext, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
     """Refuse."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

@@ -28,14 +28,14 @@ from sparkraft.protocol.messages.k18_api_versions import (
 from sparkraft.server.api.registry import Api, RequestContext, served_ranges
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]{0,200}[a-zA-Z0-9])?")
 _NAMED_VERSION = 3
 
 
 def handle(
-    node: "Broker", context: RequestContext, request: ApiVersionsRequest
+    node: "BrokerServices", context: RequestContext, request: ApiVersionsRequest
 ) -> ApiVersionsResponse:
     """List the keys of the listener the request came by."""
     if context.api_version >= _NAMED_VERSION:

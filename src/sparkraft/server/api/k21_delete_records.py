@@ -29,14 +29,14 @@ from sparkraft.storage.disk import StorageFault
 if TYPE_CHECKING:
     import asyncio
 
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
     from sparkraft.server.broker.partition import HostedPartition
 
 Wait = tuple[DeleteRecordsPartitionResult, "HostedPartition", "asyncio.Future[None]"]
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: DeleteRecordsRequest
+    broker: "BrokerServices", context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
     """Delete from each partition; each has its own error."""
     response = DeleteRecordsResponse()
@@ -74,7 +74,7 @@ async def _answer_later(
     return response
 
 
-def _partition(broker: "Broker", topic: str, index: int) -> "HostedPartition":
+def _partition(broker: "BrokerServices", topic: str, index: int) -> "HostedPartition":
     if broker.image.topic(topic) is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic in INTERNAL_TOPICS:
@@ -87,7 +87,7 @@ def _partition(broker: "Broker", topic: str, index: int) -> "HostedPartition":
 
 
 def _delete(
-    broker: "Broker", partition: "HostedPartition", offset: int, timeout_ms: int
+    broker: "BrokerServices", partition: "HostedPartition", offset: int, timeout_ms: int
 ) -> "asyncio.Future[None] | None":
     try:
         return partition.delete_records(offset, timeout_ms)

@@ -24,11 +24,11 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.coordinators_elsewhere import TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: InitProducerIdRequest
+    broker: "BrokerServices", context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
     """Hand an id out, from the current block if it has one left."""
     if request.transactional_id is not None:
@@ -43,7 +43,7 @@ def handle(
     return _fetch(broker)
 
 
-async def _refuse_transactions(broker: "Broker") -> InitProducerIdResponse:
+async def _refuse_transactions(broker: "BrokerServices") -> InitProducerIdResponse:
     elsewhere = broker.coordinators_elsewhere
     await elsewhere.learn()
     if elsewhere.able(TRANSACTION_STATE):
@@ -51,7 +51,7 @@ async def _refuse_transactions(broker: "Broker") -> InitProducerIdResponse:
     raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
-async def _fetch(broker: "Broker") -> InitProducerIdResponse:
+async def _fetch(broker: "BrokerServices") -> InitProducerIdResponse:
     return InitProducerIdResponse(
         producer_id=await broker.producer_ids.take_from_next_block(), producer_epoch=0
     )

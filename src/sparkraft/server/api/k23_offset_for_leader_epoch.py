@@ -20,11 +20,11 @@ from sparkraft.protocol.messages.k23_offset_for_leader_epoch import (
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: OffsetForLeaderEpochRequest
+    broker: "BrokerServices", context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """Look each epoch up in its partition's log."""
     response = OffsetForLeaderEpochResponse()

@@ -32,7 +32,7 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.group_driver import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
 
 _NOT_READY = frozenset(
     {
@@ -47,7 +47,7 @@ _Answers = dict[tuple[str, int], WritableTxnMarkerPartitionResult]
 
 
 async def handle(
-    broker: "Broker", context: RequestContext, request: WriteTxnMarkersRequest
+    broker: "BrokerServices", context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
     """Append every marker, then wait for all of them together."""
     answers: dict[int, _Answers] = {}
@@ -66,7 +66,7 @@ async def handle(
 
 
 async def _write(
-    broker: "Broker",
+    broker: "BrokerServices",
     marker: WritableTxnMarker,
     topic: str,
     answer: WritableTxnMarkerPartitionResult,
@@ -78,7 +78,9 @@ async def _write(
         answer.error_code = int(code)
 
 
-async def _append(broker: "Broker", marker: WritableTxnMarker, topic: str, index: int) -> None:
+async def _append(
+    broker: "BrokerServices", marker: WritableTxnMarker, topic: str, index: int
+) -> None:
     hosted = broker.replica_manager.hosted(topic, index)
     if hosted is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -11,13 +11,13 @@ from sparkraft.protocol.messages.k29_describe_acls import DescribeAclsRequest, D
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
 
 NO_AUTHORIZER = "No Authorizer is configured."
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: DescribeAclsRequest
+    broker: "BrokerServices", context: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse:
     """Refuse."""
     return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)

@@ -18,11 +18,11 @@ from sparkraft.server.api.k29_describe_acls import NO_AUTHORIZER
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: CreateAclsRequest
+    broker: "BrokerServices", context: RequestContext, request: CreateAclsRequest
 ) -> CreateAclsResponse:
     """Refuse each creation."""
     return CreateAclsResponse(

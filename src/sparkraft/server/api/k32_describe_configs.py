@@ -39,12 +39,14 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.controller.submitting import tell
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
     from sparkraft.server.controller.services import ControllerServices
 
 
 def handle(
-    node: "Broker | ControllerServices", context: RequestContext, request: DescribeConfigsRequest
+    node: "BrokerServices | ControllerServices",
+    context: RequestContext,
+    request: DescribeConfigsRequest,
 ) -> DescribeConfigsResponse:
     """Describe each resource."""
     response = DescribeConfigsResponse()
@@ -70,7 +72,7 @@ def handle(
 
 
 def _entries(
-    node: "Broker | ControllerServices", resource: DescribeConfigsResource
+    node: "BrokerServices | ControllerServices", resource: DescribeConfigsResource
 ) -> list[ConfigEntry]:
     image, name = node.image, resource.resource_name
     sources = BrokerSources(
@@ -111,7 +113,7 @@ def _check_named(name: str, wrong: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
 
 
-def _check_is_this_broker(node: "Broker | ControllerServices", name: str) -> None:
+def _check_is_this_broker(node: "BrokerServices | ControllerServices", name: str) -> None:
     if not (name.isascii() and name.isdecimal()):
         wrong = f"Broker id must be an integer, but it is: {name[:100]}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)

@@ -23,11 +23,11 @@ from sparkraft.protocol.messages.k34_alter_replica_log_dirs import (
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: AlterReplicaLogDirsRequest
+    broker: "BrokerServices", context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     """Begin each move."""
     codes: dict[str, dict[int, int]] = {}

@@ -24,7 +24,7 @@ from sparkraft.protocol.messages.k35_describe_log_dirs import (
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
     from sparkraft.storage.log import PartitionLog
     from sparkraft.storage.log_dir import LogDirDescription
 
@@ -33,7 +33,7 @@ NO_LAG = -1
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: DescribeLogDirsRequest
+    broker: "BrokerServices", context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """Describe every directory of this broker."""
     asked = None
@@ -55,7 +55,9 @@ def handle(
     return response
 
 
-def _partition(broker: "Broker", log: "PartitionLog") -> tuple[str, DescribeLogDirsPartition]:
+def _partition(
+    broker: "BrokerServices", log: "PartitionLog"
+) -> tuple[str, DescribeLogDirsPartition]:
     replica = broker.log_manager.get(log.topic, log.partition)
     is_future = broker.log_manager.futures.get(log.topic, log.partition) is log
     if is_future:

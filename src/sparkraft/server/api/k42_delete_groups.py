@@ -19,17 +19,17 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.answers import is_later, when_all
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 
-def handle(broker: "Broker", _: RequestContext, request: DeleteGroupsRequest) -> Any:
+def handle(broker: "BrokerServices", _: RequestContext, request: DeleteGroupsRequest) -> Any:
     """Ask the shard of each group, once for each id."""
     ids = list(dict.fromkeys(request.groups_names))
     answers = [_delete(broker, one) for one in ids]
     return when_all(answers, lambda results: DeleteGroupsResponse(results=results))
 
 
-def _delete(broker: "Broker", group_id: str) -> Any:
+def _delete(broker: "BrokerServices", group_id: str) -> Any:
     try:
         shard = broker.groups.shard_of(group_id)
         answer = shard.ask(lambda core, now: core.handle_delete_group(group_id, now))

@@ -24,10 +24,10 @@ from sparkraft.server.coordinator.requests import check_group_id
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 
-def handle(broker: "Broker", _: RequestContext, request: OffsetDeleteRequest) -> Any:
+def handle(broker: "BrokerServices", _: RequestContext, request: OffsetDeleteRequest) -> Any:
     """Check topics against the image, then let the group's shard decide."""
     check_group_id(request.group_id)
     refused: dict[str, OffsetDeleteResponseTopic] = {}

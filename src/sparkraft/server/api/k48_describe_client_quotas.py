@@ -22,14 +22,14 @@ from sparkraft.protocol.messages.k48_describe_client_quotas import (
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
 
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 _TYPES = frozenset({"user", "client-id", "ip"})
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: DescribeClientQuotasRequest
+    broker: "BrokerServices", context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
     """Answer the entities that match every component."""
     wanted = _checked(request)

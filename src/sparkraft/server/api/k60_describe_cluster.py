@@ -22,14 +22,14 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import CLUSTER_OPERATIONS, live_brokers
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
 
 _BROKERS, _CONTROLLERS = 1, 2
 _TYPE_NAMES = {_BROKERS: "BROKER", _CONTROLLERS: "CONTROLLER"}
 
 
 def handle(
-    node: "Broker", context: RequestContext, request: DescribeClusterRequest
+    node: "BrokerServices", context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     """Describe the nodes of the kind this listener serves."""
     on_controller = context.connection.listener.controller_listener
@@ -61,7 +61,7 @@ def _check(asked: int, served: int, version: int) -> None:
 
 
 def _add_brokers(
-    node: "Broker",
+    node: "BrokerServices",
     context: RequestContext,
     request: DescribeClusterRequest,
     response: DescribeClusterResponse,

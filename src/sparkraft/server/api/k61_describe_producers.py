@@ -19,11 +19,11 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import topic_name_problem
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: DescribeProducersRequest
+    broker: "BrokerServices", context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     """List each partition's producers."""
     response = DescribeProducersResponse()
@@ -41,7 +41,7 @@ def handle(
     return response
 
 
-def _producers(broker: "Broker", topic: str, index: int) -> list[ProducerState]:
+def _producers(broker: "BrokerServices", topic: str, index: int) -> list[ProducerState]:
     problem = topic_name_problem(topic)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")

@@ -14,7 +14,7 @@ from sparkraft.protocol.messages.k66_list_transactions import (
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
 
 _STATES = frozenset(
     {
@@ -31,7 +31,7 @@ _STATES = frozenset(
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: ListTransactionsRequest
+    broker: "BrokerServices", context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
     """Answer that there are none."""
     unknown = [state for state in request.state_filters if state not in _STATES]

@@ -21,7 +21,7 @@ from sparkraft.protocol.messages.k74_list_config_resources import (
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
 
 _KINDS = (
     ResourceType.TOPIC,
@@ -33,7 +33,7 @@ _KINDS = (
 
 
 def handle(
-    node: "Broker", context: RequestContext, request: ListConfigResourcesRequest
+    node: "BrokerServices", context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """List the resources of the kinds asked for."""
     kinds = list(request.resource_types)
@@ -52,7 +52,7 @@ def handle(
     return ListConfigResourcesResponse(config_resources=found)
 
 
-def _names(node: "Broker", kind: int) -> list[str]:
+def _names(node: "BrokerServices", kind: int) -> list[str]:
     image = node.image
     if kind == ResourceType.TOPIC:
         return sorted(image.topics_by_name)

@@ -32,13 +32,13 @@ from sparkraft.server.broker.cluster_view import (
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage, Partition, Topic
-    from sparkraft.server.broker import Broker
+    from sparkraft.server.broker import BrokerServices
 
 _NEWEST_METADATA = 13
 
 
 def handle(
-    broker: "Broker", context: RequestContext, request: DescribeTopicPartitionsRequest
+    broker: "BrokerServices", context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Describe one page."""
     image = broker.image

@@ -21,7 +21,7 @@ from sparkraft.server.broker.log_dir_moves import LogDirMoves
 from sparkraft.server.broker.producer_ids import ProducerIds
 from sparkraft.server.broker.replica_manager import ReplicaManager
 from sparkraft.server.broker.replication_throttles import ReplicationThrottle
-from sparkraft.server.broker.services import Broker
+from sparkraft.server.broker.services import BrokerServices
 from sparkraft.server.broker.verification import TransactionVerification
 from sparkraft.server.config import RACK_AWARE_SELECTOR
 from sparkraft.server.coordinator.group_driver import GroupDriver
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 def assemble(
     node: "Node", *, log_manager: "LogManager", identity: "Identity", publisher: "MetadataPublisher"
-) -> Broker:
+) -> BrokerServices:
     """A broker that follows the metadata log, and isn't registered yet."""
     config, env, raft = node.config, node.env, node.raft
     assert raft is not None
-    broker = Broker()
+    broker = BrokerServices()
     broker.cluster_id = identity.cluster_id
     broker.node_id = config.node_id
     broker.config = config
@@ -109,7 +109,7 @@ def assemble(
     return broker
 
 
-def _listen_to_replicas(broker: Broker, leaving: LeavingIsr) -> None:
+def _listen_to_replicas(broker: BrokerServices, leaving: LeavingIsr) -> None:
     """Let the broker's parts hear of replicas that come, go, and follow somebody."""
     manager = broker.replica_manager
     manager.placement_listeners += [
@@ -143,7 +143,7 @@ def _limit_connections(
         )
 
 
-def _follow(broker: Broker, publisher: "MetadataPublisher") -> None:
+def _follow(broker: BrokerServices, publisher: "MetadataPublisher") -> None:
     """Let every image reach the broker's parts."""
     dynamic = broker.dynamic_configs
 

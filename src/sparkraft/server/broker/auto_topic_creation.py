@@ -14,7 +14,7 @@ from sparkraft.server.broker.cluster_view import topic_name_problem
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class AutoTopicCreation:
     """Asks the controller for topics."""
 
     def __init__(
-        self, broker: "Broker", spawn: "Callable[[Coroutine[Any, Any, Any], str], Any]"
+        self, broker: "BrokerServices", spawn: "Callable[[Coroutine[Any, Any, Any], str], Any]"
     ) -> None:
         """Have nothing in flight."""
         self._broker = broker

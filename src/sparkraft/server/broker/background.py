@@ -19,7 +19,7 @@ from sparkraft.storage.disk import StorageFault
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 INITIAL_DELAY_MS = 10_000
 """Kafka's 30 s, shortened: our rounds are cheap, and deleted files of a crash go sooner."""
@@ -32,7 +32,7 @@ class Background:
     """The rounds; `run` is one task."""
 
     def __init__(
-        self, broker: "Broker", on_storage_fault: "Callable[[StorageFault], None]"
+        self, broker: "BrokerServices", on_storage_fault: "Callable[[StorageFault], None]"
     ) -> None:
         """Read the intervals."""
         config = broker.config

@@ -28,7 +28,7 @@ from sparkraft.storage.disk import StorageFault
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
     from sparkraft.storage.cleaner_plan import Cleaning
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Compaction:
 
     def __init__(
         self,
-        broker: "Broker",
+        broker: "BrokerServices",
         setting: "Callable[[str], Any]",
         on_storage_fault: "Callable[[StorageFault], None]",
     ) -> None:

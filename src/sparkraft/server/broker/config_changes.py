@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from sparkraft.server.api.registry import RequestContext
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 
 def forward_checked(
     messages: Any,
-) -> "Callable[[Broker, RequestContext, Any], Awaitable[Any]]":
+) -> "Callable[[BrokerServices, RequestContext, Any], Awaitable[Any]]":
     """Forwards what this broker could follow of an AlterConfigs of either kind.
 
     Args:
         messages: the module with the request's and the response's classes.
     """
 
-    async def forward(broker: "Broker", context: "RequestContext", request: Any) -> Any:
+    async def forward(broker: "BrokerServices", context: "RequestContext", request: Any) -> Any:
         refused = [_refusal(broker, resource) for resource in request.resources]
         if not any(refused):
             return await broker.forwarding.forward(context, request)
@@ -73,7 +73,7 @@ def _result(messages: Any, resource: Any, error: KafkaError) -> Any:
     )
 
 
-def _refusal(broker: "Broker", resource: Any) -> KafkaError | None:
+def _refusal(broker: "BrokerServices", resource: Any) -> KafkaError | None:
     """Why this broker could not follow; None where it could, or the controller will say so."""
     if resource.resource_type != ResourceType.BROKER:
         return None

@@ -119,7 +119,7 @@ class ControllerChannel:
             except KafkaError as error:
                 why = str(error)
             else:
-                lost = self._env.maybe("answer_of_the_controller_lost")
+                lost = self._env.fault_point("answer_of_the_controller_lost")
                 if not lost and getattr(answer, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
                     return answer
                 why = "the controller moved, or its answer was lost"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sparkraft.client.connection import Connection
     from sparkraft.metadata.image import BrokerRegistration
     from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ _PREFERRED = 0
 class CoordinatorsElsewhere:
     """See the module docstring."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "BrokerServices") -> None:
         """Ask nobody yet."""
         self._broker = broker
         self._topics = [

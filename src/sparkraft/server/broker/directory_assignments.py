@@ -16,7 +16,7 @@ from sparkraft.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ RETRY_MS = 1_000
 class DirectoryAssignments:
     """Replicas whose directory the controller doesn't know yet."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "BrokerServices") -> None:
         """Nothing to tell yet."""
         self._broker = broker
         self._pending: dict[tuple[bytes, int], Uuid] = {}

@@ -31,10 +31,10 @@ from sparkraft.storage.disk import StorageFault
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
+    from sparkraft.base.ids import TopicIdPartition
     from sparkraft.client.connection import Connection
-    from sparkraft.replication.fetch_session import PartitionKey
     from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
     from sparkraft.storage.log import AppendInfo
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def list_offsets_version(metadata_version: int) -> int:
     return next(v for level, v in _LIST_OFFSETS_VERSIONS if metadata_version >= level)
 
 
-async def connect_to(broker: "Broker", other_id: int, purpose: str) -> "Connection":
+async def connect_to(broker: "BrokerServices", other_id: int, purpose: str) -> "Connection":
     """A connection to another broker, whose client id tells `purpose`.
 
     Raises:
@@ -101,7 +101,7 @@ async def connect_to(broker: "Broker", other_id: int, purpose: str) -> "Connecti
 
 
 async def send_as_follower(
-    broker: "Broker", connection: "Connection", request: FetchRequest
+    broker: "BrokerServices", connection: "Connection", request: FetchRequest
 ) -> Any:
     """The leader's answer to a Fetch of this life of the broker (KIP-903)."""
     highest = fetch_version(broker.image.metadata_version)
@@ -121,7 +121,7 @@ class ReplicaFetchers:
 
     def __init__(
         self,
-        broker: "Broker",
+        broker: "BrokerServices",
         spawn: "Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]",
     ) -> None:
         """Fetch nothing yet.
@@ -135,8 +135,8 @@ class ReplicaFetchers:
         self._spawn = spawn
         self._per_leader = broker.config.number("num.replica.fetchers")
         self._fetchers: dict[tuple[int, int], LeaderFetcher] = {}
-        self._of: dict[PartitionKey, LeaderFetcher] = {}
-        self._followed: dict[PartitionKey, tuple[HostedPartition, int, int]] = {}
+        self._of: dict[TopicIdPartition, LeaderFetcher] = {}
+        self._followed: dict[TopicIdPartition, tuple[HostedPartition, int, int]] = {}
         """Replica, leader and leader epoch of what `_of` fetches."""
 
     # -- whom to follow --------------------------------------------------------------------------
@@ -232,14 +232,14 @@ class LeaderFetcher:
         self.syncs: list[asyncio.Future[None]] = []
         """Ends of fsyncs that the next fetch, which acknowledges, has to wait for."""
 
-    def follow(self, key: "PartitionKey", hosted: "HostedPartition", leader_epoch: int) -> None:
+    def follow(self, key: "TopicIdPartition", hosted: "HostedPartition", leader_epoch: int) -> None:
         """Fetch a partition, or go on at a later epoch."""
         replica = HostedReplica(self, hosted)
         if self.core.follow(key, hosted.topic, leader_epoch=leader_epoch, replica=replica):
             self._wake.set()
             self._cut_soon()
 
-    def leave(self, key: "PartitionKey") -> None:
+    def leave(self, key: "TopicIdPartition") -> None:
         """Fetch it no longer."""
         self.core.leave(key)
         self._wake.set()

@@ -20,9 +20,9 @@ from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.replication.in_sync import Lag, Pending, PendingExpand
 
 if TYPE_CHECKING:
-    from sparkraft.base.ids import Uuid
+    from sparkraft.base.ids import TopicIdPartition, Uuid
     from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +48,6 @@ JOURNAL_MAX = 1_000
 
 RECOVERED = 0
 """Leader recovery state: no leader here recovers anything, as in Kafka's `Partition.makeLeader`."""
-
-Key = tuple["Uuid", int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +80,10 @@ class IsrChange:
 class IsrChanges:
     """See the module docstring. It is also the leaders' view of other brokers."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "BrokerServices") -> None:
         """Nothing is on its way."""
         self._broker = broker
-        self._waiting: dict[Key, tuple[HostedPartition, Pending]] = {}
+        self._waiting: dict[TopicIdPartition, tuple[HostedPartition, Pending]] = {}
         self._wake = asyncio.Event()
         self.journal: deque[IsrChange] = deque(maxlen=JOURNAL_MAX)
         self.expansions = self.shrinkings = self.failures = 0
@@ -156,7 +154,7 @@ class IsrChanges:
                 self.submit(hosted, pending)
             hosted.advance()  # it may have waited for one that is caught up no longer
 
-    async def _send(self, batch: "dict[Key, tuple[HostedPartition, Pending]]") -> bool:
+    async def _send(self, batch: "dict[TopicIdPartition, tuple[HostedPartition, Pending]]") -> bool:
         """Whether everything was answered for good."""
         try:
             answer = await self._broker.channel.send(
@@ -188,7 +186,9 @@ class IsrChanges:
             done = self._take(hosted, pending, part) and done
         return done
 
-    def _drop_overtaken(self, batch: "dict[Key, tuple[HostedPartition, Pending]]") -> None:
+    def _drop_overtaken(
+        self, batch: "dict[TopicIdPartition, tuple[HostedPartition, Pending]]"
+    ) -> None:
         """Forget changes that metadata has overtaken: nobody waits for their answer."""
         for key, (hosted, pending) in batch.items():
             overtaken = hosted.leading is None or hosted.leading.in_sync is not pending
@@ -243,7 +243,7 @@ class IsrChanges:
         self.journal.append(change)
         log.info("The ISR of %s is %s now, before %s", hosted, change.isr, change.isr_before)
 
-    def _request(self, batch: "dict[Key, tuple[HostedPartition, Pending]]") -> Any:
+    def _request(self, batch: "dict[TopicIdPartition, tuple[HostedPartition, Pending]]") -> Any:
         from sparkraft.protocol.messages import k56_alter_partition as k56
 
         topics: dict[Uuid, Any] = {}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sparkraft.metadata.image import Partition
     from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 _NO_EPOCH = -1
 _NO_SESSION = -1
@@ -34,7 +34,7 @@ class LeavingIsr:
 
     def __init__(
         self,
-        broker: "Broker",
+        broker: "BrokerServices",
         spawn: "Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]]",
     ) -> None:
         """Nobody leaves yet; `spawn` runs a coroutine under the node's task group, with a name."""

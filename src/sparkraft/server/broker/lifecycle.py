@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.broker.metadata_publisher import MetadataPublisher
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
     from sparkraft.server.config import ListenerAddress
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class BrokerLifecycle:
 
     def __init__(
         self,
-        broker: "Broker",
+        broker: "BrokerServices",
         channel: "ControllerChannel",
         publisher: "MetadataPublisher",
         *,
@@ -82,7 +82,7 @@ class BrokerLifecycle:
         self._config = broker.config
         self._channel = channel
         self._publisher = publisher
-        self._maybe = broker.env.maybe
+        self._fault_point = broker.env.fault_point
         self._advertised = advertised
         self._directories = directories
         self._previous_epoch = previous_epoch
@@ -102,14 +102,14 @@ class BrokerLifecycle:
         """Live until `stop`; sets `running` once unfenced."""
         try:
             await self._register()
-            self._maybe("registered_before_caught_up")
+            self._fault_point("registered_before_caught_up")
             await self._publisher.catch_up(self.broker_epoch)
             await self._broker.replica_manager.settle()
             self._broker.replica_manager.set_strays_aside()
             self.settled.set()
             await self._unfence()
             await self._heartbeat_until_stopped()
-            self._maybe("before_controlled_shutdown")
+            self._fault_point("before_controlled_shutdown")
             if self._config.flag("controlled.shutdown.enable"):
                 await self._leave()
         finally:
@@ -239,7 +239,7 @@ class BrokerLifecycle:
             cordoned_log_dirs=self._cordoned(),
         )
         told = len(self.offline_directories)
-        if self._maybe("heartbeat_lost"):
+        if self._fault_point("heartbeat_lost"):
             return None
         try:
             answer = await self._channel.send(
@@ -252,7 +252,7 @@ class BrokerLifecycle:
             for channel in (self._channel, self._broker.channel):
                 channel.connect_anew("the controller answers no heartbeat")
             return None
-        if self._maybe("answer_to_a_heartbeat_lost"):
+        if self._fault_point("answer_to_a_heartbeat_lost"):
             return None
         if answer.error_code:
             log.warning("The controller refused a heartbeat: %s", ErrorCode(answer.error_code).name)

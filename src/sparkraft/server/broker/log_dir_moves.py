@@ -28,7 +28,7 @@ from sparkraft.storage.names import FUTURE_MARK, marked_dir
 if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
     from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
     from sparkraft.storage.log import PartitionLog
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Move:
 class LogDirMoves:
     """Every move of this broker; `run` is one task."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "BrokerServices") -> None:
         """None yet."""
         self._broker = broker
         self._moves: dict[tuple[str, int], Move] = {}

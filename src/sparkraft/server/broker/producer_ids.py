@@ -7,13 +7,13 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 
 class ProducerIds:
     """Hands out ids that nobody in the cluster has had."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "BrokerServices") -> None:
         """Have no block yet."""
         self._broker = broker
         self._next = 0
@@ -60,7 +60,7 @@ class ProducerIds:
             )
         except KafkaError as error:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.detail) from error
-        self._broker.env.maybe("producer_ids_given_before_used")
+        self._broker.env.fault_point("producer_ids_given_before_used")
         if not answer.error_code:
             self._next = answer.producer_id_start
             self._end = self._next + answer.producer_id_len

@@ -11,13 +11,13 @@ from sparkraft.server.broker.cluster_view import live_endpoint
 
 if TYPE_CHECKING:
     from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 NO_PREFERENCE = -1
 
 
 def preferred_read_replica(
-    broker: "Broker", partition: "HostedPartition", *, offset: int, rack: str, listener: str
+    broker: "BrokerServices", partition: "HostedPartition", *, offset: int, rack: str, listener: str
 ) -> int:
     """The broker a consumer in `rack` should read `offset` of a led partition from.
 

@@ -18,7 +18,7 @@ from sparkraft.metadata.image import ResourceType
 from sparkraft.replication.quota import UNLIMITED, ReplicationQuota
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 Side = Literal["leader", "follower"]
 EVERY = "*"
@@ -27,7 +27,7 @@ EVERY = "*"
 class ReplicationThrottle:
     """One side's throttle."""
 
-    def __init__(self, broker: "Broker", side: Side) -> None:
+    def __init__(self, broker: "BrokerServices", side: Side) -> None:
         """Count nothing yet."""
         config = broker.config
         self._broker = broker

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sparkraft.storage.log_manager import LogManager
 
 
-class Broker:
+class BrokerServices:
     """A broker's services; assembled once by `sparkraft.server.node.Node`.
 
     Attributes:

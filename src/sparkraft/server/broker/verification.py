@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import TopicPartition
 from sparkraft.server.broker.coordinators_elsewhere import TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from sparkraft.client.connection import Connection
     from sparkraft.protocol.messages import k24_add_partitions_to_txn as k24
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 ASK_MS_MAX = 10_000
 """Below what clients wait for a Produce; they hear NOT_ENOUGH_REPLICAS then, and try again."""
 
-Place = tuple[str, int]
-"""Topic and partition."""
 
 _TRY_AGAIN = frozenset(
     {
@@ -48,7 +47,7 @@ class Question(NamedTuple):
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    places: list[Place]
+    places: list[TopicPartition]
     add: bool
     """Add what is not part of it yet (Produce from v12 on)."""
 
@@ -56,7 +55,7 @@ class Question(NamedTuple):
 class TransactionVerification:
     """See the module docstring."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "BrokerServices") -> None:
         """No coordinator is connected."""
         self._broker = broker
         self._connections: dict[int, Connection] = {}
@@ -79,7 +78,7 @@ class TransactionVerification:
             lock = self._turns[producer_id] = asyncio.Lock()
         return lock
 
-    async def ask(self, question: Question) -> dict[Place, ErrorCode]:
+    async def ask(self, question: Question) -> dict[TopicPartition, ErrorCode]:
         """What the coordinator says of each place, in the words that a producer expects."""
         try:
             async with asyncio.timeout(ASK_MS_MAX / 1000):
@@ -89,7 +88,7 @@ class TransactionVerification:
             said = dict.fromkeys(question.places, code)
         return {place: _for_producer(code, add=question.add) for place, code in said.items()}
 
-    async def _ask(self, question: Question) -> dict[Place, ErrorCode]:
+    async def _ask(self, question: Question) -> dict[TopicPartition, ErrorCode]:
         from sparkraft.protocol.messages import k24_add_partitions_to_txn as k24
 
         topics: dict[str, k24.AddPartitionsToTxnTopic] = {}
@@ -149,7 +148,9 @@ class TransactionVerification:
         self._connections.clear()
 
 
-def _read(answer: "k24.AddPartitionsToTxnResponse", question: Question) -> dict[Place, ErrorCode]:
+def _read(
+    answer: "k24.AddPartitionsToTxnResponse", question: Question
+) -> dict[TopicPartition, ErrorCode]:
     if answer.error_code:
         raise KafkaError(ErrorCode(answer.error_code))
     said = dict.fromkeys(question.places, ErrorCode.UNKNOWN_SERVER_ERROR)

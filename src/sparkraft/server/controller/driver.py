@@ -19,7 +19,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sparkraft.base.env import never
+from sparkraft.base.env import no_faults
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis
 from sparkraft.controller.activation import default_bootstrap
@@ -30,7 +30,7 @@ from sparkraft.raft.events import Refusal, UpgradeKRaftVersion
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sparkraft.base.env import Clock, Maybe
+    from sparkraft.base.env import Clock, FaultPoint
     from sparkraft.controller.controller import Controller
     from sparkraft.controller.outcome import Outcome, VersionedRecord
     from sparkraft.metadata.image import ClusterImage
@@ -121,7 +121,7 @@ class ControllerDriver:
         *,
         bootstrap: "Sequence[VersionedRecord] | None" = None,
         intervals: "Intervals | None" = None,
-        maybe: "Maybe" = never,
+        fault_point: "FaultPoint" = no_faults,
     ) -> None:
         """Drive `controller` on `raft`; call `raft.register(driver)` before raft starts.
 
@@ -131,9 +131,9 @@ class ControllerDriver:
             clock: monotonic time for sessions, wall time for the journal.
             bootstrap: first records of an empty log; default: Kafka 4.3's features.
             intervals: of its timers; default: Kafka's.
-            maybe: fault points.
+            fault_point: fault points.
         """
-        self._maybe = maybe
+        self._fault_point = fault_point
         self._raft = raft
         self._core = controller
         self._clock = clock
@@ -197,13 +197,13 @@ class ControllerDriver:
             self.times.queued.add(begun - received_ms)
         outcome: Outcome = handle(request, begun, version=version, **extra)
         self._carry_out(outcome, epoch)
-        self._maybe("decided_before_committed")
+        self._fault_point("decided_before_committed")
         appended = self._clock.mono_ms()
         self.times.processing.add(appended - begun)
         await self._committed_up_to(self._core.latest.offset)
         if outcome.records:
             self.times.committing.add(self._clock.mono_ms() - appended)
-            self._maybe("before_answering_a_create")
+            self._fault_point("before_answering_a_create")
         return outcome.response
 
     async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
@@ -292,7 +292,7 @@ class ControllerDriver:
             self._last_append_ms = self._last_tick_ms = now
             for check in self._leader_checks:
                 check.last_ms = now
-            self._maybe("elected_before_active")
+            self._fault_point("elected_before_active")
             outcome = self._core.activate(self._bootstrap, epoch, now)
             self._epoch = epoch
             _log.info("Controller %s is active in epoch %s.", self._core.config.node_id, epoch)
@@ -396,7 +396,7 @@ class ControllerDriver:
         epoch = self._epoch
         if epoch is None:
             return
-        if not stalled and not self._maybe("sessions_judged_late"):
+        if not stalled and not self._fault_point("sessions_judged_late"):
             self._fence_stale(now, epoch)
         if self._epoch != epoch:
             return
@@ -415,7 +415,7 @@ class ControllerDriver:
             _tell(outcome)
             if not self._carry_out_unasked(outcome, epoch):
                 return
-            self._maybe("one_broker_fenced_before_the_next")
+            self._fault_point("one_broker_fenced_before_the_next")
 
 
 def _tell(outcome: "Outcome") -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sparkraft.coordinator.group.journal import Decision
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.protocol.messages.k19_create_topics import CreatableTopic
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.coordinator.led_shard import LedShard
 
@@ -38,7 +38,7 @@ LOADS_AT_ONCE_MAX = 1
 class GroupDriver:
     """The groups whose partitions this broker leads."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "BrokerServices") -> None:
         """Serve groups on top of `broker.replica_manager`, which must be there already."""
         self._broker = broker
         self._shards: dict[int, LedShard] = {}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sparkraft.coordinator.group.config import GroupConfig
     from sparkraft.coordinator.group.journal import Decision
     from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.server.broker.services import Broker
+    from sparkraft.server.broker.services import BrokerServices
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,9 @@ LOAD_STEP_BYTES = 256 * 1024
 class LedShard:
     """The shard of one partition, from leadership gained to leadership lost."""
 
-    def __init__(self, broker: "Broker", index: int, epoch: int, config: "GroupConfig") -> None:
+    def __init__(
+        self, broker: "BrokerServices", index: int, epoch: int, config: "GroupConfig"
+    ) -> None:
         """Lead partition `index` in leader epoch `epoch`; nothing is loaded yet."""
         self._broker = broker
         self._clock = broker.env.clock

@@ -382,7 +382,7 @@ class RaftDriver:
             await self._write_snapshot(file, records, timestamp)
         finally:
             self._snapshotting = False
-        self._env.maybe("snapshot_made_before_kept")
+        self._env.fault_point("snapshot_made_before_kept")
         self._log.keep_snapshot(snapshot, file.size)
         created = events.SnapshotCreated(snapshot=log_records.core_id(snapshot), size=file.size)
         self._step(created)
@@ -493,16 +493,16 @@ class RaftDriver:
     async def _persist(self, election: events.ElectionState) -> None:
         state = log_records.quorum_state_of(election)
         disk, directory = self._env.disk, self._log.directory
-        self._env.maybe("after_vote_before_fsync")
+        self._env.fault_point("after_vote_before_fsync")
         await self._in_executor(lambda: write_quorum_state(disk, directory, state))
-        self._env.maybe("after_vote_before_answer")
+        self._env.fault_point("after_vote_before_answer")
 
     def _carry_out(self, ready: Ready) -> None:
         """Everything of `ready` but its election state, which is on disk."""
         try:
             self._carry_out_log(ready.log)
             if ready.log:
-                self._env.maybe("after_append_before_fsync")
+                self._env.fault_point("after_append_before_fsync")
             if ready.flush is not None:
                 self._begin_flush(ready.flush)
         except Exception as error:
@@ -511,7 +511,7 @@ class RaftDriver:
         for send in ready.send:
             self._peers.send(send)
         if ready.respond:
-            self._env.maybe("before_answering_a_peer")
+            self._env.fault_point("before_answering_a_peer")
         for respond in ready.respond:
             future = self._waiting.get(respond.request_id)
             if future is not None and not future.done():
@@ -522,7 +522,7 @@ class RaftDriver:
     def _tell(self, ready: Ready) -> None:
         self._watch.note_states(self._quorum)
         if ready.high_watermark is not None:
-            self._env.maybe("after_commit_before_told")
+            self._env.fault_point("after_commit_before_told")
             self._log.set_high_watermark(ready.high_watermark)
             self._commits.set_high_watermark(ready.high_watermark)
         if ready.leader is not None:
@@ -561,14 +561,14 @@ class RaftDriver:
                 self._commits.forget()
                 self._log.truncate_to(offset)
                 self._urgent.set()
-                self._env.maybe("after_truncation")
+                self._env.fault_point("after_truncation")
                 log.info("cut the log at %d", offset)
             case events.WriteSnapshotChunk(snapshot=snapshot, position=position, chunk=chunk):
                 if position == 0 or self._fetched is None:
                     self._fetched = self._log.new_snapshot(log_records.file_id(snapshot))
                 assert self._fetched is not None
                 self._fetched.append(chunk)
-                self._env.maybe("between_snapshot_chunks")
+                self._env.fault_point("between_snapshot_chunks")
             case events.InstallSnapshot():
                 self._spawn(self._install())
 
@@ -599,7 +599,7 @@ class RaftDriver:
             content = await self._in_executor(file.verify)
             level, voters = log_records.read_snapshot_controls(content)
             await self._in_executor(file.freeze)
-            self._env.maybe("snapshot_fetched_before_install")
+            self._env.fault_point("snapshot_fetched_before_install")
             self._start_at(file)
         except DecodeError as error:
             log.warning("the leader's snapshot %s is damaged and fetched anew: %s", file.id, error)
@@ -621,7 +621,7 @@ class RaftDriver:
     def _start_at(self, file: SnapshotFile) -> None:
         self._commits.forget()
         self._log.install_snapshot(file.id, file.size)
-        self._env.maybe("snapshot_installed_before_told")
+        self._env.fault_point("snapshot_installed_before_told")
 
     # ---- fsync
 
@@ -637,7 +637,7 @@ class RaftDriver:
                 await self._linger()
                 flush, self._next_flush = self._next_flush, None
                 await self._in_executor(partial(self._log.flush, flush.up_to))
-                self._env.maybe("after_fsync_before_counted")
+                self._env.fault_point("after_fsync_before_counted")
                 self._step(events.LogFlushed(up_to=flush.up_to, generation=flush.generation))
         except Exception as error:
             self._fail(error)
