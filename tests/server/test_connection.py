@@ -14,6 +14,7 @@ from sparkraft.protocol import codec, headers
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from sparkraft.protocol.messages.k61_describe_producers import DescribeProducersRequest
+from sparkraft.server.api.authorization import NoAuthorization
 from sparkraft.server.api.registry import Api
 from sparkraft.server.env import SystemClock, SystemNetwork
 from sparkraft.server.network import dispatch
@@ -113,7 +114,7 @@ async def assert_closed(reader):
 def put_api(monkeypatch, served, handle, **more):
     """Serve DescribeProducers (and Produce's key where asked) by a handler of the test's own."""
     key = more.pop("key", ApiKey.DESCRIBE_PRODUCERS)
-    api = Api(key=key, handle=handle, **more)
+    api = Api(key=key, handle=handle, authorize=NoAuthorization("a test's own"), **more)
     version = api.version_range()[1]
     code = int(key) << 16 | version
     served.listener.routes.by_code[code] = dispatch.Route(api, version)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.client.cluster import Cluster
+from sparkraft.security.protocols import SecurityProtocol, is_implemented
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
@@ -31,10 +32,9 @@ def client_properties(path: str | None, extra: Mapping[str, str] | None = None) 
 
     found = dict(parse_properties(Path(path).read_text())) if path else {}
     found.update(extra or {})
-    if found.get("security.protocol", "PLAINTEXT") != "PLAINTEXT":
-        raise CommandError(
-            f"security.protocol={found['security.protocol']} is not there yet; only PLAINTEXT is"
-        )
+    protocol = found.get("security.protocol", SecurityProtocol.PLAINTEXT.name)
+    if not is_implemented(protocol):
+        raise CommandError(f"security.protocol={protocol} is not there yet; only PLAINTEXT is")
     for key in found:
         if key.startswith(_SECURITY) and key != "security.protocol":
             raise CommandError(f"{key} is not there yet: connections are PLAINTEXT only")

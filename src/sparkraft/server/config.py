@@ -20,6 +20,7 @@ from sparkraft.base.errors import KafkaError
 from sparkraft.metadata.configs import BROKER_CONFIGS, ConfigValue, parse_value, topic_defaults
 from sparkraft.metadata.configs.broker import definition_of, listener_key
 from sparkraft.metadata.configs.definition import ConfigDef, ConfigType, one_of
+from sparkraft.security.protocols import IMPLEMENTED, SecurityProtocol, is_implemented
 from sparkraft.server.effective_keys import without_effect
 from sparkraft.server.properties import parse_properties
 
@@ -74,7 +75,7 @@ _NOT_IMPLEMENTED: dict[str, tuple[frozenset[str], str]] = {
     ),
     "security.providers": (frozenset({""}), "Java security providers can't be loaded"),
     "security.inter.broker.protocol": (
-        frozenset({"", "PLAINTEXT"}),
+        frozenset({"", *(protocol.name for protocol in IMPLEMENTED)}),
         "only PLAINTEXT exists so far",
     ),
     "unstable.api.versions.enable": (frozenset({"false"}), "unstable APIs are not served"),
@@ -94,7 +95,7 @@ class ListenerAddress:
     name: str
     host: str
     port: int
-    security_protocol: str
+    security_protocol: SecurityProtocol
 
 
 def cordoned(named: Iterable[str], log_dirs: Iterable[str]) -> frozenset[str]:
@@ -249,8 +250,9 @@ class NodeConfig(Mapping[str, ConfigValue]):
         """Listener name → security protocol."""
         given = self._values.get("listener.security.protocol.map")
         if given is None:
-            known = {name: name for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")}
-            return {**known, **dict.fromkeys(self.controller_listener_names, "PLAINTEXT")}
+            known = {protocol.name: protocol.name for protocol in SecurityProtocol}
+            plain = SecurityProtocol.PLAINTEXT.name
+            return {**known, **dict.fromkeys(self.controller_listener_names, plain)}
         pairs = {}
         for entry in filter(None, self.text("listener.security.protocol.map").split(",")):
             name, colon, protocol = entry.rpartition(":")
@@ -337,13 +339,16 @@ class NodeConfig(Mapping[str, ConfigValue]):
             raise ConfigError(
                 f"{key}: listener {name} has no entry in listener.security.protocol.map"
             )
-        if protocol != "PLAINTEXT":
+        if not is_implemented(protocol):
             raise ConfigError(
                 f"{key}: listener {name} asks for {protocol}, and only PLAINTEXT is implemented; "
                 "this node does not start rather than serve it unprotected"
             )
         return ListenerAddress(
-            name=name, host=host.strip("[]"), port=int(port), security_protocol=protocol
+            name=name,
+            host=host.strip("[]"),
+            port=int(port),
+            security_protocol=SecurityProtocol[protocol],
         )
 
     def _refuse_unimplemented(self) -> None:

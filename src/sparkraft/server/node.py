@@ -15,6 +15,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
+from sparkraft.security.authorizer import AllowAll, Authorizer
 from sparkraft.server.config import ConfigError, ListenerAddress, NodeConfig
 from sparkraft.server.identity import Identity, StartRefused, read_identity
 from sparkraft.server.limits import connections_max, per_ip_overrides, tune_malloc
@@ -85,6 +86,7 @@ class Node:
         self.heartbeats: ControllerChannel | None = None
         """A connection of their own, as in Kafka: nothing that clients ask for is before them."""
         self._turns = Turns(env.clock)
+        self.authorizer: Authorizer = AllowAll()
         self.connection_rates = ConnectionRates(config)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._life: asyncio.Task[Any] | None = None
@@ -271,6 +273,8 @@ class Node:
                 clock=self.env.clock,
                 turns=self._turns,
                 on_invariant_broken=self.fail,
+                security_protocol=address.security_protocol,
+                authorizer=self.authorizer,
                 rates=self.connection_rates.of(address.name),
                 memory=None if controller_listener else memory,
                 translate=self.translate,

@@ -117,7 +117,8 @@ async def register_controller(
         controller_id=config.node_id,
         incarnation_id=random_uuid(env.entropy),
         listeners=[
-            Listener(name=a.name, host=a.host, port=a.port, security_protocol=0) for a in advertised
+            Listener(name=a.name, host=a.host, port=a.port, security_protocol=a.security_protocol)
+            for a in advertised
         ],
         features=[
             Feature(name=name, min_supported_version=low, max_supported_version=high)

@@ -14,6 +14,7 @@ from sparkraft.server.config import NodeConfig
 from sparkraft.server.coordinator.group_driver import GROUP_METADATA_TOPIC, GroupDriver
 from sparkraft.server.env import SystemClock
 from tests.coordinator.world import CountingEntropy
+from tests.support.sessions import client_session
 
 PARTITIONS = 1
 """Of `__consumer_offsets` here: every group belongs to the one shard."""
@@ -134,8 +135,7 @@ class FakeBroker:
         assert api is not None
         used = API_INFO[key].max_version if version is None else version
         context = RequestContext(
-            key, used, 1, "client", listener_name="PLAINTEXT", client_host="127.0.0.1",
-            connection=None, received_ms=0,
+            key, used, 1, "client", session=client_session(), connection=None, received_ms=0,
         )  # fmt: skip
         try:
             return api.handle(self, context, request)

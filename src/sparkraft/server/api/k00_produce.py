@@ -49,11 +49,15 @@ from sparkraft.records.batch import (
     BatchHeader,
 )
 from sparkraft.records.validate import Origin, check_request_records
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS, add_node_endpoint, leader_hint
+from sparkraft.server.broker.produce_shapes import VERSION_BYTES, ProduceShape
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
+    from sparkraft.security.session import Session
     from sparkraft.server.broker import BrokerServices
     from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.storage.log import AppendInfo
@@ -147,7 +151,7 @@ def _append_all(
             )
         )
     if check is None:
-        _learn(broker, context.api_version, request, response)
+        _learn(broker, context, request, response)
     if waits:
         return _answer_later(broker, context, request.acks, response, waits)
     return _finish(broker, context, request.acks, response)
@@ -313,60 +317,6 @@ def refuse(_: type, request: ProduceRequest, version: int, error: KafkaError) ->
 # ---- the common case, without messages
 
 
-class _Shape:
-    """A request's bytes up to its records, understood once: one batch for one partition."""
-
-    __slots__ = ("acks", "head", "partition", "tail", "timeout_ms")
-
-    def __init__(
-        self,
-        partition: "HostedPartition",
-        *,
-        acks: int,
-        timeout_ms: int,
-        head: bytes,
-        tail: bytes,
-    ) -> None:
-        self.partition = partition
-        self.acks = acks
-        self.timeout_ms = timeout_ms
-        self.head = head
-        """The answer up to the base offset."""
-        self.tail = tail
-        """The answer after the log start offset."""
-
-
-class ProduceShapes:
-    """The shapes a broker has seen; a client repeats few of them, millions of times."""
-
-    def __init__(self) -> None:
-        """None yet."""
-        self.shapes: dict[bytes, _Shape] = {}
-        self.sizes: dict[int, tuple[int, ...]] = {}
-        """Version → lengths of its shapes' bytes."""
-
-    def has_room(self, version: int, size: int) -> bool:
-        """Whether a shape of `size` bytes may be remembered."""
-        sizes = self.sizes.get(version, ())
-        return size in sizes or len(sizes) < _SIZES_MAX
-
-    def put(self, version: int, prefix: bytes, shape: _Shape) -> None:
-        """Remember a shape; all are forgotten when there are too many."""
-        if len(self.shapes) >= _SHAPES_MAX:
-            self.shapes.clear()
-            self.sizes.clear()
-        self.shapes[bytes((version,)) + prefix] = shape
-        sizes = self.sizes.get(version, ())
-        if len(prefix) not in sizes:
-            self.sizes[version] = (*sizes, len(prefix))
-
-
-_SHAPES_MAX = 20_000
-"""Beyond it shapes start over: 10,000 partitions of two clients fit, in a few megabytes."""
-
-_SIZES_MAX = 16
-"""Lengths tried per version; topics whose names have other lengths take the long way."""
-
 _FLEXIBLE_VERSION = 9
 _TAIL = b"\0\0\0"
 """After the records of a flexible version: no tagged fields, three times."""
@@ -375,11 +325,14 @@ _OFFSETS = Struct(">qqq")
 _LENGTH = Struct(">i")
 
 
-def fast(broker: "BrokerServices", version: int, body: memoryview, listener: str) -> Any:
-    """The answer to a request of a known shape; None for any other, which may become known."""
+def fast(broker: "BrokerServices", version: int, body: memoryview, session: "Session") -> Any:
+    """The response to a request of a known shape; None for any other, which may become known.
+
+    Only for sessions that are `is_unrestricted`: nothing is authorized here.
+    """
     known = broker.produce_shapes
     for size in known.sizes.get(version, ()):
-        shape = known.shapes.get(bytes((version,)) + body[:size])
+        shape = known.shapes.get(session.cache_tag + VERSION_BYTES[version] + body[:size])
         if shape is not None:
             break
     else:
@@ -403,11 +356,11 @@ def fast(broker: "BrokerServices", version: int, body: memoryview, listener: str
     answer = shape.head + _OFFSETS.pack(info[0], info[2], info[3]) + shape.tail
     if shape.acks != -1 and not info.needs_fsync:
         return answer
-    return _fast_when_durable(info, answer, shape, version, listener)
+    return _fast_when_durable(info, answer, shape, version, session.listener_name)
 
 
 def _fast_when_durable(
-    info: "AppendInfo", answer: bytes, shape: _Shape, version: int, listener: str
+    info: "AppendInfo", answer: bytes, shape: ProduceShape, version: int, listener: str
 ) -> Any:
     try:
         durable = shape.partition.durable(info, acks=shape.acks, timeout_ms=shape.timeout_ms)
@@ -417,7 +370,7 @@ def _fast_when_durable(
 
 
 def _fast_later(
-    durable: "asyncio.Future[None]", answer: bytes, shape: _Shape, version: int, listener: str
+    durable: "asyncio.Future[None]", answer: bytes, shape: ProduceShape, version: int, listener: str
 ) -> "asyncio.Future[bytes]":
     """The answer once `durable` ends; a callback, as a task would cost more than the append."""
     later = durable.get_loop().create_future()
@@ -437,7 +390,7 @@ def _fast_later(
     return later
 
 
-def _fast_refusal(error: KafkaError, shape: _Shape, version: int, listener: str) -> bytes:
+def _fast_refusal(error: KafkaError, shape: ProduceShape, version: int, listener: str) -> bytes:
     partition = shape.partition
     refused = PartitionProduceResponse(index=partition.index)
     _refuse_partition(refused, error)
@@ -473,9 +426,13 @@ def _records_of(body: memoryview, at: int, *, flexible: bool) -> memoryview | No
 
 
 def _learn(
-    broker: "BrokerServices", version: int, request: ProduceRequest, response: ProduceResponse
+    broker: "BrokerServices",
+    context: RequestContext,
+    request: ProduceRequest,
+    response: ProduceResponse,
 ) -> None:
-    """Remember the shape of a request that was one batch for one partition and went well."""
+    """Remember the shape of a request that was one batch for one partition and succeeded."""
+    version = context.api_version
     if request.acks == 0 or len(request.topic_data) != 1:
         return
     topic = request.topic_data[0]
@@ -499,10 +456,24 @@ def _learn(
     offsets = _OFFSETS.pack(answer.base_offset, answer.log_append_time_ms, answer.log_start_offset)
     head, found, tail = encoded.rpartition(offsets)
     if found and offsets not in head:
-        shape = _Shape(
+        shape = ProduceShape(
             partition, acks=request.acks, timeout_ms=request.timeout_ms, head=head, tail=tail
         )
-        broker.produce_shapes.put(version, prefix, shape)
+        broker.produce_shapes.put(context.session, version, prefix, shape)
 
 
-API = Api(key=ApiKey.PRODUCE, handle=handle, pipelined=True, refuse=refuse, fast=fast)
+API = Api(
+    key=ApiKey.PRODUCE,
+    handle=handle,
+    authorize=(
+        on_each(AclOperation.WRITE, AclResourceType.TOPIC),
+        on_each(
+            AclOperation.WRITE,
+            AclResourceType.TRANSACTIONAL_ID,
+            when="it has a transactional batch",
+        ),
+    ),
+    pipelined=True,
+    refuse=refuse,
+    fast=fast,
+)

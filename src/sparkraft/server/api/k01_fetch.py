@@ -38,6 +38,8 @@ from sparkraft.protocol.messages.k01_fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import add_node_endpoint, leader_hint
 from sparkraft.server.broker.fetch_sessions import (
@@ -468,4 +470,13 @@ def refuse(_: type, request: Any, version: int, error: KafkaError) -> FetchRespo
     return response
 
 
-API = Api(key=ApiKey.FETCH, handle=handle, dies_with_connection=True, refuse=refuse)
+API = Api(
+    key=ApiKey.FETCH,
+    handle=handle,
+    authorize=(
+        on_each(AclOperation.READ, AclResourceType.TOPIC, when="a consumer fetches"),
+        on_each(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, when="a replica fetches"),
+    ),
+    dies_with_connection=True,
+    refuse=refuse,
+)

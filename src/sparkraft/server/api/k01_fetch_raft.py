@@ -15,6 +15,8 @@ from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k01_fetch import FetchRequest, FetchResponse
 from sparkraft.raft import events
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft import wire
 from sparkraft.server.raft.answering import answer_of
@@ -39,4 +41,10 @@ async def handle(node: Any, context: RequestContext, request: FetchRequest) -> F
     return wire.write_fetch_response(answer, context.listener_name, version, pieces)
 
 
-API = Api(key=ApiKey.FETCH, handle=handle, broker=False, controller=True)
+API = Api(
+    key=ApiKey.FETCH,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.CLUSTER_ACTION),),
+    broker=False,
+    controller=True,
+)

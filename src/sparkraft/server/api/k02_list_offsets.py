@@ -24,6 +24,8 @@ from sparkraft.protocol.messages.k02_list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.storage.disk import StorageFault
 
@@ -141,4 +143,9 @@ def refuse(_: type, request: Any, version: int, error: KafkaError) -> ListOffset
     return response
 
 
-API = Api(key=ApiKey.LIST_OFFSETS, handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.LIST_OFFSETS,
+    handle=handle,
+    authorize=(on_each(AclOperation.DESCRIBE, AclResourceType.TOPIC),),
+    refuse=refuse,
+)

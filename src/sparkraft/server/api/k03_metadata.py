@@ -22,6 +22,8 @@ from sparkraft.protocol.messages.k03_metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import (
     CLUSTER_OPERATIONS,
@@ -178,4 +180,15 @@ def refuse(_: type, request: Any, version: int, error: KafkaError) -> MetadataRe
     return response
 
 
-API = Api(key=ApiKey.METADATA, handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.METADATA,
+    handle=handle,
+    authorize=(
+        on_each(AclOperation.DESCRIBE, AclResourceType.TOPIC),
+        on_each(
+            AclOperation.CREATE, AclResourceType.CLUSTER, when="a missing topic may be created"
+        ),
+        on_each(AclOperation.CREATE, AclResourceType.TOPIC, when="CREATE on the cluster is denied"),
+    ),
+    refuse=refuse,
+)

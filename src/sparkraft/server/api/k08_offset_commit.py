@@ -25,6 +25,8 @@ from sparkraft.protocol.messages.k08_offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each, on_request
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.answers import when
 from sparkraft.server.coordinator.requests import peer_of
@@ -131,4 +133,12 @@ def refuse(
     )
 
 
-API = Api(key=ApiKey.OFFSET_COMMIT, handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.OFFSET_COMMIT,
+    handle=handle,
+    authorize=(
+        on_request(AclOperation.READ, AclResourceType.GROUP, "group_id"),
+        on_each(AclOperation.READ, AclResourceType.TOPIC),
+    ),
+    refuse=refuse,
+)

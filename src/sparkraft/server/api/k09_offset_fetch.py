@@ -27,6 +27,8 @@ from sparkraft.protocol.messages.k09_offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.answers import is_later, when, when_all
 
@@ -185,4 +187,12 @@ def refuse(
     return _flat(_group_error(_only_group(request), error.code, version))
 
 
-API = Api(key=ApiKey.OFFSET_FETCH, handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.OFFSET_FETCH,
+    handle=handle,
+    authorize=(
+        on_each(AclOperation.DESCRIBE, AclResourceType.GROUP),
+        on_each(AclOperation.DESCRIBE, AclResourceType.TOPIC),
+    ),
+    refuse=refuse,
+)

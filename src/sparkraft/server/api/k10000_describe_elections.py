@@ -16,6 +16,8 @@ from sparkraft.protocol.messages.k10000_describe_elections import (
     DescribeElectionsResponse,
     ElectionEntry,
 )
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 
 
@@ -54,4 +56,9 @@ def handle(
     )
 
 
-API = Api(key=ApiKey.DESCRIBE_ELECTIONS, handle=handle, controller=True)
+API = Api(
+    key=ApiKey.DESCRIBE_ELECTIONS,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.DESCRIBE),),
+    controller=True,
+)

@@ -16,6 +16,8 @@ from sparkraft.protocol.messages.k10001_resign_controller import (
     ResignControllerRequest,
     ResignControllerResponse,
 )
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 
 
@@ -35,4 +37,9 @@ def handle(
     return ResignControllerResponse(error_message=None, epoch=epoch)
 
 
-API = Api(key=ApiKey.RESIGN_CONTROLLER, handle=handle, controller=True)
+API = Api(
+    key=ApiKey.RESIGN_CONTROLLER,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.ALTER),),
+    controller=True,
+)

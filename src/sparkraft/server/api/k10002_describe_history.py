@@ -22,6 +22,8 @@ from sparkraft.controller.past_events import PartitionEvent
 from sparkraft.metadata.image import ClusterImage, Partition
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k10002_describe_history as k10002
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_cluster, on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft.history import Question
 
@@ -285,4 +287,12 @@ def _journalled(
     return list(found.values())
 
 
-API = Api(key=ApiKey.DESCRIBE_HISTORY, handle=handle, controller=True)
+API = Api(
+    key=ApiKey.DESCRIBE_HISTORY,
+    handle=handle,
+    authorize=(
+        on_cluster(AclOperation.DESCRIBE),
+        on_each(AclOperation.DESCRIBE, AclResourceType.TOPIC),
+    ),
+    controller=True,
+)

@@ -10,6 +10,8 @@ from typing import Any
 
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k10003_describe_isr_changes as k10003
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 
 
@@ -49,4 +51,8 @@ def _entry(change: Any) -> k10003.IsrChangeEntry:
     )
 
 
-API = Api(key=ApiKey.DESCRIBE_ISR_CHANGES, handle=handle)
+API = Api(
+    key=ApiKey.DESCRIBE_ISR_CHANGES,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.DESCRIBE),),
+)

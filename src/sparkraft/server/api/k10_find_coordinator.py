@@ -25,6 +25,8 @@ from sparkraft.protocol.messages.k10_find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import live_endpoint
 from sparkraft.server.broker.coordinators_elsewhere import SHARE_GROUP_STATE, TRANSACTION_STATE
@@ -158,4 +160,13 @@ def refuse(_: type, request: FindCoordinatorRequest, version: int, error: KafkaE
     )
 
 
-API = Api(key=ApiKey.FIND_COORDINATOR, handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.FIND_COORDINATOR,
+    handle=handle,
+    authorize=(
+        on_each(AclOperation.DESCRIBE, AclResourceType.GROUP, when="key type 0"),
+        on_each(AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, when="key type 1"),
+        on_each(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, when="key type 2"),
+    ),
+    refuse=refuse,
+)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_request
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.requests import check_group_id
 
@@ -32,4 +34,8 @@ def handle(broker: "BrokerServices", _: RequestContext, request: HeartbeatReques
     return shard.ask(lambda core, now: core.handle_heartbeat(request, now))
 
 
-API = Api(key=ApiKey.HEARTBEAT, handle=handle)
+API = Api(
+    key=ApiKey.HEARTBEAT,
+    handle=handle,
+    authorize=(on_request(AclOperation.READ, AclResourceType.GROUP, "group_id"),),
+)

@@ -18,6 +18,8 @@ from sparkraft.protocol.messages.k13_leave_group import (
     MemberIdentity,
     MemberResponse,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_request
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.answers import when
 from sparkraft.server.coordinator.requests import check_group_id
@@ -62,4 +64,8 @@ def _flat(response: LeaveGroupResponse) -> LeaveGroupResponse:
     return LeaveGroupResponse(error_code=response.error_code or response.members[0].error_code)
 
 
-API = Api(key=ApiKey.LEAVE_GROUP, handle=handle)
+API = Api(
+    key=ApiKey.LEAVE_GROUP,
+    handle=handle,
+    authorize=(on_request(AclOperation.READ, AclResourceType.GROUP, "group_id"),),
+)

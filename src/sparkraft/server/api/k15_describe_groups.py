@@ -16,6 +16,8 @@ from sparkraft.protocol.messages.k15_describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import GROUP_OPERATIONS
 from sparkraft.server.coordinator.answers import is_later, when_all
@@ -71,4 +73,9 @@ def refuse(
     )
 
 
-API = Api(key=ApiKey.DESCRIBE_GROUPS, handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.DESCRIBE_GROUPS,
+    handle=handle,
+    authorize=(on_each(AclOperation.DESCRIBE, AclResourceType.GROUP),),
+    refuse=refuse,
+)

@@ -15,6 +15,8 @@ from sparkraft.protocol.messages.k16_list_groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.answers import when_all
 
@@ -35,4 +37,13 @@ def _joined(found: list[list[ListedGroup]]) -> ListGroupsResponse:
     return ListGroupsResponse(groups=[group for groups in found for group in groups])
 
 
-API = Api(key=ApiKey.LIST_GROUPS, handle=handle)
+API = Api(
+    key=ApiKey.LIST_GROUPS,
+    handle=handle,
+    authorize=(
+        on_each(AclOperation.DESCRIBE, AclResourceType.CLUSTER, when="it lists every group"),
+        on_each(
+            AclOperation.DESCRIBE, AclResourceType.GROUP, when="DESCRIBE on the cluster is denied"
+        ),
+    ),
+)

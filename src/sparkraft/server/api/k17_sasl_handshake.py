@@ -12,6 +12,7 @@ from sparkraft.protocol.messages.k17_sasl_handshake import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
+from sparkraft.server.api.authorization import NoAuthorization
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
@@ -25,4 +26,9 @@ def handle(
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
-API = Api(key=ApiKey.SASL_HANDSHAKE, handle=handle, controller=True)
+API = Api(
+    key=ApiKey.SASL_HANDSHAKE,
+    handle=handle,
+    authorize=NoAuthorization("sent before authentication"),
+    controller=True,
+)

@@ -25,6 +25,7 @@ from sparkraft.protocol.messages.k18_api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from sparkraft.server.api.authorization import NoAuthorization
 from sparkraft.server.api.registry import Api, RequestContext, served_ranges
 
 if TYPE_CHECKING:
@@ -85,4 +86,10 @@ def refuse(_: type, request: Any, version: int, error: KafkaError) -> ApiVersion
     return ApiVersionsResponse(error_code=error.code)
 
 
-API = Api(key=ApiKey.API_VERSIONS, handle=handle, controller=True, refuse=refuse)
+API = Api(
+    key=ApiKey.API_VERSIONS,
+    handle=handle,
+    authorize=NoAuthorization("sent before authentication"),
+    controller=True,
+    refuse=refuse,
+)

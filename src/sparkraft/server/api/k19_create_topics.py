@@ -17,6 +17,8 @@ from sparkraft.protocol.messages.k19_create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api
 from sparkraft.server.controller.submitting import submitted, tell
 
@@ -33,6 +35,13 @@ def refuse(
 API = Api(
     key=ApiKey.CREATE_TOPICS,
     handle=submitted("create_topics"),
+    authorize=(
+        on_each(AclOperation.CREATE, AclResourceType.CLUSTER, when="it creates any topic"),
+        on_each(AclOperation.CREATE, AclResourceType.TOPIC, when="CREATE on the cluster is denied"),
+        on_each(
+            AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, when="the response shows configs"
+        ),
+    ),
     controller=True,
     forward=True,
     refuse=refuse,

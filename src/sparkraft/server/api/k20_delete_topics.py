@@ -15,6 +15,8 @@ from sparkraft.protocol.messages.k20_delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api
 from sparkraft.server.controller.submitting import submitted, tell
 
@@ -31,6 +33,11 @@ def refuse(
 API = Api(
     key=ApiKey.DELETE_TOPICS,
     handle=submitted("delete_topics"),
+    authorize=(
+        on_each(AclOperation.DELETE, AclResourceType.CLUSTER, when="it deletes any topic"),
+        on_each(AclOperation.DESCRIBE, AclResourceType.TOPIC),
+        on_each(AclOperation.DELETE, AclResourceType.TOPIC),
+    ),
     controller=True,
     forward=True,
     refuse=refuse,

@@ -22,6 +22,8 @@ from sparkraft.protocol.messages.k21_delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS
 from sparkraft.storage.disk import StorageFault
@@ -109,4 +111,9 @@ def refuse(_: type, request: Any, version: int, error: KafkaError) -> DeleteReco
     return response
 
 
-API = Api(key=ApiKey.DELETE_RECORDS, handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.DELETE_RECORDS,
+    handle=handle,
+    authorize=(on_each(AclOperation.DELETE, AclResourceType.TOPIC),),
+    refuse=refuse,
+)

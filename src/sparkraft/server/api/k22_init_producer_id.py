@@ -20,11 +20,27 @@ from sparkraft.protocol.messages.k22_init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import Permissions, RequestRule, on_request
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.coordinators_elsewhere import TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from sparkraft.server.broker import BrokerServices
+
+
+class IdempotentProducerRule(RequestRule):
+    """No transactional id: IDEMPOTENT_WRITE on the cluster or WRITE on any topic (KIP-679)."""
+
+    def __init__(self) -> None:
+        super().__init__((AclOperation.IDEMPOTENT_WRITE,), AclResourceType.CLUSTER)
+
+    def permits(self, context: Permissions, request: InitProducerIdRequest) -> bool:
+        return (
+            request.transactional_id is not None
+            or super().permits(context, request)
+            or context.is_allowed_any(AclOperation.WRITE, AclResourceType.TOPIC)
+        )
 
 
 def handle(
@@ -62,4 +78,12 @@ def refuse(_: type, request: Any, version: int, error: KafkaError) -> InitProduc
     return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
 
 
-API = Api(key=ApiKey.INIT_PRODUCER_ID, handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.INIT_PRODUCER_ID,
+    handle=handle,
+    authorize=(
+        on_request(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, "transactional_id"),
+        IdempotentProducerRule(),
+    ),
+    refuse=refuse,
+)

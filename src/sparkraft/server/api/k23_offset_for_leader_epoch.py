@@ -17,6 +17,8 @@ from sparkraft.protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
@@ -57,4 +59,16 @@ def refuse(_: type, request: Any, version: int, error: KafkaError) -> OffsetForL
     return response
 
 
-API = Api(key=ApiKey.OFFSET_FOR_LEADER_EPOCH, handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    handle=handle,
+    authorize=(
+        on_each(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, when="a replica asks"),
+        on_each(
+            AclOperation.DESCRIBE,
+            AclResourceType.TOPIC,
+            when="CLUSTER_ACTION on the cluster is denied",
+        ),
+    ),
+    refuse=refuse,
+)

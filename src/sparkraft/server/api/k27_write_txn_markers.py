@@ -28,6 +28,8 @@ from sparkraft.protocol.messages.k27_write_txn_markers import (
 )
 from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
 from sparkraft.records.validate import Origin
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.group_driver import GROUP_METADATA_TOPIC
 
@@ -128,4 +130,9 @@ def refuse(_: type, request: Any, version: int, error: KafkaError) -> WriteTxnMa
     )
 
 
-API = Api(key=ApiKey.WRITE_TXN_MARKERS, handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.WRITE_TXN_MARKERS,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.ALTER, AclOperation.CLUSTER_ACTION),),
+    refuse=refuse,
+)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k29_describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
@@ -23,4 +25,9 @@ def handle(
     return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
 
 
-API = Api(key=ApiKey.DESCRIBE_ACLS, handle=handle, controller=True)
+API = Api(
+    key=ApiKey.DESCRIBE_ACLS,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.DESCRIBE),),
+    controller=True,
+)

@@ -14,6 +14,8 @@ from sparkraft.protocol.messages.k30_create_acls import (
     CreateAclsRequest,
     CreateAclsResponse,
 )
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.k29_describe_acls import NO_AUTHORIZER
 from sparkraft.server.api.registry import Api, RequestContext
 
@@ -33,4 +35,10 @@ def handle(
     )
 
 
-API = Api(key=ApiKey.CREATE_ACLS, handle=handle, forward=True, controller=True)
+API = Api(
+    key=ApiKey.CREATE_ACLS,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.ALTER),),
+    forward=True,
+    controller=True,
+)

@@ -35,6 +35,8 @@ from sparkraft.protocol.messages.k32_describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.controller.submitting import tell
 
@@ -154,4 +156,18 @@ def refuse(
     return DescribeConfigsResponse(results=[tell(result, error) for result in results])
 
 
-API = Api(key=ApiKey.DESCRIBE_CONFIGS, handle=handle, controller=True, refuse=refuse)
+API = Api(
+    key=ApiKey.DESCRIBE_CONFIGS,
+    handle=handle,
+    authorize=(
+        on_each(AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC),
+        on_each(
+            AclOperation.DESCRIBE_CONFIGS,
+            AclResourceType.CLUSTER,
+            when="of brokers, their loggers and client metrics",
+        ),
+        on_each(AclOperation.DESCRIBE_CONFIGS, AclResourceType.GROUP),
+    ),
+    controller=True,
+    refuse=refuse,
+)

@@ -15,6 +15,8 @@ from sparkraft.protocol.messages.k33_alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api
 from sparkraft.server.broker.config_changes import forward_checked
 from sparkraft.server.controller.submitting import submitted, tell
@@ -36,6 +38,15 @@ def refuse(
 API = Api(
     key=ApiKey.ALTER_CONFIGS,
     handle=submitted("alter_configs"),
+    authorize=(
+        on_each(AclOperation.ALTER_CONFIGS, AclResourceType.TOPIC),
+        on_each(
+            AclOperation.ALTER_CONFIGS,
+            AclResourceType.CLUSTER,
+            when="of brokers and client metrics",
+        ),
+        on_each(AclOperation.ALTER_CONFIGS, AclResourceType.GROUP),
+    ),
     controller=True,
     forward=True,
     forward_by=forward_checked(k33),

@@ -20,6 +20,8 @@ from sparkraft.protocol.messages.k34_alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
@@ -69,4 +71,9 @@ def _response(codes: dict[str, dict[int, int]]) -> AlterReplicaLogDirsResponse:
     )
 
 
-API = Api(key=ApiKey.ALTER_REPLICA_LOG_DIRS, handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.ALTER_REPLICA_LOG_DIRS,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.ALTER),),
+    refuse=refuse,
+)

@@ -21,6 +21,8 @@ from sparkraft.protocol.messages.k35_describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
@@ -87,4 +89,8 @@ def _describe(
     return result
 
 
-API = Api(key=ApiKey.DESCRIBE_LOG_DIRS, handle=handle)
+API = Api(
+    key=ApiKey.DESCRIBE_LOG_DIRS,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.DESCRIBE),),
+)

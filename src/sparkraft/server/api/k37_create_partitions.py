@@ -14,6 +14,8 @@ from sparkraft.protocol.messages.k37_create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api
 from sparkraft.server.controller.submitting import submitted, tell
 
@@ -30,6 +32,7 @@ def refuse(
 API = Api(
     key=ApiKey.CREATE_PARTITIONS,
     handle=submitted("create_partitions"),
+    authorize=(on_each(AclOperation.ALTER, AclResourceType.TOPIC),),
     controller=True,
     forward=True,
     refuse=refuse,

@@ -15,6 +15,8 @@ from sparkraft.protocol.messages.k42_delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.answers import is_later, when_all
 
@@ -57,4 +59,9 @@ def refuse(
     )
 
 
-API = Api(key=ApiKey.DELETE_GROUPS, handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.DELETE_GROUPS,
+    handle=handle,
+    authorize=(on_each(AclOperation.DELETE, AclResourceType.GROUP),),
+    refuse=refuse,
+)

@@ -14,6 +14,8 @@ from sparkraft.protocol.messages.k43_elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api
 from sparkraft.server.controller.submitting import submitted
 
@@ -42,6 +44,7 @@ def refuse(
 API = Api(
     key=ApiKey.ELECT_LEADERS,
     handle=submitted("elect_leaders"),
+    authorize=(on_cluster(AclOperation.ALTER),),
     forward=True,
     controller=True,
     refuse=refuse,

@@ -17,6 +17,8 @@ from sparkraft.protocol.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api
 from sparkraft.server.broker.config_changes import forward_checked
 from sparkraft.server.controller.submitting import submitted, tell
@@ -38,6 +40,15 @@ def refuse(
 API = Api(
     key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
     handle=submitted("incremental_alter_configs"),
+    authorize=(
+        on_each(AclOperation.ALTER_CONFIGS, AclResourceType.TOPIC),
+        on_each(
+            AclOperation.ALTER_CONFIGS,
+            AclResourceType.CLUSTER,
+            when="of brokers, their loggers and client metrics",
+        ),
+        on_each(AclOperation.ALTER_CONFIGS, AclResourceType.GROUP),
+    ),
     controller=True,
     forward=True,
     forward_by=forward_checked(k44),

@@ -9,12 +9,15 @@ Versions: v1 may forbid another replication factor (KIP-860).    Not done: -
 """
 
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api
 from sparkraft.server.controller.submitting import submitted
 
 API = Api(
     key=ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     handle=submitted("alter_partition_reassignments"),
+    authorize=(on_cluster(AclOperation.ALTER),),
     forward=True,
     controller=True,
 )

@@ -6,12 +6,15 @@ Versions: v0.    Not done: -
 """
 
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api
 from sparkraft.server.controller.submitting import submitted
 
 API = Api(
     key=ApiKey.LIST_PARTITION_REASSIGNMENTS,
     handle=submitted("list_partition_reassignments"),
+    authorize=(on_cluster(AclOperation.DESCRIBE),),
     forward=True,
     controller=True,
 )

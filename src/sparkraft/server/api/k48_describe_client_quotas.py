@@ -19,6 +19,8 @@ from sparkraft.protocol.messages.k48_describe_client_quotas import (
     EntryData,
     ValueData,
 )
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
@@ -92,4 +94,9 @@ def refuse(_: type, request: Any, version: int, error: KafkaError) -> DescribeCl
     )
 
 
-API = Api(key=ApiKey.DESCRIBE_CLIENT_QUOTAS, handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.DESCRIBE_CONFIGS),),
+    refuse=refuse,
+)

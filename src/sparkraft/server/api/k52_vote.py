@@ -14,6 +14,8 @@ from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k52_vote import VoteRequest, VoteResponse
 from sparkraft.raft import events
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft import wire
 from sparkraft.server.raft.answering import answer_of
@@ -29,4 +31,10 @@ async def handle(node: Any, context: RequestContext, request: VoteRequest) -> Vo
     return wire.write_vote_response(answer, context.listener_name, context.api_version)
 
 
-API = Api(key=ApiKey.VOTE, handle=handle, broker=False, controller=True)
+API = Api(
+    key=ApiKey.VOTE,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.CLUSTER_ACTION),),
+    broker=False,
+    controller=True,
+)

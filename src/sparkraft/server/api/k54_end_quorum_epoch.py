@@ -13,6 +13,8 @@ from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k54_end_quorum_epoch as messages
 from sparkraft.raft import events
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft import wire
 from sparkraft.server.raft.answering import answer_of
@@ -34,4 +36,10 @@ async def handle(
     return response
 
 
-API = Api(key=ApiKey.END_QUORUM_EPOCH, handle=handle, broker=False, controller=True)
+API = Api(
+    key=ApiKey.END_QUORUM_EPOCH,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.CLUSTER_ACTION),),
+    broker=False,
+    controller=True,
+)

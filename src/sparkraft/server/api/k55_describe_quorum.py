@@ -24,6 +24,8 @@ from sparkraft.protocol.messages.k55_describe_quorum import (
     ReplicaState,
 )
 from sparkraft.raft.events import Description, ReplicaProgress
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft.who_leads import who_leads
 from sparkraft.storage.names import METADATA_TOPIC
@@ -116,5 +118,10 @@ def _refused(
 
 
 API = Api(
-    key=ApiKey.DESCRIBE_QUORUM, handle=handle, controller=True, forward=True, forward_by=_forward
+    key=ApiKey.DESCRIBE_QUORUM,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.DESCRIBE),),
+    controller=True,
+    forward=True,
+    forward_by=_forward,
 )

@@ -8,12 +8,15 @@ Versions: v3 broker epochs of the ISR.    Not done: -
 """
 
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api
 from sparkraft.server.controller.submitting import submitted
 
 API = Api(
     key=ApiKey.ALTER_PARTITION,
     handle=submitted("alter_partition"),
+    authorize=(on_cluster(AclOperation.CLUSTER_ACTION),),
     broker=False,
     controller=True,
 )

@@ -19,6 +19,8 @@ from sparkraft.protocol.messages.k57_update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
@@ -78,4 +80,10 @@ async def _submit(node: "ControllerServices", context: RequestContext, request: 
     return await node.controller.submit("update_features", request, version=context.api_version)
 
 
-API = Api(key=ApiKey.UPDATE_FEATURES, handle=handle, forward=True, controller=True)
+API = Api(
+    key=ApiKey.UPDATE_FEATURES,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.ALTER),),
+    forward=True,
+    controller=True,
+)

@@ -1,10 +1,13 @@
 """Envelope: v0. A client's request that a broker passes on, on the controller listener. (KIP-590)
 
 Behaviour:
-    * The request inside is handled as if its client had sent it here; its answer comes back inside.
-    * Only keys that brokers forward are taken; others, and malformed ones: INVALID_REQUEST.
+    * The request inside is handled as if its client had sent it here: with the client's principal
+      and address, which the envelope carries. Its response is returned inside.
+    * The forwarding broker must be allowed CLUSTER_ACTION, else CLUSTER_AUTHORIZATION_FAILED.
+    * Only keys that brokers forward are accepted; others, malformed ones, and an address that is
+      not 4 or 16 bytes: INVALID_REQUEST. No valid principal: PRINCIPAL_DESERIALIZATION_FAILURE.
     * Not the active controller: NOT_CONTROLLER, and the broker looks for it again.
-Versions: v0.    Not done: authorization of the forwarding broker (no listener authenticates yet).
+Versions: v0.    Not done: -
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,8 +16,11 @@ from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.protocol import codec, headers
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
+from sparkraft.security.acls import AclOperation
+from sparkraft.security.session import Session
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext, load_api
-from sparkraft.server.broker.envelope import principal_of
+from sparkraft.server.broker.envelope import address_of, principal_of
 
 if TYPE_CHECKING:
     from sparkraft.server.controller.services import ControllerServices
@@ -25,7 +31,6 @@ _HEADER_BYTES = 4
 async def handle(
     node: "ControllerServices", context: RequestContext, request: EnvelopeRequest
 ) -> EnvelopeResponse:
-    """Open, handle, seal."""
     data = memoryview(request.request_data)
     key = int.from_bytes(data[:2], "big", signed=True)
     version = int.from_bytes(data[2:_HEADER_BYTES], "big", signed=True)
@@ -36,7 +41,6 @@ async def handle(
         )
         info = API_INFO[api.key]
         inner = codec.decode(info.request_class(), version, data[at:])
-        principal = principal_of(request.request_principal)
     except DecodeError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
     as_client = RequestContext(
@@ -44,11 +48,9 @@ async def handle(
         version,
         header.correlation_id,
         header.client_id,
-        listener_name=context.listener_name,
-        client_host=context.client_host,
+        session=_client_session(context.session, request),
         connection=context.connection,
         received_ms=context.received_ms,
-        principal=principal,
     )
     answer = await _handle(node, as_client, api, inner)
     if getattr(answer, "error_code", 0) == ErrorCode.NOT_CONTROLLER:
@@ -58,6 +60,17 @@ async def handle(
         headers.response_header_version(api.key, version),
     )
     return EnvelopeResponse(response_data=head + codec.encode(answer, version))
+
+
+def _client_session(of_broker: Session, request: EnvelopeRequest) -> Session:
+    """The session of the client whose request it is, on the listener its broker uses."""
+    return Session(
+        principal_of(request.request_principal),
+        listener_name=of_broker.listener_name,
+        security_protocol=of_broker.security_protocol,
+        client_host=address_of(request.client_host_address),
+        authorizer=of_broker.authorizer,
+    )
 
 
 def _forwardable(key: int, version: int) -> Api:
@@ -74,7 +87,7 @@ def _forwardable(key: int, version: int) -> Api:
 
 async def _handle(node: Any, context: RequestContext, api: Api, request: Any) -> Any:
     try:
-        answer: Any = api.handle(node, context, request)
+        answer: Any = api.call(node, context, request)
         return await answer if hasattr(answer, "__await__") else answer
     except KafkaError as error:
         if error.code == ErrorCode.NOT_CONTROLLER:
@@ -83,4 +96,10 @@ async def _handle(node: Any, context: RequestContext, api: Api, request: Any) ->
         return api.refuse(response_class, request, context.api_version, error)
 
 
-API = Api(key=ApiKey.ENVELOPE, handle=handle, broker=False, controller=True)
+API = Api(
+    key=ApiKey.ENVELOPE,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.CLUSTER_ACTION),),
+    broker=False,
+    controller=True,
+)

@@ -20,6 +20,8 @@ from sparkraft.protocol.messages.k59_fetch_snapshot import (
     FetchSnapshotResponseTopicSnapshot,
 )
 from sparkraft.raft import events
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft import wire
 from sparkraft.server.raft.answering import answer_of
@@ -52,4 +54,10 @@ def _unknown(request: FetchSnapshotRequest) -> FetchSnapshotResponse:
     return FetchSnapshotResponse(topics=[named])
 
 
-API = Api(key=ApiKey.FETCH_SNAPSHOT, handle=handle, broker=False, controller=True)
+API = Api(
+    key=ApiKey.FETCH_SNAPSHOT,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.CLUSTER_ACTION),),
+    broker=False,
+    controller=True,
+)

@@ -18,6 +18,8 @@ from sparkraft.protocol.messages.k60_describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import CLUSTER_OPERATIONS, live_brokers
 
@@ -101,4 +103,11 @@ def _add_controllers(node: Any, listener: str, response: DescribeClusterResponse
         response.controller_id = leader_id
 
 
-API = Api(key=ApiKey.DESCRIBE_CLUSTER, handle=handle, controller=True)
+API = Api(
+    key=ApiKey.DESCRIBE_CLUSTER,
+    handle=handle,
+    authorize=(
+        on_each(AclOperation.ALTER, AclResourceType.CLUSTER, when="sent to a controller listener"),
+    ),
+    controller=True,
+)

@@ -15,6 +15,8 @@ from sparkraft.protocol.messages.k61_describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import topic_name_problem
 
@@ -59,4 +61,8 @@ def _producers(broker: "BrokerServices", topic: str, index: int) -> list[Produce
     ]
 
 
-API = Api(key=ApiKey.DESCRIBE_PRODUCERS, handle=handle)
+API = Api(
+    key=ApiKey.DESCRIBE_PRODUCERS,
+    handle=handle,
+    authorize=(on_each(AclOperation.READ, AclResourceType.TOPIC),),
+)

@@ -9,12 +9,15 @@ Versions: v2 directories; v3 previous epoch; v4 features from 0.    Not done: -
 """
 
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api
 from sparkraft.server.controller.submitting import submitted
 
 API = Api(
     key=ApiKey.BROKER_REGISTRATION,
     handle=submitted("broker_registration"),
+    authorize=(on_cluster(AclOperation.CLUSTER_ACTION),),
     broker=False,
     controller=True,
 )

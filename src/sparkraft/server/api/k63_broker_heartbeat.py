@@ -8,12 +8,15 @@ Versions: v1 offline directories; v2 cordoned directories.    Not done: -
 """
 
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api
 from sparkraft.server.controller.submitting import submitted
 
 API = Api(
     key=ApiKey.BROKER_HEARTBEAT,
     handle=submitted("broker_heartbeat"),
+    authorize=(on_cluster(AclOperation.CLUSTER_ACTION),),
     broker=False,
     controller=True,
 )

@@ -6,12 +6,15 @@ Versions: v0.    Not done: -
 """
 
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api
 from sparkraft.server.controller.submitting import submitted
 
 API = Api(
     key=ApiKey.UNREGISTER_BROKER,
     handle=submitted("unregister_broker"),
+    authorize=(on_cluster(AclOperation.ALTER),),
     forward=True,
     controller=True,
 )

@@ -11,6 +11,8 @@ from sparkraft.protocol.messages.k66_list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
@@ -38,4 +40,8 @@ def handle(
     return ListTransactionsResponse(unknown_state_filters=unknown)
 
 
-API = Api(key=ApiKey.LIST_TRANSACTIONS, handle=handle)
+API = Api(
+    key=ApiKey.LIST_TRANSACTIONS,
+    handle=handle,
+    authorize=(on_each(AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID),),
+)

@@ -6,12 +6,15 @@ Versions: v0.    Not done: -
 """
 
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api
 from sparkraft.server.controller.submitting import submitted
 
 API = Api(
     key=ApiKey.ALLOCATE_PRODUCER_IDS,
     handle=submitted("allocate_producer_ids"),
+    authorize=(on_cluster(AclOperation.CLUSTER_ACTION),),
     broker=False,
     controller=True,
 )

@@ -18,6 +18,8 @@ from sparkraft.protocol.messages.k74_list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
@@ -61,4 +63,8 @@ def _names(node: "BrokerServices", kind: int) -> list[str]:
     return sorted(name for resource_kind, name in image.configs if resource_kind == kind)
 
 
-API = Api(key=ApiKey.LIST_CONFIG_RESOURCES, handle=handle)
+API = Api(
+    key=ApiKey.LIST_CONFIG_RESOURCES,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.DESCRIBE_CONFIGS),),
+)

@@ -20,6 +20,8 @@ from sparkraft.protocol.messages.k75_describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import (
     INTERNAL_TOPICS,
@@ -146,4 +148,9 @@ def refuse(
     )
 
 
-API = Api(key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, handle=handle, refuse=refuse)
+API = Api(
+    key=ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    handle=handle,
+    authorize=(on_each(AclOperation.DESCRIBE, AclResourceType.TOPIC),),
+    refuse=refuse,
+)

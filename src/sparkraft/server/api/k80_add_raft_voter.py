@@ -17,6 +17,8 @@ from sparkraft.protocol.messages.k80_add_raft_voter import (
     AddRaftVoterResponse,
 )
 from sparkraft.raft import events
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft import wire
 from sparkraft.server.raft.answering import answer_of
@@ -31,4 +33,10 @@ async def handle(
     return AddRaftVoterResponse(error_code=answer.error, error_message=answer.detail or None)
 
 
-API = Api(key=ApiKey.ADD_RAFT_VOTER, handle=handle, controller=True, forward=True)
+API = Api(
+    key=ApiKey.ADD_RAFT_VOTER,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.ALTER),),
+    controller=True,
+    forward=True,
+)

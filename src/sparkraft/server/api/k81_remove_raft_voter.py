@@ -15,6 +15,8 @@ from sparkraft.protocol.messages.k81_remove_raft_voter import (
     RemoveRaftVoterResponse,
 )
 from sparkraft.raft import events
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft import wire
 from sparkraft.server.raft.answering import answer_of
@@ -29,4 +31,10 @@ async def handle(
     return RemoveRaftVoterResponse(error_code=answer.error, error_message=answer.detail or None)
 
 
-API = Api(key=ApiKey.REMOVE_RAFT_VOTER, handle=handle, controller=True, forward=True)
+API = Api(
+    key=ApiKey.REMOVE_RAFT_VOTER,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.ALTER),),
+    controller=True,
+    forward=True,
+)

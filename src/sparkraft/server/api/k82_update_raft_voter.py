@@ -16,6 +16,8 @@ from sparkraft.protocol.messages.k82_update_raft_voter import (
     UpdateRaftVoterResponse,
 )
 from sparkraft.raft import events
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft import wire
 from sparkraft.server.raft.answering import answer_of
@@ -30,4 +32,10 @@ async def handle(
     return wire.write_update_voter_response(answer, context.listener_name)
 
 
-API = Api(key=ApiKey.UPDATE_RAFT_VOTER, handle=handle, broker=False, controller=True)
+API = Api(
+    key=ApiKey.UPDATE_RAFT_VOTER,
+    handle=handle,
+    authorize=(on_cluster(AclOperation.CLUSTER_ACTION),),
+    broker=False,
+    controller=True,
+)

@@ -4,11 +4,11 @@ A file `sparkraft/server/api/kNN_name.py` defines `API`, an `Api`. Add a line to
 key) and it is served and advertised. Files load at first use: a node that starts needs few of them.
 
 A handler is `handle(node, context, request)`. It returns the response message (or its encoded
-body: bytes, or a list of buffers), or an awaitable of that, or None for no answer at all (Produce
-with acks=0). It may raise `KafkaError`; dispatch turns that into bytes by `Api.refuse`, which by
+body: bytes, or a list of buffers), or an awaitable of that, or None for no response (Produce with
+acks=0). It may raise `KafkaError`; dispatch turns that into a response by `Api.refuse`, which by
 default sets `error_code` (and `error_message`).
-On the broker listener `node` is a `sparkraft.server.broker.Broker`, on the controller listener a
-`sparkraft.server.controller.services.ControllerServices`.
+On the broker listener `node` is a `sparkraft.server.broker.BrokerServices`, on the controller
+listener a `sparkraft.server.controller.services.ControllerServices`.
 """
 
 from collections.abc import Awaitable, Callable, Hashable
@@ -18,12 +18,16 @@ from typing import Any
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
+from sparkraft.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from sparkraft.security.principal import KafkaPrincipal
+from sparkraft.security.session import Session
+from sparkraft.server.api.authorization import Authorization, check_request, request_rules
 
 Handler = Callable[[Any, "RequestContext", Any], Any | Awaitable[Any] | None]
 
 
 class RequestContext:
-    """Who sent a request, over which connection, and when its last byte arrived.
+    """A request's header, its session and connection, and when its last byte arrived.
 
     A plain slots class: one is made per request on the hot path.
     """
@@ -31,14 +35,12 @@ class RequestContext:
     __slots__ = (
         "api_key",
         "api_version",
-        "client_host",
         "client_id",
         "connection",
         "correlation_id",
-        "listener_name",
-        "principal",
         "received_ms",
         "refused",
+        "session",
     )
 
     def __init__(  # noqa: PLR0913 (one call site, all fields needed)
@@ -48,24 +50,54 @@ class RequestContext:
         correlation_id: int,
         client_id: str | None,
         *,
-        listener_name: str,
-        client_host: str,
+        session: Session,
         connection: Any,
         received_ms: int,
-        principal: str = "User:ANONYMOUS",
     ) -> None:
         """All but the first four are the same for every request of a connection and chunk."""
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
-        self.listener_name = listener_name
-        self.client_host = client_host
+        self.session = session
         self.connection = connection
         self.received_ms = received_ms
-        self.principal = principal
         self.refused: tuple[Hashable, ...] = ()
-        """What of it was refused, for the connection to forget with the answer."""
+        """What of it was refused, for the connection to forget with the response."""
+
+    @property
+    def principal(self) -> KafkaPrincipal:
+        """The client's, also when a broker forwarded the request."""
+        return self.session.principal
+
+    @property
+    def client_host(self) -> str:
+        """The client's IP address, also when a broker forwarded the request."""
+        return self.session.client_host
+
+    @property
+    def listener_name(self) -> str:
+        """The listener the request arrived at."""
+        return self.session.listener_name
+
+    def is_allowed(
+        self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME
+    ) -> bool:
+        """Whether the session may do `operation` on the resource called `name`.
+
+        Authorize a name before looking it up: the response to a denied name must not reveal
+        whether it exists.
+        """
+        session = self.session
+        authorizer = session.authorizer
+        return authorizer.allows_all or authorizer.authorize(
+            session, operation, resource_type, name
+        )
+
+    def is_allowed_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
+        """Whether the session may do `operation` on some resource of that type."""
+        session = self.session
+        return session.authorizer.authorize_any(session, operation, resource_type)
 
     def refuse_behind(self, what: Hashable, error: KafkaError) -> None:
         """Have the connection remember this refusal until it has sent it (`Connection.refused`)."""
@@ -93,7 +125,8 @@ class Api:
 
     Attributes:
         key: the API key.
-        handle: see the module docstring.
+        handle: see the module docstring; reached by `call` only.
+        authorize: what a session must be allowed (`authorization`).
         versions: lowest and highest served, both inclusive; None: all that Kafka 4.3 has stable.
         broker: served on broker listeners.
         controller: served on controller listeners.
@@ -101,24 +134,41 @@ class Api:
         forward_by: how, where a broker has something to say first; None: unchanged.
         pipelined: a request's effects happen before `handle` returns, so the connection's next
             pipelined request may start while the first still waits (only Produce).
-        fast: `(node, version, body, listener's name) -> encoded answer | awaitable of it | None`,
-            tried before the body is decoded; None: it is no common case, and `handle` does it.
-            Only for what is asked 100,000 times a second (Produce).
+        fast: `(node, version, body, session) -> encoded response | awaitable of it | None`, tried
+            before the body is decoded, and only for sessions that are `is_unrestricted`; None:
+            not a common case, `handle` does it. Only for requests that come 100,000 times a
+            second (Produce).
         dies_with_connection: a waiting answer is cancelled when its client goes (long polls).
         refuse: makes the response for a `KafkaError` of the whole request.
     """
 
     key: ApiKey
     handle: Handler
+    authorize: Authorization
     versions: tuple[int, int] | None = None
     broker: bool = True
     controller: bool = False
     forward: bool = False
     forward_by: Handler | None = None
     pipelined: bool = False
-    fast: Callable[[Any, int, memoryview, str], Any] | None = None
+    fast: Callable[[Any, int, memoryview, Session], Any] | None = None
     dies_with_connection: bool = False
     refuse: Callable[[type, Any, int, KafkaError], Any] = refuse_at_top
+
+    def call(self, node: Any, context: RequestContext, request: Any) -> Any:
+        """Authorize the request as a whole, then handle it: the only way to a handler.
+
+        Raises:
+            KafkaError: see `check_request`, or what the handler raises.
+        """
+        if not context.session.authorizer.allows_all:
+            check_request(self.authorize, context, request)
+        return self.handle(node, context, request)
+
+    @property
+    def handler(self) -> Handler:
+        """`call`, without its cost if there is nothing to authorize as a whole."""
+        return self.call if request_rules(self.authorize) else self.handle
 
     def version_range(self) -> tuple[int, int]:
         """Lowest and highest version served, both inclusive."""

@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sparkraft.server.api.k00_produce import ProduceShapes
 from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
 from sparkraft.server.broker.background import Background
 from sparkraft.server.broker.compaction import Compaction
@@ -18,6 +17,7 @@ from sparkraft.server.broker.isr_changes import IsrChanges
 from sparkraft.server.broker.leaving_isr import LeavingIsr
 from sparkraft.server.broker.lifecycle import BrokerLifecycle
 from sparkraft.server.broker.log_dir_moves import LogDirMoves
+from sparkraft.server.broker.produce_shapes import ProduceShapes
 from sparkraft.server.broker.producer_ids import ProducerIds
 from sparkraft.server.broker.replica_manager import ReplicaManager
 from sparkraft.server.broker.replication_throttles import ReplicationThrottle

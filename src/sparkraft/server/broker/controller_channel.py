@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
+from sparkraft.security.session import NodeSession
 from sparkraft.server.api.registry import RequestContext, load_api
 from sparkraft.server.raft.who_leads import who_leads
 
@@ -58,7 +59,7 @@ class ControllerChannel:
         self._raft = raft
         self._node_id = node_id
         self._local = local
-        self._listener = controller_listener
+        self._session = NodeSession(controller_listener)
         self._connection: tuple[int, Connection] | None = None
         self._opening: tuple[int, asyncio.Task[Connection]] | None = None
         self.waiting = 0
@@ -148,9 +149,7 @@ class ControllerChannel:
         if version is None:
             version = api.version_range()[1]
         try:
-            answer: Any = api.handle(
-                self._local, context or self._own_context(key, version), request
-            )
+            answer: Any = api.call(self._local, context or self._own_context(key, version), request)
             if hasattr(answer, "__await__"):
                 answer = await answer
         except KafkaError as error:
@@ -165,8 +164,7 @@ class ControllerChannel:
             version,
             0,
             f"broker-{self._node_id}",
-            listener_name=self._listener,
-            client_host="127.0.0.1",
+            session=self._session,
             connection=None,
             received_ms=self._env.clock.mono_ms(),
         )

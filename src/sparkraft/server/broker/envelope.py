@@ -2,18 +2,21 @@
 
     EnvelopeRequest.request_data      = request header | request, as the client's would be
     EnvelopeRequest.request_principal = int16 0 | DefaultPrincipalData v0
+    EnvelopeRequest.client_host_address = the client's IP address, 4 or 16 bytes
     EnvelopeResponse.response_data    = response header | response
 
-Both ends are here, so that they stay each other's inverse.
+Both directions are here, so that each is the other's inverse.
 """
 
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.protocol import codec, headers
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.messages.k58_envelope import EnvelopeRequest, EnvelopeResponse
+from sparkraft.protocol.messages.misc import DefaultPrincipalData
+from sparkraft.security.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
     from sparkraft.server.api.registry import RequestContext
@@ -32,14 +35,10 @@ def seal_envelope(
         client_id=context.client_id,
     )
     data = codec.encode(header, headers.request_header_version(key, version))
-    try:
-        host = ip_address(context.client_host).packed
-    except ValueError:
-        host = b"\x7f\0\0\1"
     return EnvelopeRequest(
         request_data=data + codec.encode(request, version),
-        request_principal=_principal_bytes(context.principal),
-        client_host_address=host,
+        request_principal=principal_bytes(context.principal),
+        client_host_address=address_bytes(context.client_host),
     )
 
 
@@ -53,29 +52,54 @@ def open_envelope(answer: EnvelopeResponse, key: ApiKey, version: int) -> Any:
     return codec.decode(API_INFO[key].response_class(), version, data[at:])
 
 
-def _principal_bytes(principal: str) -> bytes:
-    """`User:name` as Java's DefaultKafkaPrincipalBuilder writes it; flexible, token flag false."""
-    kind, _, name = principal.partition(":")
-    parts = [_PRINCIPAL_VERSION]
-    for text in (kind.encode(), name.encode()):
-        if len(text) >= 127:  # noqa: PLR2004 (one byte of varint is all a principal needs here)
-            raise ValueError(f"principal {principal!r} is too long")
-        parts += [bytes([len(text) + 1]), text]
-    return b"".join([*parts, b"\0", b"\0"])
+def address_bytes(host: str) -> bytes:
+    """An IP address as 4 or 16 bytes; a zone id is left out, IPv4 in IPv6 becomes IPv4, as in Java.
+
+    Raises:
+        ValueError: `host` is not an IP address, so it did not come from a connection.
+    """
+    address = ip_address(host.partition("%")[0])
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.packed
 
 
-def principal_of(data: bytes | None) -> str:
-    """The principal of an envelope; DecodeError where it is malformed."""
-    if data is None:
-        return "User:ANONYMOUS"
-    texts = []
-    at = 2
-    if data[:2] != _PRINCIPAL_VERSION:
-        raise DecodeError("a principal of an unknown version", path="request_principal", at=0)
-    for _ in range(2):
-        if at >= len(data) or not 1 <= data[at] <= len(data) - at:
-            raise DecodeError("a malformed principal", path="request_principal", at=at)
-        end = at + data[at]
-        texts.append(bytes(data[at + 1 : end]).decode(errors="replace"))
-        at = end
-    return ":".join(texts)
+def address_of(data: bytes) -> str:
+    """The client's address as text.
+
+    Raises:
+        KafkaError: INVALID_REQUEST if `data` is neither 4 nor 16 bytes.
+    """
+    try:
+        return str(ip_address(bytes(data)))
+    except ValueError as error:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"client_host_address has {len(data)} bytes"
+        ) from error
+
+
+def principal_bytes(principal: KafkaPrincipal) -> bytes:
+    """As Java's DefaultKafkaPrincipalBuilder serializes it."""
+    data = DefaultPrincipalData(
+        type=principal.type,
+        name=principal.name,
+        token_authenticated=principal.token_authenticated,
+    )
+    return _PRINCIPAL_VERSION + codec.encode(data, 0)
+
+
+def principal_of(data: bytes | None) -> KafkaPrincipal:
+    """The principal of an envelope.
+
+    Raises:
+        KafkaError: PRINCIPAL_DESERIALIZATION_FAILURE if it is missing or malformed.
+    """
+    if data is None or data[:2] != _PRINCIPAL_VERSION:
+        raise KafkaError(
+            ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, "no principal of version 0 in the envelope"
+        )
+    try:
+        found = codec.decode(DefaultPrincipalData, 0, memoryview(data)[2:])
+    except DecodeError as error:
+        raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(error)) from error
+    return KafkaPrincipal(found.type, found.name, token_authenticated=found.token_authenticated)

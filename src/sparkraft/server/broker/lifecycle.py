@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PLAINTEXT = 0
-"""The only security protocol there is, as a number of the protocol."""
-
 UNFENCE_RETRY_MS = 20
 """Between heartbeats while starting: the controller may need a moment to see us caught up."""
 
@@ -173,7 +170,9 @@ class BrokerLifecycle:
             cluster_id=self._broker.cluster_id,
             incarnation_id=self._incarnation,
             listeners=[
-                Listener(name=a.name, host=a.host, port=a.port, security_protocol=PLAINTEXT)
+                Listener(
+                    name=a.name, host=a.host, port=a.port, security_protocol=a.security_protocol
+                )
                 for a in self._advertised
             ],
             features=[

@@ -6,7 +6,6 @@ if TYPE_CHECKING:
     from sparkraft.base.env import Clock
     from sparkraft.base.ids import Uuid
     from sparkraft.metadata.image import ClusterImage
-    from sparkraft.server.api.k00_produce import ProduceShapes
     from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
     from sparkraft.server.broker.compaction import Compaction
     from sparkraft.server.broker.controller_channel import ControllerChannel
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.forwarding import Forwarding
     from sparkraft.server.broker.lifecycle import BrokerLifecycle
     from sparkraft.server.broker.log_dir_moves import LogDirMoves
+    from sparkraft.server.broker.produce_shapes import ProduceShapes
     from sparkraft.server.broker.producer_ids import ProducerIds
     from sparkraft.server.broker.replica_manager import ReplicaManager
     from sparkraft.server.broker.replication_throttles import ReplicationThrottle

@@ -42,6 +42,7 @@ from sparkraft.server.network.sending import Sender, sender_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Collection, Hashable
 
+    from sparkraft.security.session import Session
     from sparkraft.server.network.listener import Listener
 
 log = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ class Connection(asyncio.Protocol):
         "listener",
         "refused",
         "requests",
-        "session_data",
+        "session",
         "transport",
     )
 
@@ -121,6 +122,8 @@ class Connection(asyncio.Protocol):
         self._node = listener.node
         self._name = ""
         self.client_host = ""
+        self.session: Session
+        """Set once the peer is known, in `connection_made`."""
         self.transport: asyncio.Transport | None = None
         self.last_active_ms = 0
         self.requests = 0
@@ -184,6 +187,7 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername") or ("?", 0)
         local = transport.get_extra_info("sockname") or ("?", 0)
         self.client_host = str(peer[0])
+        self.session = self.listener.session_of(self.client_host)
         self._name = self.listener.on_open(self, local, peer)
         self.last_active_ms = self.listener.clock.mono_ms()
 
@@ -406,8 +410,9 @@ class Connection(asyncio.Protocol):
                 at = skip_tagged_fields(frame, at)
         body = frame[at:]
         answer = None
-        if route.fast is not None and not self.refused:
-            answer = route.fast(self._node, version, body, self.listener.name)
+        session = self.session
+        if route.fast is not None and session.is_unrestricted and not self.refused:
+            answer = route.fast(self._node, version, body, session)
             if type(answer) is bytes and not self._pending:
                 self._emit_small(route, correlation_id, answer)
                 return
@@ -416,8 +421,7 @@ class Connection(asyncio.Protocol):
             version,
             correlation_id,
             None if id_size < 0 else self._routes.client_id(bytes(frame[10:id_end])),
-            listener_name=self.listener.name,
-            client_host=self.client_host,
+            session=session,
             connection=self,
             received_ms=now,
         )

@@ -53,7 +53,7 @@ class Route:
         flexible = info.flexible_from is not None and version >= info.flexible_from
         self.api = api
         self.version = version
-        self.handle = (api.forward_by or _forward) if forwarded else api.handle
+        self.handle = (api.forward_by or _forward) if forwarded else api.handler
         self.fast = None if forwarded else api.fast
         self.pipelined = api.pipelined
         self.request_class = info.request_class()

@@ -14,6 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.security.authorizer import AllowAll, Authorizer
+from sparkraft.security.principal import ANONYMOUS
+from sparkraft.security.protocols import SecurityProtocol
+from sparkraft.security.session import Session
 from sparkraft.server.network.connection import Connection
 from sparkraft.server.network.connection_rate import AcceptLine, CreationRate
 from sparkraft.server.network.dispatch import Routes
@@ -115,6 +119,8 @@ class Listener:
         clock: "Clock",
         turns: Turns,
         on_invariant_broken: "Callable[[BaseException], None]",
+        security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
+        authorizer: Authorizer | None = None,
         rates: Sequence[CreationRate] = (),
         memory: RequestMemory | None = None,
         translate: "Callable[[Exception, str], KafkaError] | None" = None,
@@ -122,11 +128,14 @@ class Listener:
     ) -> None:
         """Describe it; `bind` and `serve` make it listen.
 
+        `authorizer`: of its sessions; everything is allowed by default.
         `rates`: those its connections are held to. `memory`: for requests that arrive; no bound
         by default. `on_unreadable`: called where what an answer holds of a file can't be read.
         """
         self.name = name
         self.node: Any = None
+        self.security_protocol = security_protocol
+        self.authorizer: Authorizer = authorizer or AllowAll()
         self.controller_listener = controller_listener
         self.limits = limits
         self.request_bytes_max = limits.request_bytes_max
@@ -202,6 +211,16 @@ class Listener:
             return False
         self._turns.wait(connection)
         return True
+
+    def session_of(self, client_host: str) -> Session:
+        """The session of a new connection; nothing authenticates yet."""
+        return Session(
+            ANONYMOUS,
+            listener_name=self.name,
+            security_protocol=self.security_protocol,
+            client_host=client_host,
+            authorizer=self.authorizer,
+        )
 
     def on_open(self, connection: Connection, local: Any, peer: Any) -> str:
         """Count a connection in and name it; one too many is closed."""
