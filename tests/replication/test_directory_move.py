@@ -29,7 +29,7 @@ def manager() -> LogManager:
     made = LogManager(disk, ["/one", "/two"], SMALL, clock=HandClock(), entropy=SeededDice())
     made.lock()
     made.load()
-    made.create("t", 0, TOPIC_ID, directory_id=ONE)
+    made.get_or_create("t", 0, TOPIC_ID, directory_id=ONE)
     return made
 
 

@@ -167,7 +167,7 @@ def test_cleaning_and_retention_leave_no_descriptor_open(tmp_path):
     config = replace(COMPACT, segment_bytes=400, delete=True, retention_bytes=4000)
     manager = LogManager(disk, [str(tmp_path)], config, clock=clock, entropy=SeededDice())
     manager.load()
-    log = manager.create("t", 0, None)
+    log = manager.get_or_create("t", 0, None)
     world = SimpleNamespace(disk=disk, manager=manager, clock=clock)
 
     def round_of_work(first):

@@ -32,7 +32,7 @@ def directory(tmp_path_factory):
     root = tmp_path_factory.mktemp("logs")
     manager = LogManager(OsDisk(), [str(root)], SMALL, clock=HandClock(), entropy=SeededDice())
     manager.load()
-    log = manager.create("flights", 3, None)
+    log = manager.get_or_create("flights", 3, None)
     for index in range(RECORDS // 2):
         append(
             log,
@@ -66,7 +66,7 @@ def compacted(tmp_path_factory):
     manager = LogManager(OsDisk(), [str(root)], config, clock=clock, entropy=SeededDice())
     manager.load()
     world = SimpleNamespace(manager=manager, disk=OsDisk(), clock=clock)
-    log = manager.create("flights", 0, None)
+    log = manager.get_or_create("flights", 0, None)
     for turn in range(2):
         for index in range(60):
             tail = None if index % 7 == 0 else b"%d" % index

@@ -30,7 +30,7 @@ def begun() -> tuple[MemoryDisk, LogManager]:
         meta = MetaProperties(cluster_id="c", node_id=BrokerId(1), directory_id=directory_id)
         write_meta_properties(disk, path, meta)
     made = manager(disk)
-    log = made.create("t", 0, TOPIC_ID, directory_id=ONE)
+    log = made.get_or_create("t", 0, TOPIC_ID, directory_id=ONE)
     for number in range(20):
         append(log, b"%d" % number, epoch=number // 7)
     log.set_high_watermark(15)
@@ -146,13 +146,13 @@ def test_a_copy_where_the_cluster_wants_the_log_takes_its_place_if_that_is_offli
 
 def test_new_logs_avoid_cordoned_directories_unless_told_where_to_go():
     _, made = begun()
-    made.cordoned = frozenset({"/two"})
-    assert {made.create("u", n, TOPIC_ID).log_dir for n in range(4)} == {"/one"}
-    assert made.create("v", 0, TOPIC_ID, directory_id=TWO).log_dir == "/two"
-    made.preferred["w", 0] = "/two"
-    assert made.create("w", 0, TOPIC_ID, directory_id=ONE).log_dir == "/two"
-    made.cordoned = frozenset({"/one", "/two"})
-    assert made.create("x", 0, TOPIC_ID).log_dir == "/two"
+    made.cordon(frozenset({"/two"}))
+    assert {made.get_or_create("u", n, TOPIC_ID).log_dir for n in range(4)} == {"/one"}
+    assert made.get_or_create("v", 0, TOPIC_ID, directory_id=TWO).log_dir == "/two"
+    made.prefer_directory("w", 0, "/two")
+    assert made.get_or_create("w", 0, TOPIC_ID, directory_id=ONE).log_dir == "/two"
+    made.cordon(frozenset({"/one", "/two"}))
+    assert made.get_or_create("x", 0, TOPIC_ID).log_dir == "/two"
 
 
 def test_every_crash_of_a_move_leaves_the_whole_log():

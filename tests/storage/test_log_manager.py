@@ -122,16 +122,19 @@ def test_a_log_that_ends_before_its_start_begins_afresh():
 
 def test_logs_go_to_the_directory_named_or_to_the_emptiest():
     _, made = two_dirs()
-    assert made.create("t", 0, TOPIC_ID, directory_id=DIR_TWO).log_dir == "/two"
-    assert made.create("t", 1, TOPIC_ID).log_dir == "/one"
-    assert made.create("t", 2, TOPIC_ID).log_dir == "/one"
-    assert [made.create("t", index, TOPIC_ID).log_dir for index in (3, 4)] == ["/two", "/one"]
+    assert made.get_or_create("t", 0, TOPIC_ID, directory_id=DIR_TWO).log_dir == "/two"
+    assert made.get_or_create("t", 1, TOPIC_ID).log_dir == "/one"
+    assert made.get_or_create("t", 2, TOPIC_ID).log_dir == "/one"
+    assert [made.get_or_create("t", index, TOPIC_ID).log_dir for index in (3, 4)] == [
+        "/two",
+        "/one",
+    ]
 
 
 def test_a_failing_directory_takes_only_its_own_logs_along():
     disk, made = two_dirs()
-    bad = made.create("t", 0, TOPIC_ID, directory_id=DIR_ONE)
-    good = made.create("t", 1, TOPIC_ID, directory_id=DIR_TWO)
+    bad = made.get_or_create("t", 0, TOPIC_ID, directory_id=DIR_ONE)
+    good = made.get_or_create("t", 1, TOPIC_ID, directory_id=DIR_TWO)
     disk.fail("append", path="/one/")
     with pytest.raises(StorageFault) as caught:
         append(bad, b"v")
@@ -141,7 +144,7 @@ def test_a_failing_directory_takes_only_its_own_logs_along():
     assert append(good, b"v").base_offset == 0
     assert [entry.online for entry in made.describe_dirs()] == [False, True]
     with pytest.raises(KafkaError) as refused:
-        made.create("t", 0, TOPIC_ID, directory_id=DIR_ONE)
+        made.get_or_create("t", 0, TOPIC_ID, directory_id=DIR_ONE)
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -149,11 +152,11 @@ def test_a_log_is_not_made_anew_while_it_may_lie_in_a_directory_that_is_offline(
     disk, made = two_dirs()
     made.fail_directory(StorageFault("/one", "test", "broken"))
     unassigned = Uuid((1).to_bytes(16, "big"))
-    assert made.create("t", 0, TOPIC_ID, directory_id=unassigned).log_dir == "/two"
-    assert made.create("t", 1, TOPIC_ID, directory_id=DIR_TWO).log_dir == "/two"
-    assert made.create("t", 2, TOPIC_ID).log_dir == "/two"
+    assert made.get_or_create("t", 0, TOPIC_ID, directory_id=unassigned).log_dir == "/two"
+    assert made.get_or_create("t", 1, TOPIC_ID, directory_id=DIR_TWO).log_dir == "/two"
+    assert made.get_or_create("t", 2, TOPIC_ID).log_dir == "/two"
     with pytest.raises(KafkaError) as refused:
-        made.create("t", 3, TOPIC_ID, directory_id=DIR_ONE)
+        made.get_or_create("t", 3, TOPIC_ID, directory_id=DIR_ONE)
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert [name for name in disk.listdir("/two") if name == "t-3"] == []
 
@@ -162,7 +165,7 @@ def test_a_log_of_a_directory_that_is_gone_for_good_is_made_in_another():
     """No directory is offline: an operator has taken that one out of the configuration."""
     _, made = two_dirs()
     gone = Uuid(b"directory-gone-3")
-    assert made.create("t", 0, TOPIC_ID, directory_id=gone).log_dir == "/one"
+    assert made.get_or_create("t", 0, TOPIC_ID, directory_id=gone).log_dir == "/one"
 
 
 def test_without_a_usable_directory_there_is_no_start():
@@ -223,7 +226,7 @@ def test_files_that_are_no_logs_are_left_alone():
 
 def test_of_one_partition_in_two_directories_the_log_that_went_further_stays():
     disk, made = two_dirs()
-    append(made.create("t", 0, TOPIC_ID, directory_id=DIR_ONE), b"old", epoch=3)
+    append(made.get_or_create("t", 0, TOPIC_ID, directory_id=DIR_ONE), b"old", epoch=3)
     made.close()
     disk.mkdir("/two/t-0")
     for path in [path for path in disk.files() if path.startswith("/one/t-0/")]:
@@ -547,7 +550,7 @@ def test_logs_are_recovered_side_by_side_and_each_is_told_of(tmp_path, threads):
     first.load()
     for partition in range(12):
         for index in range(30):
-            append(first.create("t", partition, TOPIC_ID), b"%d-%d" % (partition, index))
+            append(first.get_or_create("t", partition, TOPIC_ID), b"%d-%d" % (partition, index))
     first.close(clean=False)
     told = []
     with ThreadPoolExecutor(8) as executor:

@@ -146,7 +146,7 @@ def test_flushes_run_beside_appends(tmp_path):
         entropy=SeededDice(),
     )
     manager.load()
-    logs = [manager.create("t", index, None) for index in range(6)]
+    logs = [manager.get_or_create("t", index, None) for index in range(6)]
     with ThreadPoolExecutor(3) as pool:
         running = []
         for index in range(400):

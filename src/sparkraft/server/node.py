@@ -203,7 +203,7 @@ class Node:
         manager.lock()
         self._log_manager = manager
         self.identity = read_identity(self.env.disk, config)
-        manager.default_config = manager.log_config(config.topic_defaults)
+        manager.set_default_config(manager.log_config(config.topic_defaults))
         manager.load(options=load_options(config, self.env))
         for fault in manager.damaged.values():
             log.error("A replica is damaged and not served: %s", fault)

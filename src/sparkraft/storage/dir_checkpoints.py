@@ -19,8 +19,8 @@ from sparkraft.storage.checkpoints import (
     read_offsets,
 )
 from sparkraft.storage.disk import Disk, StorageFault
-from sparkraft.storage.log import PartitionLog
 from sparkraft.storage.log_dir import LogDir
+from sparkraft.storage.log_view import ReadableLog
 from sparkraft.storage.names import (
     CLEANED_OFFSETS,
     HIGH_WATERMARKS,
@@ -109,7 +109,7 @@ class DirCheckpoints:
         if key in log_dir.log_starts:
             self.write_starts(log_dir)
 
-    def give_back(self, log_dir: LogDir, log: PartitionLog) -> None:
+    def give_back(self, log_dir: LogDir, log: ReadableLog) -> None:
         """A log lost its tail: what lies above its new end is unknown again."""
         key = (log.topic, log.partition)
         if log_dir.cleaned.get(key, 0) > log.log_end_offset:
@@ -121,7 +121,7 @@ class DirCheckpoints:
             self.write_starts(log_dir)
 
 
-def _start_by_files(log: PartitionLog) -> int:
+def _start_by_files(log: ReadableLog) -> int:
     """Where the log begins by what surely is on disk.
 
     A segment without records has no file yet, and one that was never synced may lose its own: a

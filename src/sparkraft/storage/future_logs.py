@@ -1,112 +1,103 @@
-"""Copies of logs on their way to another log directory of the same node (KIP-113, KIP-858).
+"""Copies of logs that move to another log directory of the same node (KIP-113, KIP-858).
 
     A/flights-0                        the log
     B/flights-0.<unique>-future        its copy, which fetches from it
 
     swap:  B: flights-0.<unique>-future → flights-0        then it is durable in B's directory
-           A: flights-0 → flights-0.<unique>-delete        and goes file.delete.delay.ms later
+           A: flights-0 → flights-0.<unique>-delete        deleted file.delete.delay.ms later
 
-A crash before the first rename leaves log and copy, between the two a log in each directory, which
-`LogManager.load` settles: both hold the same. The caller swaps when both end at the same offset and
-what was on disk of the log is on disk of the copy.
+A crash before the first rename leaves log and copy; a crash between the two leaves a log in each
+directory, and `LogManager.load` keeps one: both hold the same records. The caller swaps once both
+end at the same offset and every record that was synced in the log is synced in the copy.
 
 Not here: copying, and when to swap (`sparkraft.server.broker.log_dir_moves`).
 """
 
-from typing import TYPE_CHECKING
-
-from sparkraft.base.env import Clock, Entropy, random_uuid
-from sparkraft.base.ids import Uuid
+from sparkraft.base.env import Entropy, random_uuid
+from sparkraft.base.ids import TopicPartition, Uuid
 from sparkraft.storage.disk import Disk, StorageFault
 from sparkraft.storage.log import PartitionLog
+from sparkraft.storage.log_dir import LogDir
+from sparkraft.storage.log_table import LogTable
 from sparkraft.storage.names import DELETE_MARK, FUTURE_MARK, marked_dir, partition_dir
-
-if TYPE_CHECKING:
-    from sparkraft.base.ids import TopicPartition
-    from sparkraft.storage.log_dir import LogDir
-    from sparkraft.storage.log_manager import LogManager
+from sparkraft.storage.removal import Removal
 
 
 class FutureLogs:
-    """The copies of one node; at most one of each log."""
+    """The copies on one node; at most one of each log."""
 
-    def __init__(
-        self, manager: "LogManager", disk: Disk, *, clock: Clock, entropy: Entropy
-    ) -> None:
-        """None yet."""
-        self._manager = manager
+    def __init__(self, table: LogTable, disk: Disk, removal: Removal, entropy: Entropy) -> None:
+        self._table = table
+        self._dirs = table.dirs
         self._disk = disk
-        self._clock = clock
+        self._removal = removal
         self._entropy = entropy
         self._logs: dict[TopicPartition, PartitionLog] = {}
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """The copy of a partition's log, None where there is none."""
         return self._logs.get((topic, partition))
 
     def all(self) -> list[PartitionLog]:
-        """All of them, by topic and partition."""
+        """Return all copies, sorted by topic and partition."""
         return [self._logs[key] for key in sorted(self._logs)]
 
     def directory_id(self, topic: str, partition: int) -> Uuid | None:
-        """Id of the directory a copy lies in; None where there is no copy, or it failed."""
+        """Return the id of the directory that holds a copy; None if there is no usable copy."""
         log = self._logs.get((topic, partition))
         if log is None or log.fault is not None:
             return None
-        return self._manager.directory(log.log_dir).directory_id
+        return self._dirs.of(log).directory_id
 
-    def add(self, log_dir: "LogDir", log: PartitionLog) -> None:
-        """Take in a copy found at the start; a second one of the same partition goes."""
+    def add(self, log_dir: LogDir, log: PartitionLog) -> None:
+        """Add a copy found at start-up; a second one of the same topic-partition is deleted."""
         key = (log.topic, log.partition)
         if key in self._logs:
             self._throw_away(log)
             return
         self._logs[key] = log_dir.futures[key] = log
 
-    def discard_damaged(self, log_dir: "LogDir", directory: str, fault: StorageFault) -> None:
-        """Remove a copy that can't be loaded: its log is whole, and will be copied anew."""
+    def discard_damaged(self, log_dir: LogDir, directory: str, fault: StorageFault) -> None:
+        """Delete a copy that cannot be loaded: its log is intact and is copied again."""
         try:
             self._disk.remove_tree(directory)
         except OSError as error:
-            raise self._manager.on_error(log_dir, fault.operation, error) from error
+            raise self._dirs.fail(log_dir, fault.operation, error) from error
 
     def create(self, log: PartitionLog, path: str) -> PartitionLog:
-        """An empty copy of `log` in the directory `path`.
+        """Create an empty copy of `log` in the directory `path`.
 
         Raises:
             StorageFault: the directory failed.
         """
-        manager = self._manager
-        log_dir = manager.directory(path)
+        log_dir = self._dirs.at(path)
         name = marked_dir(log.topic, log.partition, random_uuid(self._entropy), FUTURE_MARK)
         key = (log.topic, log.partition)
-        made = manager.make_log(log_dir, name, log.topic, log.partition, log.topic_id, log.config)
-        self._logs[key] = log_dir.futures[key] = made
-        return made
+        copy = self._table.create(log_dir, name, key, topic_id=log.topic_id, config=log.config)
+        self._logs[key] = log_dir.futures[key] = copy
+        return copy
 
     def drop(self, topic: str, partition: int) -> None:
-        """Give a copy up, if there is one; its files go."""
+        """Drop a copy, if there is one, and delete its files."""
         log = self._logs.pop((topic, partition), None)
         if log is None:
             return
-        self._manager.directory(log.log_dir).futures.pop((topic, partition), None)
+        self._dirs.of(log).futures.pop((topic, partition), None)
         if log.fault is None:
             self._throw_away(log)
 
     def _throw_away(self, log: PartitionLog) -> None:
-        self._manager.rename_marked(log, DELETE_MARK)
-        self._manager.removal.throw_away(log)
+        self._table.rename_marked(log, DELETE_MARK)
+        self._removal.throw_away(log)
 
     def swap_in(self, topic: str, partition: int) -> PartitionLog:
-        """Let a copy be the partition's log, in the place of the one there is, if any.
+        """Make a copy the log of its topic-partition, in place of the current one, if any.
 
         Raises:
-            StorageFault: a directory failed. Whichever log is whole is found at the next start.
+            StorageFault: a directory failed. The next start finds the log that is complete.
         """
-        manager = self._manager
         key = (topic, partition)
         copy = self._logs.pop(key)
-        log_dir = manager.directory(copy.log_dir)
+        log_dir = self._dirs.of(copy)
         log_dir.futures.pop(key, None)
         name = f"{log_dir.path}/{partition_dir(topic, partition)}"
         try:
@@ -114,14 +105,15 @@ class FutureLogs:
             self._disk.fault_point("log_renamed_before_sync")
             self._disk.fsync_dir(log_dir.path)
         except OSError as error:
-            raise manager.on_error(log_dir, f"move {topic}-{partition}", error) from error
+            raise self._dirs.fail(log_dir, f"move {topic}-{partition}", error) from error
         copy.moved_to(name, log_dir.path)
-        old = manager.take_out_for_move(topic, partition)
-        manager.put(log_dir, copy)
+        old = self._table.take_out(key)
+        self._table.damaged.pop(key, None)
+        self._table.put(log_dir, copy)
         try:
-            manager.checkpoint_dir(log_dir)
+            self._table.checkpoints.write_all(log_dir)
         except OSError as error:
-            raise manager.on_error(log_dir, "checkpoint", error) from error
+            raise self._dirs.fail(log_dir, "checkpoint", error) from error
         if old is not None and old.fault is None:
             self._throw_away(old)
         return copy

@@ -26,8 +26,6 @@ from sparkraft.storage.segments import Segments
 if TYPE_CHECKING:
     from threading import Lock
 
-    from sparkraft.storage.log import PartitionLog
-
 _SCAN_BYTES = 1 << 20
 """Read at a time by those who walk whole batches."""
 
@@ -54,14 +52,14 @@ NO_HINT = (-1, -1, None)
 
 
 class LogKeeper(Protocol):
-    """Who keeps checkpoints about a log."""
+    """Keeps checkpoints about a log."""
 
-    def on_truncated(self, log: "PartitionLog") -> None:
-        """The log loses its tail, or all: before a file goes, and before it goes on."""
+    def on_truncated(self, log: "ReadableLog") -> None:
+        """Called when a log lost its tail: before files are deleted, and before an append."""
         ...
 
     def on_damaged(self, log: "ReadableLog", detail: str) -> None:
-        """A reader met bytes in the log that are no whole, right batch."""
+        """Called when a reader met bytes in the log that are not a valid batch."""
         ...
 
 

@@ -92,10 +92,10 @@ class DynamicConfigs:
         self._limit_connections(self, self._per_ip_overrides())
         expiration_ms = self.number("producer.id.expiration.ms")
         manager = self._log_manager
-        manager.default_config = replace(
-            manager.default_config, producer_id_expiration_ms=expiration_ms
+        manager.set_default_config(
+            replace(manager.default_config, producer_id_expiration_ms=expiration_ms)
         )
-        manager.cordoned = self._cordoned()
+        manager.cordon(self._cordoned())
         self._name_idle()
 
     def value(self, key: str) -> "ConfigValue":

@@ -96,7 +96,7 @@ class LogDirMoves:
         if hosted is None:
             if manager.is_offline(topic, index):
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} is offline")
-            manager.preferred[key] = path
+            manager.prefer_directory(*key, path)
             raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{topic}-{index} is not here")
         if hosted.log.log_dir == path or key in self._moves:
             return

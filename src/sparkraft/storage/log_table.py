@@ -1,0 +1,159 @@
+"""Which log serves each topic-partition of a node, and how logs are created and taken out of use.
+
+    put        a log enters the table and its directory
+    take_out   a log leaves both; its folder stays where it is
+    set_aside  the same, and its folder gets a mark: `-delete` or `-stray`
+
+Invariant: a log is in the table exactly if it is in `LogDir.logs` of the directory that holds it.
+"""
+
+from typing import TYPE_CHECKING
+
+from sparkraft.base.env import Clock, Entropy, random_uuid
+from sparkraft.base.ids import TopicPartition, Uuid
+from sparkraft.storage.config import LogConfig
+from sparkraft.storage.dir_checkpoints import DirCheckpoints
+from sparkraft.storage.disk import Disk, StorageFault
+from sparkraft.storage.log import PartitionLog
+from sparkraft.storage.log_dir import LogDir
+from sparkraft.storage.log_dirs import LogDirs
+from sparkraft.storage.log_view import LogKeeper
+from sparkraft.storage.names import marked_dir
+from sparkraft.storage.recovery import LogPlace, load_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class LogTable:
+    """The logs in use on one node.
+
+    Args:
+        dirs: the directories the logs lie in.
+        disk: creates and renames folders.
+        checkpoints: offsets recorded for an older log of the same name are removed there.
+        keeper: set on every new log; notified of truncations and damage.
+        damaged: topic-partitions whose files are damaged; they are answered KAFKA_STORAGE_ERROR.
+    """
+
+    def __init__(  # noqa: PLR0913 (assembled in one place, LogManager)
+        self,
+        dirs: LogDirs,
+        disk: Disk,
+        checkpoints: DirCheckpoints,
+        *,
+        keeper: LogKeeper,
+        damaged: dict[TopicPartition, StorageFault],
+        clock: Clock,
+        entropy: Entropy,
+    ) -> None:
+        self.dirs = dirs
+        self.damaged = damaged
+        self.checkpoints = checkpoints
+        self._disk = disk
+        self._keeper = keeper
+        self._clock = clock
+        self._entropy = entropy
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self.removal_listeners: list[Callable[[TopicPartition], None]] = []
+        """Called with each topic-partition whose log leaves the table."""
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        return self._logs.get((topic, partition))
+
+    def all(self) -> list[PartitionLog]:
+        """Return all logs, sorted by topic and partition."""
+        return [self._logs[key] for key in sorted(self._logs)]
+
+    def unsorted(self) -> list[PartitionLog]:
+        """Return all logs in the order they were put; cheaper than `all`."""
+        return list(self._logs.values())
+
+    def put(self, log_dir: LogDir, log: PartitionLog) -> None:
+        """Make `log` the log of its topic-partition."""
+        key = (log.topic, log.partition)
+        self._logs[key] = log_dir.logs[key] = log
+
+    def take_out(self, key: TopicPartition) -> PartitionLog | None:
+        """Remove a log from the table and its directory; its files stay."""
+        log = self._logs.pop(key, None)
+        if log is None:
+            return None
+        log_dir = self.dirs.of(log)
+        log_dir.logs.pop(key, None)
+        log_dir.cleaned.pop(key, None)
+        for listener in self.removal_listeners:
+            listener(key)
+        return log
+
+    def mark_damaged(self, log: PartitionLog, fault: StorageFault) -> None:
+        """Stop serving a log: its topic-partition is damaged from now on.
+
+        What the checkpoints say about it stays, so that every later start finds the damage.
+        """
+        key = (log.topic, log.partition)
+        self.damaged[key] = fault
+        self._logs.pop(key)
+        self.dirs.of(log).logs.pop(key)
+
+    def set_aside(self, key: TopicPartition, mark: str) -> PartitionLog | None:
+        """Remove a log from the table and mark its folder; None if there is no such log."""
+        log = self.take_out(key)
+        if log is not None:
+            self.rename_marked(log, mark)
+        return log
+
+    def rename_marked(self, log: PartitionLog, mark: str) -> None:
+        """Mark a log's folder; the log cannot be used afterwards.
+
+        Raises:
+            StorageFault: the directory failed.
+        """
+        log_dir = self.dirs.of(log)
+        topic, partition = log.topic, log.partition
+        unique = random_uuid(self._entropy)
+        name = f"{log_dir.path}/{marked_dir(topic, partition, unique, mark)}"
+        # First: an fsync in another thread must not take the rename for a failure of the disk.
+        log.take_offline(StorageFault(log_dir.path, f"use {topic}-{partition}", "it was deleted"))
+        try:
+            self._disk.rename(log.directory, name)
+            self._disk.fault_point("log_renamed_before_sync")
+            self._disk.fsync_dir(log_dir.path)
+        except OSError as error:
+            raise self.dirs.fail(log_dir, f"remove {topic}-{partition}", error) from error
+        log.moved_to(name, log_dir.path)
+
+    def create(
+        self,
+        log_dir: LogDir,
+        name: str,
+        key: TopicPartition,
+        *,
+        topic_id: Uuid | None,
+        config: LogConfig,
+    ) -> PartitionLog:
+        """Create an empty log in a folder called `name`; the caller puts it into a table.
+
+        Raises:
+            StorageFault: the directory failed.
+        """
+        topic, partition = key
+        path = f"{log_dir.path}/{name}"
+        place = LogPlace(
+            log_dir=log_dir.path, directory=path, topic=topic, partition=partition, clean=True
+        )
+        try:
+            self._disk.mkdir(path)
+        except OSError as error:
+            raise self.dirs.fail(log_dir, f"create {topic}-{partition}", error) from error
+        self._disk.fault_point("log_folder_made_before_its_files")
+        try:
+            self.checkpoints.forget(log_dir, key)
+        except OSError as error:
+            raise self.dirs.fail(log_dir, "checkpoint", error) from error
+        log = load_log(self._disk, place, config, clock=self._clock, entropy=self._entropy)
+        log.keeper = self._keeper
+        if topic_id is not None and log.topic_id is None:
+            log.set_topic_id(topic_id)
+            log.write_metadata()
+        return log
