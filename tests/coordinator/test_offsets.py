@@ -8,9 +8,9 @@ import pytest
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.base.ids import Offset, Uuid
 from sparkraft.coordinator.group.config import GroupConfig
-from sparkraft.coordinator.group.outcome import Peer
+from sparkraft.coordinator.group.decision import Peer
 from sparkraft.coordinator.group.records import GroupRecord, decode_record, encode_record
-from sparkraft.coordinator.group.shard import Shard
+from sparkraft.coordinator.group.shard import GroupShard
 from sparkraft.protocol.messages.classic_group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -46,7 +46,7 @@ def commit_record(offset: int, topic: str = "t", group: str = "g") -> GroupRecor
     )
 
 
-def fetched(shard: Shard, *, require_stable: bool = False) -> tuple[int, ErrorCode]:
+def fetched(shard: GroupShard, *, require_stable: bool = False) -> tuple[int, ErrorCode]:
     request = OffsetFetchRequestGroup(
         group_id="g", topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
     )

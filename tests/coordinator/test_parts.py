@@ -8,7 +8,7 @@ from sparkraft.base.errors import InvariantBroken
 from sparkraft.base.ids import Millis
 from sparkraft.coordinator.group import election
 from sparkraft.coordinator.group.classic_group import ClassicGroup, subscription_topics
-from sparkraft.coordinator.group.journal import Decision, Journal
+from sparkraft.coordinator.group.journal import Journal, JournalEntry
 from sparkraft.coordinator.group.states import NEXT_STATES, GroupState
 from sparkraft.coordinator.group.timers import Timers
 
@@ -48,7 +48,7 @@ def test_most_votes_win() -> None:
     assert choice.chosen == "y"
     assert choice.candidates == ("x", "y")
     assert choice.votes == {"a": "x", "b": "y", "c": "y"}
-    assert choice.ruled_out == {"z": "known to 1 of 3 members only"}
+    assert choice.ruled_out == {"z": "supported by 1 of 3 members only"}
 
 
 def test_a_tie_goes_to_the_longest_standing_voter() -> None:
@@ -94,7 +94,7 @@ def test_the_journal_forgets_the_oldest() -> None:
     journal = Journal(2)
     for generation in range(3):
         journal.add(
-            Decision(
+            JournalEntry(
                 at_ms=Millis(0),
                 group_id="g" if generation else "h",
                 generation=generation,

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sparkraft.base.errors import ErrorCode
 from sparkraft.coordinator.group.classic_group import ClassicGroup
 from sparkraft.coordinator.group.config import GroupConfig
-from sparkraft.coordinator.group.outcome import StaticMemberReplaced
+from sparkraft.coordinator.group.decision import StaticMemberReplaced
 from sparkraft.coordinator.group.states import GroupState
 from tests.coordinator.world import Client, World
 

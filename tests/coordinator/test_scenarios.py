@@ -1,7 +1,7 @@
-"""Rebalances as text: commands, then what the group did and answered.
+"""Rebalances as text: commands, then the events of the group and its responses.
 
 Rewrite the expected parts with `REWRITE_SCENARIOS=1 pytest tests/coordinator/test_scenarios.py`,
-then read the difference.
+then review the diff.
 
 Commands (one group, `g`; a client is named by a capital letter):
     config KEY=NUMBER …            before anything else
@@ -9,13 +9,12 @@ Commands (one group, `g`; a client is named by a capital letter):
     join A | sync A [A=x B=y] | heartbeat A | leave A … | leave instance=i
     commit A t-0=5 … | commit outside t-0=5 | fetch [t-0 …]
     pass MS                        moves the clock; timers fire at their times
-    fail CODE                      the next write fails
-    hold | release                 writes are not durable until released
+    fail CODE                      the next append fails
+    hold | release                 appends are not committed until released
     reload                         another broker reads the log
     delete | topic-gone T | describe | journal
 """
 
-import os
 from pathlib import Path
 
 import pytest
@@ -23,31 +22,14 @@ import pytest
 from sparkraft.base.errors import ErrorCode
 from sparkraft.coordinator.group.config import GroupConfig
 from tests.coordinator.world import Client, World, short_ids
+from tests.support.scenario_player import check_scenario
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_scenario_plays_as_written(path: Path) -> None:
-    text = path.read_text()
-    played = play(text)
-    if os.environ.get("REWRITE_SCENARIOS"):
-        path.write_text(played)
-        return
-    assert played == text
-
-
-def play(text: str) -> str:
-    """The scenario again, with what happens now in place of what was expected."""
-    player = Player()
-    blocks = []
-    for block in text.strip("\n").split("\n\n"):
-        commands = block.split("\n---")[0].split("\n")
-        for line in commands:
-            if line and not line.startswith("#"):
-                player.run(line)
-        blocks.append("\n".join([*commands, "---", *player.take()]))
-    return "\n\n".join(blocks) + "\n"
+    check_scenario(path, Player)
 
 
 class Player:

@@ -1,7 +1,7 @@
-"""A shard with a log in memory, a clock moved by hand, and clients that remember what they heard.
+"""A shard with a log in memory, a manual clock, and clients that remember their responses.
 
-`World` does what the server's driver does: append, replay, tell of durability, answer. Records go
-through their bytes, so that a reload reads what a real log would hold.
+`World` does what the server's runtime does: append, replay, report commits, respond. Records are
+encoded and decoded, so that a reload reads what a real log would contain.
 """
 
 import re
@@ -11,10 +11,12 @@ from typing import Any
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset
 from sparkraft.coordinator.group.config import GroupConfig
+from sparkraft.coordinator.group.decision import Peer
 from sparkraft.coordinator.group.foreign import ForeignGroup
-from sparkraft.coordinator.group.outcome import Instant, Outcome, Peer, Stored
 from sparkraft.coordinator.group.records import decode_record, encode_record
-from sparkraft.coordinator.group.shard import Shard
+from sparkraft.coordinator.group.shard import GroupShard
+from sparkraft.coordinator.runtime import AppendCallback, Decision, Instant
+from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -41,7 +43,7 @@ WALL_START_MS = 1_700_000_000_000
 
 
 class CountingEntropy:
-    """Dice that count, so that member ids can be read."""
+    """Entropy that counts, so that member ids are readable."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -83,11 +85,11 @@ class World:
         self.events: list[str] = []
         self.clients: dict[str, Client] = {}
         self.fail_next: ErrorCode | None = None
-        self.held: list[Stored] | None = None
+        self.held: list[AppendCallback] | None = None
         self._reply_to = 0
         self._parked: dict[int, Client] = {}
-        self.shard = Shard(self.config, self.entropy)
-        self.shard.loaded(self.now)
+        self.shard = GroupShard(self.config, self.entropy)
+        self.shard.loaded(EMPTY_IMAGE, self.now)
 
     @property
     def now(self) -> Instant:
@@ -98,35 +100,35 @@ class World:
 
     # ---- what the driver does
 
-    def do(self, outcome: Outcome) -> Any:
-        """Carry an outcome out; its response, or a KafkaError where the write failed."""
+    def do(self, decision: Decision[Any, Any]) -> Any:
+        """Execute a decision; its response, or a KafkaError where the write failed."""
         try:
-            if outcome.records:
-                self._write(outcome)
+            if decision.records:
+                self._write(decision)
         finally:
             self._send_replies()
-        return outcome.response
+        return decision.response
 
-    def _write(self, outcome: Outcome) -> None:
+    def _write(self, decision: Decision[Any, Any]) -> None:
         if self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
             self.events.append(f"log: write failed with {error.name}")
-            if outcome.stored is not None:
-                self.do(self.shard.on_stored(outcome.stored, error, self.now))
+            if decision.append_callback is not None:
+                self.do(self.shard.on_append_completed(decision.append_callback, error, self.now))
             raise KafkaError(error)
         base = len(self.log)
-        for at, record in enumerate(outcome.records):
+        for at, record in enumerate(decision.records):
             key, value = encode_record(record)
             self.log.append((key, value))
             self.events.append(f"log: {show_record(key, value)}")
-            if outcome.replay:
+            if decision.replay:
                 self.shard.replay(Offset(base + at), record)
-        if outcome.stored is None:
+        if decision.append_callback is None:
             return
         if self.held is not None:
-            self.held.append(outcome.stored)
+            self.held.append(decision.append_callback)
         else:
-            self.do(self.shard.on_stored(outcome.stored, None, self.now))
+            self.do(self.shard.on_append_completed(decision.append_callback, None, self.now))
 
     def _send_replies(self) -> None:
         for reply_to, response in self.shard.take_replies():
@@ -173,8 +175,8 @@ class World:
     def release(self) -> None:
         """What was written is durable now."""
         held, self.held = self.held or [], None
-        for stored in held:
-            self.do(self.shard.on_stored(stored, None, self.now))
+        for callback in held:
+            self.do(self.shard.on_append_completed(callback, None, self.now))
 
     def pass_time(self, ms: int) -> None:
         """Move the clock, firing each timer at its time."""
@@ -182,9 +184,9 @@ class World:
         while (wake_at := self.shard.wake_at) is not None and wake_at <= end:
             self.now_ms = max(self.now_ms, int(wake_at))
             before = len(self.events)
-            for outcome in self.shard.on_timers(self.now):
+            for decision in self.shard.on_timers(self.now):
                 try:
-                    self.do(outcome)
+                    self.do(decision)
                 except KafkaError as error:
                     self.events.append(f"timer: {error.code.name}")
             if len(self.events) > before:
@@ -197,11 +199,11 @@ class World:
         self._send_replies()
         self.held = None
         self.shard = self.replayed()
-        self.shard.loaded(self.now)
+        self.shard.loaded(EMPTY_IMAGE, self.now)
 
-    def replayed(self) -> Shard:
+    def replayed(self) -> GroupShard:
         """A shard that has read the log and nothing else."""
-        shard = Shard(self.config, self.entropy)
+        shard = GroupShard(self.config, self.entropy)
         for offset, (key, value) in enumerate(self.log):
             record = decode_record(key, value)
             if record is not None:
@@ -309,8 +311,8 @@ class World:
             ],
         )
         try:
-            outcome = self.shard.handle_offset_commit(request, self.peer(client), self.now)
-            response = self.do(outcome)
+            decision = self.shard.handle_offset_commit(request, self.peer(client), self.now)
+            response = self.do(decision)
         except KafkaError as error:
             self.events.append(f"{client.name} < commit: {error.code.name}")
             return error.code

@@ -26,7 +26,6 @@ Commands (the replica is voter 1 unless said otherwise):
     add-voter 4 | remove-voter 3 | versions 4 0..1 | update-voter 2 at=12 [epoch=E] [versions=0..1]
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -55,31 +54,14 @@ from sparkraft.simulation.core_node import (
     endpoint_of,
     voter_of,
 )
+from tests.support.scenario_player import check_scenario
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_scenario_plays_as_written(path: Path) -> None:
-    text = path.read_text()
-    played = play(text)
-    if os.environ.get("REWRITE_SCENARIOS"):
-        path.write_text(played)
-        return
-    assert played == text
-
-
-def play(text: str) -> str:
-    """The scenario again, with what happens now in place of what was expected."""
-    player = Player()
-    blocks = []
-    for block in text.strip("\n").split("\n\n"):
-        commands = block.split("\n---")[0].split("\n")
-        for line in commands:
-            if line and not line.startswith("#"):
-                player.run(line)
-        blocks.append("\n".join([*commands, "---", *player.take()]))
-    return "\n\n".join(blocks) + "\n"
+    check_scenario(path, Player)
 
 
 class NoDice:

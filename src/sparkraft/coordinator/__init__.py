@@ -1,4 +1,6 @@
-"""Coordinators: pure cores that own what a group (later a transaction) agreed upon.
+"""Coordinators: pure cores that own the state of groups (later transactions and share state).
 
-Boundary: no clock, no socket, no log; `sparkraft.server.coordinator` runs them.
+Start at `runtime`, the contract between a core and the server that executes its decisions.
+
+Boundary: no clock, no socket, no log; `sparkraft.server.coordinator` runs the cores.
 """

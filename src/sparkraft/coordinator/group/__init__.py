@@ -1,6 +1,7 @@
 """The group coordinator's core: classic groups and committed offsets of one partition.
 
-Start at `shard.Shard`. `classic.py` holds the rebalance protocol, `classic_group.py` one
-group's state, `offsets.py` the commits, `records.py` the bytes of `__consumer_offsets`,
-`election.py` who leads and which assignor is used, each with its reason (`journal.py`).
+Start at `shard.GroupShard`. `classic.py` handles the rebalance protocol, `classic_group.py` is the
+state of one group, `offsets.py` the committed offsets, `records.py` the record types of
+`__consumer_offsets`, `election.py` the choice of leader and assignor with its reason, kept in
+`journal.py`. `group.py` lists what every group type implements.
 """

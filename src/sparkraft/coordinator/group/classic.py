@@ -1,29 +1,26 @@
-"""What JoinGroup, SyncGroup, Heartbeat and LeaveGroup lead to in a classic group.
+"""Handle JoinGroup, SyncGroup, Heartbeat and LeaveGroup for classic groups.
 
 KIPs: 62 (rebalance timeout), 134 (initial delay), 345 (static members), 394 (a member id before
 joining), 559 (protocol type and name in SyncGroup), 814 (skip_assignment).
 
-Not here: what happens in a rebalance (`rebalance.py`), the authority to ask (the API files).
+Not here: the rebalance itself (`rebalance.py`), authorization (the API files).
 """
-
-from collections.abc import MutableMapping
 
 from sparkraft.base.env import Entropy
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.group.classic_group import ClassicGroup
 from sparkraft.coordinator.group.config import GroupConfig
-from sparkraft.coordinator.group.foreign import ForeignGroup
-from sparkraft.coordinator.group.member import Member, Protocols, as_protocols
-from sparkraft.coordinator.group.outcome import (
+from sparkraft.coordinator.group.decision import (
     NOTHING,
     AssignmentDecided,
     GroupCreated,
-    Instant,
-    Outcome,
+    GroupDecision,
     Peer,
-    ReplyTo,
     StaticMemberReplaced,
 )
+from sparkraft.coordinator.group.group import Group
+from sparkraft.coordinator.group.groups import Groups
+from sparkraft.coordinator.group.member import Member, Protocols, as_protocols
 from sparkraft.coordinator.group.rebalance import (
     Rebalancer,
     group_metadata_record,
@@ -32,6 +29,7 @@ from sparkraft.coordinator.group.rebalance import (
     sync_response,
 )
 from sparkraft.coordinator.group.states import GroupState
+from sparkraft.coordinator.runtime import Decision, Instant, ReplyTo
 from sparkraft.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 from sparkraft.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
 from sparkraft.protocol.messages.k13_leave_group import (
@@ -42,21 +40,19 @@ from sparkraft.protocol.messages.k13_leave_group import (
 )
 from sparkraft.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 
-Group = ClassicGroup | ForeignGroup
-
 _MEMBER_ID_REQUIRED_FROM = 4
 _SKIP_ASSIGNMENT_FROM = 9
 
 
 class ClassicProtocol:
-    """The classic protocol over all groups of a shard."""
+    """The classic protocol for all groups of a shard."""
 
     def __init__(
         self,
         config: GroupConfig,
         entropy: Entropy,
         rebalancer: Rebalancer,
-        groups: MutableMapping[str, Group],
+        groups: Groups,
     ) -> None:
         """Share `groups` with the shard that owns them."""
         self._config = config
@@ -64,31 +60,60 @@ class ClassicProtocol:
         self._rebalancer = rebalancer
         self._groups = groups
 
+    # Loading
+
+    def loaded(self, now: Instant) -> None:
+        """Start a session for every member that was loaded."""
+        for group in self._groups.all_classic():
+            for member in group.members():
+                self._rebalancer.schedule_heartbeat(group, member, now)
+            if len(group) > self._config.max_size:
+                self._rebalancer.prepare(group, now)
+
+    def unload(self, now: Instant) -> None:
+        """Fail all parked requests with NOT_COORDINATOR."""
+        error = ErrorCode.NOT_COORDINATOR
+        for group in self._groups.all_classic():
+            group.transition_to(GroupState.DEAD, now.wall_ms)
+            for member in group.members():
+                join = JoinGroupResponse(member_id=member.member_id, error_code=error)
+                self._rebalancer.complete_join(group, member, join)
+                self._rebalancer.complete_sync(member, SyncGroupResponse(error_code=error))
+
     # JoinGroup
 
     def join(
         self, request: JoinGroupRequest, peer: Peer, reply_to: ReplyTo, now: Instant
-    ) -> Outcome:
-        """The answer always comes through the rebalancer's replies."""
-        found = self._groups.get(request.group_id)
-        replaced: ForeignGroup | None = None
-        if isinstance(found, ForeignGroup):
-            if found.group_type == "share" or found.has_members(now.mono_ms):
-                return self._refuse(reply_to, "", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            replaced, found = found, None
-        if found is None and request.member_id:
+    ) -> GroupDecision[None]:
+        """Always replies through the rebalancer."""
+        group = self._groups.classic(request.group_id)
+        if group is not None:
+            return self._join_group(group, request, peer, reply_to, now)
+        replaced = self._groups.get(request.group_id)
+        if replaced is not None and not replaced.is_convertible_to_classic(now):
+            return self._refuse(reply_to, "", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if request.member_id:
             return self._refuse(reply_to, request.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-        if found is not None:
-            return self._join_group(found, request, peer, reply_to, now)
+        return self._create(replaced, request, peer, reply_to, now)
+
+    def _create(
+        self,
+        replaced: Group | None,
+        request: JoinGroupRequest,
+        peer: Peer,
+        reply_to: ReplyTo,
+        now: Instant,
+    ) -> GroupDecision[None]:
         group = ClassicGroup(request.group_id, now_ms=now.wall_ms)
         self._groups[request.group_id] = group
-        outcome = self._join_group(group, request, peer, reply_to, now)
-        assert outcome is NOTHING, "the first join of a group can't end its rebalance"
-        tombstones = tuple(replaced.tombstones()) if replaced else ()
-        return Outcome(
+        decision = self._join_group(group, request, peer, reply_to, now)
+        assert decision is NOTHING, "the first join of a group cannot end its rebalance"
+        tombstones = () if replaced is None else tuple(replaced.tombstones())
+        return Decision(
+            response=None,
             records=(*tombstones, new_group_record(group)),
             replay=False,
-            stored=GroupCreated(group_id=group.group_id, replaced=replaced),
+            append_callback=GroupCreated(group_id=group.group_id, replaced=replaced),
         )
 
     def _join_group(
@@ -98,12 +123,12 @@ class ClassicProtocol:
         peer: Peer,
         reply_to: ReplyTo,
         now: Instant,
-    ) -> Outcome:
+    ) -> GroupDecision[None]:
         member_id = request.member_id
         if not self._has_room(group, member_id):
             self._rebalancer.remove_member(group, member_id, now)
             return self._refuse(reply_to, "", ErrorCode.GROUP_MAX_SIZE_REACHED)
-        error = _why_not_join(group, request)
+        error = _join_error(group, request)
         if error is not None:
             return self._refuse(reply_to, member_id, error)
         if not member_id:
@@ -113,7 +138,7 @@ class ClassicProtocol:
         return self._rejoin(group, request, reply_to, now)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        """While joins are gathered, those who came first stay; else members stay."""
+        """During a rebalance the first to rejoin stay, otherwise existing members do."""
         if group.is_in(GroupState.EMPTY, GroupState.DEAD):
             return True
         if group.is_in(GroupState.PREPARING_REBALANCE):
@@ -129,7 +154,7 @@ class ClassicProtocol:
         peer: Peer,
         reply_to: ReplyTo,
         now: Instant,
-    ) -> Outcome:
+    ) -> GroupDecision[None]:
         instance_id = request.group_instance_id
         member_id = f"{peer.client_id if instance_id is None else instance_id}-{self._uuid()}"
         if group.static_member_id(instance_id) is not None:
@@ -150,7 +175,7 @@ class ClassicProtocol:
         peer: Peer,
         reply_to: ReplyTo,
         now: Instant,
-    ) -> Outcome:
+    ) -> GroupDecision[None]:
         member = Member(
             member_id=member_id,
             group_instance_id=request.group_instance_id,
@@ -168,7 +193,7 @@ class ClassicProtocol:
 
     def _rejoin(
         self, group: ClassicGroup, request: JoinGroupRequest, reply_to: ReplyTo, now: Instant
-    ) -> Outcome:
+    ) -> GroupDecision[None]:
         try:
             group.check_member(request.member_id, request.group_instance_id)
         except KafkaError as error:
@@ -182,12 +207,12 @@ class ClassicProtocol:
             case GroupState.COMPLETING_REBALANCE:
                 changed = not same
             case GroupState.STABLE:
-                # The leader may rejoin for reasons only it knows, such as new partitions.
+                # The leader may rejoin for its own reasons, such as new partitions.
                 changed = leads or not same
             case _:
                 return self._refuse(reply_to, member.member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         if not changed:
-            # It may have missed the answer; the current generation still stands.
+            # It may have missed the response; the generation is still current.
             self._rebalancer.reply(reply_to, join_response(group, member))
             return NOTHING
         self._update(group, member, request, reply_to)
@@ -212,8 +237,8 @@ class ClassicProtocol:
         peer: Peer,
         reply_to: ReplyTo,
         now: Instant,
-    ) -> Outcome:
-        """A static member is back without its id: the older one is fenced (G7)."""
+    ) -> GroupDecision[None]:
+        """Replace a static member that rejoined without its member id, and fence the old one."""
         instance_id = request.group_instance_id
         assert instance_id is not None
         leader_before = group.leader_id
@@ -223,17 +248,18 @@ class ClassicProtocol:
         self._rebalancer.schedule_heartbeat(group, member, now)
         self._update(group, member, request, reply_to)
         if group.is_in(GroupState.COMPLETING_REBALANCE):
-            # The leader may be assigning to the old id just now.
+            # The leader may be computing an assignment for the old id.
             return self._rebalancer.prepare(group, now)
         if not group.is_in(GroupState.STABLE):
             return self._rebalancer.complete_if_all_joined(group, now)
         if group.vote().chosen != group.protocol_name:
             return self._rebalancer.prepare_or_complete(group, now)
         assignment = {one.member_id: one.assignment for one in group.members()}
-        return Outcome(
+        return Decision(
+            response=None,
             records=(group_metadata_record(group, assignment),),
             replay=False,
-            stored=StaticMemberReplaced(
+            append_callback=StaticMemberReplaced(
                 group_id=group.group_id,
                 instance_id=instance_id,
                 old_member_id=old.member_id,
@@ -247,23 +273,23 @@ class ClassicProtocol:
         )
 
     def _fence(self, group: ClassicGroup, instance_id: str) -> Member:
-        """Answer what the holder of an instance id has parked: it is superseded."""
+        """Fail the parked requests of the current holder of an instance id."""
         member_id = group.static_member_id(instance_id)
         assert member_id is not None
         member = group.member(member_id)
         fenced = ErrorCode.FENCED_INSTANCE_ID
-        self._rebalancer.answer_join(
+        self._rebalancer.complete_join(
             group, member, JoinGroupResponse(member_id=member_id, error_code=fenced)
         )
-        self._rebalancer.answer_sync(member, SyncGroupResponse(error_code=fenced))
+        self._rebalancer.complete_sync(member, SyncGroupResponse(error_code=fenced))
         return member
 
-    def _refuse(self, reply_to: ReplyTo, member_id: str, error: ErrorCode) -> Outcome:
+    def _refuse(self, reply_to: ReplyTo, member_id: str, error: ErrorCode) -> GroupDecision[None]:
         self._rebalancer.reply(reply_to, JoinGroupResponse(member_id=member_id, error_code=error))
         return NOTHING
 
     def _uuid(self) -> str:
-        """A random UUID in the text form Java prints, as member ids end in."""
+        """A random UUID in the text form of Java, for member ids."""
         raw = bytearray(self._entropy.random_bytes(16))
         raw[6] = raw[6] & 0x0F | 0x40
         raw[8] = raw[8] & 0x3F | 0x80
@@ -272,10 +298,12 @@ class ClassicProtocol:
 
     # SyncGroup
 
-    def sync(self, request: SyncGroupRequest, reply_to: ReplyTo, now: Instant) -> Outcome:
-        """The answer always comes through the rebalancer's replies."""
+    def sync(
+        self, request: SyncGroupRequest, reply_to: ReplyTo, now: Instant
+    ) -> GroupDecision[None]:
+        """Always replies through the rebalancer."""
         try:
-            group = self._classic(request.group_id)
+            group = self._classic_group(request.group_id)
             _check_sync(group, request)
         except KafkaError as error:
             self._rebalancer.reply(reply_to, SyncGroupResponse(error_code=error.code))
@@ -285,8 +313,8 @@ class ClassicProtocol:
             self._rebalancer.sync_received(group, member.member_id)
             self._rebalancer.reply(reply_to, sync_response(group, member))
             return NOTHING
-        if member.awaiting_sync is not None:  # Sent twice: only the later one is answered fully.
-            self._rebalancer.answer_sync(
+        if member.awaiting_sync is not None:  # Sent twice: only the later one gets the assignment.
+            self._rebalancer.complete_sync(
                 member, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
             )
         member.awaiting_sync = reply_to
@@ -295,10 +323,11 @@ class ClassicProtocol:
             return NOTHING
         given = {one.member_id: bytes(one.assignment) for one in request.assignments}
         assignment = {one.member_id: given.get(one.member_id, b"") for one in group.members()}
-        return Outcome(
+        return Decision(
+            response=None,
             records=(group_metadata_record(group, assignment),),
             replay=False,
-            stored=AssignmentDecided(
+            append_callback=AssignmentDecided(
                 group_id=group.group_id,
                 generation=group.generation_id,
                 leader_id=member.member_id,
@@ -308,9 +337,11 @@ class ClassicProtocol:
 
     # Heartbeat
 
-    def heartbeat(self, request: HeartbeatRequest, now: Instant) -> Outcome:
-        """Raises KafkaError where the member is unknown, fenced or of another generation."""
-        group = self._classic(request.group_id)
+    def heartbeat(
+        self, request: HeartbeatRequest, now: Instant
+    ) -> GroupDecision[HeartbeatResponse]:
+        """Renew a session; KafkaError if the member is unknown, fenced or of another generation."""
+        group = self._classic_group(request.group_id)
         if group.is_in(GroupState.DEAD):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         group.check_member(request.member_id, request.group_instance_id)
@@ -319,28 +350,23 @@ class ClassicProtocol:
         self._rebalancer.schedule_heartbeat(group, group.member(request.member_id), now)
         rebalancing = group.is_in(GroupState.PREPARING_REBALANCE)
         error = ErrorCode.REBALANCE_IN_PROGRESS if rebalancing else ErrorCode.NONE
-        return Outcome(response=HeartbeatResponse(error_code=error))
+        return Decision(response=HeartbeatResponse(error_code=error))
 
     # LeaveGroup
 
-    def leave(self, request: LeaveGroupRequest, now: Instant) -> Outcome:
-        """Remove members, each with its own error; v0-2 name one, in `member_id`."""
-        group = self._classic(request.group_id)
+    def leave(self, request: LeaveGroupRequest, now: Instant) -> GroupDecision[LeaveGroupResponse]:
+        """Remove members, each with its own error."""
+        group = self._classic_group(request.group_id)
         if group.is_in(GroupState.DEAD):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        answers = [self._leave_one(group, one, now) for one in request.members]
-        outcome = NOTHING
-        if any(one.error_code == ErrorCode.NONE for one in answers):
+        members = [self._leave_one(group, one, now) for one in request.members]
+        decision = NOTHING
+        if any(one.error_code == ErrorCode.NONE for one in members):
             if group.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-                outcome = self._rebalancer.prepare_or_complete(group, now)
+                decision = self._rebalancer.prepare_or_complete(group, now)
             else:
-                outcome = self._rebalancer.complete_if_all_joined(group, now)
-        return Outcome(
-            records=outcome.records,
-            replay=outcome.replay,
-            stored=outcome.stored,
-            response=LeaveGroupResponse(members=answers),
-        )
+                decision = self._rebalancer.complete_if_all_joined(group, now)
+        return decision.with_response(LeaveGroupResponse(members=members))
 
     def _leave_one(
         self, group: ClassicGroup, identity: MemberIdentity, now: Instant
@@ -348,7 +374,7 @@ class ClassicProtocol:
         member_id = identity.member_id
         error = ErrorCode.NONE
         try:
-            if not member_id:  # A tool removes a static member by its instance id.
+            if not member_id:  # An admin tool removes a static member by its instance id.
                 member_id = group.static_member_id(identity.group_instance_id) or ""
                 group.check_member(member_id, None)
             elif member_id not in group.pending_join:
@@ -365,20 +391,20 @@ class ClassicProtocol:
             error_code=error,
         )
 
-    def _classic(self, group_id: str) -> ClassicGroup:
-        group = self._groups.get(group_id)
-        if not isinstance(group, ClassicGroup):
+    def _classic_group(self, group_id: str) -> ClassicGroup:
+        group = self._groups.classic(group_id)
+        if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")
         return group
 
-    # After storing
+    # After the append
 
-    def assignment_stored(
+    def on_assignment_appended(
         self, decided: AssignmentDecided, error: ErrorCode | None, now: Instant
-    ) -> Outcome:
-        """Unless another rebalance has begun, the members learn their assignment."""
-        group = self._groups.get(decided.group_id)
-        if not isinstance(group, ClassicGroup) or decided.generation != group.generation_id:
+    ) -> GroupDecision[None]:
+        """Give the members their assignment, unless another rebalance has started."""
+        group = self._groups.classic(decided.group_id)
+        if group is None or decided.generation != group.generation_id:
             return NOTHING
         if not group.is_in(GroupState.COMPLETING_REBALANCE):
             return NOTHING
@@ -388,39 +414,39 @@ class ClassicProtocol:
         self._rebalancer.fail_sync(group, error, now)
         return self._rebalancer.prepare_or_complete(group, now)
 
-    def group_created(self, created: GroupCreated, error: ErrorCode | None) -> None:
-        """A group whose first record could not be written never was."""
-        group = self._groups.get(created.group_id)
-        if error is None or not isinstance(group, ClassicGroup):
+    def on_group_appended(self, created: GroupCreated, error: ErrorCode | None) -> None:
+        """Discard a new group if its first record was not committed."""
+        group = self._groups.classic(created.group_id)
+        if error is None or group is None:
             return
         for member in group.members():
-            self._rebalancer.answer_join(group, member, JoinGroupResponse(error_code=error))
+            self._rebalancer.complete_join(group, member, JoinGroupResponse(error_code=error))
         self._rebalancer.forget_timers(group)
         del self._groups[created.group_id]
         if created.replaced is not None:
             self._groups[created.group_id] = created.replaced
 
-    def static_member_stored(
+    def on_replacement_appended(
         self, replaced: StaticMemberReplaced, error: ErrorCode | None, now: Instant
     ) -> None:
-        """Tell a static member that nothing changed but its id; undo it where that failed."""
-        group = self._groups.get(replaced.group_id)
-        if not isinstance(group, ClassicGroup) or replaced.new_member_id not in group:
+        """Complete the join of a replaced static member; restore the old one on error."""
+        group = self._groups.classic(replaced.group_id)
+        if group is None or replaced.new_member_id not in group:
             return
         member = group.member(replaced.new_member_id)
         if error is not None:
             self._undo_replacement(group, member, replaced, error, now)
             return
         if group.is_in(GroupState.PREPARING_REBALANCE, GroupState.DEAD):
-            return  # A rebalance began meanwhile; the join is part of it.
+            return  # A rebalance has started; the join is part of it.
         response = join_response(group, member)
         if replaced.version < _SKIP_ASSIGNMENT_FROM:
-            # Old clients would assign anew: they are shown the leader of before, and no members.
+            # Old clients would compute a new assignment: send the previous leader and no members.
             response.members = []
             response.leader = replaced.leader_before or ""
         else:
             response.skip_assignment = group.leader_id == member.member_id
-        self._rebalancer.answer_join(group, member, response)
+        self._rebalancer.complete_join(group, member, response)
 
     def _undo_replacement(
         self,
@@ -437,7 +463,7 @@ class ClassicProtocol:
             leader=replaced.leader_before or "",
             error_code=error,
         )
-        self._rebalancer.answer_join(group, member, response)
+        self._rebalancer.complete_join(group, member, response)
         group.update(
             member,
             replaced.protocols_before,
@@ -450,19 +476,19 @@ class ClassicProtocol:
         self._rebalancer.schedule_heartbeat(group, old, now)
 
 
-def _why_not_join(group: ClassicGroup, request: JoinGroupRequest) -> ErrorCode | None:
-    """Why a join can't be, whoever sends it."""
+def _join_error(group: ClassicGroup, request: JoinGroupRequest) -> ErrorCode | None:
+    """The error of a join that no member may send in the group's current state."""
     if group.is_in(GroupState.DEAD):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if not group.supports(request.protocol_type, [one.name for one in request.protocols]):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if request.member_id in group.pending_join and request.group_instance_id is not None:
-        return ErrorCode.UNKNOWN_MEMBER_ID  # Only dynamic members are given an id to use next.
+        return ErrorCode.UNKNOWN_MEMBER_ID  # Only dynamic members join with an id assigned before.
     return None
 
 
 def _check_sync(group: ClassicGroup, request: SyncGroupRequest) -> None:
-    """Refuse a SyncGroup that does not belong to the current generation."""
+    """Raise KafkaError for a SyncGroup that does not belong to the current generation."""
     if group.is_in(GroupState.DEAD):
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     group.check_member(request.member_id, request.group_instance_id)

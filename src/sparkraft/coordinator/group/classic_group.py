@@ -1,11 +1,11 @@
 """One classic group: members, generation, leader, protocol; the only code that assigns its state.
 
 Invariants:
-    * `leader_id` names a member, or is None where there is none.
-    * A static instance id belongs to one member at most (G7).
-    * `generation_id` never goes back.
+    * `leader_id` is a member, or None if there is none.
+    * A static instance id belongs to at most one member.
+    * `generation_id` never decreases.
 
-Not here: timers and what requests lead to (`classic.py`), offsets (`offsets.py`).
+Not here: timers and request handling (`classic.py`), offsets (`offsets.py`).
 """
 
 import struct
@@ -16,26 +16,46 @@ from sparkraft.base.errors import ErrorCode, InvariantBroken, KafkaError
 from sparkraft.base.ids import Millis
 from sparkraft.coordinator.group import election
 from sparkraft.coordinator.group.election import Choice
+from sparkraft.coordinator.group.group import EXPIRE_FROM_COMMIT
 from sparkraft.coordinator.group.member import Member, Protocols
-from sparkraft.coordinator.group.outcome import ReplyTo
+from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.group.states import NEXT_STATES, GroupState
+from sparkraft.coordinator.runtime import Instant, ReplyTo
+from sparkraft.protocol.messages.classic_group_records import GroupMetadataKey
+from sparkraft.protocol.messages.k15_describe_groups import DescribedGroup, DescribedGroupMember
+from sparkraft.protocol.messages.k16_list_groups import ListedGroup
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
-"""The protocol type of consumers, whose subscriptions the coordinator can read."""
+"""The protocol type of consumers, whose subscriptions the coordinator can parse."""
 
 
 class InitialDelay(NamedTuple):
-    """The wait for the first members of an empty group: this part of it, and what may follow."""
+    """The initial rebalance delay: the current wait, and how much longer it may be extended."""
 
     delay_ms: int
     remaining_ms: int
 
 
 class ClassicGroup:
-    """A group of the classic protocol, with or without members."""
+    """A group of the classic protocol, with or without members.
+
+    Attributes:
+        state: assigned by `transition_to` alone. Invariant: follows `NEXT_STATES`.
+        previous_state: Use: an initial rebalance, entered from EMPTY, waits for more members.
+        state_since_ms: wall clock; None if unknown. Use: offset retention of an empty group.
+        protocol_type: None for a simple group, which never had members.
+        protocol_name: the assignor. Invariant: every member supports it, or it is None.
+        leader_id: Invariant: a member, or None if there are no members.
+        subscribed_topics: of all members; None if unknown. Use: which offsets must not expire.
+        new_member_added: Use: whether to extend the initial delay. Valid while it is set.
+        initial_delay: Invariant: None except in PREPARING_REBALANCE entered from EMPTY.
+        pending_join: dynamic members that were given an id and have not joined with it yet.
+            Invariant: disjoint from the members.
+        pending_sync: members that have not sent SyncGroup in this generation.
+    """
 
     def __init__(self, group_id: str, *, now_ms: Millis | None) -> None:
-        """Make an empty group at wall-clock time `now_ms`; None where that is not known."""
+        """Make an empty group at wall-clock time `now_ms`; None if unknown."""
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.previous_state = GroupState.DEAD
@@ -57,7 +77,7 @@ class ClassicGroup:
     # State
 
     def transition_to(self, state: GroupState, now_ms: Millis) -> None:
-        """Enter `state`, which must be one that may follow."""
+        """Enter `state`, which `NEXT_STATES` must allow."""
         if state not in NEXT_STATES[self.state]:
             raise InvariantBroken(f"group {self.group_id}: {self.state.name} to {state.name}")
         self.previous_state = self.state
@@ -65,26 +85,24 @@ class ClassicGroup:
         self.state_since_ms = now_ms
 
     def is_in(self, *states: GroupState) -> bool:
-        """Whether the group is in one of `states`."""
         return self.state in states
 
     @property
     def can_rebalance(self) -> bool:
-        """Whether a rebalance may start from here."""
+        """Whether a rebalance may start in the current state."""
         return GroupState.PREPARING_REBALANCE in NEXT_STATES[self.state]
 
     # Members
 
     def __len__(self) -> int:
-        """Number of members; pending ones don't count."""
+        """Number of members, without pending ones."""
         return len(self._members)
 
     def __contains__(self, member_id: str) -> bool:
-        """Whether `member_id` is a member."""
         return member_id in self._members
 
     def member(self, member_id: str) -> Member:
-        """The member of that id, which must exist."""
+        """The member with that id, which must exist."""
         return self._members[member_id]
 
     def members(self) -> Iterator[Member]:
@@ -92,31 +110,31 @@ class ClassicGroup:
         return iter(self._members.values())
 
     def static_member_id(self, instance_id: str | None) -> str | None:
-        """Who holds `instance_id` now."""
+        """The member that holds `instance_id` now."""
         return None if instance_id is None else self._static_members.get(instance_id)
 
     @property
     def awaiting_join_count(self) -> int:
-        """How many members wait for the answer to a JoinGroup."""
+        """Number of members with a parked JoinGroup."""
         return self._awaiting_join
 
     @property
     def is_simple(self) -> bool:
-        """Whether it never had members: somebody only keeps offsets under its name."""
+        """Whether it never had members and exists for its committed offsets only."""
         return self.protocol_type is None and self.state is GroupState.EMPTY
 
     @property
     def has_all_members_joined(self) -> bool:
-        """Whether nobody is missing, not even those who were only given an id."""
+        """Whether every member has rejoined and no pending member is left."""
         return len(self._members) == self._awaiting_join and not self.pending_join
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest any member asks for."""
+        """The longest timeout requested by any member."""
         return max((one.rebalance_timeout_ms for one in self._members.values()), default=0)
 
     def add(self, member: Member) -> Choice | None:
-        """Add a member; where it becomes the leader, the reason is returned."""
+        """Add a member; returns the choice if it becomes the leader."""
         assert self.supports(member.protocol_type, member.protocol_names())
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self._static_members
@@ -133,7 +151,7 @@ class ClassicGroup:
         return election.first_to_join(member.member_id)
 
     def remove(self, member_id: str) -> Choice | None:
-        """Remove a member, pending or not; where it led, the next leader and why."""
+        """Remove a member, pending or not; returns the choice of a new leader if it led."""
         self.pending_join.pop(member_id, None)
         self.pending_sync.pop(member_id, None)
         member = self._members.pop(member_id, None)
@@ -158,7 +176,7 @@ class ClassicGroup:
         session_timeout_ms: int,
         awaiting_join: ReplyTo | None,
     ) -> None:
-        """Take in what a member's new JoinGroup says."""
+        """Apply a member's new JoinGroup."""
         self._count_protocols(member, -1)
         member.protocols = protocols
         self._count_protocols(member, 1)
@@ -168,9 +186,9 @@ class ClassicGroup:
         member.awaiting_join = awaiting_join
 
     def replace_static(self, instance_id: str, new_member_id: str) -> tuple[Member, Choice | None]:
-        """Give the place of a static member to `new_member_id`; it keeps its seniority.
+        """Replace the static member by `new_member_id`, which keeps its seniority.
 
-        The old member's parked requests must have been answered.
+        The old member's parked requests must have been completed.
         """
         old_member_id = self._static_members[instance_id]
         old = self._members[old_member_id]
@@ -199,7 +217,7 @@ class ClassicGroup:
         return new, election.after_replacement(old_member_id, new_member_id, instance_id)
 
     def take_awaiting_join(self, member: Member) -> ReplyTo | None:
-        """Take the parked JoinGroup away to answer it."""
+        """Remove and return the parked JoinGroup, in order to complete it."""
         parked, member.awaiting_join = member.awaiting_join, None
         self._awaiting_join -= parked is not None
         return parked
@@ -207,9 +225,9 @@ class ClassicGroup:
     # Elections
 
     def replace_missing_leader(self) -> Choice | None:
-        """Where the leader has not rejoined, choose one who has; None: the leader is there.
+        """Choose a new leader if the current one has not rejoined; None if it has.
 
-        A choice of nobody leaves the old leader in place: nobody has rejoined.
+        The old leader stays if no member has rejoined (`chosen` is None).
         """
         if self.leader_id is None or self._members[self.leader_id].awaiting_join is not None:
             return None
@@ -222,13 +240,13 @@ class ClassicGroup:
         return choice
 
     def vote(self) -> Choice:
-        """The protocol the members would use now; there must be members."""
+        """The protocol the members would use now; requires a member."""
         return election.vote(
             [(one.member_id, one.protocol_names()) for one in self._members.values()]
         )
 
     def start_next_generation(self, now_ms: Millis) -> Choice | None:
-        """Count on and fix the protocol, or become empty; the vote where there was one."""
+        """Increment the generation and fix its protocol, or become empty (returns None)."""
         self.generation_id += 1
         self.pending_sync.clear()
         choice = self.vote() if self._members else None
@@ -240,7 +258,7 @@ class ClassicGroup:
     # Protocols and subscriptions
 
     def supports(self, protocol_type: str, names: Collection[str]) -> bool:
-        """Whether a member with these protocols may be in the group."""
+        """Whether a member with these protocols may join."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(names)
         if self.protocol_type != protocol_type:
@@ -249,17 +267,15 @@ class ClassicGroup:
 
     @property
     def uses_consumer_protocol(self) -> bool:
-        """Whether its members are consumers."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member may own partitions of `topic`; a guess of yes where it can't be read."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
 
     def read_subscribed_topics(self) -> frozenset[str] | None:
-        """All topics its consumers subscribe to; None where that can't be known."""
+        """All topics its consumers subscribe to; None if that cannot be determined."""
         if not self.uses_consumer_protocol:
             return None
         if not self._members:
@@ -277,7 +293,7 @@ class ClassicGroup:
     # Checks
 
     def check_member(self, member_id: str, instance_id: str | None) -> None:
-        """Refuse who is no member, or holds an instance id that another has taken over."""
+        """Raise KafkaError for an unknown member, or one that lost its instance id."""
         if instance_id is not None:
             holder = self._static_members.get(instance_id)
             if holder is None:
@@ -287,12 +303,15 @@ class ClassicGroup:
         if member_id not in self._members:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
 
-    def check_commit(self, member_id: str, instance_id: str | None, generation_id: int) -> None:
-        """Refuse a commit that does not come from the current generation (G5)."""
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation_id: int, now: Instant
+    ) -> None:
+        """Raise KafkaError unless the commit comes from the current generation."""
+        del now
         if self.state is GroupState.DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if generation_id < 0 and self.state is GroupState.EMPTY:
-            return  # From a tool, or a consumer that manages its partitions itself.
+            return  # A tool, or a consumer that assigns its partitions itself.
         if generation_id >= 0 or member_id or instance_id is not None:
             self.check_member(member_id, instance_id)
             if generation_id != self.generation_id:
@@ -302,6 +321,80 @@ class ClassicGroup:
         if self.state is GroupState.COMPLETING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
+    def check_offset_delete(self) -> None:
+        if self.state is GroupState.DEAD:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is in dead state."
+            )
+        if self.state is not GroupState.EMPTY and not self.uses_consumer_protocol:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def check_delete(self, now: Instant) -> None:
+        del now
+        if self.state is GroupState.DEAD:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if self.state is not GroupState.EMPTY:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    # Group
+
+    def is_empty(self, now: Instant) -> bool:
+        del now
+        return self.state is GroupState.EMPTY
+
+    def is_convertible_to_classic(self, now: Instant) -> bool:
+        del now
+        return False
+
+    def committing_member(self, member_id: str) -> Member | None:
+        if self.is_in(GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+            return self._members[member_id]
+        return None
+
+    def offset_expiry_base(self, now: Instant) -> int | None:
+        """Retention starts when the group becomes empty; see `commits.py`."""
+        del now
+        if self.protocol_type is None:
+            return EXPIRE_FROM_COMMIT
+        if self.state is GroupState.EMPTY:
+            return self.state_since_ms or EXPIRE_FROM_COMMIT
+        readable = self.uses_consumer_protocol and self.subscribed_topics is not None
+        return EXPIRE_FROM_COMMIT if readable and self.state is GroupState.STABLE else None
+
+    def tombstones(self) -> Sequence[GroupRecord]:
+        return [GroupRecord(key=GroupMetadataKey(group=self.group_id))]
+
+    def described(self, version: int) -> DescribedGroup:
+        """With its members; metadata and assignor only if the group is stable."""
+        del version
+        stable = self.state is GroupState.STABLE
+        return DescribedGroup(
+            group_id=self.group_id,
+            group_state=self.state.value,
+            protocol_type=self.protocol_type or "",
+            protocol_data=(self.protocol_name or "") if stable else "",
+            members=[
+                DescribedGroupMember(
+                    member_id=one.member_id,
+                    group_instance_id=one.group_instance_id,
+                    client_id=one.client_id,
+                    client_host=one.client_host,
+                    member_metadata=one.metadata(self.protocol_name) if stable else b"",
+                    member_assignment=one.assignment,
+                )
+                for one in self._members.values()
+            ],
+        )
+
+    def listed(self, now: Instant) -> ListedGroup:
+        del now
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type=self.protocol_type or "",
+            group_state=self.state.value,
+            group_type="classic",
+        )
+
     def _count_protocols(self, member: Member, by: int) -> None:
         for name, _ in member.protocols:
             self._supporters[name] = self._supporters.get(name, 0) + by
@@ -310,10 +403,10 @@ class ClassicGroup:
 
 
 def subscription_topics(metadata: bytes) -> Sequence[str] | None:
-    """The topics of a ConsumerProtocolSubscription of any version; None where it is not one.
+    """The topics of a ConsumerProtocolSubscription of any version; None if it is malformed.
 
     Bytes: version int16, count int32, then each name as int16 length and UTF-8. All versions
-    begin like this, so that this reader need not know them.
+    start like this, so this reader does not depend on them.
     """
     topics: list[str] = []
     try:

@@ -1,8 +1,9 @@
-"""What OffsetCommit, OffsetFetch and OffsetDelete lead to, and when offsets expire.
+"""Handle OffsetCommit, OffsetFetch and OffsetDelete, and expire offsets.
 
 KIPs: 211 (expiry), 447 (require_stable), 496 (OffsetDelete), 848 (topic ids). Offsets with an
-explicit expiry (OffsetCommit v2-4) follow it; any other expires `offsets.retention.minutes` after
-the group became empty or, in a group without members of its own, after the commit.
+explicit expiry time (OffsetCommit v2-4) expire then. All others expire
+`offsets.retention.minutes` after the group became empty or, if it never had members, after the
+commit.
 
 Not here: whether topics and partitions exist (the API files); TxnOffsetCommit (not served yet).
 """
@@ -10,18 +11,17 @@ Not here: whether topics and partitions exist (the API files); TxnOffsetCommit (
 from collections.abc import Mapping
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.coordinator.group.classic_group import ClassicGroup
 from sparkraft.coordinator.group.config import GroupConfig
-from sparkraft.coordinator.group.foreign import ForeignGroup
+from sparkraft.coordinator.group.decision import GroupDecision, Peer
+from sparkraft.coordinator.group.group import Group
 from sparkraft.coordinator.group.offsets import CommittedOffset, OffsetStore
-from sparkraft.coordinator.group.outcome import Instant, Outcome, Peer
 from sparkraft.coordinator.group.rebalance import Rebalancer
 from sparkraft.coordinator.group.records import (
     OFFSET_COMMIT_VALUE_VERSION,
     OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY,
     GroupRecord,
 )
-from sparkraft.coordinator.group.states import GroupState
+from sparkraft.coordinator.runtime import Decision, Instant
 from sparkraft.protocol.messages.classic_group_records import OffsetCommitKey, OffsetCommitValue
 from sparkraft.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -45,15 +45,13 @@ from sparkraft.protocol.messages.k47_offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-Group = ClassicGroup | ForeignGroup
-
 _GROUP_ID_NOT_FOUND_FROM = 9
 _LAST_MS = (1 << 63) - 1
 _NO_EXPIRY = -1
 
 
 class Commits:
-    """Commits, fetches and deletions of offsets over all groups of a shard."""
+    """Commits, fetches and deletions of offsets for all groups of a shard."""
 
     def __init__(
         self,
@@ -62,7 +60,7 @@ class Commits:
         groups: Mapping[str, Group],
         offsets: OffsetStore,
     ) -> None:
-        """Read `groups` and `offsets`; only replay changes them."""
+        """Read `groups` and `offsets`, which only replay changes."""
         self._config = config
         self._rebalancer = rebalancer
         self._groups = groups
@@ -70,68 +68,72 @@ class Commits:
 
     # OffsetCommit
 
-    def commit(self, request: OffsetCommitRequest, peer: Peer, now: Instant) -> Outcome:
-        """One record for each accepted partition; KafkaError where the whole is refused (G5)."""
+    def commit(
+        self, request: OffsetCommitRequest, peer: Peer, now: Instant
+    ) -> GroupDecision[OffsetCommitResponse]:
+        """Write one record for each accepted partition.
+
+        Raises:
+            KafkaError: the whole commit is rejected.
+        """
         self._check_commit(request, peer, now)
         records: list[GroupRecord] = []
         topics: list[OffsetCommitResponseTopic] = []
         for topic in request.topics:
-            answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
-            topics.append(answer)
+            committed = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+            topics.append(committed)
             for partition in topic.partitions:
                 error = ErrorCode.NONE
                 if len(partition.committed_metadata or "") > self._config.offset_metadata_max_chars:
                     error = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     records.append(_commit_record(request, topic, partition, now))
-                answer.partitions.append(
+                committed.partitions.append(
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=error
                     )
                 )
-        return Outcome(records=tuple(records), response=OffsetCommitResponse(topics=topics))
+        return Decision(records=tuple(records), response=OffsetCommitResponse(topics=topics))
 
     def _check_commit(self, request: OffsetCommitRequest, peer: Peer, now: Instant) -> None:
         group = self._groups.get(request.group_id)
         generation_id = request.generation_id_or_member_epoch
         if group is None:
             if generation_id < 0:
-                return  # A simple group comes to be with its first offset.
+                return  # A simple group is created by its first offset commit.
             if peer.version >= _GROUP_ID_NOT_FOUND_FROM:
                 raise KafkaError(
                     ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found."
                 )
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        if isinstance(group, ForeignGroup):
-            if generation_id >= 0 or group.has_members(now.mono_ms):
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-            return
-        group.check_commit(request.member_id, request.group_instance_id, generation_id)
-        if group.is_in(GroupState.STABLE, GroupState.PREPARING_REBALANCE):
-            member = group.member(request.member_id)
-            self._rebalancer.schedule_heartbeat(group, member, now)
+        group.check_commit(request.member_id, request.group_instance_id, generation_id, now)
+        member = group.committing_member(request.member_id)
+        if member is not None:
+            self._rebalancer.schedule_session(
+                request.group_id, member.member_id, now, member.session_timeout_ms
+            )
 
     # OffsetFetch
 
     def fetch(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool
     ) -> OffsetFetchResponseGroup:
-        """Offsets of the named partitions, or of all; -1 for what nobody committed."""
+        """Offsets of the requested partitions, or of all; -1 without a committed offset."""
         if request.topics is None:
             topics = self._all_topics(request.group_id, require_stable=require_stable)
             return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
         topics = []
         for topic in request.topics:
-            answer = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
-            topics.append(answer)
+            fetched = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
+            topics.append(fetched)
             for partition in topic.partition_indexes:
                 found = self._offsets.get(request.group_id, topic.name, partition)
-                if found is not None and _other_topic(found.topic_id, topic.topic_id):
+                if found is not None and _is_other_topic(found.topic_id, topic.topic_id):
                     found = None
                 unstable = require_stable and self._offsets.is_pending(
                     request.group_id, topic.name, partition
                 )
-                answer.partitions.append(_fetched(partition, found, unstable=unstable))
+                fetched.partitions.append(_fetched(partition, found, unstable=unstable))
         return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
 
     def _all_topics(
@@ -139,66 +141,64 @@ class Commits:
     ) -> list[OffsetFetchResponseTopics]:
         topics: dict[str, OffsetFetchResponseTopics] = {}
         for (topic, partition), found in self._offsets.of_group(group_id):
-            answer = topics.setdefault(topic, OffsetFetchResponseTopics(name=topic))
+            fetched = topics.setdefault(topic, OffsetFetchResponseTopics(name=topic))
             unstable = require_stable and self._offsets.is_pending(group_id, topic, partition)
-            answer.partitions.append(_fetched(partition, found, unstable=unstable))
+            fetched.partitions.append(_fetched(partition, found, unstable=unstable))
         return list(topics.values())
 
     # OffsetDelete
 
-    def delete(self, request: OffsetDeleteRequest) -> Outcome:
-        """Forget offsets of topics that no member is subscribed to."""
+    def delete(self, request: OffsetDeleteRequest) -> GroupDecision[OffsetDeleteResponse]:
+        """Delete offsets of topics that no member is subscribed to."""
         group = self._groups.get(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
-        if isinstance(group, ClassicGroup):
-            _check_delete_offsets(group)
+        group.check_offset_delete()
         records: list[GroupRecord] = []
         topics = [self._delete_topic(group, topic, records) for topic in request.topics]
-        return Outcome(records=tuple(records), response=OffsetDeleteResponse(topics=topics))
+        return Decision(records=tuple(records), response=OffsetDeleteResponse(topics=topics))
 
     def _delete_topic(
         self, group: Group, topic: OffsetDeleteRequestTopic, records: list[GroupRecord]
     ) -> OffsetDeleteResponseTopic:
-        subscribed = isinstance(group, ClassicGroup) and group.is_subscribed_to(topic.name)
+        subscribed = group.is_subscribed_to(topic.name)
         error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
-        answer = OffsetDeleteResponseTopic(name=topic.name)
-        places = set(self._offsets.places(group.group_id))
+        deleted = OffsetDeleteResponseTopic(name=topic.name)
+        known = set(self._offsets.partitions(group.group_id))
         for partition in topic.partitions:
-            place = (topic.name, partition.partition_index)
-            if not subscribed and place in places:
-                records.append(offset_tombstone(group.group_id, *place))
-            answer.partitions.append(
+            topic_partition = (topic.name, partition.partition_index)
+            if not subscribed and topic_partition in known:
+                records.append(offset_tombstone(group.group_id, *topic_partition))
+            deleted.partitions.append(
                 OffsetDeleteResponsePartition(
                     partition_index=partition.partition_index, error_code=error
                 )
             )
-        return answer
+        return deleted
 
     # Removal
 
     def delete_all(self, group_id: str) -> list[GroupRecord]:
         """Tombstones for all offsets of a group."""
-        return [offset_tombstone(group_id, *place) for place in self._offsets.places(group_id)]
+        return [offset_tombstone(group_id, *one) for one in self._offsets.partitions(group_id)]
 
     def delete_topic(self, topic: str) -> list[GroupRecord]:
-        """Tombstones for all offsets in a topic that is gone."""
+        """Tombstones for all offsets of a deleted topic."""
         return [
-            offset_tombstone(group_id, *place)
-            for group_id, place in self._offsets.places_of_topic(topic)
+            offset_tombstone(group_id, *one)
+            for group_id, one in self._offsets.partitions_of_topic(topic)
         ]
 
     def expire(self, group: Group, now: Instant) -> tuple[list[GroupRecord], bool]:
-        """Tombstones for offsets whose time is over, and whether none is left then."""
+        """Tombstones for expired offsets, and whether no offset is left."""
         offsets = self._offsets.of_group(group.group_id)
-        base_ms = _expiry_base(group, now)
+        base_ms = group.offset_expiry_base(now)
         if offsets and base_ms is None:
             return [], False
         records: list[GroupRecord] = []
         for (topic, partition), committed in offsets:
-            subscribed = isinstance(group, ClassicGroup) and group.is_subscribed_to(topic)
             if (
-                not subscribed
+                not group.is_subscribed_to(topic)
                 and self._has_expired(committed, base_ms, now)
                 and not self._offsets.is_pending(group.group_id, topic, partition)
             ):
@@ -211,21 +211,6 @@ class Commits:
             return now.wall_ms >= committed.expire_timestamp_ms
         since_ms = base_ms or committed.commit_timestamp_ms
         return now.wall_ms - since_ms >= self._config.offsets_retention_ms
-
-
-_FROM_COMMIT = 0
-
-
-def _expiry_base(group: Group, now: Instant) -> int | None:
-    """From when retention counts: `_FROM_COMMIT` or a wall-clock time; None for not at all."""
-    if isinstance(group, ForeignGroup):
-        return None if group.has_members(now.mono_ms) else _FROM_COMMIT
-    if group.protocol_type is None:
-        return _FROM_COMMIT
-    if group.is_in(GroupState.EMPTY):
-        return group.state_since_ms or _FROM_COMMIT
-    readable = group.uses_consumer_protocol and group.subscribed_topics is not None
-    return _FROM_COMMIT if readable and group.is_in(GroupState.STABLE) else None
 
 
 def _commit_record(
@@ -254,9 +239,9 @@ def _commit_record(
 
 
 def _expiry(retention_ms: int, now: Instant) -> int:
-    """The end of what a client asked for, ms since 1970; what no int64 holds is for ever.
+    """The expiry time for a requested retention, ms since 1970, at most the largest int64.
 
-    Kafka's sum turns negative there: such an offset expires at once.
+    Kafka's sum overflows to a negative number instead, so that such an offset expires at once.
     """
     return min(now.wall_ms + retention_ms, _LAST_MS)
 
@@ -282,13 +267,6 @@ def _fetched(
     )
 
 
-def _other_topic(committed: bytes, asked: bytes) -> bool:
-    """Whether the offset was committed to an earlier topic of the same name."""
-    return any(committed) and any(asked) and committed != asked
-
-
-def _check_delete_offsets(group: ClassicGroup) -> None:
-    if group.is_in(GroupState.DEAD):
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is in dead state.")
-    if not group.is_in(GroupState.EMPTY) and not group.uses_consumer_protocol:
-        raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+def _is_other_topic(committed: bytes, requested: bytes) -> bool:
+    """Whether the offset was committed to a deleted topic of the same name."""
+    return any(committed) and any(requested) and committed != requested

@@ -1,7 +1,7 @@
-"""Who leads a classic group, and which assignor its members use: the choices and their reasons.
+"""Choose the leader of a classic group and the assignor of its members, each with a reason.
 
-Pure: a choice depends on the arguments alone. Kafka takes a leader and a tied vote in the order
-of a hash map; here the longest-standing member comes first, so the outcome can be explained.
+Pure: a choice depends on its arguments alone. Kafka chooses a leader and resolves a tied vote in
+hash-map order; here the longest-standing member comes first, so the choice can be explained.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What was chosen and why; see `journal.Decision` for the fields."""
+    """A choice and its reason; see `journal.JournalEntry` for the fields."""
 
     chosen: str | None
     candidates: tuple[str, ...]
@@ -20,7 +20,7 @@ class Choice:
 
 
 def first_to_join(member_id: str) -> Choice:
-    """A group without a leader takes the first member that joins."""
+    """Choose the first member that joins a group without a leader."""
     return Choice(
         chosen=member_id,
         candidates=(member_id,),
@@ -29,7 +29,7 @@ def first_to_join(member_id: str) -> Choice:
 
 
 def after_removal(leader_id: str, remaining: Sequence[str]) -> Choice:
-    """The leader is gone: the longest-standing member of those who remain."""
+    """Choose the longest-standing remaining member after the leader was removed."""
     if not remaining:
         return Choice(
             chosen=None,
@@ -45,7 +45,7 @@ def after_removal(leader_id: str, remaining: Sequence[str]) -> Choice:
 
 
 def after_missed_join(leader_id: str, members: Sequence[tuple[str, bool]]) -> Choice:
-    """The leader stays a member but did not rejoin in time.
+    """Choose a member that rejoined; the leader stays a member but did not rejoin in time.
 
     Args:
         leader_id: the leader so far.
@@ -58,7 +58,7 @@ def after_missed_join(leader_id: str, members: Sequence[tuple[str, bool]]) -> Ch
     }
     chosen = next((member_id for member_id, joined in members if joined), None)
     if chosen is None:
-        reason = f"leader {leader_id} did not rejoin in time, and nobody else did"
+        reason = f"leader {leader_id} did not rejoin in time, and no other member did"
     else:
         reason = f"leader {leader_id} did not rejoin in time; longest-standing member that did"
     return Choice(
@@ -70,23 +70,23 @@ def after_missed_join(leader_id: str, members: Sequence[tuple[str, bool]]) -> Ch
 
 
 def after_replacement(old_member_id: str, new_member_id: str, instance_id: str) -> Choice:
-    """A static leader came back under a new member id and goes on leading."""
+    """A static leader rejoined under a new member id and keeps leading."""
     return Choice(
         chosen=new_member_id,
         candidates=(new_member_id,),
-        reason=f"static member {instance_id} led as {old_member_id} and came back",
+        reason=f"static member {instance_id} led as {old_member_id} and rejoined",
         ruled_out={old_member_id: f"fenced: instance {instance_id} has a new member id"},
     )
 
 
 def vote(preferences: Sequence[tuple[str, Sequence[str]]]) -> Choice:
-    """Choose the protocol: each member votes for the first it prefers that all members know.
+    """Choose the protocol: each member votes for its first one that all members support.
 
     Most votes win; a tie goes to the protocol voted for by the longest-standing member.
 
     Args:
         preferences: (member id, its protocols in order of preference), longest-standing first;
-            at least one member, and at least one protocol that all of them name.
+            at least one member, and at least one protocol that all of them support.
     """
     assert preferences
     supporters: dict[str, list[str]] = {}
@@ -94,7 +94,7 @@ def vote(preferences: Sequence[tuple[str, Sequence[str]]]) -> Choice:
         for protocol in dict.fromkeys(protocols):
             supporters.setdefault(protocol, []).append(member_id)
     ruled_out = {
-        protocol: f"known to {len(members)} of {len(preferences)} members only"
+        protocol: f"supported by {len(members)} of {len(preferences)} members only"
         for protocol, members in supporters.items()
         if len(members) < len(preferences)
     }

@@ -1,57 +1,102 @@
-"""Groups of other protocols (consumer, share, streams) that another broker left in the log.
+"""Groups whose records this core does not interpret (consumer, share, streams groups of Kafka).
 
-They are not served, but they stay: their ids are listed, their offsets can be fetched, their
-records are kept, and an empty one can be deleted or taken over by classic members. The members
-found in the log can't heartbeat here, so they count as gone one session timeout after loading.
+They are not served, but kept: they are listed, their offsets can be fetched, and an empty one can
+be deleted or converted to a classic group. Members found in the log cannot send heartbeats to this
+broker, so they expire one session timeout after loading.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from sparkraft.base.ids import Millis
-from sparkraft.coordinator.group.records import ForeignKey, GroupRecord
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.coordinator.group.describe import describe_as_dead
+from sparkraft.coordinator.group.group import EXPIRE_FROM_COMMIT
+from sparkraft.coordinator.group.member import Member
+from sparkraft.coordinator.group.records import GroupRecord, RawKey, record_type_of
+from sparkraft.coordinator.runtime import Instant
+from sparkraft.protocol.messages.k15_describe_groups import DescribedGroup
+from sparkraft.protocol.messages.k16_list_groups import ListedGroup
 
-_TYPES = {
-    **dict.fromkeys((3, 4, 5, 6, 7, 8, 16), "consumer"),
-    **dict.fromkeys((9, 10, 11, 12, 13, 14, 15), "share"),
-    **dict.fromkeys((17, 18, 19, 20, 21, 22, 23), "streams"),
-}
-_MEMBER_TYPES = frozenset({5, 10, 19})
+if TYPE_CHECKING:
+    from sparkraft.base.ids import Millis
 
 
 class ForeignGroup:
-    """What is known of such a group: its type, and the keys of its records."""
+    """The type of such a group, and the keys of its records.
+
+    Attributes:
+        group_type: `consumer`, `share` or `streams`.
+        members_expire_at: on the monotonic clock. None until loading has finished.
+    """
 
     def __init__(self, group_id: str, group_type: str) -> None:
-        """Make a group without records."""
         self.group_id = group_id
         self.group_type = group_type
         self.members_expire_at: Millis | None = None
-        self._keys: dict[ForeignKey, None] = {}
+        self._keys: dict[RawKey, None] = {}
 
-    def put(self, key: ForeignKey) -> None:
-        """A record of the group was read."""
+    # Replay
+
+    def put(self, key: RawKey) -> None:
+        """A record of the group was replayed."""
         self._keys[key] = None
 
-    def discard(self, key: ForeignKey) -> None:
-        """A tombstone was read."""
+    def discard(self, key: RawKey) -> None:
+        """A tombstone was replayed."""
         self._keys.pop(key, None)
 
     def __bool__(self) -> bool:
-        """Whether records of it remain."""
+        """Whether it still has records."""
         return bool(self._keys)
 
-    def has_members(self, now_ms: Millis) -> bool:
-        """Whether members may still be alive at `now_ms` on the monotonic clock."""
-        if self.members_expire_at is not None and now_ms >= self.members_expire_at:
-            return False
-        return any(key.record_type in _MEMBER_TYPES for key in self._keys)
+    # Group
 
-    def tombstones(self) -> Iterable[GroupRecord]:
-        """Records that remove it; members first, the group itself last."""
+    def is_empty(self, now: Instant) -> bool:
+        if self.members_expire_at is not None and now.mono_ms >= self.members_expire_at:
+            return True
+        return not any(record_type_of(key).is_member for key in self._keys)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        del topic
+        return False
+
+    def is_convertible_to_classic(self, now: Instant) -> bool:
+        return self.group_type != "share" and self.is_empty(now)
+
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation_id: int, now: Instant
+    ) -> None:
+        del member_id, instance_id
+        if generation_id >= 0 or not self.is_empty(now):
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    def check_offset_delete(self) -> None:
+        """Allowed: its subscriptions are unknown."""
+
+    def check_delete(self, now: Instant) -> None:
+        if not self.is_empty(now):
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def committing_member(self, member_id: str) -> Member | None:
+        del member_id
+        return None
+
+    def offset_expiry_base(self, now: Instant) -> int | None:
+        return EXPIRE_FROM_COMMIT if self.is_empty(now) else None
+
+    def tombstones(self) -> Sequence[GroupRecord]:
+        """Tombstones of its records: members first, the group itself last."""
         keys = sorted(self._keys, key=lambda key: (-key.record_type, key.raw))
         return [GroupRecord(key=key) for key in keys]
 
+    def described(self, version: int) -> DescribedGroup:
+        problem = f"Group {self.group_id} is not a classic group."
+        return describe_as_dead(self.group_id, problem, version)
 
-def foreign_type(key: ForeignKey) -> str:
-    """Which kind of group a record belongs to."""
-    return _TYPES[key.record_type]
+    def listed(self, now: Instant) -> ListedGroup:
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type=self.group_type,
+            group_state="Empty" if self.is_empty(now) else "Stable",
+            group_type=self.group_type,
+        )

@@ -1,6 +1,6 @@
-"""The record of who was chosen, when, among whom and why (DESIGN D8).
+"""The recent choices of leaders and assignors, each with its candidates and its reason.
 
-Bounded and in memory: it explains the recent past of groups that this broker coordinates.
+Bounded and in memory: it explains the recent history of groups that this broker coordinates.
 """
 
 from collections import deque
@@ -12,14 +12,14 @@ from sparkraft.base.ids import Millis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class JournalEntry:
     """One choice of a group.
 
-    Args:
+    Attributes:
         at_ms: wall clock.
-        generation: the one the group was in when the choice was made.
+        generation: of the group when the choice was made.
         kind: the group's leader, or the assignor all members will use.
-        chosen: member id or protocol name; None where nobody could be chosen.
+        chosen: member id or protocol name; None if there was no eligible candidate.
         candidates: in the order in which they were considered.
         votes: protocol chosen by each member, for assignors.
         ruled_out: candidate → why it could not be chosen.
@@ -38,16 +38,16 @@ class Decision:
 
 
 class Journal:
-    """The last decisions, oldest first."""
+    """The last choices, oldest first."""
 
     def __init__(self, entries_max: int) -> None:
-        """Keep at most `entries_max` decisions."""
-        self._entries: deque[Decision] = deque(maxlen=entries_max)
+        """Keep at most `entries_max` entries."""
+        self._entries: deque[JournalEntry] = deque(maxlen=entries_max)
 
-    def add(self, decision: Decision) -> None:
-        """Remember; the oldest goes where there is no room."""
-        self._entries.append(decision)
+    def add(self, entry: JournalEntry) -> None:
+        """Append an entry; the oldest is dropped if the journal is full."""
+        self._entries.append(entry)
 
-    def entries(self, group_id: str | None = None) -> list[Decision]:
-        """Oldest first; of one group, or of all."""
+    def entries(self, group_id: str | None = None) -> list[JournalEntry]:
+        """Entries of one group, or of all (None), oldest first."""
         return [one for one in self._entries if group_id is None or one.group_id == group_id]

@@ -1,4 +1,4 @@
-"""A classic group as its record in the log describes it."""
+"""Restore a classic group from its record in the log."""
 
 from sparkraft.base.ids import Millis
 from sparkraft.coordinator.group.classic_group import ClassicGroup
@@ -8,7 +8,7 @@ from sparkraft.protocol.messages.classic_group_records import GroupMetadataValue
 
 
 def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """The group as it was written: stable where it has members, else empty."""
+    """The group in the record: stable if it has members, otherwise empty."""
     since_ms = value.current_state_timestamp
     group = ClassicGroup(group_id, now_ms=None if since_ms == -1 else Millis(since_ms))
     group.generation_id = value.generation

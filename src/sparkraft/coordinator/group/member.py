@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sparkraft.coordinator.group.outcome import ReplyTo
+from sparkraft.coordinator.runtime import ReplyTo
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata), in the member's order of preference."""
@@ -11,15 +11,17 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
-    """What a classic group knows of a member; the group alone changes it.
+    """A member of a classic group; changed by its group and the rebalancer alone.
 
-    Args:
+    Attributes:
         group_instance_id: set for a static member.
-        protocols: after loading, only the one the group had chosen.
-        assignment: as the leader gave it for the current generation; opaque.
-        awaiting_join: the parked JoinGroup.
-        awaiting_sync: the parked SyncGroup.
-        is_new: joined, but has not yet been told its member id.
+        protocols: Invariant: contains the group's protocol. After loading, contains no other.
+        assignment: from the leader, for the current generation; opaque.
+        awaiting_join: the parked JoinGroup. Invariant: None except in PREPARING_REBALANCE, or
+            while the replacement of a static member is being appended.
+        awaiting_sync: the parked SyncGroup. Invariant: None except in COMPLETING_REBALANCE.
+        is_new: has joined, but has not received its member id. Use: its parked JoinGroup does not
+            replace heartbeats.
     """
 
     member_id: str
@@ -37,24 +39,24 @@ class Member:
 
     @property
     def is_static(self) -> bool:
-        """Whether it keeps its place over restarts (KIP-345)."""
+        """Whether it keeps its membership across restarts (KIP-345)."""
         return self.group_instance_id is not None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What it sent along with `protocol_name`, which it must know."""
+        """Its metadata for `protocol_name`, which it must support."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
-        raise AssertionError(f"member {self.member_id} does not know protocol {protocol_name}")
+        raise AssertionError(f"member {self.member_id} does not support protocol {protocol_name}")
 
     def protocol_names(self) -> list[str]:
         """In order of preference."""
         return [name for name, _ in self.protocols]
 
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether a parked request of its stands for heartbeats.
+        """Whether a parked request replaces heartbeats.
 
-        Not for a new member: a client that is gone would else stay for ever.
+        Not for a new member: a client that disconnected would otherwise never be removed.
         """
         if self.is_new:
             return False
@@ -62,7 +64,7 @@ class Member:
 
 
 def as_protocols(requested: Sequence[tuple[str, bytes]]) -> Protocols:
-    """The protocols of a request: of two with the same name the first counts."""
+    """The protocols of a request; the first of two with the same name is used."""
     seen: dict[str, bytes] = {}
     for name, metadata in requested:
         seen.setdefault(name, bytes(metadata))

@@ -1,30 +1,29 @@
 """Committed offsets of all groups of a shard: hard state, changed by replay alone.
 
-A commit inside a transaction is pending until the transaction's marker; where commits of both
-kinds meet, the one later in the log wins (G4, G6).
+A commit inside a transaction is pending until the transaction's marker. If a partition has commits
+of both kinds, the later one in the log wins.
 
-Memory: one tuple a partition and group.
+Memory: one tuple per partition and group.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from sparkraft.base.ids import TopicPartition
+from sparkraft.coordinator.runtime import NO_PRODUCER_ID
 from sparkraft.protocol.messages.classic_group_records import OffsetCommitKey, OffsetCommitValue
-
-NO_PRODUCER_ID = -1
 
 
 class CommittedOffset(NamedTuple):
-    """A group's place in a partition.
+    """A group's position in a partition.
 
-    Args:
+    Attributes:
         offset: the next record to read.
-        leader_epoch: of the last record read; -1 where unknown.
+        leader_epoch: of the last record read; -1 if unknown.
         commit_timestamp_ms: wall clock.
-        expire_timestamp_ms: asked for by clients of OffsetCommit v2-4; -1 for none.
-        topic_id: zero where the commit named the topic.
-        record_offset: where the commit stands in `__consumer_offsets`.
+        expire_timestamp_ms: requested by clients of OffsetCommit v2-4; -1 for none.
+        topic_id: zero if the commit identified the topic by name.
+        record_offset: offset of the commit in `__consumer_offsets`.
     """
 
     offset: int
@@ -43,13 +42,13 @@ class OffsetStore:
     """Offsets by group, topic and partition, and those pending in transactions."""
 
     def __init__(self) -> None:
-        """No offset."""
         self._committed: _ByGroup = {}
         self._pending: dict[int, _ByGroup] = {}
+        """By producer id. Invariant: holds the same commits as `_open`."""
         self._open: dict[str, dict[TopicPartition, set[int]]] = {}
+        """Group → partition → producers with a pending commit. Use: require_stable, expiry."""
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
-        """The committed offset, if there is one."""
         return self._committed.get(group_id, {}).get((topic, partition))
 
     def of_group(self, group_id: str) -> list[tuple[TopicPartition, CommittedOffset]]:
@@ -68,16 +67,16 @@ class OffsetStore:
         """Whether open transactions hold commits of the group."""
         return group_id in self._open
 
-    def places(self, group_id: str) -> list[TopicPartition]:
+    def partitions(self, group_id: str) -> list[TopicPartition]:
         """Partitions with a committed or pending offset, sorted."""
         return sorted({*self._committed.get(group_id, {}), *self._open.get(group_id, {})})
 
-    def places_of_topic(self, topic: str) -> Iterator[tuple[str, TopicPartition]]:
-        """(group, place) of every committed or pending offset in a topic, sorted."""
+    def partitions_of_topic(self, topic: str) -> Iterator[tuple[str, TopicPartition]]:
+        """(group, partition) of every committed or pending offset in a topic, sorted."""
         for group_id in sorted({*self._committed, *self._open}):
-            for place in self.places(group_id):
-                if place[0] == topic:
-                    yield group_id, place
+            for topic_partition in self.partitions(group_id):
+                if topic_partition[0] == topic:
+                    yield group_id, topic_partition
 
     # Replay
 
@@ -89,9 +88,9 @@ class OffsetStore:
         producer_id: int = NO_PRODUCER_ID,
     ) -> None:
         """Apply a commit or, without a value, a tombstone."""
-        place = (key.topic, key.partition)
+        topic_partition = (key.topic, key.partition)
         if value is None:
-            self._remove(key.group, place)
+            self._remove(key.group, topic_partition)
             return
         committed = CommittedOffset(
             value.offset,
@@ -103,40 +102,45 @@ class OffsetStore:
             record_offset,
         )
         if producer_id == NO_PRODUCER_ID:
-            self._committed.setdefault(key.group, {})[place] = committed
+            self._committed.setdefault(key.group, {})[topic_partition] = committed
             return
-        self._pending.setdefault(producer_id, {}).setdefault(key.group, {})[place] = committed
-        self._open.setdefault(key.group, {}).setdefault(place, set()).add(producer_id)
+        self._pending.setdefault(producer_id, {}).setdefault(key.group, {})[topic_partition] = (
+            committed
+        )
+        self._open.setdefault(key.group, {}).setdefault(topic_partition, set()).add(producer_id)
 
     def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Apply a transaction marker: publish or forget what is pending."""
+        """Apply a transaction marker: publish or drop the pending offsets."""
         for group_id, offsets in self._pending.pop(producer_id, {}).items():
-            for place, offset in offsets.items():
-                self._close(group_id, place, producer_id)
+            for topic_partition, offset in offsets.items():
+                self._close(group_id, topic_partition, producer_id)
                 if not committed:
                     continue
                 current = self._committed.setdefault(group_id, {})
-                if place not in current or offset.record_offset > current[place].record_offset:
-                    current[place] = offset
+                if (
+                    topic_partition not in current
+                    or offset.record_offset > current[topic_partition].record_offset
+                ):
+                    current[topic_partition] = offset
 
-    def _remove(self, group_id: str, place: TopicPartition) -> None:
-        self._drop(self._committed, group_id, place)
-        for producer_id in sorted(self._open.get(group_id, {}).get(place, ())):
-            self._drop(self._pending[producer_id], group_id, place)
-            self._close(group_id, place, producer_id)
+    def _remove(self, group_id: str, topic_partition: TopicPartition) -> None:
+        self._drop(self._committed, group_id, topic_partition)
+        for producer_id in sorted(self._open.get(group_id, {}).get(topic_partition, ())):
+            self._drop(self._pending[producer_id], group_id, topic_partition)
+            self._close(group_id, topic_partition, producer_id)
 
-    def _close(self, group_id: str, place: TopicPartition, producer_id: int) -> None:
-        places = self._open.get(group_id, {})
-        producers = places.get(place, set())
+    def _close(self, group_id: str, topic_partition: TopicPartition, producer_id: int) -> None:
+        partitions = self._open.get(group_id, {})
+        producers = partitions.get(topic_partition, set())
         producers.discard(producer_id)
         if not producers:
-            places.pop(place, None)
-        if not places:
+            partitions.pop(topic_partition, None)
+        if not partitions:
             self._open.pop(group_id, None)
 
     @staticmethod
-    def _drop(offsets: _ByGroup, group_id: str, place: TopicPartition) -> None:
-        places = offsets.get(group_id, {})
-        places.pop(place, None)
-        if not places:
+    def _drop(offsets: _ByGroup, group_id: str, topic_partition: TopicPartition) -> None:
+        partitions = offsets.get(group_id, {})
+        partitions.pop(topic_partition, None)
+        if not partitions:
             offsets.pop(group_id, None)

@@ -1,11 +1,11 @@
-"""The rebalance of a classic group: gather joins, choose leader and protocol, hand out the result.
+"""The rebalance of a classic group: collect joins, choose leader and protocol, distribute both.
 
     Empty → PreparingRebalance → CompletingRebalance → Stable → PreparingRebalance …
 
-An empty group waits `group.initial.rebalance.delay.ms` for company, and again as long as someone
-came meanwhile, up to the rebalance timeout. Any other waits until all known members have rejoined
-or the longest rebalance timeout passes; dynamic members who have not are removed, static ones
-stay. Timer keys: ("heartbeat", group, member), ("join", group), ("sync", group).
+An empty group waits `group.initial.rebalance.delay.ms` for more members, and again while members
+keep joining, up to the rebalance timeout. Any other group waits until all members have rejoined or
+the longest rebalance timeout passes. Dynamic members that have not rejoined are then removed,
+static ones stay. Timer keys: ("heartbeat", group, member), ("join", group), ("sync", group).
 """
 
 from typing import Any
@@ -14,19 +14,14 @@ from sparkraft.base.errors import ErrorCode
 from sparkraft.base.ids import Millis
 from sparkraft.coordinator.group.classic_group import ClassicGroup, InitialDelay
 from sparkraft.coordinator.group.config import GroupConfig
+from sparkraft.coordinator.group.decision import NOTHING, GroupDecision, GroupEmptied
 from sparkraft.coordinator.group.election import Choice
-from sparkraft.coordinator.group.journal import Decision, Journal
+from sparkraft.coordinator.group.journal import Journal, JournalEntry
 from sparkraft.coordinator.group.member import Member
-from sparkraft.coordinator.group.outcome import (
-    NOTHING,
-    GroupEmptied,
-    Instant,
-    Outcome,
-    ReplyTo,
-)
 from sparkraft.coordinator.group.records import GROUP_METADATA_VALUE_VERSION, GroupRecord
 from sparkraft.coordinator.group.states import GroupState
 from sparkraft.coordinator.group.timers import Timers
+from sparkraft.coordinator.runtime import Decision, Instant, ReplyTo
 from sparkraft.protocol.messages.classic_group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -37,7 +32,7 @@ from sparkraft.protocol.messages.k14_sync_group import SyncGroupResponse
 
 
 class Rebalancer:
-    """Moves groups from one generation to the next; owns their timers and parked answers."""
+    """Moves groups from one generation to the next; owns their timers and the replies."""
 
     def __init__(self, config: GroupConfig, timers: Timers, journal: Journal) -> None:
         """Share `timers` and `journal` with the shard."""
@@ -46,25 +41,25 @@ class Rebalancer:
         self._journal = journal
         self._replies: list[tuple[ReplyTo, Any]] = []
 
-    # Answers
+    # Replies
 
     def reply(self, reply_to: ReplyTo, response: Any) -> None:
-        """Answer a request that was parked, or need not be."""
+        """Add the response to a parked request, or to one that need not be parked."""
         self._replies.append((reply_to, response))
 
     def take_replies(self) -> list[tuple[ReplyTo, Any]]:
-        """Answers since the last call, in order."""
+        """Replies since the last call, in order."""
         taken, self._replies = self._replies, []
         return taken
 
-    def answer_join(self, group: ClassicGroup, member: Member, response: Any) -> None:
-        """Answer a member's parked JoinGroup, if there is one."""
+    def complete_join(self, group: ClassicGroup, member: Member, response: Any) -> None:
+        """Reply to a member's parked JoinGroup, if there is one."""
         parked = group.take_awaiting_join(member)
         if parked is not None:
             self.reply(parked, response)
 
-    def answer_sync(self, member: Member, response: Any) -> bool:
-        """Answer a member's parked SyncGroup; whether there was one."""
+    def complete_sync(self, member: Member, response: Any) -> bool:
+        """Reply to a member's parked SyncGroup; returns whether there was one."""
         parked, member.awaiting_sync = member.awaiting_sync, None
         if parked is None:
             return False
@@ -74,7 +69,7 @@ class Rebalancer:
     # Members
 
     def add_member(self, group: ClassicGroup, member: Member, now: Instant) -> None:
-        """Add, remember who leads and why, and bound the new member's wait."""
+        """Add a member, journal a new leader, and limit the time until it must rejoin."""
         if group.is_in(GroupState.PREPARING_REBALANCE) and group.initial_delay is not None:
             group.new_member_added = True
         self.note_leader(group, group.add(member), now)
@@ -90,7 +85,7 @@ class Rebalancer:
     def schedule_heartbeat(
         self, group: ClassicGroup, member: Member, now: Instant, *, timeout_ms: int | None = None
     ) -> None:
-        """A sign of life: the member's session starts anew."""
+        """Restart the member's session."""
         if timeout_ms is None:
             timeout_ms = member.session_timeout_ms
         self.schedule_session(group.group_id, member.member_id, now, timeout_ms)
@@ -98,11 +93,11 @@ class Rebalancer:
     def schedule_session(
         self, group_id: str, member_id: str, now: Instant, timeout_ms: int
     ) -> None:
-        """The same for an id that is not a member yet."""
+        """Restart a session by ids; a pending member has one too."""
         self._timers.schedule(("heartbeat", group_id, member_id), Millis(now.mono_ms + timeout_ms))
 
     def forget_timers(self, group: ClassicGroup) -> None:
-        """The group is gone."""
+        """Cancel all timers of a removed group."""
         self._timers.cancel(("join", group.group_id))
         self._timers.cancel(("sync", group.group_id))
         for member in group.members():
@@ -112,14 +107,14 @@ class Rebalancer:
 
     # Rebalance
 
-    def prepare_or_complete(self, group: ClassicGroup, now: Instant) -> Outcome:
-        """Something changed: start a rebalance, or see whether the running one can go on."""
+    def prepare_or_complete(self, group: ClassicGroup, now: Instant) -> GroupDecision[None]:
+        """After a change: start a rebalance, or complete the running one if possible."""
         if group.can_rebalance:
             return self.prepare(group, now)
         return self.complete_if_all_joined(group, now)
 
-    def prepare(self, group: ClassicGroup, now: Instant) -> Outcome:
-        """Start gathering joins."""
+    def prepare(self, group: ClassicGroup, now: Instant) -> GroupDecision[None]:
+        """Start a rebalance."""
         if group.is_in(GroupState.COMPLETING_REBALANCE):
             self.fail_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, now)
         group.pending_sync.clear()
@@ -130,23 +125,23 @@ class Rebalancer:
             group.new_member_added = False
             delay_ms = self._config.initial_rebalance_delay_ms
             remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-            self._wait_for_company(group, InitialDelay(delay_ms, remaining_ms), now)
+            self._start_initial_delay(group, InitialDelay(delay_ms, remaining_ms), now)
             return NOTHING
         if group.has_all_members_joined:
             return self.complete(group, now)
         self._wait_for_rejoins(group, now)
         return NOTHING
 
-    def complete_if_all_joined(self, group: ClassicGroup, now: Instant) -> Outcome:
-        """Go on with a running rebalance when nobody is missing; an initial one waits its time."""
+    def complete_if_all_joined(self, group: ClassicGroup, now: Instant) -> GroupDecision[None]:
+        """Complete a rebalance once all members have rejoined; never during the initial delay."""
         if not group.is_in(GroupState.PREPARING_REBALANCE):
             return NOTHING
         if group.previous_state is GroupState.EMPTY or not group.has_all_members_joined:
             return NOTHING
         return self.complete(group, now)
 
-    def complete(self, group: ClassicGroup, now: Instant) -> Outcome:
-        """End the gathering: drop who is missing, choose leader and protocol, answer the joins."""
+    def complete(self, group: ClassicGroup, now: Instant) -> GroupDecision[None]:
+        """Remove members that did not rejoin, choose leader and protocol, complete the joins."""
         self._timers.cancel(("join", group.group_id))
         group.initial_delay = None
         choice = group.replace_missing_leader()
@@ -159,18 +154,21 @@ class Rebalancer:
         for member_id in missing:
             self.remove_member(group, member_id, now)
         if choice is not None and choice.chosen is None and len(group):
-            self._wait_for_rejoins(group, now)  # Only static members are left, and none is here.
+            self._wait_for_rejoins(
+                group, now
+            )  # Only static members are left, and none has rejoined.
             return NOTHING
         vote = group.start_next_generation(now.wall_ms)
         if vote is None:
-            return Outcome(
+            return Decision(
+                response=None,
                 records=(group_metadata_record(group, {}),),
                 replay=False,
-                stored=GroupEmptied(group_id=group.group_id),
+                append_callback=GroupEmptied(group_id=group.group_id),
             )
         self._note(group, "assignor", vote, now)
         for member in group.members():
-            self.answer_join(group, member, join_response(group, member))
+            self.complete_join(group, member, join_response(group, member))
             self.schedule_heartbeat(group, member, now)
             member.is_new = False
             group.pending_sync[member.member_id] = None
@@ -179,7 +177,7 @@ class Rebalancer:
         )
         return NOTHING
 
-    def _wait_for_company(self, group: ClassicGroup, delay: InitialDelay, now: Instant) -> None:
+    def _start_initial_delay(self, group: ClassicGroup, delay: InitialDelay, now: Instant) -> None:
         group.initial_delay = delay
         self._timers.schedule(("join", group.group_id), Millis(now.mono_ms + delay.delay_ms))
 
@@ -194,46 +192,46 @@ class Rebalancer:
     def set_assignment(
         self, group: ClassicGroup, assignment: dict[str, bytes], now: Instant
     ) -> None:
-        """The assignment is stored: tell every member that waits."""
+        """Complete the parked SyncGroups with an assignment that is committed."""
         for member in group.members():
             member.assignment = assignment.get(member.member_id, b"")
-            if self.answer_sync(member, sync_response(group, member)):
-                # A session may have lapsed unheeded while the request was parked.
+            if self.complete_sync(member, sync_response(group, member)):
+                # The session may have expired while the request was parked.
                 self.schedule_heartbeat(group, member, now)
         group.transition_to(GroupState.STABLE, now.wall_ms)
 
     def fail_sync(self, group: ClassicGroup, error: ErrorCode, now: Instant) -> None:
-        """No assignment in this generation: tell every member that waits."""
+        """Fail the parked SyncGroups: this generation gets no assignment."""
         for member in group.members():
             member.assignment = b""
-            if self.answer_sync(member, SyncGroupResponse(error_code=error)):
+            if self.complete_sync(member, SyncGroupResponse(error_code=error)):
                 self.schedule_heartbeat(group, member, now)
 
     def sync_received(self, group: ClassicGroup, member_id: str) -> None:
-        """A member sent its SyncGroup."""
+        """Note that a member sent SyncGroup."""
         group.pending_sync.pop(member_id, None)
         if not group.pending_sync:
             self._timers.cancel(("sync", group.group_id))
 
     # Timers
 
-    def on_join_timer(self, group: ClassicGroup, now: Instant) -> Outcome:
-        """The wait for joins is over, or for an empty group goes on if someone came."""
+    def on_join_timer(self, group: ClassicGroup, now: Instant) -> GroupDecision[None]:
+        """Complete the rebalance, or extend the initial delay if members joined meanwhile."""
         if not group.is_in(GroupState.PREPARING_REBALANCE):
             return NOTHING
         delay = group.initial_delay
         if delay is None or not group.new_member_added or delay.remaining_ms == 0:
             return self.complete(group, now)
         group.new_member_added = False
-        longer = InitialDelay(
+        extended = InitialDelay(
             min(self._config.initial_rebalance_delay_ms, delay.remaining_ms),
             max(delay.remaining_ms - delay.delay_ms, 0),
         )
-        self._wait_for_company(group, longer, now)
+        self._start_initial_delay(group, extended, now)
         return NOTHING
 
-    def on_sync_timer(self, group: ClassicGroup, now: Instant) -> Outcome:
-        """Who has not sent SyncGroup within the rebalance timeout is removed."""
+    def on_sync_timer(self, group: ClassicGroup, now: Instant) -> GroupDecision[None]:
+        """Remove members that have not sent SyncGroup within the rebalance timeout."""
         if not group.is_in(GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             return NOTHING
         if not group.pending_sync:
@@ -242,8 +240,10 @@ class Rebalancer:
             self.remove_member(group, member_id, now)
         return self.prepare(group, now)
 
-    def on_heartbeat_timer(self, group: ClassicGroup, member_id: str, now: Instant) -> Outcome:
-        """A session ended without a sign of life."""
+    def on_heartbeat_timer(
+        self, group: ClassicGroup, member_id: str, now: Instant
+    ) -> GroupDecision[None]:
+        """Remove a member whose session expired."""
         if member_id in group.pending_join:
             self.remove_member(group, member_id, now)
             return self._complete_without(group, now)
@@ -255,14 +255,14 @@ class Rebalancer:
         return self._complete_without(group, now)
 
     def expel(self, group: ClassicGroup, member_id: str, now: Instant) -> None:
-        """Remove a member; its parked requests are told to come back without an id."""
+        """Remove a member; its parked requests fail with UNKNOWN_MEMBER_ID."""
         member = group.member(member_id)
         unknown = ErrorCode.UNKNOWN_MEMBER_ID
-        self.answer_join(group, member, JoinGroupResponse(error_code=unknown))
-        self.answer_sync(member, SyncGroupResponse(error_code=unknown))
+        self.complete_join(group, member, JoinGroupResponse(error_code=unknown))
+        self.complete_sync(member, SyncGroupResponse(error_code=unknown))
         self.remove_member(group, member_id, now)
 
-    def _complete_without(self, group: ClassicGroup, now: Instant) -> Outcome:
+    def _complete_without(self, group: ClassicGroup, now: Instant) -> GroupDecision[None]:
         if group.is_in(GroupState.PREPARING_REBALANCE) and group.has_all_members_joined:
             return self.complete(group, now)
         return NOTHING
@@ -270,13 +270,13 @@ class Rebalancer:
     # Journal
 
     def note_leader(self, group: ClassicGroup, choice: Choice | None, now: Instant) -> None:
-        """Write down a choice of leader, where there was one."""
+        """Journal a choice of leader, if there was one."""
         if choice is not None:
             self._note(group, "leader", choice, now)
 
     def _note(self, group: ClassicGroup, kind: Any, choice: Choice, now: Instant) -> None:
         self._journal.add(
-            Decision(
+            JournalEntry(
                 at_ms=now.wall_ms,
                 group_id=group.group_id,
                 generation=group.generation_id,
@@ -291,7 +291,7 @@ class Rebalancer:
 
 
 def join_response(group: ClassicGroup, member: Member) -> JoinGroupResponse:
-    """The answer that carries the current generation; only the leader learns the members."""
+    """The response with the current generation; only the leader gets the members."""
     leads = group.leader_id == member.member_id
     return JoinGroupResponse(
         generation_id=group.generation_id,
@@ -304,7 +304,7 @@ def join_response(group: ClassicGroup, member: Member) -> JoinGroupResponse:
 
 
 def joined_members(group: ClassicGroup) -> list[JoinGroupResponseMember]:
-    """All members with the metadata of the chosen protocol, as the leader needs them."""
+    """All members with their metadata of the chosen protocol."""
     return [
         JoinGroupResponseMember(
             member_id=one.member_id,
@@ -316,7 +316,7 @@ def joined_members(group: ClassicGroup) -> list[JoinGroupResponseMember]:
 
 
 def sync_response(group: ClassicGroup, member: Member) -> SyncGroupResponse:
-    """The answer that carries a member's assignment."""
+    """The response with a member's assignment."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
@@ -325,7 +325,7 @@ def sync_response(group: ClassicGroup, member: Member) -> SyncGroupResponse:
 
 
 def group_metadata_record(group: ClassicGroup, assignment: dict[str, bytes]) -> GroupRecord:
-    """The group's record as of now, with `assignment` in place of what members have."""
+    """The group's current record, with `assignment` instead of the members' assignments."""
     members = [
         MemberMetadata(
             member_id=one.member_id,
@@ -355,7 +355,7 @@ def group_metadata_record(group: ClassicGroup, assignment: dict[str, bytes]) -> 
 
 
 def new_group_record(group: ClassicGroup) -> GroupRecord:
-    """The first record of a group, whatever its members already agree on in memory."""
+    """The first record of a group: empty, although it has members in memory."""
     value = GroupMetadataValue(
         current_state_timestamp=-1 if group.state_since_ms is None else group.state_since_ms,
         protocol=None,

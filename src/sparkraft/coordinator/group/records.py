@@ -1,16 +1,18 @@
-"""Records of `__consumer_offsets`: what is written, and how any record found there is read.
+"""Records of `__consumer_offsets`: encoding, and the registry of their types.
 
     key   = type int16 | the key message (no version of its own)
     value = version int16 | the value message; absent for a tombstone
 
-Types 0 and 1 are offset commits, 2 a classic group. Everything above belongs to groups of other
-protocols (consumer, share, streams), which Kafka may have written: those keys all begin with the
-group's id and are kept as `ForeignKey`. A type unknown even to that rule is `None`: skipped.
+Types 0 and 1 are offset commits, 2 a classic group; they are decoded. Types 3 to 23 belong to
+groups of other protocols (consumer, share, streams), which Kafka may have written. They stay raw:
+such a key begins with its group id (`RawKey`), and the value is bytes. Unknown types are skipped.
+
+A protocol that interprets its records adds their messages to `RECORD_TYPES`.
 """
 
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparkraft.base.errors import DecodeError
 from sparkraft.protocol.codec import decode, encode
@@ -22,22 +24,56 @@ from sparkraft.protocol.messages.classic_group_records import (
     OffsetCommitValue,
 )
 
-_OFFSET_COMMIT_LEGACY = 0
-_OFFSET_COMMIT = 1
-_GROUP_METADATA = 2
-_FOREIGN_TYPE_MAX = 23
-
 GROUP_METADATA_VALUE_VERSION = 3
 OFFSET_COMMIT_VALUE_VERSION = 4
 OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
-"""The last version that carries the retention a client of OffsetCommit v2-4 asked for."""
+"""The last version with an expiry time, which clients of OffsetCommit v2-4 may request."""
 
 _INT16 = struct.Struct(">h")
 
 
+class RecordType(NamedTuple):
+    """One type of record.
+
+    Attributes:
+        group_type: of the group it belongs to, as ListGroups names it.
+        key: the key message; None if keys and values stay raw.
+        value: the value message, if `key` is set.
+        is_member: whether a record without a tombstone means that the group has a member.
+    """
+
+    group_type: str
+    key: type[OffsetCommitKey | GroupMetadataKey] | None = None
+    value: type[Any] | None = None
+    is_member: bool = False
+
+
+_CONSUMER = RecordType("consumer")
+_SHARE = RecordType("share")
+_STREAMS = RecordType("streams")
+
+RECORD_TYPES: dict[int, RecordType] = {
+    0: RecordType("classic", OffsetCommitKey, OffsetCommitValue),
+    1: RecordType("classic", OffsetCommitKey, OffsetCommitValue),
+    2: RecordType("classic", GroupMetadataKey, GroupMetadataValue),
+    **dict.fromkeys((3, 4, 6, 7, 8, 16), _CONSUMER),
+    5: RecordType("consumer", is_member=True),
+    **dict.fromkeys((9, 11, 12, 13, 14, 15), _SHARE),
+    10: RecordType("share", is_member=True),
+    **dict.fromkeys((17, 18, 20, 21, 22, 23), _STREAMS),
+    19: RecordType("streams", is_member=True),
+}
+"""By the number a key starts with."""
+
+_WRITTEN_TYPE: dict[type, int] = {
+    known.key: number for number, known in RECORD_TYPES.items() if known.key is not None
+}
+"""The newest type of each key message: 0 is read, but never written."""
+
+
 @dataclass(frozen=True, slots=True)
-class ForeignKey:
-    """Key of a record that belongs to a group of another protocol; `raw` is the whole key."""
+class RawKey:
+    """Key of a record that is not decoded; `raw` is the whole key."""
 
     record_type: int
     group_id: str
@@ -46,58 +82,59 @@ class ForeignKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecord:
-    """A record to write, or read back; without `value` a tombstone.
+    """A record to write, or one that was read; a tombstone if `value` is None.
 
-    Args:
-        value: an OffsetCommitValue or GroupMetadataValue; the raw bytes for a `ForeignKey`.
-        value_version: of `value`.
+    Attributes:
+        value: the value message of the key's type; bytes for a `RawKey`.
+        value_version: version to write `value` in.
     """
 
-    key: OffsetCommitKey | GroupMetadataKey | ForeignKey
+    key: OffsetCommitKey | GroupMetadataKey | RawKey
     value: Any = None
     value_version: int = 0
 
 
+def record_type_of(key: RawKey) -> RecordType:
+    return RECORD_TYPES[key.record_type]
+
+
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
-    """Key and value as they stand in the log."""
+    """Key and value in the format of the log."""
     key = record.key
-    if isinstance(key, ForeignKey):
-        assert record.value is None, "foreign groups are only ever removed"
-        return key.raw, None
-    record_type = _OFFSET_COMMIT if isinstance(key, OffsetCommitKey) else _GROUP_METADATA
-    key_bytes = _INT16.pack(record_type) + encode(key, 0)
+    if isinstance(key, RawKey):
+        return key.raw, record.value
+    key_bytes = _INT16.pack(_WRITTEN_TYPE[type(key)]) + encode(key, 0)
     if record.value is None:
         return key_bytes, None
     return key_bytes, encode_versioned(record.value, record.value_version)
 
 
 def decode_record(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """Read a record back; None for a type that nobody knows; DecodeError for a torn one."""
+    """Decode a record; None if its type is unknown.
+
+    Raises:
+        DecodeError: the key or the value is malformed.
+    """
     if len(key) < _INT16.size:
-        raise DecodeError("a key of __consumer_offsets starts with its type", at=0)
-    (record_type,) = _INT16.unpack_from(key)
-    body = key[_INT16.size :]
-    if record_type in (_OFFSET_COMMIT_LEGACY, _OFFSET_COMMIT):
-        return GroupRecord(
-            key=decode(OffsetCommitKey, 0, body),
-            value=None if value is None else decode_versioned(OffsetCommitValue, value),
-        )
-    if record_type == _GROUP_METADATA:
-        return GroupRecord(
-            key=decode(GroupMetadataKey, 0, body),
-            value=None if value is None else decode_versioned(GroupMetadataValue, value),
-        )
-    if 0 < record_type <= _FOREIGN_TYPE_MAX:
-        return GroupRecord(key=_foreign_key(record_type, key), value=value)
-    return None
+        raise DecodeError("a key of __consumer_offsets must start with an int16 type", at=0)
+    (number,) = _INT16.unpack_from(key)
+    known = RECORD_TYPES.get(number)
+    if known is None:
+        return None
+    if known.key is None or known.value is None:
+        return GroupRecord(key=_raw_key(number, key), value=value)
+    return GroupRecord(
+        key=decode(known.key, 0, key[_INT16.size :]),
+        value=None if value is None else decode_versioned(known.value, value),
+    )
 
 
-def _foreign_key(record_type: int, key: bytes) -> ForeignKey:
+def _raw_key(number: int, key: bytes) -> RawKey:
     try:
         (length,) = _INT16.unpack_from(key, _INT16.size)
         start = 2 * _INT16.size
         if not 0 <= length <= len(key) - start:
-            raise DecodeError("the group id does not fit its key", path="groupId", at=_INT16.size)
-        return ForeignKey(record_type, key[start : start + length].decode(), bytes(key))
+            raise DecodeError("group id exceeds its key", path="groupId", at=_INT16.size)
+        return RawKey(number, key[start : start + length].decode(), bytes(key))
     except (struct.error, UnicodeDecodeError) as error:
-        raise DecodeError("a key without a group id", path="groupId") from error
+        raise DecodeError("the key has no valid group id", path="groupId") from error

@@ -1,23 +1,23 @@
-"""The states of a classic group, and which may follow which."""
+"""The states of a classic group and their transitions."""
 
 from enum import Enum
 
 
 class GroupState(Enum):
-    """What a classic group is doing; the value is the name on the wire."""
+    """State of a classic group; the value is its name on the wire."""
 
     EMPTY = "Empty"
     """No members; commits from outside a group are accepted. Ends: a join, or expiry."""
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Gathers joins: they are parked, Heartbeat and SyncGroup answer REBALANCE_IN_PROGRESS.
+    """Collects joins: they are parked; Heartbeat and SyncGroup get REBALANCE_IN_PROGRESS.
     Ends: all known members joined, or the rebalance timeout passes."""
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """Waits for the leader's assignment: SyncGroup is parked, commits answer
-    REBALANCE_IN_PROGRESS. Ends: the assignment is stored, a join, a leave, or a timeout."""
+    """Waits for the leader's assignment: SyncGroup is parked, commits get
+    REBALANCE_IN_PROGRESS. Ends: the assignment is committed, a join, a leave, or a timeout."""
     STABLE = "Stable"
     """Every member has an assignment. Ends: a join that changes something, a leave, a timeout."""
     DEAD = "Dead"
-    """Unloaded or deleted; everything answers that the coordinator is elsewhere. Ends: never."""
+    """Unloaded: every request gets COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR. Ends: never."""
 
 
 NEXT_STATES: dict[GroupState, frozenset[GroupState]] = {

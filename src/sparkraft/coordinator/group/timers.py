@@ -1,7 +1,7 @@
-"""Named deadlines of one core; the driver only ever asks for the earliest.
+"""Named deadlines of a shard; its runtime needs the earliest one only.
 
-Moving a deadline later costs one dictionary write: the heap entry that lies too early is put
-back when it surfaces. A heartbeat does that once a session interval instead of once a beat.
+Moving a deadline later costs one dictionary write: the early heap entry is replaced when it reaches
+the top. So a member costs one heap operation per session timeout instead of one per heartbeat.
 """
 
 import heapq
@@ -9,20 +9,21 @@ import heapq
 from sparkraft.base.ids import Millis
 
 TimerKey = tuple[str, ...]
-"""Kind first, then what it belongs to, such as `("heartbeat", group_id, member_id)`."""
+"""The kind, then its owner, such as `("heartbeat", group_id, member_id)`."""
 
 
 class Timers:
-    """A set of deadlines on the monotonic clock, at most one for each key."""
+    """Deadlines on the monotonic clock, at most one per key."""
 
     def __init__(self) -> None:
-        """No deadline."""
         self._deadlines: dict[TimerKey, Millis] = {}
+        """Use: the deadlines that are set."""
         self._heap: list[tuple[Millis, TimerKey]] = []
+        """Invariant: has an entry for every deadline, at that time or earlier."""
         self._queued_at: dict[TimerKey, Millis] = {}
+        """The time of a key's valid heap entry; entries with another time are obsolete."""
 
     def __len__(self) -> int:
-        """How many deadlines stand."""
         return len(self._deadlines)
 
     def schedule(self, key: TimerKey, deadline: Millis) -> None:
@@ -33,23 +34,22 @@ class Timers:
             self._push(key, deadline)
 
     def cancel(self, key: TimerKey) -> None:
-        """Forget `key`; nothing happens where it is not set."""
+        """Remove the deadline of `key`, if it is set."""
         self._deadlines.pop(key, None)
 
     def clear(self) -> None:
-        """Forget everything."""
         self._deadlines.clear()
         self._heap.clear()
         self._queued_at.clear()
 
     @property
     def wake_at(self) -> Millis | None:
-        """When the driver must call `due` next: never late, perhaps early; None for never."""
+        """When to call `due` next: the earliest deadline, or before it; None if there is none."""
         self._settle_top()
         return self._heap[0][0] if self._heap else None
 
     def due(self, now: Millis) -> TimerKey | None:
-        """Take out one deadline that has passed, the earliest; None where there is none."""
+        """Remove and return the earliest deadline that has passed; None if there is none."""
         self._settle_top()
         if not self._heap or self._heap[0][0] > now:
             return None
@@ -59,7 +59,7 @@ class Timers:
         return key
 
     def _settle_top(self) -> None:
-        """Make the heap's top a deadline that stands as it is."""
+        """Drop or replace heap entries until the top is a current deadline."""
         while self._heap:
             queued_at, key = self._heap[0]
             deadline = self._deadlines.get(key)
@@ -67,7 +67,7 @@ class Timers:
                 return
             heapq.heappop(self._heap)
             if self._queued_at.get(key) != queued_at:
-                continue  # An older entry of a key that was queued again, earlier.
+                continue  # Obsolete: the key was queued again with an earlier time.
             del self._queued_at[key]
             if deadline is not None:
                 self._push(key, deadline)

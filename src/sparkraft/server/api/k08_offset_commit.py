@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
-from sparkraft.coordinator.group.outcome import Peer
+from sparkraft.coordinator.group.decision import Peer
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,

@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.coordinator.runtime import MetadataDelta
 from sparkraft.server.coordinator.partitions import partition_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from sparkraft.base.ids import Uuid
     from sparkraft.coordinator.group.config import GroupConfig
-    from sparkraft.coordinator.group.journal import Decision
+    from sparkraft.coordinator.group.journal import JournalEntry
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.protocol.messages.k19_create_topics import CreatableTopic
     from sparkraft.server.broker.services import BrokerServices
@@ -74,23 +75,16 @@ class GroupDriver:
     def on_image(
         self, before: "ClusterImage", image: "ClusterImage", changed: "Iterable[Uuid] | None"
     ) -> None:
-        """Forget the offsets of topics that are gone.
+        """Pass new metadata to every shard.
 
         Args:
             before: the image so far.
             image: what holds from now on.
             changed: ids of topics changed since `before`; None: any of them.
         """
-        ids = list(before.topics_by_id) if changed is None else changed
-        gone = set()
-        for topic_id in ids:
-            topic = before.topics_by_id.get(topic_id)
-            if topic is not None and topic_id not in image.topics_by_id:
-                gone.add(topic.name)
-        if not gone:
-            return
+        delta = MetadataDelta(before, image, changed)
         for index in sorted(self._shards):
-            self._shards[index].forget_topics(gone)
+            self._shards[index].on_image(delta)
 
     def close(self) -> None:
         """The node stops: everything parked is told to go elsewhere."""
@@ -148,7 +142,7 @@ class GroupDriver:
             self._shards[index].check_loaded()
             yield self._shards[index]
 
-    def decisions(self, group_id: str | None = None) -> "list[Decision]":
+    def decisions(self, group_id: str | None = None) -> "list[JournalEntry]":
         """Who was chosen as leader or assignor lately, when, among whom and why (D8)."""
         return [
             decision

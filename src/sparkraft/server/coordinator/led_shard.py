@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.base.ids import Offset
-from sparkraft.coordinator.group.outcome import Instant, Outcome, ReplyTo, Stored
+from sparkraft.coordinator.group.decision import GroupDecision
 from sparkraft.coordinator.group.records import GroupRecord, decode_record, encode_record
-from sparkraft.coordinator.group.shard import Shard, as_group_error
+from sparkraft.coordinator.group.shard import GroupShard, as_group_error
+from sparkraft.coordinator.runtime import AppendCallback, Instant, MetadataDelta, ReplyTo
 from sparkraft.records.batch import BatchHeader, iter_batches
 from sparkraft.records.control import parse_end_transaction
 from sparkraft.records.record import BatchBuilder, decode_records
@@ -28,7 +29,7 @@ from sparkraft.server.coordinator.answers import Answer, is_later
 
 if TYPE_CHECKING:
     from sparkraft.coordinator.group.config import GroupConfig
-    from sparkraft.coordinator.group.journal import Decision
+    from sparkraft.coordinator.group.journal import JournalEntry
     from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.server.broker.services import BrokerServices
 
@@ -51,7 +52,7 @@ class LedShard:
         self._clock = broker.env.clock
         self._index = index
         self._epoch = epoch
-        self._shard = Shard(config, broker.env.entropy)
+        self._shard = GroupShard(config, broker.env.entropy)
         self._timeout_s = broker.config.number("offsets.commit.timeout.ms") / 1000
         self._codec = broker.config.number("offsets.topic.compression.codec")
         self._parked: dict[ReplyTo, asyncio.Future[Any]] = {}
@@ -75,7 +76,7 @@ class LedShard:
         """The log up to `end` is in memory: serve; answers wait until that much is committed."""
         self._loaded = True
         self._not_durable = self._led_partition().committed(end)
-        self._carry_out_or_log(self._shard.loaded(self._now()))
+        self._carry_out_or_log(self._shard.loaded(self._broker.image, self._now()))
 
     async def load(self) -> None:
         """Replay the log, a little in each round of the loop, then serve."""
@@ -111,30 +112,32 @@ class LedShard:
         if not self._loaded:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the coordinator is loading")
 
-    def decisions(self, group_id: str | None) -> "list[Decision]":
+    def decisions(self, group_id: str | None) -> "list[JournalEntry]":
         """What was decided in this shard lately, and why."""
         return self._shard.journal.entries(group_id)
 
     # Requests
 
-    def ask(self, handle: Callable[[Shard, Instant], Outcome]) -> Answer:
+    def ask(self, handle: Callable[[GroupShard, Instant], GroupDecision[Any]]) -> Answer:
         """Let the core decide; gives its response, or a future where that must wait.
 
         Raises:
             KafkaError: refused by the core, or the records could not be written.
         """
-        outcome = handle(self._shard, self._now())
+        decision = handle(self._shard, self._now())
         try:
-            self._carry_out(outcome)
+            self._carry_out(decision)
         except KafkaError as error:
             raise KafkaError(as_group_error(error.code), error.detail) from error
-        return self._when_durable(outcome.response)
+        return self._when_durable(decision.response)
 
-    def read(self, look: Callable[[Shard, Instant], Any]) -> Answer:
+    def read(self, look: Callable[[GroupShard, Instant], Any]) -> Answer:
         """Give what `look` finds; as a future where something it saw is not durable yet."""
         return self._when_durable(look(self._shard, self._now()))
 
-    def ask_parked(self, handle: Callable[[Shard, ReplyTo, Instant], Outcome]) -> Answer:
+    def ask_parked(
+        self, handle: Callable[[GroupShard, ReplyTo, Instant], GroupDecision[Any]]
+    ) -> Answer:
         """Let the core decide; gives its response, or a future of it, which may take long.
 
         Raises:
@@ -144,9 +147,9 @@ class LedShard:
         reply_to = self._next_reply_to
         parked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._parked[reply_to] = parked
-        outcome = handle(self._shard, reply_to, self._now())
+        decision = handle(self._shard, reply_to, self._now())
         try:
-            self._carry_out(outcome)
+            self._carry_out(decision)
         except KafkaError as error:
             if not parked.done():  # The core answered it already where it could.
                 self._parked.pop(reply_to, None)
@@ -157,47 +160,47 @@ class LedShard:
         answer = self._when_durable(await parked)
         return await answer if is_later(answer) else answer
 
-    def forget_topics(self, topics: set[str]) -> None:
-        """Topics are gone: drop their offsets."""
+    def on_image(self, delta: MetadataDelta) -> None:
+        """Let the shard react to new metadata."""
         if self._loaded and not self._closed:
-            self._carry_out_or_log(self._shard.handle_topics_deleted(topics))
+            self._carry_out_or_log(self._shard.on_image(delta, self._now()))
 
     # Outcomes
 
-    def _carry_out(self, outcome: Outcome) -> None:
+    def _carry_out(self, decision: GroupDecision[Any]) -> None:
         """Do what the core says; raises KafkaError where the records could not be written."""
         try:
-            if outcome.records:
-                self._write(outcome)
+            if decision.records:
+                self._write(decision)
         except KafkaError as error:
-            if outcome.stored is not None:
-                self._stored(outcome.stored, error.code)
+            if decision.append_callback is not None:
+                self._stored(decision.append_callback, error.code)
             raise
         finally:
             self._send_replies()
             self._arm_timer()
 
-    def _carry_out_or_log(self, outcome: Outcome) -> None:
+    def _carry_out_or_log(self, decision: GroupDecision[Any]) -> None:
         try:
-            self._carry_out(outcome)
+            self._carry_out(decision)
         except KafkaError as error:
             log.warning("Can't write to %s-%d: %s", TOPIC, self._index, error)
 
-    def _write(self, outcome: Outcome) -> None:
+    def _write(self, decision: GroupDecision[Any]) -> None:
         partition = self._led_partition()
         info = self._broker.replica_manager.append_to(
-            partition, self._batch(outcome.records), acks=-1, origin=Origin.COORDINATOR
+            partition, self._batch(decision.records), acks=-1, origin=Origin.COORDINATOR
         )
-        if outcome.replay:
-            for at, record in enumerate(outcome.records):
+        if decision.replay:
+            for at, record in enumerate(decision.records):
                 self._shard.replay(Offset(info.base_offset + at), record)
         durable = partition.durable(info, acks=-1)
         if durable is None:
-            if outcome.stored is not None:
-                self._stored(outcome.stored, None)
+            if decision.append_callback is not None:
+                self._stored(decision.append_callback, None)
             return
         self._not_durable = durable
-        durable.add_done_callback(lambda done: self._on_durable(done, outcome.stored))
+        durable.add_done_callback(lambda done: self._on_durable(done, decision.append_callback))
 
     async def end_transaction(self, marker: bytes, producer_id: int, *, committed: bool) -> None:
         """Append a transaction's marker and publish or drop its offsets; returns when durable.
@@ -231,7 +234,7 @@ class LedShard:
             batch.append(now_ms, key, value)
         return batch.build()
 
-    def _on_durable(self, done: "asyncio.Future[None]", stored: Stored | None) -> None:
+    def _on_durable(self, done: "asyncio.Future[None]", stored: AppendCallback | None) -> None:
         if self._not_durable is done:
             self._not_durable = None
         if stored is None or self._closed:
@@ -249,8 +252,8 @@ class LedShard:
         self._send_replies()
         self._arm_timer()
 
-    def _stored(self, stored: Stored, error: ErrorCode | None) -> None:
-        self._carry_out_or_log(self._shard.on_stored(stored, error, self._now()))
+    def _stored(self, stored: AppendCallback, error: ErrorCode | None) -> None:
+        self._carry_out_or_log(self._shard.on_append_completed(stored, error, self._now()))
 
     def _when_durable(self, response: Any) -> Answer:
         if self._not_durable is None or self._not_durable.done():
@@ -298,8 +301,8 @@ class LedShard:
         self._timer = self._timer_at = None
         if self._closed:
             return
-        for outcome in self._shard.on_timers(self._now()):
-            self._carry_out_or_log(outcome)
+        for decision in self._shard.on_timers(self._now()):
+            self._carry_out_or_log(decision)
         self._arm_timer()
 
     def _now(self) -> Instant:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.coordinator.group.outcome import Peer
+from sparkraft.coordinator.group.decision import Peer
 
 if TYPE_CHECKING:
     from sparkraft.server.api.registry import RequestContext

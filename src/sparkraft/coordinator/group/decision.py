@@ -1,0 +1,71 @@
+"""Decisions of a group shard: their append callbacks, and the client a request came from."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from sparkraft.coordinator.group.records import GroupRecord
+from sparkraft.coordinator.runtime import AppendCallback, Decision
+
+if TYPE_CHECKING:
+    from sparkraft.coordinator.group.group import Group
+
+T = TypeVar("T")
+
+GroupDecision = Decision[GroupRecord, T]
+
+NOTHING: GroupDecision[None] = Decision(response=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """The sender of a request; `client_host` as Kafka prints it, such as `/127.0.0.1`."""
+
+    client_id: str
+    client_host: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCreated(AppendCallback):
+    """The first record of a new group; `replaced` had its id before."""
+
+    group_id: str
+    replaced: "Group | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupEmptied(AppendCallback):
+    """The last member left."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentDecided(AppendCallback):
+    """The leader's SyncGroup: members receive their assignment once it is committed."""
+
+    group_id: str
+    generation: int
+    leader_id: str
+    assignment: dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticMemberReplaced(AppendCallback):
+    """A static member rejoined a stable group under a new member id.
+
+    `*_before` restore the old member if the append fails.
+    """
+
+    group_id: str
+    instance_id: str
+    old_member_id: str
+    new_member_id: str
+    leader_before: str | None
+    protocols_before: tuple[tuple[str, bytes], ...]
+    rebalance_timeout_ms_before: int
+    session_timeout_ms_before: int
+    version: int
+
+
+GroupAppendCallback = GroupCreated | GroupEmptied | AssignmentDecided | StaticMemberReplaced
