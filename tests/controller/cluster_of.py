@@ -4,13 +4,15 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from sparkraft.base.ids import LeaderEpoch, Millis, Uuid
+from sparkraft.base.ids import LeaderEpoch, Millis, Offset, Uuid
 from sparkraft.controller.activation import default_bootstrap
-from sparkraft.controller.cluster import ControllerConfig
+from sparkraft.controller.call import Call
 from sparkraft.controller.controller import Controller
-from sparkraft.controller.outcome import Outcome
+from sparkraft.controller.decision import Decision
+from sparkraft.controller.decision_context import ControllerConfig
 from sparkraft.metadata.features import SUPPORTED_FEATURES
 from sparkraft.metadata.image import Partition
+from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.framing import decode_metadata_record, encode_metadata_record
 from sparkraft.protocol.messages import k19_create_topics as k19
 from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
@@ -58,26 +60,34 @@ class Cluster:
     def next_offset(self) -> int:
         return self.core.latest.offset + 1
 
-    def carry_out(self, outcome: Outcome, *, commit: bool = True) -> Any:
-        if outcome.records:
+    def carry_out(self, decision: Decision, *, commit: bool = True) -> Any:
+        if decision.records:
             # Through the bytes of the log, in the version the decision chose.
             decoded = [
                 decode_metadata_record(encode_metadata_record(record, version))[0]
-                for record, version in outcome.records
+                for record, version in decision.records
             ]
             base = self.next_offset
             last = base + len(decoded) - 1
             self.log.append((decoded, base))
             self.core.replay_appended(
-                decoded, last_offset=last, epoch=1, elections=outcome.elections
+                decoded, last_offset=last, epoch=1, elections=decision.elections
             )
             if commit:
                 self.core.commit(last)
-        return outcome.response
+        return decision.response
 
-    def ask(self, name: str, request: Any, *, commit: bool = True, **more: Any) -> Any:
-        outcome = getattr(self.core, f"handle_{name}")(request, self.now, **more)
-        return self.carry_out(outcome, commit=commit)
+    def ask(self, key: ApiKey, request: Any, *, commit: bool = True, **more: Any) -> Any:
+        call = Call(
+            request=request,
+            now=self.now,
+            **{
+                "version": API_INFO[key].max_version,
+                "next_offset": Offset(self.next_offset),
+                **more,
+            },
+        )
+        return self.carry_out(self.core.decide(key, call), commit=commit)
 
     def register(
         self, broker_id: int, *, rack: str | None = None, directories: int = 1, **fields: Any
@@ -97,7 +107,7 @@ class Cluster:
         )
         for name, value in fields.items():
             setattr(request, name, value)
-        response = self.ask("broker_registration", request)
+        response = self.ask(ApiKey.BROKER_REGISTRATION, request)
         self.epochs[broker_id] = response.broker_epoch
         return response
 
@@ -109,7 +119,7 @@ class Cluster:
         )
         for name, value in fields.items():
             setattr(request, name, value)
-        return self.ask("broker_heartbeat", request)
+        return self.ask(ApiKey.BROKER_HEARTBEAT, request)
 
     def start(self, *broker_ids: int, **fields: Any) -> None:
         for broker_id in broker_ids:
@@ -141,7 +151,7 @@ class Cluster:
                 for key, value in configs.items()
             ],
         )
-        response = self.ask("create_topics", k19.CreateTopicsRequest(topics=[topic]))
+        response = self.ask(ApiKey.CREATE_TOPICS, k19.CreateTopicsRequest(topics=[topic]))
         result: k19.CreatableTopicResult = response.topics[0]
         return result
 
@@ -160,7 +170,7 @@ class Cluster:
             for name, level in levels.items()
         ]
         request = k57.UpdateFeaturesRequest(feature_updates=updates, validate_only=validate_only)
-        return self.ask("update_features", request)
+        return self.ask(ApiKey.UPDATE_FEATURES, request)
 
     def assign(self, topic: str, broker_id: int, directory: Uuid, index: int = 0) -> Any:
         topic_id = self.core.latest.topics_by_name[topic]
@@ -181,7 +191,7 @@ class Cluster:
                 )
             ],
         )
-        return self.ask("assign_replicas_to_dirs", request)
+        return self.ask(ApiKey.ASSIGN_REPLICAS_TO_DIRS, request)
 
     def alter_isr(
         self,
@@ -214,7 +224,7 @@ class Cluster:
                 )
             ],
         )
-        return self.ask("alter_partition", request).topics[0].partitions[0]
+        return self.ask(ApiKey.ALTER_PARTITION, request).topics[0].partitions[0]
 
     def set_topic_config(self, topic: str, key: str, value: str | None) -> None:
         change = k44.AlterableConfig(
@@ -222,5 +232,5 @@ class Cluster:
         )
         resource = k44.AlterConfigsResource(resource_type=2, resource_name=topic, configs=[change])
         request = k44.IncrementalAlterConfigsRequest(resources=[resource])
-        answer = self.ask("incremental_alter_configs", request)
+        answer = self.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
         assert answer.responses[0].error_code == 0

@@ -6,6 +6,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import LeaderEpoch, Millis
 from sparkraft.controller.leader_election import ChosenBy
 from sparkraft.metadata.image import NO_LEADER
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k62_broker_registration as k62
 from sparkraft.protocol.messages import k63_broker_heartbeat as k63
 from sparkraft.protocol.messages import k64_unregister_broker as k64
@@ -102,7 +103,7 @@ def test_a_stale_epoch_is_refused(cluster):
     epoch = broker(cluster, 1).epoch
     refused(ErrorCode.STALE_BROKER_EPOCH, cluster.heartbeat, 1, broker_epoch=epoch - 1)
     request = k63.BrokerHeartbeatRequest(broker_id=9, broker_epoch=0)
-    refused(ErrorCode.STALE_BROKER_EPOCH, cluster.ask, "broker_heartbeat", request)
+    refused(ErrorCode.STALE_BROKER_EPOCH, cluster.ask, ApiKey.BROKER_HEARTBEAT, request)
 
 
 def test_silence_fences_one_broker_after_the_other(cluster):
@@ -299,18 +300,18 @@ def test_a_broker_that_was_let_go_may_register_at_once(cluster):
 def test_a_broker_that_leaves_leaves_every_isr(cluster):
     cluster.start(1, 2)
     cluster.create("t", replicas=[[1, 2]])
-    cluster.ask("unregister_broker", k64.UnregisterBrokerRequest(broker_id=1))
+    cluster.ask(ApiKey.UNREGISTER_BROKER, k64.UnregisterBrokerRequest(broker_id=1))
     assert 1 not in cluster.core.latest.brokers
     assert cluster.partition("t").isr == (2,)
     request = k64.UnregisterBrokerRequest(broker_id=1)
-    refused(ErrorCode.BROKER_ID_NOT_REGISTERED, cluster.ask, "unregister_broker", request)
+    refused(ErrorCode.BROKER_ID_NOT_REGISTERED, cluster.ask, ApiKey.UNREGISTER_BROKER, request)
 
 
 def test_producer_ids_are_given_out_once(cluster):
     cluster.start(1)
     blocks = [
         cluster.ask(
-            "allocate_producer_ids",
+            ApiKey.ALLOCATE_PRODUCER_IDS,
             k67.AllocateProducerIdsRequest(broker_id=1, broker_epoch=cluster.epochs[1]),
         )
         for _ in range(3)
@@ -329,7 +330,7 @@ def test_a_controller_registers(cluster):
             k70.Feature(name="kraft.version", min_supported_version=0, max_supported_version=1)
         ],
     )
-    cluster.ask("controller_registration", request)
+    cluster.ask(ApiKey.CONTROLLER_REGISTRATION, request)
     registered = cluster.core.latest.controllers[1000]
     assert registered.endpoints[0].port == 9093
     assert registered.supported_features["kraft.version"] == (0, 1)

@@ -3,6 +3,7 @@
 import pytest
 
 from sparkraft.base.errors import ErrorCode
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k33_alter_configs as k33
 from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
 from tests.controller.cluster_of import Cluster
@@ -29,7 +30,7 @@ def alter(cluster, kind, name, *changes, **options):
         ],
     )
     request = k44.IncrementalAlterConfigsRequest(resources=[resource], **options)
-    return ErrorCode(cluster.ask("incremental_alter_configs", request).responses[0].error_code)
+    return ErrorCode(cluster.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request).responses[0].error_code)
 
 
 def config(cluster, kind=TOPIC, name="t"):
@@ -120,7 +121,7 @@ def test_validate_only_changes_nothing(cluster):
 def test_a_resource_named_twice_is_refused(cluster):
     resource = k44.AlterConfigsResource(resource_type=TOPIC, resource_name="t")
     request = k44.IncrementalAlterConfigsRequest(resources=[resource, resource])
-    answer = cluster.ask("incremental_alter_configs", request)
+    answer = cluster.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
     assert [r.error_code for r in answer.responses] == [ErrorCode.INVALID_REQUEST] * 2
 
 
@@ -132,7 +133,7 @@ def test_the_older_request_replaces_the_whole_map(cluster):
         configs=[k33.AlterableConfig(name="retention.ms", value="6")],
     )
     request = k33.AlterConfigsRequest(resources=[resource])
-    assert cluster.ask("alter_configs", request).responses[0].error_code == 0
+    assert cluster.ask(ApiKey.ALTER_CONFIGS, request).responses[0].error_code == 0
     assert config(cluster) == {"retention.ms": "6"}
 
 
@@ -146,8 +147,8 @@ def test_a_topics_setting_is_found_in_the_right_order():
     cluster = Cluster(static_configs={"log.retention.hours": "2"})
     cluster.start(1)
     cluster.create("t")
-    assert cluster.core.cluster.topic_setting("t", "retention.ms") == 7_200_000
+    assert cluster.core.context.topic_setting("t", "retention.ms") == 7_200_000
     alter(cluster, BROKER, "", ("log.retention.ms", SET, "3"))
-    assert cluster.core.cluster.topic_setting("t", "retention.ms") == 3
+    assert cluster.core.context.topic_setting("t", "retention.ms") == 3
     alter(cluster, TOPIC, "t", ("retention.ms", SET, "4"))
-    assert cluster.core.cluster.topic_setting("t", "retention.ms") == 4
+    assert cluster.core.context.topic_setting("t", "retention.ms") == 4

@@ -7,6 +7,7 @@ from sparkraft.base.ids import LeaderEpoch
 from sparkraft.controller.activation import default_bootstrap
 from sparkraft.controller.controller import Controller
 from sparkraft.metadata.features import DEFAULT_FINALIZED
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k57_update_features as k57
 from sparkraft.protocol.messages.metadata_records import FeatureLevelRecord
 from tests.controller.cluster_of import Cluster, Dice
@@ -154,6 +155,6 @@ def test_version_0_knew_one_kind_of_downgrade(cluster):
         feature="group.version", max_version_level=0, allow_downgrade=True
     )
     request = k57.UpdateFeaturesRequest(feature_updates=[update])
-    answer = cluster.ask("update_features", request, version=0)
+    answer = cluster.ask(ApiKey.UPDATE_FEATURES, request, version=0)
     assert [(r.feature, r.error_code) for r in answer.results] == [("group.version", 0)]
     assert "group.version" not in cluster.core.latest.features

@@ -7,6 +7,7 @@ from sparkraft.controller.history import History
 from sparkraft.controller.leader_election import ChosenBy, Occasion
 from sparkraft.controller.past_events import PartitionEvent
 from sparkraft.metadata.image import EMPTY_IMAGE, NO_LEADER
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k20_delete_topics as k20
 from sparkraft.protocol.messages import k43_elect_leaders as k43
 from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
@@ -46,7 +47,7 @@ def elect(cluster: Cluster, kind: int) -> None:
     request = k43.ElectLeadersRequest(
         election_type=kind, topic_partitions=[k43.TopicPartitions(topic="t", partitions=[0])]
     )
-    answer = cluster.ask("elect_leaders", request)
+    answer = cluster.ask(ApiKey.ELECT_LEADERS, request)
     assert answer.replica_election_results[0].partition_result[0].error_code == 0
 
 
@@ -54,7 +55,7 @@ def reassign(cluster: Cluster, replicas: list[int] | None) -> None:
     wanted = k45.ReassignablePartition(partition_index=0, replicas=replicas)
     topic = k45.ReassignableTopic(name="t", partitions=[wanted])
     cluster.ask(
-        "alter_partition_reassignments", k45.AlterPartitionReassignmentsRequest(topics=[topic])
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS, k45.AlterPartitionReassignmentsRequest(topics=[topic])
     )
 
 
@@ -218,7 +219,7 @@ def test_a_directory_that_was_lost_before_it_was_assigned(cluster):
 
 
 def test_a_broker_that_left_for_good_and_one_that_crashed(cluster):
-    cluster.ask("unregister_broker", k64.UnregisterBrokerRequest(broker_id=1))
+    cluster.ask(ApiKey.UNREGISTER_BROKER, k64.UnregisterBrokerRequest(broker_id=1))
     assert last(cluster).election.ruled_out == ((1, "unregistered"),)
     cluster.now += 10_000  # type: ignore[misc]
     cluster.heartbeat(3)
@@ -234,7 +235,7 @@ def test_a_minimum_that_changed_and_a_topic_that_went(cluster):
     assert last(cluster).trigger.occasion is Occasion.ELR_CLEARED
     topic_id = cluster.core.latest.topics_by_name["t"]
     request = k20.DeleteTopicsRequest(topics=[k20.DeleteTopicState(name="t")])
-    cluster.ask("delete_topics", request)
+    cluster.ask(ApiKey.DELETE_TOPICS, request)
     cluster.create("t")
     history = read(cluster)
     assert history.partition_events(topic_id, 0)[-1].trigger.occasion is Occasion.DELETED
@@ -250,7 +251,7 @@ def test_brokers_that_come_and_go():
     cluster.heartbeat(2)
     assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
     cluster.register(1)
-    cluster.ask("unregister_broker", k64.UnregisterBrokerRequest(broker_id=1))
+    cluster.ask(ApiKey.UNREGISTER_BROKER, k64.UnregisterBrokerRequest(broker_id=1))
     assert [event.what for event in read(cluster).broker_events(1)] == [
         "registered",
         "unfenced",

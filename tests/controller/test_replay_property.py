@@ -19,6 +19,7 @@ from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE, NO_LEADER, Partition
 from sparkraft.metadata.replay import Replay
 from sparkraft.metadata.snapshot import records_of
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.framing import decode_metadata_record, encode_metadata_record
 from sparkraft.protocol.messages import k20_delete_topics as k20
 from sparkraft.protocol.messages import k33_alter_configs as k33
@@ -63,9 +64,9 @@ class ControllerMachine(RuleBasedStateMachine):
         # Without ELR the last of the ISR stays in it, fenced or gone, and nothing mends that later.
         self.elr_always_on = True
 
-    def ask(self, name: str, request: Any, **more: Any) -> Any:
+    def ask(self, key: ApiKey, request: Any, **more: Any) -> Any:
         try:
-            return self.cluster.ask(name, request, **more)
+            return self.cluster.ask(key, request, **more)
         except KafkaError as error:
             return error
 
@@ -118,14 +119,14 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(broker=BROKERS)
     def unregister(self, broker: int) -> None:
-        self.ask("unregister_broker", k64.UnregisterBrokerRequest(broker_id=broker))
+        self.ask(ApiKey.UNREGISTER_BROKER, k64.UnregisterBrokerRequest(broker_id=broker))
 
     @rule(broker=BROKERS)
     def producer_ids(self, broker: int) -> None:
         if broker in self.cluster.core.latest.brokers:
             epoch = self.cluster.core.latest.brokers[broker].epoch
             request = k67.AllocateProducerIdsRequest(broker_id=broker, broker_epoch=epoch)
-            block = self.ask("allocate_producer_ids", request)
+            block = self.ask(ApiKey.ALLOCATE_PRODUCER_IDS, request)
             assert block.producer_id_start not in self.blocks
             self.blocks.append(block.producer_id_start)
 
@@ -142,12 +143,12 @@ class ControllerMachine(RuleBasedStateMachine):
     @rule(name=NAMES)
     def delete(self, name: str) -> None:
         request = k20.DeleteTopicsRequest(topics=[k20.DeleteTopicState(name=name)])
-        self.ask("delete_topics", request)
+        self.ask(ApiKey.DELETE_TOPICS, request)
 
     @rule(name=NAMES, count=st.integers(1, 5))
     def grow(self, name: str, count: int) -> None:
         wanted = k37.CreatePartitionsTopic(name=name, count=count)
-        self.ask("create_partitions", k37.CreatePartitionsRequest(topics=[wanted]))
+        self.ask(ApiKey.CREATE_PARTITIONS, k37.CreatePartitionsRequest(topics=[wanted]))
 
     @rule(kind=st.sampled_from([2, 4, 32]), name=st.sampled_from(["", "1", "a", "b"]),
           config=CONFIGS, operation=st.integers(0, 3))  # fmt: skip
@@ -159,7 +160,7 @@ class ControllerMachine(RuleBasedStateMachine):
             resource_type=kind, resource_name=name, configs=[change]
         )
         request = k44.IncrementalAlterConfigsRequest(resources=[resource])
-        self.ask("incremental_alter_configs", request)
+        self.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
 
     @rule(name=NAMES, configs=st.lists(CONFIGS, max_size=2))
     def replace_configs(self, name: str, configs: list[tuple[str, str]]) -> None:
@@ -168,7 +169,7 @@ class ControllerMachine(RuleBasedStateMachine):
             resource_name=name,
             configs=[k33.AlterableConfig(name=key, value=value) for key, value in configs],
         )
-        self.ask("alter_configs", k33.AlterConfigsRequest(resources=[resource]))
+        self.ask(ApiKey.ALTER_CONFIGS, k33.AlterConfigsRequest(resources=[resource]))
 
     # Replication.
 
@@ -185,7 +186,7 @@ class ControllerMachine(RuleBasedStateMachine):
     def elect(self, kind: int, name: str | None) -> None:
         wanted = None if name is None else [k43.TopicPartitions(topic=name, partitions=[0, 1])]
         request = k43.ElectLeadersRequest(election_type=kind, topic_partitions=wanted)
-        self.ask("elect_leaders", request)
+        self.ask(ApiKey.ELECT_LEADERS, request)
 
     @rule(name=NAMES, replicas=st.one_of(st.none(), ISRS), resize=st.booleans())
     def reassign(self, name: str, replicas: list[int] | None, *, resize: bool) -> None:
@@ -194,7 +195,7 @@ class ControllerMachine(RuleBasedStateMachine):
         request = k45.AlterPartitionReassignmentsRequest(
             topics=[topic], allow_replication_factor_change=resize
         )
-        self.ask("alter_partition_reassignments", request)
+        self.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request)
 
     @rule(name=NAMES, broker=BROKERS, second=st.booleans())
     def assign_directory(self, name: str, broker: int, *, second: bool) -> None:
@@ -234,7 +235,7 @@ class ControllerMachine(RuleBasedStateMachine):
         before = self.cluster.core.latest
         log = list(self.cluster.log)
         request = k20.DeleteTopicsRequest(topics=[k20.DeleteTopicState(name=name)])
-        self.cluster.ask("delete_topics", request, commit=False)
+        self.cluster.ask(ApiKey.DELETE_TOPICS, request, commit=False)
         self.cluster.core.deactivate()
         self.cluster.log = log
         assert self.cluster.core.latest == before

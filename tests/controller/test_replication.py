@@ -6,6 +6,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.controller.leader_election import ChosenBy
 from sparkraft.metadata.image import NO_LEADER, RECOVERING
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k43_elect_leaders as k43
 from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
 from sparkraft.protocol.messages import k46_list_partition_reassignments as k46
@@ -111,12 +112,12 @@ def test_version_2_sends_bare_ids(cluster):
 def test_a_stale_broker_epoch_and_an_unknown_topic(cluster):
     request = k56.AlterPartitionRequest(broker_id=1, broker_epoch=0)
     with pytest.raises(KafkaError) as caught:
-        cluster.ask("alter_partition", request)
+        cluster.ask(ApiKey.ALTER_PARTITION, request)
     assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
     data = k56.AlterPartitionRequestPartitionData(partition_index=0)
     topic = k56.AlterPartitionRequestTopicData(topic_id=uuid(9), partitions=[data])
     request = k56.AlterPartitionRequest(broker_id=1, broker_epoch=cluster.epochs[1], topics=[topic])
-    answer = cluster.ask("alter_partition", request)
+    answer = cluster.ask(ApiKey.ALTER_PARTITION, request)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
@@ -127,7 +128,7 @@ def elect(cluster, kind, *partitions, topic="t"):
     request = k43.ElectLeadersRequest(election_type=kind, topic_partitions=wanted)
     return [
         (r.topic, p.partition_id, ErrorCode(p.error_code))
-        for r in cluster.ask("elect_leaders", request).replica_election_results
+        for r in cluster.ask(ApiKey.ELECT_LEADERS, request).replica_election_results
         for p in r.partition_result
     ]
 
@@ -233,7 +234,7 @@ def test_assignments_of_what_is_not_theirs(cluster):
                 )
             ],
         )
-        answer = cluster.ask("assign_replicas_to_dirs", request)
+        answer = cluster.ask(ApiKey.ASSIGN_REPLICAS_TO_DIRS, request)
         return ErrorCode(answer.directories[0].topics[0].partitions[0].error_code)
 
     topic_id = cluster.core.latest.topics_by_name["t"]
@@ -249,13 +250,13 @@ def reassign(cluster, replicas, *, topic="t", index=0, resize=True):
         topics=[k45.ReassignableTopic(name=topic, partitions=[wanted])],
         allow_replication_factor_change=resize,
     )
-    answer = cluster.ask("alter_partition_reassignments", request)
+    answer = cluster.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request)
     return ErrorCode(answer.responses[0].partitions[0].error_code)
 
 
 def ongoing(cluster, topics=None):
     request = k46.ListPartitionReassignmentsRequest(topics=topics)
-    answer = cluster.ask("list_partition_reassignments", request)
+    answer = cluster.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, request)
     return [
         (topic.name, p.replicas, p.adding_replicas, p.removing_replicas)
         for topic in answer.topics
@@ -335,7 +336,7 @@ def test_a_partition_named_twice_is_changed_twice(cluster):
     ]
     topic = k45.ReassignableTopic(name="t", partitions=wanted)
     request = k45.AlterPartitionReassignmentsRequest(topics=[topic])
-    answer = cluster.ask("alter_partition_reassignments", request)
+    answer = cluster.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request)
     assert [p.error_code for p in answer.responses[0].partitions] == [0, 0]
     assert not cluster.partition("t").is_reassigning
     assert cluster.partition("t").partition_epoch == 2

@@ -16,6 +16,7 @@ from sparkraft.controller.states import (
     replica_state,
 )
 from sparkraft.metadata.image import DIRECTORY_UNASSIGNED
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k20_delete_topics as k20
 from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
 from sparkraft.protocol.messages import k64_unregister_broker as k64
@@ -86,13 +87,13 @@ def reassign(cluster, replicas):
     wanted = k45.ReassignablePartition(partition_index=0, replicas=replicas)
     topic = k45.ReassignableTopic(name="t", partitions=[wanted])
     request = k45.AlterPartitionReassignmentsRequest(topics=[topic])
-    answer = cluster.ask("alter_partition_reassignments", request)
+    answer = cluster.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request)
     assert answer.responses[0].partitions[0].error_code == 0
 
 
 def delete(cluster, name="t"):
     request = k20.DeleteTopicsRequest(topics=[k20.DeleteTopicState(name=name)])
-    answer = cluster.ask("delete_topics", request)
+    answer = cluster.ask(ApiKey.DELETE_TOPICS, request)
     assert answer.responses[0].error_code == 0
 
 
@@ -180,7 +181,7 @@ def test_a_topic_of_brokers_that_left_for_good_can_be_deleted():
     cluster.start(1, 2)
     cluster.create("t", replicas=[[1, 2]])
     for broker_id in (1, 2):
-        cluster.ask("unregister_broker", k64.UnregisterBrokerRequest(broker_id=broker_id))
+        cluster.ask(ApiKey.UNREGISTER_BROKER, k64.UnregisterBrokerRequest(broker_id=broker_id))
     assert cluster.partition("t").leader == NO_LEADER
     delete(cluster)
     assert "t" not in cluster.core.latest.topics_by_name

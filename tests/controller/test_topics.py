@@ -4,6 +4,7 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k19_create_topics as k19
 from sparkraft.protocol.messages import k20_delete_topics as k20
 from sparkraft.protocol.messages import k37_create_partitions as k37
@@ -85,7 +86,9 @@ def test_what_is_refused_changes_nothing(cluster, name, options, code):
 
 
 def ask(cluster, *topics, **options):
-    return cluster.ask("create_topics", k19.CreateTopicsRequest(topics=list(topics), **options))
+    return cluster.ask(
+        ApiKey.CREATE_TOPICS, k19.CreateTopicsRequest(topics=list(topics), **options)
+    )
 
 
 def topic(name, **fields):
@@ -160,7 +163,7 @@ def test_too_many_partitions_at_once_are_refused_as_a_whole(cluster):
 
 def delete(cluster, *names, ids=(), version=6):
     return cluster.ask(
-        "delete_topics",
+        ApiKey.DELETE_TOPICS,
         k20.DeleteTopicsRequest(
             topics=[k20.DeleteTopicState(name=name) for name in names]
             + [k20.DeleteTopicState(topic_id=topic_id) for topic_id in ids]
@@ -183,7 +186,7 @@ def test_delete_by_name_and_by_id(cluster):
 def test_delete_by_name_in_old_versions(cluster):
     cluster.create("a")
     request = k20.DeleteTopicsRequest(topic_names=["a", "nobody"])
-    response = cluster.ask("delete_topics", request, version=1)
+    response = cluster.ask(ApiKey.DELETE_TOPICS, request, version=1)
     assert {r.name: r.error_code for r in response.responses} == {"a": 0, "nobody": 3}
 
 
@@ -215,7 +218,7 @@ def test_deletion_can_be_switched_off(version, code):
 def grow(cluster, name, count, assignments=None, **options):
     wanted = k37.CreatePartitionsTopic(name=name, count=count, assignments=assignments)
     request = k37.CreatePartitionsRequest(topics=[wanted], **options)
-    return cluster.ask("create_partitions", request).results[0]
+    return cluster.ask(ApiKey.CREATE_PARTITIONS, request).results[0]
 
 
 def test_partitions_are_added_with_the_same_replication(cluster):

@@ -154,7 +154,7 @@ def test_no_heartbeat_waits_behind_what_clients_ask_of_the_controller(tmp_path: 
             controller_and_broker(tmp_path, broker_heartbeat_interval_ms="10") as nodes,
         ):
             controller, broker = nodes
-            stuck = _get_stuck(controller, "create_topics")
+            stuck = _get_stuck(controller, ApiKey.CREATE_TOPICS)
             client = await connect(broker)
             asked = client.send_nowait(_creation())
             await until(lambda: stuck)
@@ -179,7 +179,7 @@ def test_a_metric_tells_how_many_requests_wait_for_the_controller(tmp_path: Path
                 return await asyncio.to_thread(_forwarding_queue, port) == wanted
 
             await until(lambda: waiting(0))
-            stuck = _get_stuck(controller, "create_topics")
+            stuck = _get_stuck(controller, ApiKey.CREATE_TOPICS)
             clients = [await connect(broker) for _ in range(2)]
             first = clients[0].send_nowait(_creation())
             await until(lambda: waiting(1))
@@ -209,11 +209,11 @@ def test_a_controller_that_answers_no_heartbeat_is_asked_for_the_rest_anew(tmp_p
             controller_and_broker(tmp_path, broker_heartbeat_interval_ms="10", **settings) as nodes,
         ):
             controller, broker = nodes
-            creations = _get_stuck(controller, "create_topics", most=1)
+            creations = _get_stuck(controller, ApiKey.CREATE_TOPICS, most=1)
             client = await connect(broker)
             asked = client.send_nowait(_creation())
             await until(lambda: creations)
-            heartbeats = _get_stuck(controller, "broker_heartbeat")
+            heartbeats = _get_stuck(controller, ApiKey.BROKER_HEARTBEAT)
             assert (await asked).topics[0].error_code == 0, "the second attempt"
             for each in (*heartbeats, *creations):
                 each.set_result(None)
@@ -232,7 +232,7 @@ def test_what_an_old_controller_leaves_open_is_asked_of_the_next(
     async def test() -> None:
         async with asyncio.timeout(PATIENCE_S), controller_and_broker(tmp_path) as nodes:
             controller, broker = nodes
-            creations = _get_stuck(controller, "create_topics")
+            creations = _get_stuck(controller, ApiKey.CREATE_TOPICS)
             client = await connect(broker)
             asked = client.send_nowait(_creation())
             await until(lambda: creations)
@@ -333,17 +333,19 @@ def _creation() -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=[topic], timeout_ms=PATIENCE_S * 1000)
 
 
-def _get_stuck(controller: Node, wanted: str, *, most: int = 1_000) -> list[asyncio.Future[None]]:
+def _get_stuck(
+    controller: Node, wanted: ApiKey, *, most: int = 1_000
+) -> list[asyncio.Future[None]]:
     """Futures, one for each of the first such requests to reach it, which goes on when it ends."""
     stuck: list[asyncio.Future[None]] = []
     driver: Any = controller.controller_services.controller  # type: ignore[union-attr]
     submit = driver.submit
 
-    async def waits(name: str, *args: Any, **given: Any) -> Any:
-        if name == wanted and len(stuck) < most:
+    async def waits(key: ApiKey, *args: Any, **given: Any) -> Any:
+        if key is wanted and len(stuck) < most:
             stuck.append(asyncio.get_running_loop().create_future())
             await stuck[-1]
-        return await submit(name, *args, **given)
+        return await submit(key, *args, **given)
 
     driver.submit = waits
     return stuck
@@ -355,10 +357,10 @@ def _heartbeats(controller: Node) -> list[int]:
     driver: Any = controller.controller_services.controller  # type: ignore[union-attr]
     submit = driver.submit
 
-    async def notes(name: str, request: Any, **given: Any) -> Any:
-        if name == "broker_heartbeat":
+    async def notes(key: ApiKey, request: Any, **given: Any) -> Any:
+        if key is ApiKey.BROKER_HEARTBEAT:
             heard.append(request.broker_id)
-        return await submit(name, request, **given)
+        return await submit(key, request, **given)
 
     driver.submit = notes
     return heard

@@ -1,8 +1,9 @@
-"""The active controller's decisions: a request in, records and a response out (DESIGN D7, D8).
+"""The active controller's decisions: a request in, records and a response out.
 
-Entry point: `controller.Controller`. Its `handle_*` methods decide on the latest image and change
-nothing; `replay` alone changes it. Each subject has a module of plain functions over a `Cluster`:
-`topics`, `configs`, `brokers`, `replication`, `reassignment`, `feature_updates`, `activation`.
+Entry points: `controller.Controller`, whose `decide` finds the decision function of a request in
+`decisions.DECISIONS`. Decisions read the latest image and write nothing; only `replay` changes it.
+Each subject has a module of plain functions `(DecisionContext, Call) -> Decision`: `topics`,
+`configs`, `brokers`, `producer_ids`, `replication`, `reassignment`, `feature_updates`.
 
 Free of KRaft, for a later ZooKeeper controller: `placement`, `leader_election`.
 

@@ -7,9 +7,9 @@ leaves an open transaction; the next one aborts it and starts over.
 
 from collections.abc import Sequence
 
-from sparkraft.controller.cluster import Cluster
+from sparkraft.controller.decision import Decision, VersionedRecord
+from sparkraft.controller.decision_context import DecisionContext
 from sparkraft.controller.feature_updates import cluster_min_isr_record
-from sparkraft.controller.outcome import Outcome, VersionedRecord
 from sparkraft.metadata import features
 from sparkraft.protocol.messages.metadata_records import (
     AbortTransactionRecord,
@@ -31,20 +31,20 @@ def default_bootstrap() -> list[VersionedRecord]:
 
 
 def activation_records(
-    cluster: Cluster, bootstrap: Sequence[VersionedRecord], *, in_transaction: bool
-) -> Outcome:
+    context: DecisionContext, bootstrap: Sequence[VersionedRecord], *, in_transaction: bool
+) -> Decision:
     """What a controller writes on taking over.
 
     Args:
-        cluster: the image before any open transaction; empty of features where the log is new.
+        context: the image before any open transaction; empty of features where the log is new.
         bootstrap: records of bootstrap.checkpoint, metadata.version among them.
         in_transaction: a predecessor left a transaction open.
     """
     aborted: list[VersionedRecord] = []
     if in_transaction:
         aborted.append((AbortTransactionRecord(reason=ABORT_REASON), 0))
-    if cluster.metadata_level:
-        return Outcome(records=tuple(aborted))
+    if context.metadata_level:
+        return Decision(records=tuple(aborted))
     levels = {
         record.name: record.feature_level
         for record, _ in bootstrap
@@ -52,9 +52,9 @@ def activation_records(
     }
     records = list(bootstrap)
     if levels.get(features.ELR_VERSION, 0) > 0:
-        records.append(cluster_min_isr_record(cluster.config.static_configs))
+        records.append(cluster_min_isr_record(context.config.static_configs))
     if levels.get(features.METADATA_VERSION, 0) < features.TRANSACTION_RECORDS_LEVEL:
-        return Outcome(records=(*aborted, *records))
+        return Decision(records=(*aborted, *records))
     begin: VersionedRecord = (BeginTransactionRecord(name=BOOTSTRAP_NAME), 0)
     end: VersionedRecord = (EndTransactionRecord(), 0)
-    return Outcome(records=(*aborted, begin, *records, end), atomic=False)
+    return Decision(records=(*aborted, begin, *records, end), atomic=False)

@@ -9,7 +9,7 @@ lead to the leader that was written.
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from sparkraft.controller.cluster import OFFLINE_DIRECTORY, why_not_leader
+from sparkraft.controller.decision_context import OFFLINE_DIRECTORY, why_not_leader
 from sparkraft.controller.leader_election import (
     NO_LEADER,
     Candidacy,

@@ -12,8 +12,9 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.controller.cluster import Cluster
-from sparkraft.controller.outcome import Outcome, VersionedRecord, check_room
+from sparkraft.controller.call import Call
+from sparkraft.controller.decision import Decision, VersionedRecord, check_room
+from sparkraft.controller.decision_context import DecisionContext
 from sparkraft.metadata.configs import (
     BROKER_CONFIGS,
     CLIENT_METRICS_CONFIGS,
@@ -67,20 +68,22 @@ Decide = Callable[[Any], list[VersionedRecord]]
 
 
 def incremental_alter_configs(
-    cluster: Cluster, request: k44.IncrementalAlterConfigsRequest
-) -> Outcome:
+    context: DecisionContext, call: Call[k44.IncrementalAlterConfigsRequest]
+) -> Decision:
     """Decide an IncrementalAlterConfigs request."""
+    request = call.request
 
     def decide(resource: k44.AlterConfigsResource) -> list[VersionedRecord]:
         changes = [Change(c.name, c.config_operation, c.value) for c in resource.configs]
         _check_changes(changes)
-        return alter_resource(cluster, resource.resource_type, resource.resource_name, changes)
+        return alter_resource(context, resource.resource_type, resource.resource_name, changes)
 
-    return _alter(cluster, request, decide, k44)
+    return _alter(context, request, decide, k44)
 
 
-def alter_configs(cluster: Cluster, request: k33.AlterConfigsRequest) -> Outcome:
+def alter_configs(context: DecisionContext, call: Call[k33.AlterConfigsRequest]) -> Decision:
     """Decide an AlterConfigs request: each resource's map becomes exactly what is given."""
+    request = call.request
 
     def decide(resource: k33.AlterConfigsResource) -> list[VersionedRecord]:
         kind, name = resource.resource_type, resource.resource_name
@@ -89,15 +92,15 @@ def alter_configs(cluster: Cluster, request: k33.AlterConfigsRequest) -> Outcome
         if nulls:
             wrong = f"Null value not supported for : {', '.join(nulls)}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
-        dropped = [key for key in sorted(cluster.image.config(kind, name)) if key not in given]
+        dropped = [key for key in sorted(context.image.config(kind, name)) if key not in given]
         changes = [Change(key, Operation.SET, value) for key, value in given.items()]
         changes += [Change(key, Operation.DELETE, None) for key in dropped]
-        return alter_resource(cluster, kind, name, changes)
+        return alter_resource(context, kind, name, changes)
 
-    return _alter(cluster, request, decide, k33)
+    return _alter(context, request, decide, k33)
 
 
-def _alter(cluster: Cluster, request: Any, decide: Decide, messages: Any) -> Outcome:
+def _alter(context: DecisionContext, request: Any, decide: Decide, messages: Any) -> Decision:
     seen: dict[tuple[int, str], int] = {}
     for resource in request.resources:
         key = (resource.resource_type, resource.resource_name)
@@ -117,9 +120,9 @@ def _alter(cluster: Cluster, request: Any, decide: Decide, messages: Any) -> Out
             result.error_code = error.code
             result.error_message = error.detail or None
         responses.append(result)
-    records += _clear_elr_records(cluster, records)
+    records += _clear_elr_records(context, records)
     response_class = getattr(messages, type(request).__name__.replace("Request", "Response"))
-    return Outcome(
+    return Decision(
         records=() if request.validate_only else tuple(records),
         response=response_class(responses=responses),
     )
@@ -144,7 +147,7 @@ def _check_changes(changes: Sequence[Change]) -> None:
 
 
 def alter_resource(
-    cluster: Cluster,
+    context: DecisionContext,
     kind: int,
     name: str,
     changes: Iterable[Change],
@@ -157,12 +160,12 @@ def alter_resource(
         KafkaError: INVALID_CONFIG, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION,
             UNKNOWN_TOPIC_OR_PARTITION or BROKER_ID_NOT_REGISTERED.
     """
-    current = cluster.image.config(kind, name)
+    current = context.image.config(kind, name)
     final = dict(current)
     records: list[VersionedRecord] = []
     for change in changes:
         value = changed_value(kind, change, current.get(change.key))
-        _check_min_isr(cluster, kind, name, change.key, value)
+        _check_min_isr(context, kind, name, change.key, value)
         if value is None:
             final.pop(change.key, None)
         elif len(value) > VALUE_LENGTH_MAX:
@@ -176,9 +179,9 @@ def alter_resource(
                 resource_type=kind, resource_name=name, name=change.key, value=value
             )
             records.append((record, 0))
-    _validate(cluster, kind, name, final)
+    _validate(context, kind, name, final)
     if not newly_created:
-        _check_existence(cluster, kind, name)
+        _check_existence(context, kind, name)
     return records
 
 
@@ -208,8 +211,10 @@ def changed_value(kind: int, change: Change, current: str | None) -> str | None:
     return ",".join(items)
 
 
-def _check_min_isr(cluster: Cluster, kind: int, name: str, key: str, value: str | None) -> None:
-    if key != MIN_ISR or kind != ResourceType.BROKER or not cluster.elr_enabled:
+def _check_min_isr(
+    context: DecisionContext, kind: int, name: str, key: str, value: str | None
+) -> None:
+    if key != MIN_ISR or kind != ResourceType.BROKER or not context.elr_enabled:
         return
     if name:
         wrong = f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled."
@@ -219,19 +224,19 @@ def _check_min_isr(cluster: Cluster, kind: int, name: str, key: str, value: str 
         raise KafkaError(ErrorCode.INVALID_CONFIG, wrong)
 
 
-def _validate(cluster: Cluster, kind: int, name: str, final: Mapping[str, str]) -> None:
+def _validate(context: DecisionContext, kind: int, name: str, final: Mapping[str, str]) -> None:
     if kind == ResourceType.TOPIC:
         if not name:
             wrong = "Default topic resources are not allowed."
             raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
         check_topic_name(name)
-        node = str(cluster.config.node_id)
+        node = str(context.config.node_id)
         validate_topic_configs(
             final,
             {
-                **cluster.config.static_configs,
-                **cluster.image.config(ResourceType.BROKER, ""),
-                **cluster.image.config(ResourceType.BROKER, node),
+                **context.config.static_configs,
+                **context.image.config(ResourceType.BROKER, ""),
+                **context.image.config(ResourceType.BROKER, node),
             },
         )
     elif kind == ResourceType.BROKER:
@@ -293,22 +298,22 @@ def _parse_all(definitions: Mapping[str, ConfigDef], final: Mapping[str, str], w
         parse_value(definitions[key], final[key])
 
 
-def _check_existence(cluster: Cluster, kind: int, name: str) -> None:
-    if kind == ResourceType.TOPIC and name not in cluster.image.topics_by_name:
+def _check_existence(context: DecisionContext, kind: int, name: str) -> None:
+    if kind == ResourceType.TOPIC and name not in context.image.topics_by_name:
         wrong = f"The topic '{name}' does not exist."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wrong)
     if kind == ResourceType.BROKER and name:
         broker_id = int(name)
-        known = broker_id in cluster.image.brokers or broker_id in cluster.config.voter_ids
-        if not known and broker_id not in cluster.image.controllers:
+        known = broker_id in context.image.brokers or broker_id in context.config.voter_ids
+        if not known and broker_id not in context.image.controllers:
             wrong = f"No node with id {name} found."
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, wrong)
 
 
 def _clear_elr_records(
-    cluster: Cluster, records: Iterable[VersionedRecord]
+    context: DecisionContext, records: Iterable[VersionedRecord]
 ) -> list[VersionedRecord]:
-    if not cluster.elr_enabled:
+    if not context.elr_enabled:
         return []
     cleared: list[VersionedRecord] = []
     for record, _ in records:

@@ -1,13 +1,13 @@
-"""The active controller as a pure core: `handle_*` decides, `replay` applies (D6, D7).
+"""The active controller as a pure core: `decide` decides, `replay_*` changes the image.
 
 How a driver uses it:
-    1. Committed batches of the log go through `replay_committed`, snapshots through `load`.
-    2. On leadership: `activate`, whose outcome is carried out like any other.
-    3. A request: `handle_x(request, now) -> Outcome`; append its records; `replay_appended` with
-       the offset they got; let the response go once that offset is committed.
-    4. On losing leadership: `deactivate` goes back to the stable image.
+    1. Pass committed batches of the log to `replay_committed`, snapshots to `load`.
+    2. On becoming leader: carry out the decision of `activate`.
+    3. For a request: `decide(key, call)`; append the decision's records; `replay_appended` with the
+       offset of the last one; send the response once that offset is committed.
+    4. On losing leadership: `deactivate` reverts to the stable image.
 
-Invariant: no `handle_*` changes the image; the only other thing one may touch is `Sessions`.
+Invariant: a decision changes no image; the only state it may write is `Sessions`.
 """
 
 from collections.abc import Sequence
@@ -15,21 +15,17 @@ from typing import Any
 
 from sparkraft.base.env import Entropy
 from sparkraft.base.ids import LeaderEpoch, Millis, Offset
-from sparkraft.controller import (
-    activation,
-    brokers,
-    configs,
-    feature_updates,
-    reassignment,
-    replication,
-    topics,
-)
-from sparkraft.controller.cluster import Cluster, ControllerConfig
+from sparkraft.controller import activation, brokers, replication
+from sparkraft.controller.call import Call
+from sparkraft.controller.decision import Decision, VersionedRecord
+from sparkraft.controller.decision_context import ControllerConfig, DecisionContext
+from sparkraft.controller.decisions import DECISIONS
 from sparkraft.controller.journal import ElectionJournal
 from sparkraft.controller.leader_election import Election
-from sparkraft.controller.outcome import Outcome, VersionedRecord
+from sparkraft.controller.sessions import Sessions
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.metadata.replay import Replay
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.metadata_records import NoOpRecord, RegisterBrokerRecord
 
 
@@ -40,7 +36,7 @@ class Controller:
         """A standby that knows nothing yet."""
         self.config = config
         self.journal = ElectionJournal()
-        self.sessions = brokers.Sessions(config.session_timeout_ms)
+        self.sessions = Sessions(config.session_timeout_ms)
         self._entropy = entropy
         self._replay = Replay()
 
@@ -55,9 +51,12 @@ class Controller:
         return self._replay.stable
 
     @property
-    def cluster(self) -> Cluster:
+    def context(self) -> DecisionContext:
         """The latest image with its questions."""
-        return Cluster(self._replay.latest, self.config, self._entropy)
+        return self._context(self._replay.latest)
+
+    def _context(self, image: ClusterImage) -> DecisionContext:
+        return DecisionContext(image, self.config, self._entropy, self.sessions)
 
     @property
     def in_transaction(self) -> bool:
@@ -107,12 +106,13 @@ class Controller:
 
     def activate(
         self, bootstrap: Sequence[VersionedRecord], epoch: LeaderEpoch, now: Millis
-    ) -> Outcome:
+    ) -> Decision:
         """Take over in `epoch`; the outcome's records come before any other."""
         del epoch  # The log's records carry it.
-        self.sessions.activate(self.latest, self.config, now)
+        local_broker = self.config.node_id if self.config.is_broker else None
+        self.sessions.activate(self.latest, now, local_broker=local_broker)
         return activation.activation_records(
-            Cluster(self._replay.after_abort, self.config, self._entropy),
+            self._context(self._replay.after_abort),
             bootstrap,
             in_transaction=self.in_transaction,
         )
@@ -122,127 +122,34 @@ class Controller:
         self._replay.revert()
         self.sessions.contact_ms.clear()
 
-    # Decisions. `version` is the API version of the request, where the answer depends on it.
+    # Decisions on requests.
 
-    def handle_create_topics(self, request: Any, now: Millis, *, version: int = 7) -> Outcome:
-        """CreateTopics."""
-        del now, version
-        return topics.create_topics(self.cluster, request)
+    def decide(self, key: ApiKey, call: Call[Any]) -> Decision:
+        """Decide a request of an API in `DECISIONS` on the latest image.
 
-    def handle_delete_topics(self, request: Any, now: Millis, *, version: int = 6) -> Outcome:
-        """DeleteTopics."""
-        del now
-        return topics.delete_topics(self.cluster, request, version=version)
-
-    def handle_create_partitions(self, request: Any, now: Millis, *, version: int = 3) -> Outcome:
-        """CreatePartitions."""
-        del now, version
-        return topics.create_partitions(self.cluster, request)
-
-    def handle_alter_configs(self, request: Any, now: Millis, *, version: int = 2) -> Outcome:
-        """AlterConfigs, the older kind that replaces whole maps."""
-        del now, version
-        return configs.alter_configs(self.cluster, request)
-
-    def handle_incremental_alter_configs(
-        self, request: Any, now: Millis, *, version: int = 1
-    ) -> Outcome:
-        """IncrementalAlterConfigs."""
-        del now, version
-        return configs.incremental_alter_configs(self.cluster, request)
-
-    def handle_update_features(self, request: Any, now: Millis, *, version: int = 2) -> Outcome:
-        """UpdateFeatures."""
-        del now
-        return feature_updates.update_features(self.cluster, request, version=version)
-
-    def handle_broker_registration(
-        self, request: Any, now: Millis, *, version: int = 4, next_offset: int | None = None
-    ) -> Outcome:
-        """BrokerRegistration; `next_offset` is where the next record goes, if it is known."""
-        offset = self.latest.offset + 1 if next_offset is None else next_offset
-        return brokers.register_broker(
-            self.cluster,
-            self.sessions,
-            request,
-            next_offset=Offset(offset),
-            version=version,
-            now=now,
-        )
-
-    def handle_broker_heartbeat(self, request: Any, now: Millis, *, version: int = 2) -> Outcome:
-        """BrokerHeartbeat."""
-        del version
-        return brokers.broker_heartbeat(self.cluster, self.sessions, request, now=now)
-
-    def handle_unregister_broker(self, request: Any, now: Millis, *, version: int = 0) -> Outcome:
-        """UnregisterBroker."""
-        del now, version
-        return brokers.unregister_broker(self.cluster, request)
-
-    def handle_allocate_producer_ids(
-        self, request: Any, now: Millis, *, version: int = 0
-    ) -> Outcome:
-        """AllocateProducerIds."""
-        del now, version
-        return brokers.allocate_producer_ids(self.cluster, request)
-
-    def handle_controller_registration(
-        self, request: Any, now: Millis, *, version: int = 0
-    ) -> Outcome:
-        """ControllerRegistration."""
-        del now, version
-        return brokers.register_controller(self.cluster, request)
-
-    def handle_assign_replicas_to_dirs(
-        self, request: Any, now: Millis, *, version: int = 0
-    ) -> Outcome:
-        """AssignReplicasToDirs."""
-        del now, version
-        return replication.assign_replicas_to_dirs(self.cluster, request)
-
-    def handle_alter_partition(self, request: Any, now: Millis, *, version: int = 3) -> Outcome:
-        """AlterPartition."""
-        del now, version
-        return replication.alter_partition(self.cluster, request)
-
-    def handle_elect_leaders(self, request: Any, now: Millis, *, version: int = 2) -> Outcome:
-        """ElectLeaders."""
-        del now, version
-        return replication.elect_leaders(self.cluster, request)
-
-    def handle_alter_partition_reassignments(
-        self, request: Any, now: Millis, *, version: int = 1
-    ) -> Outcome:
-        """AlterPartitionReassignments."""
-        del now, version
-        return reassignment.alter_reassignments(self.cluster, request)
-
-    def handle_list_partition_reassignments(
-        self, request: Any, now: Millis, *, version: int = 0
-    ) -> Outcome:
-        """ListPartitionReassignments, from the latest image."""
-        del now, version
-        return Outcome(response=reassignment.list_reassignments(self.cluster, request))
+        Raises:
+            KafkaError: the whole request is rejected.
+        """
+        return DECISIONS[key](self.context, call)
 
     # Periodic decisions.
 
-    def fence_one_stale_broker(self, now: Millis) -> Outcome | None:
+    def fence_one_stale_broker(self, now: Millis) -> Decision | None:
         """Fence the longest silent broker whose session lapsed; None where there is none."""
-        return brokers.fence_one_stale(self.cluster, self.sessions, now)
+        return brokers.fence_one_stale(self.context, now)
 
-    def fence_refused_broker(self, broker_id: int) -> Outcome | None:
+    def fence_refused_broker(self, broker_id: int) -> Decision | None:
         """Fence a broker whose process is certainly gone; None where it is not active."""
-        return brokers.fence_refused(self.cluster, self.sessions, broker_id)
+        return brokers.fence_refused(self.context, broker_id)
 
-    def balance_leaders(self) -> Outcome:
+    def balance_leaders(self) -> Decision:
         """Elect preferred leaders; the response is True where more remain."""
-        return replication.balance_leaders(self.cluster)
+        return replication.balance_leaders(self.context)
 
-    def elect_uncleanly_where_allowed(self) -> Outcome:
+    def elect_uncleanly_where_allowed(self) -> Decision:
         """Elect leaders where nobody leads and losses are allowed; True where more remain."""
-        return replication.elect_uncleanly_where_allowed(self.cluster)
+        return replication.elect_uncleanly_where_allowed(self.context)
 
-    def no_op(self) -> Outcome:
+    def no_op(self) -> Decision:
         """A record that changes nothing and shows that the log is alive."""
-        return Outcome(records=((NoOpRecord(), 0),))
+        return Decision(records=((NoOpRecord(), 0),))

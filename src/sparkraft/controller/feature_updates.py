@@ -7,9 +7,10 @@ updates of a request happen or none. `kraft.version` is the quorum's own and not
 from collections.abc import Mapping
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.controller.cluster import Cluster
+from sparkraft.controller.call import Call
 from sparkraft.controller.configs import MIN_ISR
-from sparkraft.controller.outcome import Outcome, VersionedRecord
+from sparkraft.controller.decision import Decision, VersionedRecord
+from sparkraft.controller.decision_context import DecisionContext
 from sparkraft.metadata import features
 from sparkraft.metadata.image import ResourceType
 from sparkraft.protocol.messages import k57_update_features as k57
@@ -20,40 +21,39 @@ SAFE_DOWNGRADE = 2
 UNSAFE_DOWNGRADE = 3
 
 
-def update_features(
-    cluster: Cluster, request: k57.UpdateFeaturesRequest, *, version: int
-) -> Outcome:
+def update_features(context: DecisionContext, call: Call[k57.UpdateFeaturesRequest]) -> Decision:
     """Decide an UpdateFeatures request."""
+    request = call.request
     updates = {u.feature: u.max_version_level for u in request.feature_updates}
-    proposed = {**cluster.image.features, **updates}
+    proposed = {**context.image.features, **updates}
     records: list[VersionedRecord] = []
     if len(updates) != len(request.feature_updates):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A feature stands twice in the request.")
     for update in request.feature_updates:
         kind = update.upgrade_type
-        if version == 0:
+        if call.version == 0:
             # Then there was one kind of downgrade, and it took the risk.
             kind = UNSAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
-        _check(cluster, update.feature, update.max_version_level, kind, proposed)
+        _check(context, update.feature, update.max_version_level, kind, proposed)
         record = FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level)
         records.append((record, 0))
-    if updates.get(features.ELR_VERSION, 0) > 0 and not cluster.elr_enabled:
-        records += elr_safety_records(cluster)
+    if updates.get(features.ELR_VERSION, 0) > 0 and not context.elr_enabled:
+        records += elr_safety_records(context)
     response = k57.UpdateFeaturesResponse(error_message=None)
-    if version < 2:  # noqa: PLR2004 (results per feature went away with version 2)
+    if call.version < 2:  # noqa: PLR2004 (results per feature went away with version 2)
         response.results = [
             k57.UpdatableFeatureResult(feature=name, error_message="NONE") for name in updates
         ]
-    return Outcome(records=() if request.validate_only else tuple(records), response=response)
+    return Decision(records=() if request.validate_only else tuple(records), response=response)
 
 
-def elr_safety_records(cluster: Cluster) -> list[VersionedRecord]:
+def elr_safety_records(context: DecisionContext) -> list[VersionedRecord]:
     """What makes ELR safe to switch on: one min.insync.replicas for all, no broker's own."""
     records: list[VersionedRecord] = []
-    if MIN_ISR not in cluster.image.config(ResourceType.BROKER, ""):
-        records.append(cluster_min_isr_record(cluster.config.static_configs))
-    for kind, name in sorted(cluster.image.configs):
-        if kind == ResourceType.BROKER and name and MIN_ISR in cluster.image.config(kind, name):
+    if MIN_ISR not in context.image.config(ResourceType.BROKER, ""):
+        records.append(cluster_min_isr_record(context.config.static_configs))
+    for kind, name in sorted(context.image.configs):
+        if kind == ResourceType.BROKER and name and MIN_ISR in context.image.config(kind, name):
             record = ConfigRecord(resource_type=kind, resource_name=name, name=MIN_ISR, value=None)
             records.append((record, 0))
     return records
@@ -70,15 +70,17 @@ def cluster_min_isr_record(static_configs: Mapping[str, str]) -> VersionedRecord
     return record, 0
 
 
-def _check(cluster: Cluster, name: str, level: int, kind: int, proposed: Mapping[str, int]) -> None:
-    wrong = _why_refused(cluster, name, level, kind, proposed)
+def _check(
+    context: DecisionContext, name: str, level: int, kind: int, proposed: Mapping[str, int]
+) -> None:
+    wrong = _why_refused(context, name, level, kind, proposed)
     if wrong is not None:
         message = f"Invalid update version {level} for feature {name}. {wrong}"
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, message)
 
 
 def _why_refused(
-    cluster: Cluster, name: str, level: int, kind: int, proposed: Mapping[str, int]
+    context: DecisionContext, name: str, level: int, kind: int, proposed: Mapping[str, int]
 ) -> str | None:
     if kind not in {UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE}:
         return "The controller does not support the given upgrade type."
@@ -87,9 +89,9 @@ def _why_refused(
     if name == features.KRAFT_VERSION:
         return "kraft.version can't be changed while the cluster runs."
     return (
-        _unsupported(cluster, name, level)
-        or _wrong_direction(level, cluster.image.features.get(name, 0), kind)
-        or _loses_metadata(name, level, cluster.metadata_level)
+        _unsupported(context, name, level)
+        or _wrong_direction(level, context.image.features.get(name, 0), kind)
+        or _loses_metadata(name, level, context.metadata_level)
         or _missing_dependency(name, level, proposed)
     )
 
@@ -119,20 +121,20 @@ def _missing_dependency(name: str, level: int, proposed: Mapping[str, int]) -> s
     return None
 
 
-def _unsupported(cluster: Cluster, name: str, level: int) -> str | None:
+def _unsupported(context: DecisionContext, name: str, level: int) -> str | None:
     supported: list[tuple[str, Mapping[str, tuple[int, int]]]] = [
-        (f"Local controller {cluster.config.node_id}", features.SUPPORTED_FEATURES)
+        (f"Local controller {context.config.node_id}", features.SUPPORTED_FEATURES)
     ]
-    image = cluster.image
+    image = context.image
     supported += [
         (f"Broker {broker_id}", image.brokers[broker_id].supported_features)
         for broker_id in sorted(image.brokers)
     ]
-    if cluster.metadata_level >= features.CONTROLLER_REGISTRATION_LEVEL:
-        others = [node for node in sorted(image.controllers) if node != cluster.config.node_id]
+    if context.metadata_level >= features.CONTROLLER_REGISTRATION_LEVEL:
+        others = [node for node in sorted(image.controllers) if node != context.config.node_id]
         supported += [(f"Controller {n}", image.controllers[n].supported_features) for n in others]
-        for voter in cluster.config.voter_ids:
-            if voter != cluster.config.node_id and voter not in image.controllers:
+        for voter in context.config.voter_ids:
+            if voter != context.config.node_id and voter not in image.controllers:
                 return f"controller {voter} has not registered, and may not support this feature"
     for who, ranges in supported:
         low, high = ranges.get(name, (0, 0))

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from sparkraft.base.ids import Uuid
-from sparkraft.controller.cluster import Cluster
+from sparkraft.controller.decision import VersionedRecord
+from sparkraft.controller.decision_context import DecisionContext
 from sparkraft.controller.leader_election import (
     NO_LEADER,
     Candidacy,
@@ -25,7 +26,6 @@ from sparkraft.controller.leader_election import (
     Trigger,
     choose_leader,
 )
-from sparkraft.controller.outcome import VersionedRecord
 from sparkraft.metadata import features
 from sparkraft.metadata.apply import LEADER_UNCHANGED, merge
 from sparkraft.metadata.image import RECOVERING, Partition, Topic
@@ -73,20 +73,20 @@ class PartitionChange:
 
 
 def change_partition(
-    cluster: Cluster, topic: Topic, index: int, target: Target
+    context: DecisionContext, topic: Topic, index: int, target: Target
 ) -> PartitionChange | None:
     """The record that brings a partition to `target`, or None where nothing changes."""
-    return _Builder(cluster, topic, index, target).build()
+    return _Builder(context, topic, index, target).build()
 
 
 class _Builder:
-    def __init__(self, cluster: Cluster, topic: Topic, index: int, target: Target) -> None:
-        self._cluster = cluster
+    def __init__(self, context: DecisionContext, topic: Topic, index: int, target: Target) -> None:
+        self._context = context
         self._topic = topic
         self._index = index
         self._target = target
         self._old = old = topic.partitions[index]
-        self._elr_enabled = cluster.elr_enabled
+        self._elr_enabled = context.elr_enabled
         self._isr = old.isr if target.isr is None else target.isr
         self._replicas = old.replicas if target.replicas is None else target.replicas
         self._adding = old.adding_replicas if target.adding is None else target.adding
@@ -110,7 +110,7 @@ class _Builder:
             return None
         after = merge(self._old, self._record)
         return PartitionChange(
-            record=(self._record, features.partition_version(self._cluster.metadata_level)),
+            record=(self._record, features.partition_version(self._context.metadata_level)),
             partition=after,
             election=self._election(choice, after),
         )
@@ -131,7 +131,7 @@ class _Builder:
     def _recompute_elr(self) -> None:
         if not self._elr_enabled:
             return
-        if len(self._isr) >= self._cluster.min_isr(self._topic):
+        if len(self._isr) >= self._context.min_isr(self._topic):
             self._elr = ()
             return
         candidates = sorted({*self._elr, *self._old.isr})
@@ -151,7 +151,7 @@ class _Builder:
                 current_leader=self._old.leader,
                 last_known_leader=last[0] if len(last) == 1 else None,
                 elr_enabled=self._elr_enabled,
-                why_not=self._target.why_not or self._cluster.why_not_leader(self._old),
+                why_not=self._target.why_not or self._context.why_not_leader(self._old),
             )
         )
         if choice.leader == self._old.leader:
@@ -174,7 +174,7 @@ class _Builder:
     def _write_elr(self) -> None:
         if self._record.isr is not None or not self._elr_enabled:
             self._elr = ()
-        supported = self._cluster.metadata_level >= features.ELR_LEVEL
+        supported = self._context.metadata_level >= features.ELR_LEVEL
         if supported and self._elr != self._old.elr:
             self._record.eligible_leader_replicas = list(self._elr)
 
@@ -185,7 +185,7 @@ class _Builder:
             self._record.isr = list(self._isr)
 
     def _bump_epoch_if_isr_shrank(self) -> None:
-        if not features.isr_shrink_bumps_leader_epoch(self._cluster.metadata_level):
+        if not features.isr_shrink_bumps_leader_epoch(self._context.metadata_level):
             return
         isr = self._record.isr
         unchanged = self._record.leader == LEADER_UNCHANGED
@@ -214,7 +214,7 @@ class _Builder:
 
     def _write_assignment(self) -> None:
         if self._replicas:
-            if self._cluster.directories_supported:
+            if self._context.directories_supported:
                 directories = self._directories()
                 if directories != self._old.directories:
                     self._record.directories = list(directories)
@@ -229,7 +229,7 @@ class _Builder:
         known = dict(zip(self._old.replicas, self._old.directories, strict=True))
         known.update(self._target.directories)
         return tuple(
-            known[r] if r in known else self._cluster.default_directory(r) for r in self._replicas
+            known[r] if r in known else self._context.default_directory(r) for r in self._replicas
         )
 
     def _write_recovery_state(self) -> None:

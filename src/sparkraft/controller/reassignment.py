@@ -6,9 +6,10 @@ stage 2, takes the leavers out. A move that only reorders replicas is done at on
 """
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.controller.cluster import Cluster
+from sparkraft.controller.call import Call
+from sparkraft.controller.decision import Decision
+from sparkraft.controller.decision_context import DecisionContext
 from sparkraft.controller.leader_election import ElectionKind, Occasion, Trigger
-from sparkraft.controller.outcome import Outcome
 from sparkraft.controller.partition_change import Target
 from sparkraft.controller.replication import Changes
 from sparkraft.controller.topics import check_assignment
@@ -17,11 +18,12 @@ from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
 from sparkraft.protocol.messages import k46_list_partition_reassignments as k46
 
 
-def alter_reassignments(
-    cluster: Cluster, request: k45.AlterPartitionReassignmentsRequest
-) -> Outcome:
+def alter_partition_reassignments(
+    context: DecisionContext, call: Call[k45.AlterPartitionReassignmentsRequest]
+) -> Decision:
     """Decide an AlterPartitionReassignments request: start moves, or cancel them."""
-    changes = Changes(cluster)
+    request = call.request
+    changes = Changes(context)
     response = k45.AlterPartitionReassignmentsResponse(
         error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
     )
@@ -43,7 +45,7 @@ def alter_reassignments(
                 result.error_message = error.detail or None
             answer.partitions.append(result)
         response.responses.append(answer)
-    return Outcome(
+    return Decision(
         records=tuple(changes.records), response=response, elections=tuple(changes.elections)
     )
 
@@ -55,8 +57,8 @@ def _reassign(
     *,
     may_resize: bool,
 ) -> None:
-    cluster, index = changes.cluster, wanted.partition_index
-    topic = cluster.image.topic(name)
+    context, index = changes.context, wanted.partition_index
+    topic = context.image.topic(name)
     if topic is None:
         wrong = f"Unable to find a topic named {name}."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wrong)
@@ -65,16 +67,16 @@ def _reassign(
         wrong = f"Unable to find partition {name}:{index}."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wrong)
     if wanted.replicas is None:
-        target = _cancelled(cluster, topic, index, partition)
+        target = _cancelled(context, topic, index, partition)
     else:
-        target = _moved(cluster, partition, tuple(wanted.replicas), may_resize=may_resize)
+        target = _moved(context, partition, tuple(wanted.replicas), may_resize=may_resize)
     changes.change(topic.id, index, target)
 
 
 def _moved(
-    cluster: Cluster, partition: Partition, wanted: tuple[int, ...], *, may_resize: bool
+    context: DecisionContext, partition: Partition, wanted: tuple[int, ...], *, may_resize: bool
 ) -> Target:
-    check_assignment(cluster, wanted, None)
+    check_assignment(context, wanted, None)
     # Of a move under way, what it will end with counts (KIP-860).
     settled = [r for r in partition.replicas if r not in partition.removing_replicas]
     if not may_resize and len(wanted) != len(settled):
@@ -90,11 +92,11 @@ def _moved(
     )
 
 
-def _cancelled(cluster: Cluster, topic: Topic, index: int, partition: Partition) -> Target:
+def _cancelled(context: DecisionContext, topic: Topic, index: int, partition: Partition) -> Target:
     if not partition.is_reassigning:
         wrong = "No partition reassignment is in progress."
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, wrong)
-    unclean_allowed = cluster.unclean_elections_allowed(topic.name)
+    unclean_allowed = context.unclean_elections_allowed(topic.name)
     replicas = tuple(r for r in partition.replicas if r not in partition.adding_replicas)
     isr = tuple(r for r in partition.isr if r not in partition.adding_replicas)
     if not replicas:
@@ -118,15 +120,16 @@ def _cancelled(cluster: Cluster, topic: Topic, index: int, partition: Partition)
     )
 
 
-def list_reassignments(
-    cluster: Cluster, request: k46.ListPartitionReassignmentsRequest
-) -> k46.ListPartitionReassignmentsResponse:
+def list_partition_reassignments(
+    context: DecisionContext, call: Call[k46.ListPartitionReassignmentsRequest]
+) -> Decision:
     """The moves that are under way, of the named partitions or of all."""
+    request = call.request
     response = k46.ListPartitionReassignmentsResponse(error_message=None)
     if request.topics is None:
-        wanted = [(t, sorted(t.partitions)) for t in cluster.image.topics_in_order()]
+        wanted = [(t, sorted(t.partitions)) for t in context.image.topics_in_order()]
     else:
-        named = [(cluster.image.topic(t.name), t.partition_indexes) for t in request.topics]
+        named = [(context.image.topic(t.name), t.partition_indexes) for t in request.topics]
         wanted = [(topic, list(indexes)) for topic, indexes in named if topic is not None]
     for topic, indexes in wanted:
         ongoing = []
@@ -145,4 +148,4 @@ def list_reassignments(
             response.topics.append(
                 k46.OngoingTopicReassignment(name=topic.name, partitions=ongoing)
             )
-    return response
+    return Decision(response=response)

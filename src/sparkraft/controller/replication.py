@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
-from sparkraft.controller.cluster import OFFLINE_DIRECTORY, Cluster
+from sparkraft.controller.call import Call
+from sparkraft.controller.decision import RECORDS_MAX, Decision, VersionedRecord
+from sparkraft.controller.decision_context import OFFLINE_DIRECTORY, DecisionContext
 from sparkraft.controller.leader_election import (
     NO_LEADER,
     Election,
@@ -18,7 +20,6 @@ from sparkraft.controller.leader_election import (
     Occasion,
     Trigger,
 )
-from sparkraft.controller.outcome import RECORDS_MAX, Outcome, VersionedRecord
 from sparkraft.controller.partition_change import PartitionChange, Target, change_partition
 from sparkraft.metadata.apply import LEADER_UNCHANGED
 from sparkraft.metadata.image import RECOVERED, RECOVERING, Partition, Topic
@@ -39,28 +40,27 @@ class Changes:
     it): what names a partition twice, or fails two of a broker's directories, stays consistent.
 
     Attributes:
-        cluster: with every record so far applied.
+        context: with every record so far applied.
         records: in the order they are to be appended.
         elections: leaders that they change.
     """
 
-    __slots__ = ("cluster", "elections", "records")
+    __slots__ = ("context", "elections", "records")
 
-    def __init__(self, cluster: Cluster) -> None:
-        """Nothing yet."""
-        self.cluster = cluster
+    def __init__(self, context: DecisionContext) -> None:
+        self.context = context
         self.records: list[VersionedRecord] = []
         self.elections: list[Election] = []
 
     def add(self, record: VersionedRecord) -> None:
         """A record that changes no partition."""
         self.records.append(record)
-        self.cluster = self.cluster.after(record[0])
+        self.context = self.context.after(record[0])
 
     def change(self, topic_id: Uuid, index: int, target: Target) -> PartitionChange | None:
         """Bring a partition to `target`; None where that took no record."""
-        topic = self.cluster.image.topics_by_id[topic_id]
-        made = change_partition(self.cluster, topic, index, target)
+        topic = self.context.image.topics_by_id[topic_id]
+        made = change_partition(self.context, topic, index, target)
         if made is not None:
             self.add(made.record)
             if made.election is not None:
@@ -87,12 +87,12 @@ def leave_isrs(
 ) -> None:
     """Take a broker out of the ISR of partitions, electing new leaders where needed."""
     for topic, index, partition in where:
-        cluster = changes.cluster
+        context = changes.context
         target = Target(
             isr=tuple(replica for replica in partition.isr if replica != gone.broker_id),
             unclean_shutdowns=(gone.broker_id,) if gone.unclean else (),
-            why_not=cluster.why_not_leader(partition, excluded={gone.broker_id: gone.why}),
-            kind=_kind(cluster, topic),
+            why_not=context.why_not_leader(partition, excluded={gone.broker_id: gone.why}),
+            kind=_kind(context, topic),
             trigger=trigger,
         )
         changes.change(topic.id, index, target)
@@ -100,47 +100,48 @@ def leave_isrs(
 
 def elect_for_returning_broker(changes: Changes, broker_id: int) -> None:
     """Elect where nobody leads; the broker's unfencing is among the changes already."""
-    for topic, index, partition in changes.cluster.partitions():
+    for topic, index, partition in changes.context.partitions():
         if partition.leader != NO_LEADER:
             continue
         target = Target(
-            kind=_kind(changes.cluster, topic),
+            kind=_kind(changes.context, topic),
             trigger=Trigger(Occasion.RETURNED, f"broker {broker_id} was unfenced"),
         )
         changes.change(topic.id, index, target)
 
 
-def in_isr(cluster: Cluster, broker_id: int) -> list[Where]:
+def in_isr(context: DecisionContext, broker_id: int) -> list[Where]:
     """Partitions with the broker in their ISR."""
-    return [where for where in cluster.partitions() if broker_id in where[2].isr]
+    return [where for where in context.partitions() if broker_id in where[2].isr]
 
 
-def in_elr(cluster: Cluster, broker_id: int) -> list[Where]:
+def in_elr(context: DecisionContext, broker_id: int) -> list[Where]:
     """Partitions with the broker in their ELR."""
-    return [where for where in cluster.partitions() if broker_id in where[2].elr]
+    return [where for where in context.partitions() if broker_id in where[2].elr]
 
 
-def in_directory(cluster: Cluster, broker_id: int, directory: Uuid) -> list[Where]:
+def in_directory(context: DecisionContext, broker_id: int, directory: Uuid) -> list[Where]:
     """Partitions of which the broker keeps its replica in that directory."""
     return [
         where
-        for where in cluster.partitions()
+        for where in context.partitions()
         if broker_id in where[2].replicas and where[2].directory(broker_id) == directory
     ]
 
 
-def _kind(cluster: Cluster, topic: Topic) -> ElectionKind:
-    allowed = cluster.unclean_elections_allowed(topic.name)
+def _kind(context: DecisionContext, topic: Topic) -> ElectionKind:
+    allowed = context.unclean_elections_allowed(topic.name)
     return ElectionKind.UNCLEAN if allowed else ElectionKind.ONLINE
 
 
-def alter_partition(cluster: Cluster, request: k56.AlterPartitionRequest) -> Outcome:
+def alter_partition(context: DecisionContext, call: Call[k56.AlterPartitionRequest]) -> Decision:
     """Decide an AlterPartition request: a leader says who keeps up with it."""
-    cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
-    changes = Changes(cluster)
+    request = call.request
+    context.check_broker_epoch(request.broker_id, request.broker_epoch)
+    changes = Changes(context)
     response = k56.AlterPartitionResponse()
     for wanted in request.topics:
-        known = wanted.topic_id in cluster.image.topics_by_id
+        known = wanted.topic_id in context.image.topics_by_id
         answers = [
             _alter_one(changes, request.broker_id, Uuid(wanted.topic_id), partition)
             if known
@@ -152,7 +153,7 @@ def alter_partition(cluster: Cluster, request: k56.AlterPartitionRequest) -> Out
         response.topics.append(
             k56.AlterPartitionResponseTopicData(topic_id=wanted.topic_id, partitions=answers)
         )
-    return Outcome(
+    return Decision(
         records=tuple(changes.records),
         response=response,
         atomic=False,
@@ -166,19 +167,19 @@ def _alter_one(
     topic_id: Uuid,
     wanted: k56.AlterPartitionRequestPartitionData,
 ) -> k56.AlterPartitionResponsePartitionData:
-    cluster, index = changes.cluster, wanted.partition_index
-    topic = cluster.image.topics_by_id[topic_id]
+    context, index = changes.context, wanted.partition_index
+    topic = context.image.topics_by_id[topic_id]
     answer = k56.AlterPartitionResponsePartitionData(partition_index=index)
     partition = topic.partitions.get(index)
     isr = _wanted_isr(wanted)
-    error = _why_refused(cluster, broker_id, partition, wanted, isr)
+    error = _why_refused(context, broker_id, partition, wanted, isr)
     if error is not None or partition is None:
         answer.error_code = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return answer
     target = Target(
         isr=tuple(isr),
         recovery_state=wanted.leader_recovery_state,
-        kind=_kind(cluster, topic),
+        kind=_kind(context, topic),
         trigger=Trigger(Occasion.ISR_CHANGED, f"leader {broker_id} changed the ISR"),
     )
     made = changes.change(topic_id, index, target)
@@ -204,7 +205,7 @@ def _wanted_isr(wanted: k56.AlterPartitionRequestPartitionData) -> dict[int, int
 
 
 def _why_refused(
-    cluster: Cluster,
+    context: DecisionContext,
     broker_id: int,
     partition: Partition | None,
     wanted: k56.AlterPartitionRequestPartitionData,
@@ -217,7 +218,7 @@ def _why_refused(
         return error
     if not _sound(partition, wanted, isr):
         return ErrorCode.INVALID_REQUEST
-    if any(not _eligible(cluster, replica, epoch) for replica, epoch in isr.items()):
+    if any(not _eligible(context, replica, epoch) for replica, epoch in isr.items()):
         return ErrorCode.INELIGIBLE_REPLICA
     return None
 
@@ -257,25 +258,26 @@ def _epoch_error(
     return None
 
 
-def _eligible(cluster: Cluster, replica: int, broker_epoch: int) -> bool:
-    broker = cluster.image.brokers.get(replica)
+def _eligible(context: DecisionContext, replica: int, broker_epoch: int) -> bool:
+    broker = context.image.brokers.get(replica)
     if broker is None or not broker.active:
         return False
     return broker_epoch in {-1, broker.epoch}
 
 
-def elect_leaders(cluster: Cluster, request: k43.ElectLeadersRequest) -> Outcome:
+def elect_leaders(context: DecisionContext, call: Call[k43.ElectLeadersRequest]) -> Decision:
     """Decide an ElectLeaders request: preferred or unclean, for the named partitions or for all."""
+    request = call.request
     if request.election_type not in {PREFERRED_ELECTION, UNCLEAN_ELECTION}:
         wrong = f"Unknown election type {request.election_type}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
     everything = request.topic_partitions is None
     wanted: Sequence[tuple[str, Sequence[int]]]
     if request.topic_partitions is None:
-        wanted = [(t.name, sorted(t.partitions)) for t in cluster.image.topics_in_order()]
+        wanted = [(t.name, sorted(t.partitions)) for t in context.image.topics_in_order()]
     else:
         wanted = [(t.topic, t.partitions) for t in request.topic_partitions]
-    changes = Changes(cluster)
+    changes = Changes(context)
     response = k43.ElectLeadersResponse()
     for name, indexes in wanted:
         results = []
@@ -293,7 +295,7 @@ def elect_leaders(cluster: Cluster, request: k43.ElectLeadersRequest) -> Outcome
         response.replica_election_results.append(
             k43.ReplicaElectionResult(topic=name, partition_result=results)
         )
-    return Outcome(
+    return Decision(
         records=tuple(changes.records),
         response=response,
         atomic=False,
@@ -312,7 +314,7 @@ _NOT_NEEDED_TEXT = "Leader election not needed for topic partition."
 
 
 def _elect_one(changes: Changes, name: str, index: int, election_type: int) -> KafkaError | None:
-    topic = changes.cluster.image.topic(name)
+    topic = changes.context.image.topic(name)
     partition = None if topic is None else topic.partitions.get(index)
     if topic is None or partition is None:
         missing = f"topic as {name}" if topic is None else f"partition as {name}-{index}"
@@ -332,10 +334,10 @@ def _elect_one(changes: Changes, name: str, index: int, election_type: int) -> K
     return KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, _ELIGIBLE_TEXT)
 
 
-def balance_leaders(cluster: Cluster) -> Outcome:
+def balance_leaders(context: DecisionContext) -> Decision:
     """Bring leaderships back to preferred replicas; the response tells whether more may be due."""
     return _periodic(
-        cluster,
+        context,
         lambda topic, partition: (
             Target(kind=ElectionKind.PREFERRED, trigger=_BALANCE)
             if partition.leader != partition.preferred_leader
@@ -344,28 +346,30 @@ def balance_leaders(cluster: Cluster) -> Outcome:
     )
 
 
-def elect_uncleanly_where_allowed(cluster: Cluster) -> Outcome:
+def elect_uncleanly_where_allowed(context: DecisionContext) -> Decision:
     """Elect where nobody leads and the topic allows losses; the response tells of more to do."""
     return _periodic(
-        cluster,
+        context,
         lambda topic, partition: (
             Target(kind=ElectionKind.UNCLEAN, trigger=_CHECK)
-            if partition.leader == NO_LEADER and cluster.unclean_elections_allowed(topic.name)
+            if partition.leader == NO_LEADER and context.unclean_elections_allowed(topic.name)
             else None
         ),
     )
 
 
-def _periodic(cluster: Cluster, target_of: Callable[[Topic, Partition], Target | None]) -> Outcome:
-    changes = Changes(cluster)
-    most = cluster.config.elections_per_balance_max
-    for topic, index, partition in cluster.partitions():
+def _periodic(
+    context: DecisionContext, target_of: Callable[[Topic, Partition], Target | None]
+) -> Decision:
+    changes = Changes(context)
+    most = context.config.elections_per_balance_max
+    for topic, index, partition in context.partitions():
         if len(changes.records) >= most:
             break
         target = target_of(topic, partition)
         if target is not None:
             changes.change(topic.id, index, target)
-    return Outcome(
+    return Decision(
         records=tuple(changes.records),
         response=len(changes.records) >= most,
         atomic=False,
@@ -373,20 +377,23 @@ def _periodic(cluster: Cluster, target_of: Callable[[Topic, Partition], Target |
     )
 
 
-def assign_replicas_to_dirs(cluster: Cluster, request: k73.AssignReplicasToDirsRequest) -> Outcome:
+def assign_replicas_to_dirs(
+    context: DecisionContext, call: Call[k73.AssignReplicasToDirsRequest]
+) -> Decision:
     """Decide an AssignReplicasToDirs request: a broker says where its replicas are (KIP-858)."""
-    if not cluster.directories_supported:
+    request = call.request
+    if not context.directories_supported:
         wrong = "Directory assignment is not supported yet."
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, wrong)
-    broker = cluster.check_broker_epoch(request.broker_id, request.broker_epoch)
-    changes = Changes(cluster)
+    broker = context.check_broker_epoch(request.broker_id, request.broker_epoch)
+    changes = Changes(context)
     response = k73.AssignReplicasToDirsResponse()
     offline: dict[tuple[str, int], Where] = {}
     for directory in request.directories:
         online = broker.has_online_directory(directory.id)
         topics = []
         for wanted in directory.topics:
-            topic = cluster.image.topics_by_id.get(wanted.topic_id)
+            topic = context.image.topics_by_id.get(wanted.topic_id)
             partitions = []
             for item in wanted.partitions:
                 index = item.partition_index
@@ -417,7 +424,7 @@ def assign_replicas_to_dirs(cluster: Cluster, request: k73.AssignReplicasToDirsR
     )
     if len(changes.records) > RECORDS_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Too many replicas in one request.")
-    return Outcome(
+    return Decision(
         records=tuple(changes.records),
         response=response,
         atomic=False,

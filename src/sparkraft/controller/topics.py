@@ -11,9 +11,10 @@ from typing import Any
 from sparkraft.base.env import random_uuid
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
-from sparkraft.controller.cluster import Cluster
+from sparkraft.controller.call import Call
 from sparkraft.controller.configs import Change, Operation, alter_resource
-from sparkraft.controller.outcome import Outcome, VersionedRecord, check_room
+from sparkraft.controller.decision import Decision, VersionedRecord, check_room
+from sparkraft.controller.decision_context import DecisionContext
 from sparkraft.controller.placement import place_replicas
 from sparkraft.metadata.configs.describe import BrokerSources, describe_topic
 from sparkraft.metadata.image import RECOVERED, Partition, ResourceType, Topic
@@ -32,18 +33,20 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 _REPLICATION_FACTOR_MAX = (1 << 15) - 1
 
 
-def create_topics(cluster: Cluster, request: k19.CreateTopicsRequest) -> Outcome:
+def create_topics(context: DecisionContext, call: Call[k19.CreateTopicsRequest]) -> Decision:
     """Decide a CreateTopics request."""
-    _check_total(cluster, request)
+    request = call.request
+    _check_total(context, request)
     duplicates = _repeated([topic.name for topic in request.topics])
     records: list[VersionedRecord] = []
     results = []
-    rivals = _Rivals(cluster)
+    rivals = _Rivals(context)
     for topic in request.topics:
         if topic.name in duplicates:
             continue
         try:
-            made, result = _create_topic(cluster, topic, rivals)
+            made, result = _create_topic(context, topic, rivals)
+            call.apply_partition_change_quota(result.num_partitions)
             check_room(records, made)
             records += made
         except KafkaError as error:
@@ -60,16 +63,16 @@ def create_topics(cluster: Cluster, request: k19.CreateTopicsRequest) -> Outcome
         for name in duplicates
     ]
     response = k19.CreateTopicsResponse(topics=results)
-    return Outcome(records=() if request.validate_only else tuple(records), response=response)
+    return Decision(records=() if request.validate_only else tuple(records), response=response)
 
 
-def _check_total(cluster: Cluster, request: k19.CreateTopicsRequest) -> None:
+def _check_total(context: DecisionContext, request: k19.CreateTopicsRequest) -> None:
     total = 0
     for topic in request.topics:
         if topic.assignments:
             total += len(topic.assignments)
         elif topic.num_partitions == -1:
-            total += cluster.config.default_partitions
+            total += context.config.default_partitions
         else:
             total += max(0, topic.num_partitions)
     if total > PARTITIONS_PER_REQUEST_MAX:
@@ -92,15 +95,15 @@ class _Rivals:
     names of the same request are not held against each other.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, context: DecisionContext) -> None:
+        self._context = context
         self._names: dict[str, str] | None = None
 
     def of(self, name: str) -> str | None:
         if not _may_collide(name):
             return None
         if self._names is None:
-            known = sorted(filter(_may_collide, self._cluster.image.topics_by_name))
+            known = sorted(filter(_may_collide, self._context.image.topics_by_name))
             self._names = {unify_collision_chars(each): each for each in known}
         return self._names.get(unify_collision_chars(name))
 
@@ -110,45 +113,47 @@ def _may_collide(name: str) -> bool:
 
 
 def _create_topic(
-    cluster: Cluster, topic: k19.CreatableTopic, rivals: _Rivals
+    context: DecisionContext, topic: k19.CreatableTopic, rivals: _Rivals
 ) -> tuple[list[VersionedRecord], k19.CreatableTopicResult]:
     name = topic.name
     if name == METADATA_TOPIC:
         wrong = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
         raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
-    if name in cluster.image.topics_by_name:
+    if name in context.image.topics_by_name:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     check_topic_name(name)
     rival = rivals.of(name)
     if rival is not None:
         wrong = f"Topic '{name}' collides with existing topic: {rival}"
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
-    config_records = _topic_configs(cluster, topic)
+    config_records = _topic_configs(context, topic)
     partitions = (
-        _assigned_partitions(cluster, topic)
+        _assigned_partitions(context, topic)
         if topic.assignments
-        else _placed_partitions(cluster, topic)
+        else _placed_partitions(context, topic)
     )
-    topic_id = random_uuid(cluster.entropy)
+    topic_id = random_uuid(context.entropy)
     records: list[VersionedRecord] = [(TopicRecord(name=name, topic_id=topic_id), 0)]
     records += config_records
     records += [
-        partition_record(topic_id, index, partition, cluster.metadata_level)
+        partition_record(topic_id, index, partition, context.metadata_level)
         for index, partition in sorted(partitions.items())
     ]
-    return records, _created(cluster, topic, topic_id, partitions)
+    return records, _created(context, topic, topic_id, partitions)
 
 
-def _topic_configs(cluster: Cluster, topic: k19.CreatableTopic) -> list[VersionedRecord]:
+def _topic_configs(context: DecisionContext, topic: k19.CreatableTopic) -> list[VersionedRecord]:
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         wrong = f"Null value not supported for topic configs: {','.join(nulls)}"
         raise KafkaError(ErrorCode.INVALID_CONFIG, wrong)
     changes = [Change(c.name, Operation.SET, c.value) for c in topic.configs]
-    return alter_resource(cluster, ResourceType.TOPIC, topic.name, changes, newly_created=True)
+    return alter_resource(context, ResourceType.TOPIC, topic.name, changes, newly_created=True)
 
 
-def _assigned_partitions(cluster: Cluster, topic: k19.CreatableTopic) -> dict[int, Partition]:
+def _assigned_partitions(
+    context: DecisionContext, topic: k19.CreatableTopic
+) -> dict[int, Partition]:
     if topic.replication_factor != -1:
         wrong = "Replicas are assigned by hand, so the replication factor must be -1."
         raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
@@ -162,10 +167,10 @@ def _assigned_partitions(cluster: Cluster, topic: k19.CreatableTopic) -> dict[in
         if index in partitions:
             wrong = f"Found multiple manual partition assignments for partition {index}"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
-        check_assignment(cluster, assignment.broker_ids, replication_factor)
+        check_assignment(context, assignment.broker_ids, replication_factor)
         replication_factor = len(assignment.broker_ids)
         partitions[index] = _new_partition(
-            cluster, assignment.broker_ids, partial(_nobody_alive, index)
+            context, assignment.broker_ids, partial(_nobody_alive, index)
         )
     if sorted(partitions) != list(range(len(partitions))):
         wrong = "partitions should be a consecutive 0-based integer sequence"
@@ -173,7 +178,7 @@ def _assigned_partitions(cluster: Cluster, topic: k19.CreatableTopic) -> dict[in
     return partitions
 
 
-def _placed_partitions(cluster: Cluster, topic: k19.CreatableTopic) -> dict[int, Partition]:
+def _placed_partitions(context: DecisionContext, topic: k19.CreatableTopic) -> dict[int, Partition]:
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         wrong = "Replication factor must be larger than 0, or -1 to use the default value."
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, wrong)
@@ -182,24 +187,26 @@ def _placed_partitions(cluster: Cluster, topic: k19.CreatableTopic) -> dict[int,
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, wrong)
     count = topic.num_partitions
     if count == -1:
-        count = cluster.config.default_partitions
+        count = context.config.default_partitions
     factor = topic.replication_factor
     if factor == -1:
-        factor = cluster.config.default_replication_factor
-    return _place(cluster, first=0, count=count, factor=factor)
+        factor = context.config.default_replication_factor
+    return _place(context, first=0, count=count, factor=factor)
 
 
-def _place(cluster: Cluster, *, first: int, count: int, factor: int) -> dict[int, Partition]:
+def _place(
+    context: DecisionContext, *, first: int, count: int, factor: int
+) -> dict[int, Partition]:
     def refuse(why: str) -> KafkaError:
         wrong = f"Unable to replicate the partition {factor} time(s): {why}"
         return KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, wrong)
 
     try:
         placed = place_replicas(
-            cluster.usable_brokers(),
+            context.usable_brokers(),
             partitions=count,
             replication_factor=factor,
-            entropy=cluster.entropy,
+            entropy=context.entropy,
         )
     except KafkaError as error:
         raise refuse(error.detail) from error
@@ -208,7 +215,7 @@ def _place(cluster: Cluster, *, first: int, count: int, factor: int) -> dict[int
         return refuse("All brokers are currently fenced or in controlled shutdown.")
 
     return {
-        first + number: _new_partition(cluster, replicas, nobody)
+        first + number: _new_partition(context, replicas, nobody)
         for number, replicas in enumerate(placed)
     }
 
@@ -222,9 +229,9 @@ def _nobody_alive(index: int) -> KafkaError:
 
 
 def _new_partition(
-    cluster: Cluster, replicas: Sequence[int], nobody_alive: Callable[[], KafkaError]
+    context: DecisionContext, replicas: Sequence[int], nobody_alive: Callable[[], KafkaError]
 ) -> Partition:
-    isr = tuple(replica for replica in replicas if cluster.is_active(replica))
+    isr = tuple(replica for replica in replicas if context.is_active(replica))
     if not isr:
         raise nobody_alive()
     return Partition(
@@ -235,7 +242,7 @@ def _new_partition(
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=tuple(cluster.default_directory(replica) for replica in replicas),
+        directories=tuple(context.default_directory(replica) for replica in replicas),
         adding_replicas=(),
         removing_replicas=(),
         leader_recovery_state=RECOVERED,
@@ -243,12 +250,12 @@ def _new_partition(
 
 
 def check_assignment(
-    cluster: Cluster, replicas: Sequence[int], replication_factor: int | None
+    context: DecisionContext, replicas: Sequence[int], replication_factor: int | None
 ) -> None:
     """Refuse a replica list by hand that names nobody, strangers, or somebody twice.
 
     Args:
-        cluster: whose brokers count.
+        context: its image names the registered brokers.
         replicas: broker ids, preferred leader first.
         replication_factor: how many there must be; None for any number.
 
@@ -260,7 +267,7 @@ def check_assignment(
         wrong = "The manual partition assignment includes an empty replica list."
     previous: int | None = None
     for broker_id in sorted(replicas):
-        if broker_id not in cluster.image.brokers:
+        if broker_id not in context.image.brokers:
             wrong = (
                 f"The manual partition assignment includes broker {broker_id}, "
                 "but no such broker is registered."
@@ -280,7 +287,7 @@ def check_assignment(
 
 
 def _created(
-    cluster: Cluster,
+    context: DecisionContext,
     topic: k19.CreatableTopic,
     topic_id: Uuid,
     partitions: dict[int, Partition],
@@ -294,7 +301,7 @@ def _created(
             config_source=entry.source,
             is_sensitive=entry.sensitive,
         )
-        for entry in describe_topic(own, broker_sources(cluster))
+        for entry in describe_topic(own, broker_sources(context))
     ]
     return k19.CreatableTopicResult(
         name=topic.name,
@@ -305,39 +312,44 @@ def _created(
     )
 
 
-def broker_sources(cluster: Cluster) -> BrokerSources:
+def broker_sources(context: DecisionContext) -> BrokerSources:
     """What is set for this controller as a node."""
     return BrokerSources(
-        dynamic=cluster.image.config(ResourceType.BROKER, str(cluster.config.node_id)),
-        cluster=cluster.image.config(ResourceType.BROKER, ""),
-        static=cluster.config.static_configs,
+        dynamic=context.image.config(ResourceType.BROKER, str(context.config.node_id)),
+        cluster=context.image.config(ResourceType.BROKER, ""),
+        static=context.config.static_configs,
     )
 
 
-def delete_topics(cluster: Cluster, request: k20.DeleteTopicsRequest, *, version: int) -> Outcome:
+def delete_topics(context: DecisionContext, call: Call[k20.DeleteTopicsRequest]) -> Decision:
     """Decide a DeleteTopics request, by name or by id."""
-    if not cluster.config.delete_topics:
+    request = call.request
+    if not context.config.delete_topics:
         # Versions before 3 have no word for it.
-        old = version < 3  # noqa: PLR2004
+        old = call.version < 3  # noqa: PLR2004
         code = ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED
         raise KafkaError(code, "Topic deletion is disabled.")
-    wanted = _Deletions(cluster)
+    wanted = _Deletions(context)
     wanted.read(request)
-    records: list[VersionedRecord] = [
-        (RemoveTopicRecord(topic_id=topic_id), 0) for topic_id in wanted.topics
-    ]
-    results = wanted.refused + [
-        k20.DeletableTopicResult(name=name, topic_id=topic_id)
-        for topic_id, name in wanted.topics.items()
-    ]
-    return Outcome(records=tuple(records), response=k20.DeleteTopicsResponse(responses=results))
+    records: list[VersionedRecord] = []
+    results = wanted.refused
+    for topic_id, name in wanted.topics.items():
+        result = k20.DeletableTopicResult(name=name, topic_id=topic_id)
+        try:
+            call.apply_partition_change_quota(len(context.image.topics_by_id[topic_id].partitions))
+            records.append((RemoveTopicRecord(topic_id=topic_id), 0))
+        except KafkaError as error:
+            result.error_code = error.code
+            result.error_message = error.detail or None
+        results.append(result)
+    return Decision(records=tuple(records), response=k20.DeleteTopicsResponse(responses=results))
 
 
 class _Deletions:
     """The topics a request means, each once, and the answers for what it can't mean."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, context: DecisionContext) -> None:
+        self._context = context
         self.topics: dict[Uuid, str] = {}
         self.refused: list[k20.DeletableTopicResult] = []
 
@@ -384,7 +396,7 @@ class _Deletions:
         )
 
     def _by_id(self, topic_id: Uuid) -> None:
-        topic = self._cluster.image.topics_by_id.get(topic_id)
+        topic = self._context.image.topics_by_id.get(topic_id)
         if topic is None:
             wrong = "This server does not host this topic ID."
             self._refuse(None, topic_id, wrong, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -392,7 +404,7 @@ class _Deletions:
             self.topics[topic_id] = topic.name
 
     def _by_name(self, name: str, ids_given_twice: Sequence[Uuid]) -> None:
-        topic_id = self._cluster.image.topics_by_name.get(name)
+        topic_id = self._context.image.topics_by_name.get(name)
         if topic_id is None:
             wrong = "This server does not host this topic-partition."
             self._refuse(name, Uuid.ZERO, wrong, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -404,8 +416,11 @@ class _Deletions:
             self.topics[topic_id] = name
 
 
-def create_partitions(cluster: Cluster, request: k37.CreatePartitionsRequest) -> Outcome:
+def create_partitions(
+    context: DecisionContext, call: Call[k37.CreatePartitionsRequest]
+) -> Decision:
     """Decide a CreatePartitions request."""
+    request = call.request
     duplicates = _repeated([topic.name for topic in request.topics])
     records: list[VersionedRecord] = []
     results = [
@@ -421,21 +436,24 @@ def create_partitions(cluster: Cluster, request: k37.CreatePartitionsRequest) ->
             continue
         result = k37.CreatePartitionsTopicResult(name=topic.name)
         try:
-            made = _add_partitions(cluster, topic)
+            made = _add_partitions(context, topic)
+            call.apply_partition_change_quota(len(made))
             check_room(records, made)
             records += made
         except KafkaError as error:
             result.error_code = error.code
             result.error_message = error.detail or None
         results.append(result)
-    return Outcome(
+    return Decision(
         records=() if request.validate_only else tuple(records),
         response=k37.CreatePartitionsResponse(results=results),
     )
 
 
-def _add_partitions(cluster: Cluster, wanted: k37.CreatePartitionsTopic) -> list[VersionedRecord]:
-    topic = cluster.image.topic(wanted.name)
+def _add_partitions(
+    context: DecisionContext, wanted: k37.CreatePartitionsTopic
+) -> list[VersionedRecord]:
+    topic = context.image.topic(wanted.name)
     if topic is None:
         wrong = "This server does not host this topic-partition."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wrong)
@@ -456,17 +474,17 @@ def _add_partitions(cluster: Cluster, wanted: k37.CreatePartitionsTopic) -> list
         )
     factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:
-        partitions = _place(cluster, first=have, count=additional, factor=factor)
+        partitions = _place(context, first=have, count=additional, factor=factor)
     else:
-        partitions = _added_by_hand(cluster, topic, wanted, factor)
+        partitions = _added_by_hand(context, topic, wanted, factor)
     return [
-        partition_record(topic.id, index, partition, cluster.metadata_level)
+        partition_record(topic.id, index, partition, context.metadata_level)
         for index, partition in sorted(partitions.items())
     ]
 
 
 def _added_by_hand(
-    cluster: Cluster, topic: Topic, wanted: k37.CreatePartitionsTopic, factor: int
+    context: DecisionContext, topic: Topic, wanted: k37.CreatePartitionsTopic, factor: int
 ) -> dict[int, Partition]:
     assignments = wanted.assignments or []
     have = len(topic.partitions)
@@ -479,8 +497,8 @@ def _added_by_hand(
     partitions = {}
     for number, assignment in enumerate(assignments):
         index = have + number
-        check_assignment(cluster, assignment.broker_ids, factor)
+        check_assignment(context, assignment.broker_ids, factor)
         partitions[index] = _new_partition(
-            cluster, assignment.broker_ids, partial(_nobody_alive, index)
+            context, assignment.broker_ids, partial(_nobody_alive, index)
         )
     return partitions

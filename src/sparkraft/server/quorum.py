@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.env import random_uuid
 from sparkraft.base.errors import KafkaError
-from sparkraft.controller.cluster import ControllerConfig
 from sparkraft.controller.controller import Controller
+from sparkraft.controller.decision_context import ControllerConfig
 from sparkraft.metadata.features import CONTROLLER_REGISTRATION_LEVEL, SUPPORTED_FEATURES
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.framing import decode_metadata_record

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from sparkraft.controller.cluster import OFFLINE_DIRECTORY
+from sparkraft.controller.decision_context import OFFLINE_DIRECTORY
 from sparkraft.controller.explanation_check import wrong_reason
 from sparkraft.controller.leader_election import ChosenBy, ElectionKind, Occasion, Reason
 from sparkraft.metadata.image import ClusterImage, Partition

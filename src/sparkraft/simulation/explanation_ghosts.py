@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 from sparkraft.controller.controller import Controller
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.metadata_records import BrokerRegistrationChangeRecord
 from sparkraft.server.api.k01_fetch import _Fetch
 from sparkraft.server.broker.isr_changes import JOURNAL_MAX, IsrChanges
@@ -243,7 +244,7 @@ def listening(world: "NodesWorld") -> Iterator[None]:
             (HostedPartition, "apply", _apply),
             (IsrChanges, "submit", _submit),
             (IsrChanges, "_take", _take),
-            (Controller, "handle_broker_heartbeat", _heartbeat),
+            (Controller, "decide", _heartbeat),
             (Controller, "fence_one_stale_broker", _stale),
             (Controller, "fence_refused_broker", _refused),
         ):
@@ -295,15 +296,15 @@ def _take(original: Any, ghosts: ExplanationGhosts, here: Here) -> Any:
 
 
 def _heartbeat(original: Any, ghosts: ExplanationGhosts, here: Here) -> Any:
-    def heartbeat(self: Any, request: Any, now: Any, **more: Any) -> Any:
-        outcome = original(self, request, now, **more)
+    def decide(self: Any, key: ApiKey, call: Any) -> Any:
+        decision = original(self, key, call)
         machine = here()
-        if machine is not None:
-            ghosts.on_heartbeat(self, request, now)
-            ghosts.on_decided(machine, self, outcome, ON_REQUEST, None)
-        return outcome
+        if key is ApiKey.BROKER_HEARTBEAT and machine is not None:
+            ghosts.on_heartbeat(self, call.request, call.now)
+            ghosts.on_decided(machine, self, decision, ON_REQUEST, None)
+        return decision
 
-    return heartbeat
+    return decide
 
 
 def _stale(original: Any, ghosts: ExplanationGhosts, here: Here) -> Any:

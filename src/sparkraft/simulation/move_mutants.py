@@ -5,7 +5,7 @@ from typing import Any
 from sparkraft.cli import explain_partition
 from sparkraft.cli.leadership_texts import Json, isr_change_json
 from sparkraft.controller.controller import Controller
-from sparkraft.controller.outcome import Outcome
+from sparkraft.controller.decision import Decision
 from sparkraft.controller.partition_change import _Builder as PartitionChangeBuilder
 from sparkraft.simulation.mutants import Mutant, Patches, registrar
 
@@ -21,8 +21,8 @@ def _a_move_goes_on_for_ever() -> Patches:
 
 @_plant("the periodic check brings no preferred leader back", "C10")
 def _preferred_leaders_stay_away() -> Patches:
-    def none(_self: Controller) -> Outcome:
-        return Outcome(records=(), response=False, atomic=False)
+    def none(_self: Controller) -> Decision:
+        return Decision(records=(), response=False, atomic=False)
 
     return [(Controller, "balance_leaders", none)]
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 from sparkraft.controller.controller import Controller
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.raft import events
 from sparkraft.raft.quorum import Quorum
 from sparkraft.raft.replica import Transition
@@ -447,7 +448,7 @@ def watched(world: "NodesWorld") -> Iterator[None]:
         patch.object(RaftDriver, "request", _request(checks, seen)),
         patch.object(PartitionLog, "truncate_to", _truncate(world, seen)),
         patch.object(ControllerDriver, "fence_refused", _fence_refused(world, seen)),
-        patch.object(Controller, "handle_broker_registration", _registration(world, seen)),
+        patch.object(Controller, "decide", _registration(world, seen)),
     ):
         yield
 
@@ -502,17 +503,20 @@ def _fence_refused(world: "NodesWorld", seen: Any) -> Any:
 
 
 def _registration(world: "NodesWorld", seen: Any) -> Any:
-    original = Controller.handle_broker_registration
+    original = Controller.decide
     checks = world.checks
 
     @wraps(original)
-    def handle(self: Controller, request: Any, now: Any, **more: Any) -> Any:
-        silent_ms = checks.explanations.ghosts.silent_ms(self, request.broker_id, now)
-        outcome = original(self, request, now, **more)
+    def decide(self: Controller, key: ApiKey, call: Any) -> Any:
+        if key is not ApiKey.BROKER_REGISTRATION:
+            return original(self, key, call)
+        request = call.request
+        silent_ms = checks.explanations.ghosts.silent_ms(self, request.broker_id, call.now)
+        decision = original(self, key, call)
         seen(lambda _: checks.registrations.on_decided(self, request, silent_ms))
-        return outcome
+        return decision
 
-    return handle
+    return decide
 
 
 def _request(checks: NodeEvents, seen: Any) -> Any:

@@ -9,10 +9,11 @@ from typing import Any
 
 from sparkraft.base.ids import Offset
 from sparkraft.controller import brokers
-from sparkraft.controller.brokers import Sessions
 from sparkraft.controller.controller import Controller
+from sparkraft.controller.sessions import Sessions
 from sparkraft.metadata import features
 from sparkraft.metadata.snapshot import records_of as all_records_of
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.metadata_records import RegisterControllerRecord
 from sparkraft.raft.replica import Replica
 from sparkraft.raft.states import Candidate
@@ -105,19 +106,22 @@ def _a_minority_leads_whole_nodes() -> Patches:
 
 @_mutant("a broker that comes back keeps the epoch it had", "C5")
 def _a_returning_broker_keeps_its_epoch() -> Patches:
-    original = Controller.handle_broker_registration
+    original = Controller.decide
 
-    def handle(self: Controller, request: Any, now: Any, **more: Any) -> Any:
+    def decide(self: Controller, key: ApiKey, call: Any) -> Any:
+        request = call.request
+        decision = original(self, key, call)
+        if key is not ApiKey.BROKER_REGISTRATION:
+            return decision
         known = self.latest.brokers.get(request.broker_id)
-        outcome = original(self, request, now, **more)
         if known is not None and known.incarnation_id != request.incarnation_id:
-            for record, _ in outcome.records:
+            for record, _ in decision.records:
                 if hasattr(record, "incarnation_id"):
                     record.broker_epoch = known.epoch
-            outcome.response.broker_epoch = known.epoch
-        return outcome
+            decision.response.broker_epoch = known.epoch
+        return decision
 
-    return [(Controller, "handle_broker_registration", handle)]
+    return [(Controller, "decide", decide)]
 
 
 @_mutant("brokers that register with one controller get one epoch", "C5")
@@ -151,12 +155,13 @@ def _answers_before_the_commit() -> Patches:
 
 @_mutant("producer ids are handed out without a record", "C9")
 def _producer_ids_without_a_record() -> Patches:
-    original = Controller.handle_allocate_producer_ids
+    original = Controller.decide
 
-    def handle(self: Controller, *arguments: Any, **more: Any) -> Any:
-        return replace(original(self, *arguments, **more), records=())
+    def decide(self: Controller, key: ApiKey, call: Any) -> Any:
+        decision = original(self, key, call)
+        return replace(decision, records=()) if key is ApiKey.ALLOCATE_PRODUCER_IDS else decision
 
-    return [(Controller, "handle_allocate_producer_ids", handle)]
+    return [(Controller, "decide", decide)]
 
 
 @_mutant("a broker counts its own producer ids from the beginning", "C9")
@@ -180,8 +185,8 @@ def _nobody_is_elected_for_a_returning_broker() -> Patches:
 )
 def _sessions_never_lapse() -> Patches:
     return [
-        (brokers.Sessions, "expired", lambda _self, _now: []),
-        (brokers.Sessions, "valid", lambda self, b, e, _now: (b, e) in self.contact_ms),
+        (Sessions, "expired", lambda _self, _now: []),
+        (Sessions, "valid", lambda self, b, e, _now: (b, e) in self.contact_ms),
     ]
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
-from sparkraft.controller.cluster import ControllerConfig
 from sparkraft.controller.controller import Controller
+from sparkraft.controller.decision_context import ControllerConfig
 from sparkraft.metadata.snapshot import records_of
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k19_create_topics as k19
 from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
 from sparkraft.protocol.messages import k62_broker_registration as k62
@@ -105,7 +106,7 @@ class World:
                 for name, (low, high) in broker.supported_features.items()
             ],
         )
-        return await self.ask("broker_registration", request)
+        return await self.ask(ApiKey.BROKER_REGISTRATION, request)
 
     async def heartbeat(self, broker_id: int = 1, **fields: Any) -> Any:
         request = k63.BrokerHeartbeatRequest(
@@ -114,11 +115,11 @@ class World:
             current_metadata_offset=self.core.latest.offset,
             **fields,
         )
-        return await self.ask("broker_heartbeat", request)
+        return await self.ask(ApiKey.BROKER_HEARTBEAT, request)
 
-    async def ask(self, name: str, request: Any, version: int = 7) -> Any:
+    async def ask(self, key: ApiKey, request: Any, version: int = 7) -> Any:
         """Submit, commit what came of it, and wait for the answer."""
-        asked = asyncio.ensure_future(self.driver.submit(name, request, version=version))
+        asked = asyncio.ensure_future(self.driver.submit(key, request, version=version))
         await asyncio.sleep(0)
         self.commit()
         return await asyncio.wait_for(asked, BOUND_S)
@@ -154,7 +155,9 @@ def test_an_answer_waits_for_the_commit():
         world.lead()
         await world.register()
         await world.heartbeat()
-        asked = asyncio.ensure_future(world.driver.submit("create_topics", topics("t"), version=7))
+        asked = asyncio.ensure_future(
+            world.driver.submit(ApiKey.CREATE_TOPICS, topics("t"), version=7)
+        )
         for _ in range(5):
             await asyncio.sleep(0)
         assert not asked.done()
@@ -173,9 +176,13 @@ def test_a_refusal_that_read_what_is_not_committed_waits_too():
         world.lead()
         await world.register()
         await world.heartbeat()
-        first = asyncio.ensure_future(world.driver.submit("create_topics", topics("t"), version=7))
+        first = asyncio.ensure_future(
+            world.driver.submit(ApiKey.CREATE_TOPICS, topics("t"), version=7)
+        )
         await asyncio.sleep(0)
-        second = asyncio.ensure_future(world.driver.submit("create_topics", topics("t"), version=7))
+        second = asyncio.ensure_future(
+            world.driver.submit(ApiKey.CREATE_TOPICS, topics("t"), version=7)
+        )
         for _ in range(5):
             await asyncio.sleep(0)
         assert not second.done()
@@ -190,7 +197,7 @@ def test_a_refusal_that_read_what_is_not_committed_waits_too():
 def test_a_standby_answers_not_controller_and_replays():
     async def scenario(world: World) -> None:
         with pytest.raises(KafkaError) as caught:
-            await world.driver.submit("create_topics", topics("t"), version=7)
+            await world.driver.submit(ApiKey.CREATE_TOPICS, topics("t"), version=7)
         assert caught.value.code is ErrorCode.NOT_CONTROLLER
         leader = World()
         leader.lead()
@@ -209,7 +216,9 @@ def test_losing_leadership_turns_away_who_waits_and_forgets_what_was_not_committ
         await world.register()
         await world.heartbeat()
         stable = world.driver.image
-        asked = asyncio.ensure_future(world.driver.submit("create_topics", topics("t"), version=7))
+        asked = asyncio.ensure_future(
+            world.driver.submit(ApiKey.CREATE_TOPICS, topics("t"), version=7)
+        )
         await asyncio.sleep(0)
         world.driver.on_leader_change(2, LeaderEpoch(2))  # type: ignore[arg-type]
         with pytest.raises(KafkaError) as caught:
@@ -230,7 +239,7 @@ def test_what_is_appended_in_the_step_that_ends_the_leadership_is_for_the_log_to
         before = world.core.latest
         world.raft.on_append = lambda: world.driver.on_leader_change(None, LeaderEpoch(1))
         with pytest.raises(KafkaError) as caught:
-            await world.driver.submit("create_topics", topics("kept"), version=7)
+            await world.driver.submit(ApiKey.CREATE_TOPICS, topics("kept"), version=7)
         assert caught.value.code is ErrorCode.NOT_CONTROLLER
         assert not world.driver.is_active
         assert world.core.latest is before
@@ -276,7 +285,7 @@ def test_a_refused_append_changes_nothing():
         before = world.core.latest
         world.raft.refuse = True
         with pytest.raises(KafkaError):
-            await world.driver.submit("create_topics", topics("t"), version=7)
+            await world.driver.submit(ApiKey.CREATE_TOPICS, topics("t"), version=7)
         assert world.core.latest is before
 
     run(scenario)
@@ -320,7 +329,7 @@ def test_leaders_are_looked_at_each_kind_in_its_own_interval():
         )
         resource = k44.AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
         request = k44.IncrementalAlterConfigsRequest(resources=[resource])
-        await world.ask("incremental_alter_configs", request)
+        await world.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
 
     async def scenario(world: World) -> None:
         world.lead()
@@ -331,7 +340,7 @@ def test_leaders_are_looked_at_each_kind_in_its_own_interval():
         topic = k19.CreatableTopic(
             name="t", num_partitions=-1, replication_factor=-1, assignments=[assignment]
         )
-        await world.ask("create_topics", k19.CreateTopicsRequest(topics=[topic]))
+        await world.ask(ApiKey.CREATE_TOPICS, k19.CreateTopicsRequest(topics=[topic]))
         await world.heartbeat(2, want_fence=True)
         await world.heartbeat(1, want_fence=True)
         await world.heartbeat(2)

@@ -10,6 +10,7 @@ import pytest
 
 from sparkraft.base.ids import Uuid
 from sparkraft.metadata.image import Partition
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k19_create_topics as k19
 from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
 from sparkraft.protocol.messages import k56_alter_partition as k56
@@ -94,7 +95,7 @@ class NodesWorld(World):
         topic = k19.CreatableTopic(
             name=name, num_partitions=-1, replication_factor=-1, assignments=[assignment]
         )
-        answer = await self.ask("create_topics", k19.CreateTopicsRequest(topics=[topic]))
+        answer = await self.ask(ApiKey.CREATE_TOPICS, k19.CreateTopicsRequest(topics=[topic]))
         assert answer.topics[0].error_code == 0
 
     async def have_all_in_sync(self, name: str) -> None:
@@ -116,7 +117,7 @@ class NodesWorld(World):
         request = k56.AlterPartitionRequest(
             broker_id=leader, broker_epoch=image.brokers[leader].epoch, topics=[topic]
         )
-        answer = await self.ask("alter_partition", request, version=3)
+        answer = await self.ask(ApiKey.ALTER_PARTITION, request, version=3)
         assert answer.topics[0].partitions[0].error_code == 0
 
     async def allow_losses(self, name: str) -> None:
@@ -125,7 +126,7 @@ class NodesWorld(World):
         )
         resource = k44.AlterConfigsResource(resource_type=2, resource_name=name, configs=[change])
         request = k44.IncrementalAlterConfigsRequest(resources=[resource])
-        await self.ask("incremental_alter_configs", request)
+        await self.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
 
 
 Scenario = Callable[[NodesWorld], Awaitable[None]]

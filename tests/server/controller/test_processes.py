@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sparkraft.base.ids import Millis
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k19_create_topics as k19
 from sparkraft.protocol.messages import k62_broker_registration as k62
 from sparkraft.protocol.messages.metadata_records import PartitionChangeRecord
@@ -162,7 +163,7 @@ async def controller_of_four() -> driven.World:
     topic = k19.CreatableTopic(
         name="t", num_partitions=-1, replication_factor=-1, assignments=[assignment]
     )
-    await world.ask("create_topics", k19.CreateTopicsRequest(topics=[topic]))
+    await world.ask(ApiKey.CREATE_TOPICS, k19.CreateTopicsRequest(topics=[topic]))
     world.clock.ms += 1  # since their last heartbeats
     return world
 

@@ -9,8 +9,8 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Offset
+from sparkraft.controller.decision import Decision
 from sparkraft.controller.history import History
-from sparkraft.controller.outcome import Outcome
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.metadata.snapshot import records_of
 from sparkraft.protocol.messages.metadata_records import NoOpRecord
@@ -30,10 +30,10 @@ class Recorded(Cluster):
         self.batches: list[list[tuple[Any, int]]] = []
         super().__init__()
 
-    def carry_out(self, outcome: Outcome, *, commit: bool = True) -> Any:
-        if outcome.records:
-            self.batches.append(list(outcome.records))
-        return super().carry_out(outcome, commit=commit)
+    def carry_out(self, decision: Decision, *, commit: bool = True) -> Any:
+        if decision.records:
+            self.batches.append(list(decision.records))
+        return super().carry_out(decision, commit=commit)
 
 
 def lives() -> Recorded:

@@ -14,7 +14,7 @@ Versions: v0 only; not advertised.    Not done: authorization (no listener authe
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.controller.cluster import why_not_leader
+from sparkraft.controller.decision_context import why_not_leader
 from sparkraft.controller.history import History
 from sparkraft.controller.journal import ElectionJournal, JournalEntry
 from sparkraft.controller.leader_election import Reason

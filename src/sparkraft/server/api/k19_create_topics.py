@@ -20,7 +20,7 @@ from sparkraft.protocol.messages.k19_create_topics import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api
-from sparkraft.server.controller.submitting import submitted, tell
+from sparkraft.server.controller.submission import set_error, submit_to_controller
 
 
 def refuse(
@@ -28,13 +28,13 @@ def refuse(
 ) -> CreateTopicsResponse:
     """The error on each topic."""
     names = [topic.name for topic in request.topics]
-    results = [tell(CreatableTopicResult(name=name), error) for name in names]
+    results = [set_error(CreatableTopicResult(name=name), error) for name in names]
     return CreateTopicsResponse(topics=results)
 
 
 API = Api(
     key=ApiKey.CREATE_TOPICS,
-    handle=submitted("create_topics"),
+    handle=submit_to_controller,
     authorize=(
         on_each(AclOperation.CREATE, AclResourceType.CLUSTER, when="it creates any topic"),
         on_each(AclOperation.CREATE, AclResourceType.TOPIC, when="CREATE on the cluster is denied"),

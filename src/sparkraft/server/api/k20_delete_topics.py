@@ -18,7 +18,7 @@ from sparkraft.protocol.messages.k20_delete_topics import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api
-from sparkraft.server.controller.submitting import submitted, tell
+from sparkraft.server.controller.submission import set_error, submit_to_controller
 
 
 def refuse(
@@ -27,12 +27,12 @@ def refuse(
     """The error on each topic."""
     results = [DeletableTopicResult(name=name) for name in request.topic_names]
     results += [DeletableTopicResult(name=t.name, topic_id=t.topic_id) for t in request.topics]
-    return DeleteTopicsResponse(responses=[tell(result, error) for result in results])
+    return DeleteTopicsResponse(responses=[set_error(result, error) for result in results])
 
 
 API = Api(
     key=ApiKey.DELETE_TOPICS,
-    handle=submitted("delete_topics"),
+    handle=submit_to_controller,
     authorize=(
         on_each(AclOperation.DELETE, AclResourceType.CLUSTER, when="it deletes any topic"),
         on_each(AclOperation.DESCRIBE, AclResourceType.TOPIC),

@@ -38,7 +38,7 @@ from sparkraft.protocol.messages.k32_describe_configs import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.controller.submitting import tell
+from sparkraft.server.controller.submission import set_error
 
 if TYPE_CHECKING:
     from sparkraft.server.broker import BrokerServices
@@ -61,7 +61,7 @@ def handle(
         try:
             entries = _entries(node, resource)
         except KafkaError as error:
-            tell(result, error)
+            set_error(result, error)
         else:
             keys = resource.configuration_keys or None
             result.configs = [
@@ -153,7 +153,7 @@ def refuse(
         DescribeConfigsResult(resource_type=r.resource_type, resource_name=r.resource_name)
         for r in request.resources
     ]
-    return DescribeConfigsResponse(results=[tell(result, error) for result in results])
+    return DescribeConfigsResponse(results=[set_error(result, error) for result in results])
 
 
 API = Api(

@@ -19,7 +19,7 @@ from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api
 from sparkraft.server.broker.config_changes import forward_checked
-from sparkraft.server.controller.submitting import submitted, tell
+from sparkraft.server.controller.submission import set_error, submit_to_controller
 
 
 def refuse(
@@ -32,12 +32,12 @@ def refuse(
         )
         for resource in request.resources
     ]
-    return AlterConfigsResponse(responses=[tell(result, error) for result in results])
+    return AlterConfigsResponse(responses=[set_error(result, error) for result in results])
 
 
 API = Api(
     key=ApiKey.ALTER_CONFIGS,
-    handle=submitted("alter_configs"),
+    handle=submit_to_controller,
     authorize=(
         on_each(AclOperation.ALTER_CONFIGS, AclResourceType.TOPIC),
         on_each(

@@ -17,7 +17,7 @@ from sparkraft.protocol.messages.k37_create_partitions import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api
-from sparkraft.server.controller.submitting import submitted, tell
+from sparkraft.server.controller.submission import set_error, submit_to_controller
 
 
 def refuse(
@@ -25,13 +25,13 @@ def refuse(
 ) -> CreatePartitionsResponse:
     """The error on each topic."""
     names = [topic.name for topic in request.topics]
-    results = [tell(CreatePartitionsTopicResult(name=name), error) for name in names]
+    results = [set_error(CreatePartitionsTopicResult(name=name), error) for name in names]
     return CreatePartitionsResponse(results=results)
 
 
 API = Api(
     key=ApiKey.CREATE_PARTITIONS,
-    handle=submitted("create_partitions"),
+    handle=submit_to_controller,
     authorize=(on_each(AclOperation.ALTER, AclResourceType.TOPIC),),
     controller=True,
     forward=True,

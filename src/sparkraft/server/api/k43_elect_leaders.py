@@ -17,7 +17,7 @@ from sparkraft.protocol.messages.k43_elect_leaders import (
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api
-from sparkraft.server.controller.submitting import submitted
+from sparkraft.server.controller.submission import submit_to_controller
 
 
 def refuse(
@@ -43,7 +43,7 @@ def refuse(
 
 API = Api(
     key=ApiKey.ELECT_LEADERS,
-    handle=submitted("elect_leaders"),
+    handle=submit_to_controller,
     authorize=(on_cluster(AclOperation.ALTER),),
     forward=True,
     controller=True,

@@ -12,11 +12,11 @@ from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api
-from sparkraft.server.controller.submitting import submitted
+from sparkraft.server.controller.submission import submit_to_controller
 
 API = Api(
     key=ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-    handle=submitted("alter_partition_reassignments"),
+    handle=submit_to_controller,
     authorize=(on_cluster(AclOperation.ALTER),),
     forward=True,
     controller=True,

@@ -77,7 +77,12 @@ def _parted(request: UpdateFeaturesRequest) -> _Parts:
 
 
 async def _submit(node: "ControllerServices", context: RequestContext, request: Any) -> Any:
-    return await node.controller.submit("update_features", request, version=context.api_version)
+    return await node.controller.submit(
+        ApiKey.UPDATE_FEATURES,
+        request,
+        version=context.api_version,
+        principal=context.principal,
+    )
 
 
 API = Api(

@@ -11,11 +11,11 @@ from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api
-from sparkraft.server.controller.submitting import submitted
+from sparkraft.server.controller.submission import submit_to_controller
 
 API = Api(
     key=ApiKey.BROKER_HEARTBEAT,
-    handle=submitted("broker_heartbeat"),
+    handle=submit_to_controller,
     authorize=(on_cluster(AclOperation.CLUSTER_ACTION),),
     broker=False,
     controller=True,

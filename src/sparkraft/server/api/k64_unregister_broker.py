@@ -9,11 +9,11 @@ from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api
-from sparkraft.server.controller.submitting import submitted
+from sparkraft.server.controller.submission import submit_to_controller
 
 API = Api(
     key=ApiKey.UNREGISTER_BROKER,
-    handle=submitted("unregister_broker"),
+    handle=submit_to_controller,
     authorize=(on_cluster(AclOperation.ALTER),),
     forward=True,
     controller=True,

@@ -21,19 +21,22 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.env import no_faults
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis
+from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
 from sparkraft.controller.activation import default_bootstrap
+from sparkraft.controller.call import Call
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.raft.events import Refusal, UpgradeKRaftVersion
+from sparkraft.security.principal import ANONYMOUS, KafkaPrincipal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sparkraft.base.env import Clock, FaultPoint
     from sparkraft.controller.controller import Controller
-    from sparkraft.controller.outcome import Outcome, VersionedRecord
+    from sparkraft.controller.decision import Decision, VersionedRecord
     from sparkraft.metadata.image import ClusterImage
+    from sparkraft.protocol.api_keys import ApiKey
     from sparkraft.server.raft.driver import RaftDriver
     from sparkraft.server.raft.listener import CommittedBatch, SnapshotReader
 
@@ -105,7 +108,7 @@ class Intervals:
 class _LeaderCheck:
     """A periodic decision; one that left something to do comes again at the next tick."""
 
-    decide: "Callable[[], Outcome]"
+    decide: "Callable[[], Decision]"
     interval_ms: int
     last_ms: int = 0
 
@@ -174,37 +177,52 @@ class ControllerDriver:
         return self._core.stable
 
     async def submit(
-        self, name: str, request: Any, *, version: int, received_ms: int | None = None
+        self,
+        key: "ApiKey",
+        request: Any,
+        *,
+        version: int,
+        principal: KafkaPrincipal = ANONYMOUS,
+        received_ms: int | None = None,
     ) -> Any:
-        """Decide by the core's `handle_<name>` and answer once that is committed.
+        """Decide a request and return its response once the decision's records are committed.
 
-        `received_ms` is when the request's last byte came, on the node's monotonic clock.
+        Args:
+            key: API key, one of `sparkraft.controller.decisions.DECISIONS`.
+            request: the decoded request.
+            version: its API version.
+            principal: the client's.
+            received_ms: when its last byte arrived, on the node's monotonic clock.
 
         Raises:
-            KafkaError: NOT_CONTROLLER where this node does not lead or no longer does,
-                REQUEST_TIMED_OUT where the log can't commit, and the core's own refusals.
+            KafkaError: NOT_CONTROLLER if this node is not the active controller or loses that
+                role before the commit; REQUEST_TIMED_OUT if the commit takes longer than
+                `COMMIT_WAIT_MS_MAX`; any error that rejects the request as a whole.
         """
         epoch = self._epoch
         if epoch is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
-        handle = getattr(self._core, f"handle_{name}")
-        extra = {}
         self._note_voters()
-        if name == "broker_registration":
-            extra["next_offset"] = self._next_offset()
         begun = self._clock.mono_ms()
         if received_ms is not None:
             self.times.queued.add(begun - received_ms)
-        outcome: Outcome = handle(request, begun, version=version, **extra)
-        self._carry_out(outcome, epoch)
+        call = Call(
+            request=request,
+            version=version,
+            now=begun,
+            next_offset=Offset(self._next_offset()),
+            principal=principal,
+        )
+        decision = self._core.decide(key, call)
+        self._carry_out(decision, epoch)
         self._fault_point("decided_before_committed")
         appended = self._clock.mono_ms()
         self.times.processing.add(appended - begun)
         await self._committed_up_to(self._core.latest.offset)
-        if outcome.records:
+        if decision.records:
             self.times.committing.add(self._clock.mono_ms() - appended)
             self._fault_point("before_answering_a_create")
-        return outcome.response
+        return decision.response
 
     async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
         """Raise kraft.version; returns once that is committed (KIP-853).
@@ -232,11 +250,11 @@ class ControllerDriver:
     def fence_refused(self, broker_id: int) -> None:
         """Fence an active broker whose process is certainly gone (`processes`)."""
         epoch = self._epoch
-        outcome = None if epoch is None else self._core.fence_refused_broker(broker_id)
-        if outcome is not None and epoch is not None:
+        decision = None if epoch is None else self._core.fence_refused_broker(broker_id)
+        if decision is not None and epoch is not None:
             _log.info("Fencing broker %s: its process is gone", broker_id)
-            _tell(outcome)
-            self._carry_out_unasked(outcome, epoch)
+            _tell(decision)
+            self._carry_out_unasked(decision, epoch)
 
     def start(self) -> None:
         """Start the timers; needs a running event loop."""
@@ -293,11 +311,11 @@ class ControllerDriver:
             for check in self._leader_checks:
                 check.last_ms = now
             self._fault_point("elected_before_active")
-            outcome = self._core.activate(self._bootstrap, epoch, now)
+            decision = self._core.activate(self._bootstrap, epoch, now)
             self._epoch = epoch
             _log.info("Controller %s is active in epoch %s.", self._core.config.node_id, epoch)
             try:
-                self._carry_out(outcome, epoch)
+                self._carry_out(decision, epoch)
             except KafkaError as error:
                 _log.info("Controller %s steps back: %s", self._core.config.node_id, error)
                 self._give_up()
@@ -323,15 +341,15 @@ class ControllerDriver:
         """Where the next record goes at the earliest: raft's own records take offsets, too."""
         return max(int(self._raft.log_end_offset), self._core.latest.offset + 1)
 
-    def _carry_out_unasked(self, outcome: "Outcome", epoch: LeaderEpoch) -> bool:
+    def _carry_out_unasked(self, decision: "Decision", epoch: LeaderEpoch) -> bool:
         """Carry out what nobody waits for; whether this is the active controller still."""
         try:
-            self._carry_out(outcome, epoch)
+            self._carry_out(decision, epoch)
         except KafkaError as error:
             _log.info("Controller %s could not decide: %s", self._core.config.node_id, error)
         return self._epoch == epoch
 
-    def _carry_out(self, outcome: "Outcome", epoch: LeaderEpoch) -> None:
+    def _carry_out(self, decision: "Decision", epoch: LeaderEpoch) -> None:
         """Append an outcome's records and replay them; all in one go of the loop.
 
         Raises:
@@ -339,10 +357,10 @@ class ControllerDriver:
                 the records (a process that stood still past the quorum's timeout learns it then).
                 They may be committed or not: the log will tell, and only the log.
         """
-        records = outcome.records
+        records = decision.records
         if not records:
             return
-        size = len(records) if outcome.atomic else RECORDS_PER_BATCH
+        size = len(records) if decision.atomic else RECORDS_PER_BATCH
         for start in range(0, len(records), size):
             part = list(records[start : start + size])
             last = start + size >= len(records)
@@ -353,7 +371,7 @@ class ControllerDriver:
                 [record for record, _ in part],
                 last_offset=offset,
                 epoch=epoch,
-                elections=outcome.elections if last else (),
+                elections=decision.elections if last else (),
                 wall_ms=self._clock.wall_ms(),
             )
         self._last_append_ms = self._clock.mono_ms()
@@ -402,24 +420,24 @@ class ControllerDriver:
             return
         for check in self._leader_checks:
             if now - check.last_ms >= check.interval_ms:
-                outcome = check.decide()
-                if not self._carry_out_unasked(outcome, epoch):
+                decision = check.decide()
+                if not self._carry_out_unasked(decision, epoch):
                     return
-                if not outcome.response:
+                if not decision.response:
                     check.last_ms = now
         if self._idle_interval_ms and now - self._last_append_ms >= self._idle_interval_ms:
             self._carry_out_unasked(self._core.no_op(), epoch)
 
     def _fence_stale(self, now: Millis, epoch: LeaderEpoch) -> None:
-        while (outcome := self._core.fence_one_stale_broker(now)) is not None:
-            _tell(outcome)
-            if not self._carry_out_unasked(outcome, epoch):
+        while (decision := self._core.fence_one_stale_broker(now)) is not None:
+            _tell(decision)
+            if not self._carry_out_unasked(decision, epoch):
                 return
             self._fault_point("one_broker_fenced_before_the_next")
 
 
-def _tell(outcome: "Outcome") -> None:
-    for election in outcome.elections:
+def _tell(decision: "Decision") -> None:
+    for election in decision.elections:
         _log.info(
             "%s-%s: leader %s → %s, %s",
             election.topic,

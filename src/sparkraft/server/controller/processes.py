@@ -137,7 +137,7 @@ class ProcessWatch:
         own = core.config.is_broker and broker.id == core.config.node_id
         if known.fenced or own or broker.id in self._connections:
             return False
-        heard = core.sessions.heard_of_at(broker.id, broker.epoch)
+        heard = core.sessions.last_contact(broker.id, broker.epoch)
         return heard is None or heard <= since + HEARD_MS
 
     async def _find_out(self, broker: "BrokerRegistration", since: "Millis") -> None:
@@ -157,7 +157,7 @@ class ProcessWatch:
         self, broker: "BrokerRegistration", since: "Millis", probed_at: "Millis"
     ) -> None:
         async with self._turn:
-            heard = self._controller.core.sessions.heard_of_at(broker.id, broker.epoch)
+            heard = self._controller.core.sessions.last_contact(broker.id, broker.epoch)
             if self._may_be_gone(broker, since) and (heard is None or heard < probed_at):
                 self._controller.fence_refused(broker.id)
             await asyncio.sleep(0)

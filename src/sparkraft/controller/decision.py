@@ -18,7 +18,7 @@ BYTES_MAX = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Decision:
     """A decision that has yet to be carried out.
 
     The driver appends `records`, replays them onto the controller, waits for their commit, and

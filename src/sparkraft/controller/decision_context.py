@@ -8,6 +8,7 @@ from sparkraft.base.env import Entropy
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.controller.placement import UsableBroker
+from sparkraft.controller.sessions import Sessions
 from sparkraft.metadata import features
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.configs import ConfigValue, parse_value
@@ -60,22 +61,28 @@ class ControllerConfig:
     elections_per_balance_max: int = 1000
 
 
-class Cluster:
+class DecisionContext:
     """An image with the questions that decisions ask of it."""
 
-    __slots__ = ("_settings", "config", "entropy", "image")
+    __slots__ = ("_settings", "config", "entropy", "image", "sessions")
 
-    def __init__(self, image: ClusterImage, config: ControllerConfig, entropy: Entropy) -> None:
-        """Look at `image`."""
+    def __init__(
+        self,
+        image: ClusterImage,
+        config: ControllerConfig,
+        entropy: Entropy,
+        sessions: Sessions,
+    ) -> None:
         self.image = image
         self.config = config
         self.entropy = entropy
+        self.sessions = sessions
         # A decision may ask the same of each of a topic's thousands of partitions.
         self._settings: dict[tuple[str, str], ConfigValue] = {}
 
-    def after(self, record: Any) -> "Cluster":
+    def after(self, record: Any) -> "DecisionContext":
         """The cluster as one more record of the same decision leaves it."""
-        later = Cluster(apply(self.image, record), self.config, self.entropy)
+        later = DecisionContext(apply(self.image, record), self.config, self.entropy, self.sessions)
         if type(record) is PartitionChangeRecord:
             later._settings = self._settings  # It touches no config.
         return later
@@ -163,8 +170,8 @@ class Cluster:
         if own is not None:
             return parse_value(TOPIC_CONFIGS[name], own)
         node = self.image.config(ResourceType.BROKER, str(self.config.node_id))
-        cluster = self.image.config(ResourceType.BROKER, "")
-        for source in (node, cluster, self.config.static_configs):
+        context = self.image.config(ResourceType.BROKER, "")
+        for source in (node, context, self.config.static_configs):
             for synonym in TOPIC_SYNONYMS.get(name, ()):
                 text = source.get(synonym.name)
                 if text is not None:
@@ -196,7 +203,7 @@ class Cluster:
 def why_not_leader(
     image: ClusterImage, partition: Partition, excluded: Mapping[int, str]
 ) -> Callable[[int], str | None]:
-    """See `Cluster.why_not_leader`; for an image of the past, too."""
+    """See `DecisionContext.why_not_leader`; for an image of the past, too."""
 
     def why_not(replica: int) -> str | None:
         if replica in excluded:

@@ -1,0 +1,45 @@
+"""The table of decisions: API key to the function that decides its requests."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sparkraft.controller import (
+    brokers,
+    configs,
+    feature_updates,
+    producer_ids,
+    reassignment,
+    replication,
+    topics,
+)
+from sparkraft.controller.call import Call
+from sparkraft.controller.decision import Decision
+from sparkraft.controller.decision_context import DecisionContext
+from sparkraft.protocol.api_keys import ApiKey
+
+Decide = Callable[[DecisionContext, Call[Any]], Decision]
+"""Decides a request on the context's image; may raise `KafkaError` to reject all of it.
+
+A decision function writes no state but `DecisionContext.sessions`. Its own signature names the
+request's message class.
+"""
+
+DECISIONS: dict[ApiKey, Decide] = {
+    ApiKey.CREATE_TOPICS: topics.create_topics,
+    ApiKey.DELETE_TOPICS: topics.delete_topics,
+    ApiKey.ALTER_CONFIGS: configs.alter_configs,
+    ApiKey.CREATE_PARTITIONS: topics.create_partitions,
+    ApiKey.ELECT_LEADERS: replication.elect_leaders,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter_configs,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: reassignment.alter_partition_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: reassignment.list_partition_reassignments,
+    ApiKey.ALTER_PARTITION: replication.alter_partition,
+    ApiKey.UPDATE_FEATURES: feature_updates.update_features,
+    ApiKey.BROKER_REGISTRATION: brokers.register_broker,
+    ApiKey.BROKER_HEARTBEAT: brokers.broker_heartbeat,
+    ApiKey.UNREGISTER_BROKER: brokers.unregister_broker,
+    ApiKey.ALLOCATE_PRODUCER_IDS: producer_ids.allocate_producer_ids,
+    ApiKey.CONTROLLER_REGISTRATION: brokers.register_controller,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: replication.assign_replicas_to_dirs,
+}
+"""One line per key, sorted by key."""
