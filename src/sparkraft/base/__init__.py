@@ -1,4 +1,4 @@
-"""What every layer shares: identifiers, error codes, and the clock and dice a core may be handed.
+"""Shared by every layer: identifiers, error codes, and the interfaces of clock and entropy.
 
 Nothing here knows of messages, files or sockets.
 """

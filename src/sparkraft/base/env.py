@@ -1,6 +1,6 @@
-"""The outside world as a core may see it: a clock and dice, always handed in, never global.
+"""The outside world as a core may see it: a clock and entropy, always injected, never global.
 
-The same code runs on the machine's clock and dice and on a simulator's (DESIGN D1).
+The same code runs with the machine's clock and random numbers and with a simulator's.
 """
 
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from sparkraft.base.ids import Millis, Uuid
 FaultPoint = Callable[[str], bool]
 """A fault point by name: a moment at which a fault would hurt most. False on a machine, always.
 
-In a simulator it may end the process right here, pause it or break its disk; True asks the caller
-for what the point's name says, such as a lost heartbeat (`sparkraft.simulation.points`)."""
+A simulator may end the process at this point, pause it or break its disk; True makes the caller
+simulate the fault in the point's name, such as a lost heartbeat."""
 
 
 class Clock(Protocol):
@@ -28,7 +28,7 @@ class Clock(Protocol):
 
 
 class Entropy(Protocol):
-    """Dice."""
+    """A source of random numbers."""
 
     def random_bytes(self, count: int) -> bytes:
         """`count` random bytes."""

@@ -3,7 +3,7 @@
 * `KafkaError`: a request, topic or partition is refused; becomes an error code on the wire.
 * `DecodeError`: a peer sent bytes that mean nothing; its connection is closed.
 * `StorageFault` (in `sparkraft.storage`): a disk failed; its log directory goes offline.
-* `InvariantBroken`: our own bug; the node stops rather than go on with a wrong state.
+* `InvariantBroken`: our own bug; the node stops rather than continue with a wrong state.
 """
 
 from enum import IntEnum
@@ -158,8 +158,8 @@ class KafkaError(Exception):
     """A request, or a part of it, is refused with a code that clients know.
 
     Args:
-        code: what goes on the wire.
-        detail: a sentence for the person who reads it; may travel as `error_message`.
+        code: the wire code.
+        detail: a sentence for the reader; may be sent as `error_message`.
     """
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
@@ -170,12 +170,12 @@ class KafkaError(Exception):
 
 
 class DecodeError(Exception):
-    """Bytes that are no valid message.
+    """Bytes that are not a valid message.
 
     Args:
-        reason: what is wrong, in a sentence.
-        path: the field, such as `topics[0].partition`; empty where it is not known.
-        at: offset in bytes from the start of the buffer; -1 where it is not known.
+        reason: the error, in a sentence.
+        path: the field, such as `topics[0].partition`; empty if unknown.
+        at: offset in bytes from the start of the buffer; -1 if unknown.
     """
 
     def __init__(self, reason: str, *, path: str = "", at: int = -1) -> None:

@@ -7,10 +7,10 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import ClassVar, NewType, Self
 
 Offset = NewType("Offset", int)
-"""A record's place in a partition; counted from 0, -1 where unknown."""
+"""A record's position in a partition; counted from 0, -1 if unknown."""
 
 LeaderEpoch = NewType("LeaderEpoch", int)
-"""Counts the leaderships of a partition or quorum; -1 where unknown."""
+"""Counts the leaderships of a partition or quorum; -1 if unknown."""
 
 BrokerId = NewType("BrokerId", int)
 """`node.id` of a broker or controller; -1 for none."""
@@ -40,7 +40,7 @@ class Uuid(bytes):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read Kafka's text form; `ValueError` where it is not one."""
+        """Parse Kafka's text form; `ValueError` if it is invalid."""
         if len(text) > 24:  # noqa: PLR2004
             raise ValueError(f"{text[:40]!r} is too long for a Uuid, which has 22 characters")
         try:

@@ -30,7 +30,7 @@ from sparkraft.records.crc import crc32c
 from sparkraft.records.errors import CorruptRecords
 
 Buffer = bytes | bytearray | memoryview
-"""What a batch may lie in."""
+"""Types of buffer that can hold a batch."""
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
 """The whole header, in the order of `BatchHeader`'s fields."""

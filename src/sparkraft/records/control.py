@@ -17,7 +17,7 @@ _MARKER = Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """What a control record says; types that we don't know are skipped by readers."""
+    """Types of control records; readers skip unknown types."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -37,7 +37,7 @@ class EndTransaction(NamedTuple):
 
     @property
     def aborted(self) -> bool:
-        """Whether its records are to be skipped by read_committed consumers."""
+        """Whether read_committed consumers skip its records."""
         return self.kind is ControlType.ABORT
 
 
@@ -97,7 +97,7 @@ def end_transaction_batch(
 
 
 def parse_end_transaction(batch: Buffer) -> EndTransaction | None:
-    """The marker in a transactional control batch; None where compaction has emptied it."""
+    """Return the marker in a transactional control batch; None if compaction has emptied it."""
     for record in decode_records(batch):
         kind = parse_control_key(record.key)
         if kind not in (ControlType.ABORT, ControlType.COMMIT):

@@ -28,4 +28,4 @@ def _load() -> _Crc32c:
 
 
 crc32c: _Crc32c = _load()
-"""CRC-32C of any buffer; the second argument goes on from an earlier result."""
+"""CRC-32C of any buffer; the second argument continues an earlier result."""

@@ -1,11 +1,11 @@
 """Taking records out of a stored batch, as compaction does (MemoryRecords.filterTo, KIP-534).
 
-What stays: base offset, last offset, leader epoch, producer id, epoch and sequence, codec, time
-type; records keep offset, time and bytes. So a batch still says which sequences it had, though some
-of its records, or all, are gone.
+Retained: base offset, last offset, leader epoch, producer id, epoch and sequence, codec, timestamp
+    type; records keep offset, timestamp and bytes. A batch therefore still shows its sequences
+    after some or all of its records were removed.
 
-The delete horizon is the time from which tombstones of a batch may go. It stands where the base
-timestamp stood (attribute bit 6 says so), hence every record's delta is written anew::
+The delete horizon is the time from which tombstones of a batch may be removed. It replaces the base
+timestamp (attribute bit 6 marks it), so every record's delta is rewritten::
 
     attributes | 0x40, base_timestamp = horizon, timestamp_delta = timestamp - horizon
 
@@ -37,7 +37,7 @@ from sparkraft.records.record import read_varint, write_varint
 
 
 class Place(NamedTuple):
-    """Where one record lies in its batch's plain bytes, and what compaction asks of it."""
+    """Position of one record in its batch's decompressed bytes, and the fields compaction needs."""
 
     start: int
     """Of its length."""

@@ -49,7 +49,7 @@ class Record(NamedTuple):
 
 
 class RecordShape(NamedTuple):
-    """What a validator asks of a record, without its contents."""
+    """The fields of a record that a validator needs, without its contents."""
 
     offset_delta: int
     timestamp: int
@@ -96,8 +96,8 @@ def decompressed(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> byte
 def decode_records(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
     """Each record of one whole batch, header included; the CRC is not looked at.
 
-    Raises `DecodeError` where the bytes mean nothing, inflate to more than `max_bytes`, or hold
-    another number of records than the header says. Control batches are decoded like others.
+    Raises `DecodeError` if the bytes are invalid, decompress to more than `max_bytes`, or hold a
+    number of records that differs from the header. Control batches are decoded like others.
     """
     header = parse_header(batch)
     data = bytes(decompressed(batch, max_bytes))
@@ -319,7 +319,7 @@ class BatchBuilder:
         return delta
 
     def build(self) -> bytes:
-        """The finished batch with its CRC; `b""` where nothing was appended."""
+        """Return the finished batch with its CRC; `b""` if nothing was appended."""
         if self.count == 0:
             return b""
         payload: Buffer = self._records

@@ -1,4 +1,4 @@
-"""What a leader checks before it appends, and what it rewrites (Kafka's LogValidator; DESIGN D4).
+"""Checks and rewrites before a leader's append (Kafka's LogValidator).
 
 Order of the checks is Kafka's, because it decides which error a client sees:
 
@@ -8,8 +8,8 @@ Two depths (`sparkraft.record.validation`): `header` believes the record bytes u
 checks the header's own times and counts; `full` walks every record as Kafka does. Compacted topics
 and batches that must be rewritten are always walked.
 
-Batches are rewritten only where Kafka does: LogAppendTime, a wrong maximum timestamp (`full`), and
-a `compression.type` other than the batch's.
+As in Kafka, a batch is rewritten only for LogAppendTime, a wrong maximum timestamp (`full`) and a
+`compression.type` other than the batch's.
 """
 
 from enum import Enum
@@ -42,8 +42,8 @@ from sparkraft.records.errors import CorruptRecords, RefusedRecords
 from sparkraft.records.record import BatchBuilder, decode_records, scan_records
 
 INFLATED_RATIO_MAX = 100
-"""A produced batch that must be walked or rewritten may inflate that many times. Text reaches 20;
-what goes far beyond is made to hold up a broker."""
+"""Compression ratio limit of a produced batch that must be scanned or rewritten. Text reaches 20; a
+far higher ratio is an attack on the broker."""
 
 INFLATED_FREE_BYTES = 16 << 20
 """Any batch may inflate to this: small ones of equal records have high ratios."""
@@ -57,7 +57,7 @@ _FIRST_ZSTD_VERSION = 7
 
 
 class Origin(Enum):
-    """Who hands records to a leader's log."""
+    """Source of records appended to a leader's log."""
 
     CLIENT = "client"
     """Produce: everything is checked."""
@@ -81,7 +81,8 @@ class Rules(NamedTuple):
     walk_records: bool = False
     """`sparkraft.record.validation=full`."""
     plain: bool = False
-    """Said where none of codec, append time, compaction and walking holds: the short way may do."""
+    """True if neither codec, append time, compaction nor record validation applies, so that the
+    fast path may be taken."""
 
 
 class Prepared(NamedTuple):
@@ -98,7 +99,7 @@ def check_request_records(records: Buffer | None, version: int) -> None:
 
     Raises:
         RefusedRecords: no batch, several, or an older format.
-        CorruptRecords: bytes that are no batch.
+        CorruptRecords: bytes that are not a batch.
         KafkaError: UNSUPPORTED_COMPRESSION_TYPE for zstd before version 7.
     """
     view = memoryview(records if records is not None else b"")
@@ -136,7 +137,7 @@ def _whole(view: memoryview) -> bool:
 def check_produced(
     records: Buffer, rules: Rules, now_ms: int, origin: Origin = Origin.CLIENT
 ) -> Prepared:
-    """Check one batch for a leader's append and rewrite it where the topic asks for that.
+    """Check one batch for a leader's append, and rewrite it if the topic's configs require it.
 
     Args:
         records: exactly one batch; a cut-off second one is ignored, as Kafka does.
@@ -171,9 +172,10 @@ _new = tuple.__new__
 
 
 def _usual(records: Buffer, rules: Rules, now_ms: int) -> Prepared | None:
-    """A batch with which nothing is wrong or special; None sends it the long way, which says what.
+    """Check a batch without special features; None sends it to the full check.
 
-    The same checks as there, in one go: a sixth of a small Produce's time.
+    The full check names the reason of a refusal. These are the same checks in one pass; they take
+    a sixth of a small Produce's time.
     """
     size = len(records)
     if not BATCH_OVERHEAD < size <= rules[0]:

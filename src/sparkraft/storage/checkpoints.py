@@ -21,7 +21,7 @@ _OFFSET_FIELDS = 3
 _EPOCH_FIELDS = 2
 
 
-class DamagedCheckpoint(Exception):  # noqa: N818 (it says what is, callers decide)
+class DamagedCheckpoint(Exception):  # noqa: N818 (it reports; callers decide)
     """A checkpoint file that can't be read; the caller does without it."""
 
 
@@ -45,7 +45,7 @@ def _text(lines: list[str]) -> bytes:
 
 
 def parse_offsets(data: bytes) -> dict[TopicPartition, int]:
-    """Offsets by partition; `DamagedCheckpoint` where the text is not one."""
+    """Offsets by partition; `DamagedCheckpoint` if the text is not one."""
     offsets: dict[TopicPartition, int] = {}
     for fields in _lines(data):
         if len(fields) != _OFFSET_FIELDS:
@@ -63,7 +63,7 @@ def format_offsets(offsets: dict[TopicPartition, int]) -> bytes:
 
 
 def parse_epochs(data: bytes) -> list[tuple[int, int]]:
-    """(epoch, start offset) in file order; `DamagedCheckpoint` where the text is not one."""
+    """(epoch, start offset) in file order; `DamagedCheckpoint` if the text is not one."""
     epochs = []
     for fields in _lines(data):
         if len(fields) != _EPOCH_FIELDS:
@@ -81,7 +81,7 @@ def format_epochs(epochs: list[tuple[int, int]]) -> bytes:
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """The checkpoint at `path`; empty where it is missing or damaged."""
+    """The checkpoint at `path`; empty if it is missing or damaged."""
     try:
         return parse_offsets(disk.read(path))
     except (FileNotFoundError, DamagedCheckpoint):
@@ -89,7 +89,7 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 
 
 def parse_partition_metadata(data: bytes) -> Uuid:
-    """The topic id of a partition's directory; `DamagedCheckpoint` where there is none."""
+    """The topic id of a partition's directory; `DamagedCheckpoint` if there is none."""
     fields = {}
     for row in data.decode("utf-8", "replace").splitlines():
         name, colon, value = row.partition(":")
@@ -109,7 +109,7 @@ def format_partition_metadata(topic_id: Uuid) -> bytes:
 
 
 def parse_clean_shutdown(data: bytes) -> int:
-    """The broker epoch of the run that stopped cleanly, -1 where it can't be told."""
+    """The broker epoch of the run that stopped cleanly, -1 if unknown."""
     try:
         epoch = json.loads(data)["brokerEpoch"]
     except (ValueError, KeyError, TypeError):

@@ -4,8 +4,8 @@
     2 rewrite   segments in groups that fit one segment: `<base>.log.cleaned` and indexes, synced
     3 replace   the owner of the log puts the new segment in place of the group's
 
-The source segments are inactive, hence don't change; reading and writing goes on in any thread. The
-owner of the log does the third step and may find that retention or a truncation was faster.
+The source segments are inactive and therefore do not change; any thread may read and write. The
+owner of the log does the third step, and may find that retention or a truncation came first.
 
 A crash leaves `.cleaned` files, which the next start removes, or a whole `.swap`, which it puts in
 place (`storage.recovery`); Kafka does the same with both.
@@ -54,8 +54,8 @@ class LogCleaner:
         disk: files, used by methods that any thread may call.
         cleaning: what to do.
         io_bytes: read and written at a time, if no batch is larger.
-        keys_max: keys that are held at a time; what is behind them waits for the next cleaning.
-        pause: called every few hundred records: lets other threads have the interpreter.
+        keys_max: keys held in memory at a time; records beyond them wait for the next cleaning.
+        pause: called every few hundred records, so that other threads can run.
     """
 
     def __init__(

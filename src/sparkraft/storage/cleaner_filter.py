@@ -5,8 +5,8 @@ tombstone goes once its batch's delete horizon is over (KIP-534). Besides:
 
 * Records of aborted transactions go. A transaction's marker stays while any of its batches does,
   and then until a delete horizon of its own.
-* The batch with an active producer's last sequence stays, if need be without records: retries are
-  recognised by it, and an idle producer goes on where it stopped.
+* The batch with an active producer's last sequence is retained, without records if necessary: it
+  identifies retries, and an idle producer continues its sequence.
 * The last batch of the cleaned part stays likewise, so that the log's offsets lead up to its end.
 
 Invariant: offsets neither change nor change places.
@@ -32,7 +32,8 @@ from sparkraft.storage.index import AbortedTransaction
 
 _DIGEST_BYTES = 16
 STORED_BYTES_MAX = 1 << 31
-"""What a stored batch may inflate to: the node took it once, so nothing less will do."""
+"""Decompressed size limit of a stored batch. The node accepted it once, so the limit cannot be
+lower."""
 
 
 class OffsetMap:
@@ -77,10 +78,10 @@ def _name(key: bytes) -> bytes:
 
 
 class LastRecord(NamedTuple):
-    """What a producer wrote last, as the log knows it."""
+    """A producer's last write, as the log records it."""
 
     offset: int
-    """Of its last data record; -1 where only a marker is known."""
+    """Sequence of its last data record; -1 if only a marker is known."""
     epoch: int
 
 
@@ -138,7 +139,7 @@ class Transactions:
 
 
 class Rules(NamedTuple):
-    """What holds for one cleaning of one log."""
+    """Settings of one cleaning of one log."""
 
     last_records: Mapping[int, LastRecord]
     """Of active producers, by id."""
@@ -159,7 +160,7 @@ class BatchFilter:
         self.records_in = self.records_out = 0
 
     def filter(self, header: BatchHeader, batch: bytes) -> bytes:
-        """What stays of a batch: itself, the same bytes with fewer records, or nothing at all.
+        """Return the batch itself, a copy with fewer records, or nothing.
 
         Raises:
             CorruptRecords: its records mean nothing.
@@ -220,7 +221,7 @@ class BatchFilter:
 
 
 def plain_bytes(header: BatchHeader, batch: bytes) -> bytes:
-    """A stored batch's record bytes; `CorruptRecords` where they don't inflate."""
+    """Decompress a stored batch's records; `CorruptRecords` if that is impossible."""
     try:
         return bytes(decompressed(batch, STORED_BYTES_MAX))
     except DecodeError as error:
@@ -235,7 +236,7 @@ def _places(header: BatchHeader, data: bytes) -> list[Place]:
 
 
 def marker_kind(found: Sequence[Place]) -> ControlType | None:
-    """What a control batch's first record says; None where it has none (it was emptied)."""
+    """Return a control batch's first record; None if cleaning emptied the batch."""
     return parse_control_key(found[0].key) if found else None
 
 

@@ -3,8 +3,9 @@
 Several cleanings may run at a time, of different logs. One that fails because its log is damaged
 makes the partition uncleanable until the node starts again; it is served on.
 
-`cleaner-offset-checkpoint` in each log directory says where the last cleaning of each log ended. It
-is written after the cleaned segments are in place: a crash in between has the log cleaned again.
+`cleaner-offset-checkpoint` in each log directory holds the offset at which the last cleaning of
+each log ended. It is written after the cleaned segments are in place: after a crash in between, the
+log is cleaned again.
 
 Not here: the work itself (`cleaner`), tasks and pace (`server.broker.compaction`).
 """
@@ -48,7 +49,7 @@ class CleanerManager:
         """Finished since the start."""
 
     def take_dirtiest(self, now_ms: int) -> DueLog | None:
-        """The log that needs cleaning most, taken for the caller; None where none is due."""
+        """Reserve the log that needs cleaning most for the caller; None if no log is due."""
         best: DueLog | None = None
         for log_dir in self._logs.directories:
             for due in self._due_in(log_dir, now_ms):
@@ -73,7 +74,7 @@ class CleanerManager:
                 yield DueLog(log, extent)
 
     def plan(self, due: DueLog, now_ms: int) -> Cleaning:
-        """What `LogCleaner` needs to know; what a cleaning given up has left is removed.
+        """Prepare a `LogCleaner` run, and remove the files of an abandoned one.
 
         Raises:
             StorageFault: the disk failed.
@@ -94,7 +95,7 @@ class CleanerManager:
             self._logs.directory(due.log.log_dir).cleaned[due.key] = end
 
     def give_up(self, due: DueLog, reason: str) -> None:
-        """The log can't be cleaned before somebody has looked at it."""
+        """Exclude a log that cannot be cleaned until an operator has inspected it."""
         self.uncleanable[due.key] = reason
 
     def checkpoints(self) -> list[tuple[LogDir, str, bytes]]:

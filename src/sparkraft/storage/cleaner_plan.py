@@ -63,7 +63,7 @@ class Extent(NamedTuple):
     """A record has waited for longer than `max.compaction.lag.ms`."""
 
     def is_due(self, config: "LogConfig") -> bool:
-        """Whether it is to be cleaned."""
+        """Whether it must be cleaned."""
         if self.dirty_bytes == 0:
             return False
         return self.is_overdue or self.ratio > config.min_cleanable_dirty_ratio
@@ -79,8 +79,8 @@ def extent_of(log: "PartitionLog", cleaned_to: int | None, now_ms: int) -> Exten
 
     Args:
         log: a compacted one.
-        cleaned_to: where its last cleaning ended; None if there was none. One that can't be of this
-            log (records were removed meanwhile) counts as none.
+        cleaned_to: offset at which its last cleaning ended; None if there was none. An offset
+            outside the log (records were removed since) counts as none.
         now_ms: wall clock.
     """
     config = log.config
@@ -126,7 +126,7 @@ def _first_uncleanable(
 
 
 def plan_cleaning(log: "PartitionLog", extent: Extent, now_ms: int) -> Cleaning:
-    """All that a cleaning needs to know of a log, so that it may go on in another thread."""
+    """Everything a cleaning needs to know about a log, so that it can run in another thread."""
     segments = log.segments
     sources = [
         Source(segment, segments[index + 1].base_offset)

@@ -51,7 +51,7 @@ class LogConfig:
 
     @property
     def rules(self) -> Rules:
-        """What a leader's append is checked against."""
+        """Rules that a leader's append must satisfy."""
         return Rules(
             max_message_bytes=self.max_message_bytes,
             codec=self.compression,
@@ -68,7 +68,10 @@ class LogConfig:
 
     @property
     def segment_age_ms_max(self) -> int:
-        """When a segment rolls by time: what must be compacted in time must be inactive by then."""
+        """Age in ms at which a segment rolls.
+
+        Records that must be compacted by a deadline must be in an inactive segment by then.
+        """
         lag_ms = self.max_compaction_lag_ms
         return min(self.segment_ms, lag_ms) if self.compact and lag_ms > 0 else self.segment_ms
 
@@ -84,7 +87,7 @@ class LogConfig:
 
 
 def config_from(values: Mapping[str, Any], base: LogConfig) -> LogConfig:
-    """Settings from a topic's parsed configs; what is not a topic config comes from `base`."""
+    """Build settings from a topic's parsed configs; `base` supplies all others."""
     codec = values["compression.type"]
     named = None if codec == "producer" else _CODECS[codec]
     policy = values["cleanup.policy"]

@@ -1,12 +1,12 @@
-"""The offset checkpoints of a log directory: what they say of each log, written as a whole.
+"""The offset checkpoints of a log directory; each file is always written whole.
 
     recovery-point-offset-checkpoint    below it everything is synced
     log-start-offset-checkpoint         logs that begin where no synced file's name says so
     replication-offset-checkpoint       high watermarks
 
-What they say of a damaged log stays as it is, so that its damage shows at every start.
+The entries of a damaged log stay unchanged, so that every start finds the damage.
 
-Invariant: none speaks of offsets that a truncation has given back, once the log goes on.
+Invariant: before a truncated log accepts an append, no checkpoint names a truncated offset.
 """
 
 from collections.abc import Mapping
@@ -103,14 +103,14 @@ class DirCheckpoints:
                 return
 
     def forget(self, log_dir: LogDir, key: TopicPartition) -> None:
-        """A new log begins: nothing said of an older one of its name may be held against it."""
+        """Remove the entries of an older log of the same name."""
         if key in log_dir.recovery_points:
             self.write_points(log_dir)
         if key in log_dir.log_starts:
             self.write_starts(log_dir)
 
     def give_back(self, log_dir: LogDir, log: ReadableLog) -> None:
-        """A log lost its tail: what lies above its new end is unknown again."""
+        """Remove offsets above the new end of a truncated log."""
         key = (log.topic, log.partition)
         if log_dir.cleaned.get(key, 0) > log.log_end_offset:
             log_dir.cleaned[key] = int(log.log_end_offset)
@@ -122,7 +122,7 @@ class DirCheckpoints:
 
 
 def _start_by_files(log: ReadableLog) -> int:
-    """Where the log begins by what surely is on disk.
+    """Return the log start offset that the files on disk prove.
 
     A segment without records has no file yet, and one that was never synced may lose its own: a
     log that retention has emptied would begin at 0 again.

@@ -25,7 +25,7 @@ class StorageFault(Exception):  # noqa: N818 (a fault of the disk, not of the ca
 
     Args:
         log_dir: the directory of `log.dirs` it happened in.
-        operation: what was being done, such as `append to flights-0`.
+        operation: the failed operation, such as `append to flights-0`.
         cause: the `OSError`, or a sentence.
     """
 
@@ -53,7 +53,7 @@ class Disk(Protocol):
     """A file system, as far as logs need one."""
 
     def listdir(self, path: str) -> list[str]:
-        """Names in a directory, sorted; `FileNotFoundError` where there is none."""
+        """Names in a directory, sorted; `FileNotFoundError` if there is none."""
         ...
 
     def mkdir(self, path: str) -> None:
@@ -65,7 +65,7 @@ class Disk(Protocol):
         ...
 
     def size(self, path: str) -> int:
-        """Bytes in a file, -1 where there is none."""
+        """Bytes in a file, -1 if there is none."""
         ...
 
     def mtime_ms(self, path: str) -> int:
@@ -73,7 +73,7 @@ class Disk(Protocol):
         ...
 
     def read(self, path: str) -> bytes:
-        """A whole small file; `FileNotFoundError` where there is none."""
+        """A whole small file; `FileNotFoundError` if there is none."""
         ...
 
     def pread(self, path: str, count: int, at: int) -> bytes:
@@ -96,7 +96,7 @@ class Disk(Protocol):
         ...
 
     def extend(self, path: str, data: Buffer) -> None:
-        """As `append`, from any thread: for a file that nobody else has open."""
+        """Append from any thread, to a file that no other thread has open."""
         ...
 
     def write(self, path: str, data: Buffer) -> None:
@@ -112,15 +112,15 @@ class Disk(Protocol):
         ...
 
     def unlink(self, path: str) -> None:
-        """Remove a file; quiet where there is none."""
+        """Remove a file; quiet if there is none."""
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and the files in it; quiet where there is none."""
+        """Remove a directory and the files in it; quiet if there is none."""
         ...
 
     def fsync(self, path: str) -> None:
-        """Make a file's bytes survive a power loss; `FileNotFoundError` where there is none."""
+        """Make a file's bytes survive a power loss; `FileNotFoundError` if there is none."""
         ...
 
     def fsync_dir(self, path: str) -> None:
@@ -144,7 +144,7 @@ class Disk(Protocol):
         ...
 
     def release_views(self, *, entirely: bool = False) -> None:
-        """Let go of views not asked for since the last call, or of all."""
+        """Unmap views that were not requested since the last call, or all of them."""
         ...
 
     def fault_point(self, point: str) -> bool:

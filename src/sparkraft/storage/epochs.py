@@ -73,9 +73,10 @@ class LeaderEpochs:
         self._starts.clear()
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
-        """Where `epoch` ended: (the largest epoch at or below it, its end offset).
+        """Return (the largest epoch at or below `epoch`, its end offset).
 
-        None where it is above all known ones. An epoch below all known ones ends where those begin.
+        None if `epoch` is above all known epochs. An epoch below all of them ends at the first
+        one's start offset.
         """
         if epoch == self.latest:
             return epoch, log_end_offset

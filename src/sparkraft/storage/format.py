@@ -1,8 +1,9 @@
 """Formats log directories: `meta.properties`, `bootstrap.checkpoint`, the zero checkpoint.
 
-    DIR/meta.properties                       in every directory, last: it says that all is there
-    DIR/bootstrap.checkpoint                  in every directory: the first records of the cluster
-    METADATA_DIR/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint
+    DIR/meta.properties                       in every directory, last: it marks the format as
+                                              complete DIR/bootstrap.checkpoint                  in
+                                              every directory: the first records of the cluster
+                                              METADATA_DIR/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint
                                               in a dynamic quorum with known voters (KIP-853)
 
 Invariant: a directory that has a `meta.properties` was formatted to the end.
@@ -39,14 +40,14 @@ class FormatError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatRequest:
-    """What to write.
+    """The content to write.
 
     Attributes:
         directories: all log directories.
         metadata_directory: the one of them that has the metadata log.
         bootstrap_records: framed metadata records, metadata.version first.
         voter_controls: encoded KRaftVersion and KRaftVoters records; empty without known voters.
-        directory_id: of the metadata directory, where the voters name it.
+        directory_id: of the metadata directory, if the voter set names it.
         ignore_formatted: leave directories alone that are formatted already.
     """
 
@@ -147,7 +148,7 @@ def _write_zero_checkpoint(
 
 
 def read_checkpoint(disk: Disk, log_dir: str) -> Iterator[bytes]:
-    """The framed records of a directory's `bootstrap.checkpoint`; none where it has no such file.
+    """Return the framed records of a directory's `bootstrap.checkpoint`; none if there is no file.
 
     The zero checkpoint may hold records too (KIP-1170): they come first.
     """

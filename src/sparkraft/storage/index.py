@@ -32,9 +32,9 @@ class DamagedIndex(Exception):  # noqa: N818 (callers rebuild)
 class OffsetIndex:
     """Positions of batches by offset, in memory.
 
-    Where the batches of entries end is no part of the file: it is known of what was appended, and
-    learned of the rest when a search reads their headers. Two entries whose batches touch then tell
-    the place of the second without a look at the log.
+    The end of an entry's batch is not in the file: it is known for appended entries, and learned
+    for the others when a search reads their headers. If the batches of two entries are adjacent,
+    the position of the second is then known without reading the log.
     """
 
     __slots__ = ("_ends", "_offsets", "_positions")
@@ -43,7 +43,7 @@ class OffsetIndex:
         """Start empty."""
         self._offsets = array("i")
         self._positions = array("i")
-        self._ends = array("i")  # 0 where it is not known
+        self._ends = array("i")  # 0 if it is not known
 
     def __len__(self) -> int:
         """Number of entries."""
@@ -51,11 +51,11 @@ class OffsetIndex:
 
     @property
     def last(self) -> tuple[int, int]:
-        """(relative offset, position) of the last entry; (0, 0) where there is none."""
+        """(relative offset, position) of the last entry; (0, 0) if there is none."""
         return (self._offsets[-1], self._positions[-1]) if self._offsets else (0, 0)
 
     def append(self, relative_offset: int, position: int, size: int = 0) -> None:
-        """Add an entry behind all others, for a batch of `size` bytes (0: not known)."""
+        """Append an entry for a batch of `size` bytes (0: unknown)."""
         self._offsets.append(relative_offset)
         self._positions.append(position)
         self._ends.append(position + size if size else 0)
@@ -73,7 +73,7 @@ class OffsetIndex:
     def batch_of(self, relative_offset: int) -> tuple[int, int] | None:
         """(position, size) of the first batch that ends at or after an offset.
 
-        None where the entries alone don't tell.
+        None if the entries alone do not determine it.
         """
         slot = bisect_left(self._offsets, relative_offset)
         if not 0 < slot < len(self._offsets):
@@ -83,7 +83,7 @@ class OffsetIndex:
         return (position, end - position) if end and touches else None
 
     def lookup(self, relative_offset: int) -> tuple[int, int]:
-        """The last entry at or below `relative_offset`, (-1, 0) where there is none.
+        """The last entry at or below `relative_offset`, (-1, 0) if there is none.
 
         It is (relative offset, position): scan from the position.
         """
@@ -96,7 +96,7 @@ class OffsetIndex:
         return self._offsets[slot] if slot >= 0 else -1
 
     def offset_at(self, position: int) -> int | None:
-        """The relative offset of the first entry at or behind `position`, None without one."""
+        """Return the relative offset of the first entry at or after `position`, or None."""
         slot = bisect_left(self._positions, position)
         return self._offsets[slot] if slot < len(self._offsets) else None
 
@@ -165,7 +165,7 @@ class TimeIndex:
 
     @property
     def last(self) -> tuple[int, int]:
-        """(timestamp, relative offset) of the last entry; (-1, 0) where there is none."""
+        """(timestamp, relative offset) of the last entry; (-1, 0) if there is none."""
         return (self._timestamps[-1], self._offsets[-1]) if self._timestamps else (-1, 0)
 
     def maybe_append(self, timestamp: int, relative_offset: int) -> bool:
@@ -177,7 +177,7 @@ class TimeIndex:
         return True
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
-        """The last entry at or below `timestamp`, (-1, 0) where there is none.
+        """The last entry at or below `timestamp`, (-1, 0) if there is none.
 
         It is (timestamp, relative offset): scan from the batch that ends there.
         """
@@ -225,7 +225,7 @@ class AbortedTransaction(NamedTuple):
     last_offset: int
     """Offset of the abort marker."""
     last_stable_offset: int
-    """What the last stable offset became when the marker was written."""
+    """The last stable offset after the marker was written."""
 
     def to_bytes(self) -> bytes:
         """The file's entry."""
@@ -233,7 +233,7 @@ class AbortedTransaction(NamedTuple):
 
 
 def parse_aborted(data: bytes) -> list[AbortedTransaction]:
-    """The entries of a `.txnindex`; `DamagedIndex` where they can't be right."""
+    """Return the entries of a `.txnindex`; raise `DamagedIndex` if they are inconsistent."""
     if len(data) % ABORTED_ENTRY.size:
         raise DamagedIndex(f"{len(data)} bytes are not whole entries")
     aborted: list[AbortedTransaction] = []
@@ -245,7 +245,7 @@ def parse_aborted(data: bytes) -> list[AbortedTransaction]:
         if not 0 <= entry.first_offset <= entry.last_offset or entry.last_offset <= before:
             raise DamagedIndex("the markers do not rise, or one is before its transaction")
         if entry.last_stable_offset > entry.last_offset + 1:
-            raise DamagedIndex("a last stable offset is behind its marker")
+            raise DamagedIndex("a last stable offset is above its marker")
         before = entry.last_offset
         aborted.append(entry)
     return aborted

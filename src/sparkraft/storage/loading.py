@@ -1,10 +1,10 @@
-"""How the logs of a directory come back at a start: found, recovered side by side, told of.
+"""Loading the logs of a directory at start-up: found, recovered in parallel, reported.
 
-`num.recovery.threads.per.data.dir` logs of each directory are recovered at a time. A thread helps
-where a disk is waited for; walking batches takes turns. Who owns the logs takes them over in the
-order of their folders, whatever came back first, and nothing else touches the disk meanwhile.
+`num.recovery.threads.per.data.dir` logs of each directory are recovered at a time. Threads overlap
+the waits for the disk; scanning batches holds the interpreter lock. The owner receives the logs in
+the order of their folders, whichever finished first, and nothing else uses the disk meanwhile.
 
-Not here: one log's recovery (`storage.recovery`), what becomes of the logs (`storage.log_manager`).
+Not here: one log's recovery (`storage.recovery`), use of the loaded logs (`storage.log_manager`).
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ RunAll = Callable[[list[Callable[[], None]]], None]
 
 
 class LoadProgress(NamedTuple):
-    """How far a start is; told after each log, from any thread."""
+    """Progress of a start; reported after each log, from any thread."""
 
     log_dir: str
     name: str
@@ -48,8 +48,8 @@ class LoadOptions:
 
     Attributes:
         threads: logs of a directory at a time.
-        run_all: runs what the threads do.
-        progress: told after each log.
+        run_all: runs the work of the threads.
+        progress: called after each log.
     """
 
     threads: int = 1
@@ -66,7 +66,7 @@ class FoundLog(NamedTuple):
 
 
 class LoadedLog(NamedTuple):
-    """What became of it: a log, or why there is none."""
+    """Result of loading: a log, or the reason why there is none."""
 
     found: FoundLog
     log: PartitionLog | None

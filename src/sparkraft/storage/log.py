@@ -14,10 +14,11 @@ Durability: an append is in the page cache when it returns, so a killed process 
 power loss keeps what is below `recovery_point`. `AppendInfo.needs_fsync` asks the caller to `flush`
 before it answers (`flush.messages`).
 
-After a `StorageFault` the log refuses everything with KAFKA_STORAGE_ERROR: what the disk holds is
-unknown until it is loaded again. A failed fsync is never tried again.
+After a `StorageFault` the log refuses every call with KAFKA_STORAGE_ERROR: the content of the disk
+is unknown until the log is loaded again. A failed fsync is never retried.
 
-Not here: who may append, acknowledgements, the high watermark's advance (`server`, `replication`).
+Not here: permission to append, acknowledgements, the high watermark's advance (`server`,
+`replication`).
 """
 
 from collections.abc import Callable, Sequence
@@ -50,10 +51,11 @@ __all__ = ["AppendInfo", "FoundOffset", "Origin", "PartitionLog", "ReadResult"]
 
 
 class AppendInfo(NamedTuple):
-    """What became of an append."""
+    """Result of an append."""
 
     base_offset: int
-    """First record's; of the original where `duplicate`. -1 where nothing was appended."""
+    """Offset of the first record; of the original batch if `duplicate`. -1 if nothing was
+    appended."""
     last_offset: int
     log_append_time: int
     """ms; -1 unless the topic stamps records itself."""
@@ -88,10 +90,10 @@ class PartitionLog(ReadableLog):
             records: one batch as a producer sent it; for RAFT one or more with final offsets.
             leader_epoch: stamped on the batch.
             now_ms: wall clock.
-            origin: who appends; see `Origin`.
+            origin: source of the append; see `Origin`.
 
         Raises:
-            KafkaError: what Kafka's validator and producer state refuse; nothing was written.
+            KafkaError: refused, as by Kafka's validator and producer state; nothing was written.
             StorageFault: the disk failed; the log is unusable from now on.
         """
         if self._fault is not None:
@@ -140,11 +142,12 @@ class PartitionLog(ReadableLog):
     def append_as_follower(self, records: Buffer, leader_epoch: int | None = None) -> AppendInfo:
         """Write batches as a leader handed them out; offsets, epochs and bytes stay.
 
-        Offsets may be left out. A segment begins where the log ended, not at its first batch.
+        Offsets may be missing. A new segment begins at the log end offset, not at its first batch.
 
         Args:
-            records: whole batches; a cut-off last one is ignored.
-            leader_epoch: of the fetch; batches of a later epoch are left out with all behind them.
+            records: whole batches; an incomplete last batch is ignored.
+            leader_epoch: of the fetch; a batch of a later epoch is left out, with everything after
+                it.
 
         Raises:
             KafkaError: CORRUPT_MESSAGE for a wrong CRC or offsets that go back or were there.
@@ -197,7 +200,7 @@ class PartitionLog(ReadableLog):
         for header, _ in batches:
             if header.base_offset < expected or header.last_offset_delta < 0:
                 raise CorruptRecords(
-                    f"{self.name}: a batch at {header.base_offset} where {expected} comes next"
+                    f"{self.name}: expected a batch at offset {expected}, got {header.base_offset}"
                 )
             if contiguous and header.base_offset != expected:
                 raise CorruptRecords(f"{self.name}: {header.base_offset} leaves a gap")
@@ -258,7 +261,7 @@ class PartitionLog(ReadableLog):
         return AppendInfo(
             mark.first_offset,
             mark.last_offset,
-            mark.timestamp,  # Kafka tells a duplicate's own time, whatever the timestamp type.
+            mark.timestamp,  # Kafka returns a duplicate's own time, whatever the timestamp type.
             self.log_start_offset,
             duplicate=True,
             needs_fsync=self.config.flush_messages == 1 and mark.last_offset >= self.recovery_point,
@@ -332,7 +335,7 @@ class PartitionLog(ReadableLog):
         return self.log_start_offset
 
     def advance_log_start(self, offset: int) -> bool:
-        """Let the log begin at `offset`, as a leader tells; whether that changed anything."""
+        """Advance the log start offset to the leader's; return whether it moved."""
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = Offset(offset)
@@ -375,7 +378,7 @@ class PartitionLog(ReadableLog):
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove everything; the log goes on, empty, at `offset`."""
+        """Delete all records; the log continues, empty, at `offset`."""
         try:
             with self._mutex:
                 self._truncations += 1
@@ -398,7 +401,7 @@ class PartitionLog(ReadableLog):
             self.keeper.on_truncated(self)
 
     def _reload_producers(self, end_offset: int) -> None:
-        """Make the producers' state what the log below `end_offset` says."""
+        """Rebuild the producer state from the log below `end_offset`."""
         self._producers = rebuild_producers(
             self._disk,
             self.directory,
@@ -423,7 +426,7 @@ class PartitionLog(ReadableLog):
     def apply_retention(
         self, now_ms: int, persist_log_start: Callable[[], None] | None = None
     ) -> int:
-        """Remove segments that retention or DeleteRecords let go; how many.
+        """Delete segments that retention or DeleteRecords released; return their number.
 
         Args:
             now_ms: wall clock.
@@ -553,7 +556,7 @@ class PartitionLog(ReadableLog):
         self._metadata_unsynced = True
 
     def _write_epochs_if_new(self) -> None:
-        """Before batches go: without them nothing else would tell their leader epoch again."""
+        """Call it before batches are deleted: their leader epochs are recorded nowhere else."""
         if self._epochs.dirty:
             self._write_epochs()
 

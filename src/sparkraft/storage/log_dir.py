@@ -20,7 +20,7 @@ class LogDir:
     """Why it is offline, None while it works."""
     logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
     futures: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
-    """Copies that are to take the place of a log in another directory."""
+    """Copies that will replace a log in another directory."""
     high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
     """As checkpointed by the last run."""
     recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
@@ -28,12 +28,12 @@ class LogDir:
     log_starts: dict[TopicPartition, int] = field(default_factory=dict)
     """As they are on disk: logs that begin in the middle of their first segment."""
     cleaned: dict[TopicPartition, int] = field(default_factory=dict)
-    """Where the last cleaning of a log ended (`storage.cleaner_manager`)."""
+    """Offset at which the last cleaning of each log ended (`storage.cleaner_manager`)."""
     broker_epoch: int = -1
     """Of the last run, if it stopped cleanly."""
     metadata_recovery_point: Callable[[], int] = lambda: 0
-    """Of the quorum's log, which is not among `logs`: as checkpointed by the last run, until the
-    node sets it to what gives the present one; asked at each checkpoint."""
+    """Returns the recovery point of the quorum's log, which is not among `logs`: the one
+    checkpointed by the last run, until the node replaces it. Called at each checkpoint."""
 
     def all_logs(self) -> "list[tuple[TopicPartition, PartitionLog]]":
         """Logs, and copies on their way to be one."""
@@ -47,7 +47,7 @@ class LogDir:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirDescription:
-    """A directory as DescribeLogDirs tells it."""
+    """A directory as DescribeLogDirs reports it."""
 
     path: str
     total_bytes: int

@@ -248,7 +248,7 @@ class LogManager:
         *,
         directory_id: Uuid | None = None,
     ) -> PartitionLog:
-        """Return a partition's log; create it if there is none (`LogDirs.pick` says where).
+        """Return a partition's log; create it if there is none (see `LogDirs.pick`).
 
         A copy in the directory that the cluster names replaces a log in another directory: this
         completes a move if the node stopped between its two steps.

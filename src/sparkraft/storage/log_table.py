@@ -1,7 +1,7 @@
 """Which log serves each topic-partition of a node, and how logs are created and taken out of use.
 
     put        a log enters the table and its directory
-    take_out   a log leaves both; its folder stays where it is
+    take_out   a log leaves both; its folder is not touched
     set_aside  the same, and its folder gets a mark: `-delete` or `-stray`
 
 Invariant: a log is in the table exactly if it is in `LogDir.logs` of the directory that holds it.
@@ -89,7 +89,7 @@ class LogTable:
     def mark_damaged(self, log: PartitionLog, fault: StorageFault) -> None:
         """Stop serving a log: its topic-partition is damaged from now on.
 
-        What the checkpoints say about it stays, so that every later start finds the damage.
+        Its checkpoint entries stay, so that every later start finds the damage.
         """
         key = (log.topic, log.partition)
         self.damaged[key] = fault

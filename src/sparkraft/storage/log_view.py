@@ -43,7 +43,7 @@ class FoundOffset(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int
-    """-1 where it is not known."""
+    """-1 if unknown."""
 
 
 _EMPTY = ReadResult([], 0)
@@ -140,11 +140,11 @@ class ReadableLog:
         self._metadata_pending = False
         # The run that wrote it may have stopped before there was a record to sync it with.
         self._metadata_unsynced = topic_id is not None
-        # Where the last read stopped at the log's end: offset, position and segment.
+        # Position of the last read that reached the log's end: offset, position, segment.
         self._tail_hint: tuple[int, int, Segment | None] = NO_HINT
         self._truncations = 0
 
-    # -- what is known ---------------------------------------------------------------------------
+    # -- known values ----------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         """Name and bounds."""
@@ -200,7 +200,7 @@ class ReadableLog:
 
     @property
     def latest_epoch(self) -> LeaderEpoch | None:
-        """The newest leader epoch, None where none is known."""
+        """Return the newest leader epoch; None if none is known."""
         latest = self._epochs.latest
         return None if latest is None else LeaderEpoch(latest)
 
@@ -219,7 +219,7 @@ class ReadableLog:
 
     @property
     def fault(self) -> StorageFault | None:
-        """What made the log unusable, if anything did."""
+        """The fault that made the log unusable, if any."""
         return self._fault
 
     def active_producers(self) -> list[ProducerState]:
@@ -256,7 +256,7 @@ class ReadableLog:
             to_send: the pieces are for a socket alone, and may be mapped (`Disk.view`).
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE where the file is damaged.
+            KafkaError: OFFSET_OUT_OF_RANGE; CORRUPT_MESSAGE if the file is damaged.
             StorageFault: the disk failed.
         """
         if self._fault is not None:
@@ -333,7 +333,7 @@ class ReadableLog:
     def aborted_in(self, offset: int, size: int, up_to: int) -> list[AbortedTransaction]:
         """The same for the records that `read(offset)` gave, `size` bytes of them.
 
-        May name some that begin a little behind those: the index tells where they end (Kafka's
+        May include some that begin slightly later, because the bound comes from the index (Kafka's
         fetchUpperBoundOffset).
         """
         if size == 0 or not any(segment.aborted for segment in self._segments.from_offset(offset)):
@@ -367,7 +367,7 @@ class ReadableLog:
         return None if found is None else FoundOffset(*found)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """(largest epoch at or below `epoch`, where it ended); None where it is unknown."""
+        """Return (largest epoch at or below `epoch`, its end offset); None if unknown."""
         return self._epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_of(self, offset: int) -> int | None:
@@ -375,7 +375,7 @@ class ReadableLog:
         return self._epochs.epoch_of(offset)
 
     def report_damage(self, detail: str) -> None:
-        """Tell the log's keeper that its bytes are damaged; nothing is cut off."""
+        """Report damaged bytes to the log's keeper; nothing is truncated."""
         if self.keeper is not None:
             self.keeper.on_damaged(self, detail)
 

@@ -4,10 +4,10 @@ A record that is read into this process and sent from there is moved twice; from
 kernel takes it straight out of the page cache. Files are mapped in windows, which stay for a while:
 making one and letting it go costs about as much as a copy.
 
-A view of a window is for system calls alone. Whoever looks into it himself after the file was cut
-short is ended by SIGBUS; a system call fails with EFAULT. The last window of a file that still
-grows is not mapped: it would have to be made again and again. A window is read once when it is
-made: a disk that can't be read shows there.
+Only system calls may read a view of a window. If the file was truncated, reading the view in this
+process raises SIGBUS and ends it, while a system call fails with EFAULT. The last window of a
+growing file is not mapped, because it would have to be mapped again after each append. Each window
+is read once when it is mapped, so that a disk error surfaces there.
 
 Not here: which reads may be views (`storage.disk`, `storage.segment`).
 """
@@ -44,8 +44,8 @@ class MappedFiles:
     ) -> list[bytes | memoryview] | None:
         """`count` bytes from `at` of the file `path`, open as `fd`, in pieces.
 
-        None where they can't be had so: beyond the file's end, in the last window of one that
-        grows, or unreadable; `pread` tells more.
+        None if they are not available: beyond the file's end, in the last window of a growing file,
+        or unreadable; `pread` then raises the error.
         """
         pieces: list[bytes | memoryview] = []
         end = at + count
@@ -97,13 +97,13 @@ class MappedFiles:
                 self._unused.discard(key)
 
     def forget_unused(self) -> None:
-        """Let go of what was not used since the last call."""
+        """Unmap windows that were not used since the last call."""
         for key in list(self._unused):
             self._windows.pop(key, None)
         self._unused = set(self._windows)
 
     def clear(self) -> None:
-        """Let go of all; views that somebody holds stay what they are."""
+        """Unmap all windows; views that a caller still holds stay valid."""
         self._windows.clear()
         self._unused.clear()
 

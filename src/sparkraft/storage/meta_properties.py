@@ -41,7 +41,7 @@ class MetaProperties:
 
     @classmethod
     def parse(cls, data: bytes) -> "MetaProperties":
-        """Read Java properties; `BadMetaProperties` with a sentence where something is missing."""
+        """Read Java properties; raise `BadMetaProperties` that names what is missing."""
         fields = _properties(data.decode("latin-1"))
         try:
             version = int(fields.get("version", "0"))
@@ -76,7 +76,7 @@ def _properties(text: str) -> dict[str, str]:
 
 
 def read_meta_properties(disk: Disk, log_dir: str) -> MetaProperties | None:
-    """The directory's identity; None where it was never formatted."""
+    """Return the directory's identity; None if it was never formatted."""
     try:
         return MetaProperties.parse(disk.read(f"{log_dir}/{META_PROPERTIES}"))
     except FileNotFoundError:

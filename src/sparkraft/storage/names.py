@@ -39,7 +39,7 @@ _NAME_MAX = 255
 
 
 class PartitionDir(NamedTuple):
-    """What a directory's name says."""
+    """A directory's name, parsed."""
 
     topic: str
     partition: int
@@ -53,7 +53,7 @@ def offset_name(offset: int, suffix: str) -> str:
 
 
 def parse_offset_name(name: str, suffix: str) -> int | None:
-    """The offset in a file's name; None where it is another kind of file."""
+    """Return the offset in a file's name; None if the file is of another kind."""
     stem = name[: -len(suffix)]
     if not name.endswith(suffix) or not (stem.isascii() and stem.isdigit()):
         return None
@@ -72,7 +72,7 @@ def marked_dir(topic: str, partition: int, unique: bytes, mark: str) -> str:
 
 
 def parse_partition_dir(name: str) -> PartitionDir | None:
-    """Take a directory's name apart; None where it is no partition's."""
+    """Parse a directory's name; None if it is not a partition's."""
     mark = ""
     for known in (DELETE_MARK, FUTURE_MARK, STRAY_MARK):
         if name.endswith(known):

@@ -1,12 +1,12 @@
 """Producers and aborted transactions, derived from a log's batches (KIP-98).
 
-The newest producer snapshot at or below `replay_from` and the batches behind it give the producers'
-state at the log's end. A snapshot holds each producer's last batch; the log's last pages before it
-tell the others that may yet be sent again. Every abort marker met on the way belongs into its
-segment's `.txnindex`; where the file says otherwise it is written anew.
+The newest producer snapshot at or below `replay_from` and the batches after it determine the
+producer state at the log end offset. A snapshot holds each producer's last batch only; the log's
+last pages before it hold earlier batches that may still be retried. Every abort marker found on the
+way belongs in its segment's `.txnindex`; a file that disagrees is rewritten.
 
-Invariant: what comes out does not depend on which snapshot it began with (but for producers that
-retention has forgotten).
+Invariant: the result does not depend on the snapshot it started from, except for producers that
+    retention has expired.
 """
 
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ from sparkraft.storage.producers import DamagedSnapshot, Producers
 from sparkraft.storage.segment import Segment
 
 TAIL_ENTRIES = 64
-"""So many entries of the offset index are looked back: as many large batches, or 256 KiB of small
-ones, which takes some milliseconds."""
+"""Entries of the offset index to look back: as many large batches, or 256 KiB of small ones; this
+takes some milliseconds."""
 
 
 def rebuild_producers(  # noqa: PLR0913 (a log in its parts: recovery has no more yet)
@@ -42,7 +42,7 @@ def rebuild_producers(  # noqa: PLR0913 (a log in its parts: recovery has no mor
         segments: in order.
         snapshots: offsets of the producer snapshots; damaged ones are removed, here and on disk.
         start: log start offset.
-        end: where the state is asked for; batches from there on are not looked at.
+        end: offset of the requested state; batches from there on are not read.
         replay_from: no snapshot above it is used, because transaction indexes from there on are
             not to be trusted; None: they are.
     """
@@ -94,7 +94,7 @@ def _tail(segments: list[Segment], end: int) -> Iterator[BatchHeader]:
                 if header.has_producer_id and not header.is_control:
                     yield header
         except CorruptRecords:
-            continue  # whoever reads these records is told of it
+            continue  # readers of these records get the error
 
 
 def _replay(

@@ -1,4 +1,4 @@
-"""What a partition knows of its idempotent and transactional producers (KIP-98, KIP-360).
+"""State of a partition's idempotent and transactional producers (KIP-98, KIP-360).
 
 For each producer id: its epoch, its last ten batches (to recognise a retry), and the first offset
 of its open transaction. The state is derived from the log; a snapshot `<offset>.snapshot` at each
@@ -38,10 +38,10 @@ from sparkraft.records.crc import crc32c
 from sparkraft.storage.index import AbortedTransaction
 
 BATCHES_KEPT = 10
-"""Kafka keeps five, as many as a producer may have under way on a connection. But where leadership
-moves, it may have five at the old leader and send the next ones to the new one, before those five
-time out and are sent again. The first of them would be unknown then: out of order, which the Java
-producer tries again until its delivery times out, and everything behind it waits."""
+"""Kafka keeps five, the maximum in flight on a connection. When leadership moves, a producer may
+have five batches in flight to the old leader and send the next ones to the new leader before those
+five time out and are retried. With five kept, the first retry would be unknown and refused as out
+of order; the Java producer retries it until its delivery timeout, and all later batches wait."""
 
 _SNAPSHOT_HEAD = Struct(">hIi")
 _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
@@ -94,7 +94,7 @@ class ProducerState:
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of its last record, -1 where none is known."""
+        """Sequence of its last record; -1 if none is known."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def adopt_epoch(self, epoch: int) -> None:
@@ -143,7 +143,7 @@ class Producers:
         return (self._states[key] for key in sorted(self._states))
 
     def get(self, producer_id: int) -> ProducerState | None:
-        """What is known of a producer."""
+        """The known state of one producer."""
         return self._states.get(producer_id)
 
     def duplicate_of(self, header: BatchHeader) -> BatchMark | None:
@@ -165,7 +165,8 @@ class Producers:
         """
         state = self._states.get(header.producer_id)
         if state is None:
-            return  # Whoever is unknown may start with any sequence: retention may have forgotten.
+            # An unknown producer may start with any sequence: retention may have expired its state.
+            return
         if header.producer_epoch < state.epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -191,12 +192,12 @@ class Producers:
         """Refuse a marker that a leader may not append; changes nothing.
 
         Args:
-            producer_id: whose transaction it ends.
+            producer_id: the producer whose transaction ends.
             producer_epoch: the marker's.
-            end: what it says.
-            transaction_version: the feature's level at the coordinator. From 2 on the marker's
-                epoch is above that of the records; before, a late marker can't be told from one
-                of the present transaction (KIP-890, KIP-1228).
+            end: the marker's content.
+            transaction_version: the feature level at the coordinator. From 2 on, the marker's
+                epoch is above that of the records; below, a late marker cannot be distinguished
+                from one of the current transaction (KIP-890, KIP-1228).
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
@@ -213,8 +214,8 @@ class Producers:
         if end.coordinator_epoch < state.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"producer {producer_id} has heard of coordinator epoch {state.coordinator_epoch}, "
-                f"the marker is of {end.coordinator_epoch}",
+                f"the marker of producer {producer_id} has coordinator epoch "
+                f"{end.coordinator_epoch}, which is older than {state.coordinator_epoch}",
             )
 
     def apply(
@@ -289,12 +290,12 @@ class Producers:
         return state
 
     def last_stable_offset_after(self, done: CompletedTransaction) -> int:
-        """Where the last stable offset stands once `done` is complete."""
+        """Return the last stable offset after `done` is complete."""
         others = [first for first, owner in self._open.items() if owner != done.producer_id]
         return min(others, default=done.last_offset + 1)
 
     def aborted_entry(self, done: CompletedTransaction) -> AbortedTransaction:
-        """What the transaction index says of `done`, which is aborted and not `complete` yet."""
+        """Return the transaction index entry for `done`, aborted and not yet `complete`."""
         stable = self.last_stable_offset_after(done)
         return AbortedTransaction(done.producer_id, done.first_offset, done.last_offset, stable)
 
@@ -322,12 +323,12 @@ class Producers:
     def begin_verification(self, producer_id: int) -> object:
         """A guard for one question to the coordinator; it holds until a marker ends a transaction.
 
-        So an answer about a transaction that has ended meanwhile lets nothing in.
+        A response for a transaction that has since ended therefore admits no batch.
         """
         return self._verifying.setdefault(producer_id, object())
 
     def is_verified(self, producer_id: int, guard: object) -> bool:
-        """Whether what the coordinator said under `guard` still holds."""
+        """Return whether the coordinator's verification under `guard` is still valid."""
         return guard is not None and self._verifying.get(producer_id) is guard
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
@@ -357,9 +358,9 @@ class Producers:
 
     @classmethod
     def from_snapshot(cls, data: bytes) -> "Producers":
-        """Read a `.snapshot` file; `DamagedSnapshot` where its CRC or shape is wrong."""
+        """Read a `.snapshot` file; `DamagedSnapshot` if its CRC or shape is wrong."""
         if len(data) < _SNAPSHOT_HEAD.size:
-            raise DamagedSnapshot(f"{len(data)} bytes are no snapshot")
+            raise DamagedSnapshot(f"{len(data)} bytes are too short for a producer snapshot")
         version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
         if version != _SNAPSHOT_VERSION:
             raise DamagedSnapshot(f"version {version} is not known")

@@ -28,7 +28,7 @@ class BadQuorumState(Exception):  # noqa: N818 (a sentence for the operator)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumState:
-    """The file's content; ids are -1 where there is none.
+    """The file's content; ids are -1 if there is none.
 
     `voted_directory_id` is kept by version 1 only, `voter_ids` by version 0 only.
     """
@@ -57,7 +57,7 @@ class QuorumState:
 
     @classmethod
     def parse(cls, data: bytes) -> "QuorumState":
-        """Read the file's first line; `BadQuorumState` with a sentence where it makes no sense."""
+        """Parse the file's first line; raise `BadQuorumState` that names what is wrong."""
         try:
             fields = json.loads(data.split(b"\n", 1)[0])
             version = fields["data_version"]
@@ -87,7 +87,7 @@ def _integer(fields: dict[str, Any], name: str) -> int:
 
 
 def read_quorum_state(disk: Disk, directory: str) -> QuorumState | None:
-    """The state in a metadata log's directory; None where there is none yet."""
+    """Return the state in a metadata log's directory; None if there is none yet."""
     try:
         return QuorumState.parse(disk.read(f"{directory}/{QUORUM_STATE}"))
     except FileNotFoundError:

@@ -80,13 +80,13 @@ class RaftLog:
             disk: files.
             log_dir: `metadata.log.dir`.
             clock: wall time.
-            entropy: dice.
+            entropy: random numbers.
             config: settings.
-            recovery_point: a `recovery_point` of an earlier run; 0 where none is known.
+            recovery_point: a `recovery_point` of an earlier run; 0 if none is known.
 
         Raises:
-            StorageFault: the disk failed, or the log starts where no snapshot stands, or what is
-                below `recovery_point` is not whole.
+            StorageFault: the disk failed, or no snapshot ends at the log start offset, or records
+                below `recovery_point` are missing or damaged.
         """
         settings = config or RaftLogConfig()
         directory = f"{log_dir}/{METADATA_DIR}"
@@ -153,7 +153,7 @@ class RaftLog:
             snapshot.epoch == epoch and snapshot.offset > self._log.log_end_offset
         )
 
-    # ---- what is known
+    # ---- known entries
 
     @property
     def directory(self) -> str:
@@ -235,7 +235,7 @@ class RaftLog:
         self._log.truncate_to(offset)
 
     def set_high_watermark(self, offset: Offset) -> None:
-        """What is committed: the bound for cleaning."""
+        """The committed offset: the upper bound for cleaning."""
         self._log.set_high_watermark(offset)
 
     def close(self) -> None:
@@ -245,7 +245,7 @@ class RaftLog:
     # ---- snapshots
 
     def new_snapshot(self, snapshot: SnapshotId) -> SnapshotFile | None:
-        """A snapshot to be written; None where it is on disk already."""
+        """Start writing a snapshot; None if it is already on disk."""
         if snapshot in self._snapshots:
             return None
         return SnapshotFile(self._disk, self._log.directory, snapshot)
@@ -273,11 +273,11 @@ class RaftLog:
         return f"{self._log.directory}/{snapshot.file_name}"
 
     def open_snapshot(self, snapshot: SnapshotId) -> SnapshotData:
-        """The snapshot for reading; `FileNotFoundError` where it is gone."""
+        """Open a snapshot for reading; `FileNotFoundError` if it was deleted."""
         return open_snapshot(self._disk, self._path(snapshot))
 
     def read_snapshot(self, snapshot: SnapshotId, position: int, max_bytes: int) -> bytes:
-        """A piece of a snapshot's file; `FileNotFoundError` where it is gone."""
+        """Read part of a snapshot file; `FileNotFoundError` if it was deleted."""
         return self._disk.pread(self._path(snapshot), max_bytes, position)
 
     # ---- cleaning
@@ -315,9 +315,10 @@ class RaftLog:
 
 
 def _needed(disk: Disk, directory: str, recovery_point: int) -> int:
-    """How far the log must be whole; 0 where a snapshot holds all that was known to be committed.
+    """Return the offset below which the log must be complete.
 
-    A crash while a fetched snapshot takes the log's place may leave the snapshot alone.
+    It is 0 if a snapshot holds all records known to be committed: a crash while a fetched snapshot
+    replaces the log may leave the snapshot alone.
     """
     found = [parse_snapshot_name(name) for name in disk.listdir(directory)]
     held = [snapshot.offset for snapshot, whole in filter(None, found) if whole]

@@ -1,21 +1,21 @@
 """How a log comes back from its directory, after a clean stop or a crash at any byte.
 
-Clean (`.kafka_cleanshutdown` was there): segments are trusted; the end is read from the last one.
-Unclean: every segment from the one that holds the recovery point on is walked, batch by batch, CRC
-and all. The first byte that is no whole, right batch ends the log; what lies behind goes. Indexes,
-epochs and producers of walked segments are derived anew.
+Clean (`.kafka_cleanshutdown` existed): segments are trusted; the end is read from the last one.
+Unclean: every segment from the one with the recovery point on is scanned, batch by batch, including
+the CRC. The log ends at the first byte that does not belong to a valid batch; everything after it
+is deleted. Indexes, epochs and producer state of scanned segments are rebuilt.
 
 Data below the recovery point was synced, so damage there is no crash's doing: it is reported
 (`StorageFault`), never cut off silently. In segments that are not walked readers find it.
 
-The metadata log is walked whole at every start: what is missing or broken below its recovery point
-was committed, and the log is refused instead of cut.
+The metadata log is scanned completely at every start. Records that are missing or damaged below its
+recovery point were committed, so the log is refused instead of truncated.
 
-Invariants: recovering twice gives the same; nothing below the recovery point is removed; a gap
-between segments above it means that an unsynced tail was lost, and ends the log as well. Cleaning
-makes gaps too: our own only below the recovery point, Kafka's also above it, where its checkpoint
-or the files it has not removed yet tell of them. What a follower is given of a cleaned log has its
-holes within segments (`PartitionLog.append_as_follower`).
+Invariants: recovering twice gives the same result; nothing below the recovery point is deleted; a
+    gap between segments above it means that an unsynced tail was lost, and ends the log as well.
+    Cleaning makes gaps too: ours only below the recovery point, Kafka's also above it, recognizable
+    by its checkpoint or by files it has not deleted yet. A follower of a cleaned log has its gaps
+    within segments (`PartitionLog.append_as_follower`).
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ from sparkraft.storage.segment import Segment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """Where a log lies and what the checkpoints of its directory say about it."""
+    """The location of a log, and its entries in the checkpoints of its directory."""
 
     log_dir: str
     directory: str
@@ -63,10 +63,10 @@ class LogPlace:
     clean: bool
     """The node that wrote it stopped cleanly."""
     recovery_point: int | None = None
-    """None where the checkpoint does not name it: then everything is walked."""
+    """None if the checkpoint does not name the log: then everything is scanned."""
     log_start_offset: int = 0
     cleaned_to: int = 0
-    """Where the log's last cleaning ended: holes below it are that cleaning's."""
+    """Offset at which the last cleaning ended: gaps below it were made by that cleaning."""
     whole: bool = False
     """Walk below the recovery point too: a log that ends there, or has a gap there, is damaged."""
 
@@ -197,7 +197,7 @@ class _Recovery:
             offset = _offset_of(name)
             if name.endswith(SWAP) or offset < 0:
                 continue
-            # What the swap stands for; the producers' state where it begins stays right.
+            # Segments that the swap replaces; the producer state at its start stays valid.
             if offset in bases:
                 if not name.endswith(SNAPSHOT):
                     self._remove(name)
@@ -268,10 +268,12 @@ class _Recovery:
         point = 0 if self._place.whole else self._recovery_point
         first = 0
         for index, segment in enumerate(self._segments):
-            if segment.base_offset < point:  # not at it: what was cut there may have come back
+            # not at it: records truncated there may have reappeared
+            if segment.base_offset < point:
                 first = index
         if self._segments:
-            # What the file says of walked batches may be newer than they are; they say it again.
+            # The file's entries for scanned batches may be newer than the batches, which provide
+            # them again.
             self._epochs.truncate_from_end(self._segments[first].base_offset)
             self._replay_from = self._segments[first].base_offset
             # The run that crashed may have cut one of them, or the end of the one before.
@@ -291,11 +293,11 @@ class _Recovery:
         self._check_whole()
 
     def _check_whole(self) -> None:
-        """Where the log is walked whole it must reach the recovery point."""
+        """Refuse a completely scanned log that does not reach the recovery point."""
         if self._place.whole and self._end < self._recovery_point:
             raise CorruptRecords(
-                f"it ends at offset {self._end} or has a gap there, and {RECOVERY_POINTS} says "
-                f"that everything below {self._recovery_point} was committed and on disk"
+                f"it ends at offset {self._end} or has a gap there, but according to "
+                f"{RECOVERY_POINTS} every record below {self._recovery_point} was synced"
             )
 
     def _gap_is_loss(self, expected: int, segment: Segment) -> bool:
@@ -306,9 +308,9 @@ class _Recovery:
         )
 
     def _walk(self, segment: Segment, following: Segment | None) -> bool:
-        """Check every batch and derive indexes and epochs; False where the tail had to go.
+        """Check every batch and rebuild indexes and epochs; False if a tail was deleted.
 
-        Where it reaches into `following`, a power loss took back half of a truncation: the newer
+        If the segment reaches into `following`, a power loss undid half of a truncation: the newer
         epoch wins.
         """
         segment.reset_indexes()
@@ -367,7 +369,7 @@ class _Recovery:
             self._end = start
 
     def _check_aborted(self) -> None:
-        """Find the first segment whose transaction index can't be right: it is derived anew."""
+        """Find the first segment whose transaction index is inconsistent and must be rebuilt."""
         for index, segment in enumerate(self._segments):
             last = index + 1 == len(self._segments)
             end = self._end if last else self._segments[index + 1].base_offset

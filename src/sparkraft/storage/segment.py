@@ -1,7 +1,7 @@
 """One segment of a log: a run of batches in a file, its indexes, and how to find things in it.
 
-A segment is cheap while nobody asks: indexes are read at the first look-up, files are made at the
-first append, and no descriptor is held (the `Disk` keeps a bounded cache).
+An unused segment is cheap: indexes are read at the first lookup, files are created at the first
+append, and no descriptor is held (the `Disk` keeps a bounded cache).
 
 Invariant: `size` is the number of bytes that whole batches take; bytes beyond it are not ours.
 """
@@ -43,7 +43,8 @@ RELATIVE_OFFSET_MAX = (1 << 31) - 1
 """Entries of indexes are relative to the segment's base, in 32 bits."""
 
 _UNINDEXED_BYTES_MAX = 8 << 20
-"""More than this behind the last index entry: the index was cut, and rebuilding pays off.
+"""If more bytes than this follow the last index entry, the index was truncated, and rebuilding pays
+off.
 
 It exceeds the default `max.message.bytes` by far, as one batch may lie between two entries.
 """
@@ -92,7 +93,7 @@ class Segment:
         self.cut_unsynced = False
         """The file was shortened, and that may not be on disk yet."""
         self.first_timestamp: int | None = None
-        """Maximum timestamp of the first batch: what rolling by time counts from."""
+        """Maximum timestamp of the first batch, from which rolling by time counts."""
         self.max_timestamp: int | None = None
         """Largest timestamp of the segment, -1 without any; None until it is asked for."""
         self.max_timestamp_offset = base_offset
@@ -133,7 +134,7 @@ class Segment:
 
     @property
     def offset_index(self) -> OffsetIndex:
-        """Its offset index, from the file at first use and rebuilt where that is damaged."""
+        """Its offset index: read from the file at first use, rebuilt if the file is damaged."""
         if self._offset_index is None:
             self._load_indexes()
         assert self._offset_index is not None
@@ -153,7 +154,7 @@ class Segment:
         return self._aborted
 
     def load_aborted(self, end: int) -> None:
-        """Read the transaction index, which is empty where it has no file.
+        """Read the transaction index; empty if there is no file.
 
         Args:
             end: the offset after the segment.
@@ -210,7 +211,7 @@ class Segment:
         self._indexes_are_ours = False
 
     def _check_against_log(self, offsets: OffsetIndex, times: TimeIndex) -> None:
-        """Look where the last entries point: a stale, cut or foreign index shows there."""
+        """Check the batches of the last entries, to find a stale, truncated or foreign index."""
         relative, position = offsets.last
         if len(offsets) and not self._ends_at(position, relative):
             raise DamagedIndex("the last entry points at no batch that ends there")
@@ -250,7 +251,7 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = largest, at
 
     def rebuild_indexes(self) -> None:
-        """Make offset and time index anew from the batches; damage in them is left to readers."""
+        """Rebuild offset and time index from the batches; readers report damage in these."""
         self.reset_indexes()
         with suppress(CorruptRecords):
             for header, position in self.headers(0):
@@ -381,19 +382,19 @@ class Segment:
         """Walk (header, position) from `position` to the end of the segment.
 
         Raises:
-            CorruptRecords: bytes that are no batch, or a batch cut off by the segment's end.
+            CorruptRecords: bytes that are not a batch, or a batch that the segment's end truncates.
         """
         end = self.size
         chunk = b""
         chunk_size = _FIRST_SCAN_CHUNK
-        start = position  # where `chunk` begins
+        start = position  # position of `chunk`
         while position < end:
             if position + BATCH_OVERHEAD > start + len(chunk):
                 start = position
                 chunk = self._disk.pread(self.log_path, min(chunk_size, end - position), position)
                 chunk_size = min(4 * chunk_size, SCAN_CHUNK)
                 if len(chunk) < BATCH_OVERHEAD:
-                    raise self._damage(position, f"{end - position} bytes are no batch")
+                    raise self._damage(position, f"{end - position} bytes cannot be a batch")
             header = BatchHeader._make(HEADER.unpack_from(chunk, position - start))
             if header.magic != MAGIC or header.batch_length < SMALLEST_LENGTH:
                 raise self._damage(
@@ -409,7 +410,7 @@ class Segment:
         return CorruptRecords(f"{self.log_path} is damaged at byte {position}: {what}")
 
     def position_of(self, offset: int) -> tuple[BatchHeader, int] | None:
-        """The first batch that ends at or after `offset`; None where all end before it."""
+        """Return the first batch that ends at or after `offset`; None if all end before it."""
         relative = offset - self.base_offset
         try:
             start = self._scan_start(self.offset_index, relative)
@@ -438,7 +439,7 @@ class Segment:
             return self.offset_index.lookup(self.offset_index.entry_before(relative, entries))[1]
 
     def place_of(self, offset: int) -> tuple[int, int] | None:
-        """(position, size) of that batch, without a look at the log where the index tells."""
+        """Return (position, size) of that batch; read the log only if the index is not enough."""
         place = self.offset_index.batch_of(offset - self.base_offset)
         if place is not None:
             return place
@@ -446,7 +447,7 @@ class Segment:
         return None if found is None else (found[1], found[0].size_in_bytes)
 
     def offset_above(self, position: int) -> int | None:
-        """An offset above all batches before byte `position`; None where the index knows none."""
+        """Return an offset above all batches before byte `position`; None if the index has none."""
         relative = self.offset_index.offset_at(position)
         return None if relative is None else self.base_offset + relative + 1
 
@@ -540,8 +541,7 @@ class Segment:
     def truncate_to(self, offset: int) -> int:
         """Remove every batch that ends at or after `offset`.
 
-        Returns:
-            `offset`; where a batch reaches across it, and is gone, that batch's base offset.
+        Returns: `offset`; or the base offset of a deleted batch that contained it.
         """
         found = self.position_of(offset)
         size = self.size if found is None else found[1]

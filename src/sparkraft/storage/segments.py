@@ -1,6 +1,6 @@
 """The segments of one log in order: rolling, finding, truncating, removing, syncing.
 
-Bytes and positions only; what batches mean (epochs, producers, bounds) is `storage.log`'s.
+Bytes and positions only; `storage.log` interprets batches (epochs, producers, bounds).
 
 Invariants:
     * There is at least one segment; base offsets rise; the last one is the active one.
@@ -36,12 +36,12 @@ class Segments:
     """See the module's docstring.
 
     Args:
-        disk: where the files are.
+        disk: holds the files.
         directory: the log's directory.
         segments: in order, at least one.
         snapshots: offsets of the producer snapshots beside them.
         config: the topic's settings.
-        entropy: dice for `segment.jitter.ms`.
+        entropy: random numbers for `segment.jitter.ms`.
     """
 
     __slots__ = (
@@ -156,7 +156,7 @@ class Segments:
         return self.active
 
     def start_at(self, base_offset: int, now_ms: int) -> None:
-        """Add an empty segment behind all others."""
+        """Add an empty segment after all others."""
         segment = Segment(self._disk, self.directory, base_offset, size=0, created_ms=now_ms)
         segment.index_interval_bytes = self._config.index_interval_bytes
         self._set_jitter(segment)
@@ -197,11 +197,11 @@ class Segments:
             found = self._list[index].place_of(offset)
             if found is not None:
                 return index, *found
-            index += 1  # its tail is gone (compaction): go on in the next one
+            index += 1  # its tail was compacted away: continue in the next one
         return None
 
     def limit(self, index: int, up_to: int, log_end_offset: int) -> int:
-        """Where in segment `index` the batches below `up_to` end."""
+        """Return the position in segment `index` at which the batches below `up_to` end."""
         segment = self._list[index]
         if up_to >= self.end_of(index, log_end_offset):
             return segment.size
@@ -266,7 +266,7 @@ class Segments:
         """Remove every batch that ends at or after `offset`, which is not below the first base.
 
         Returns:
-            Where the log ends now: `offset`, or the base of a batch that reached across it.
+            The new log end offset: `offset`, or the base offset of a batch that contained it.
         """
         while len(self._list) > 1 and self._bases[-1] >= offset:
             self._unlink(self._list.pop().mark_deleted())
@@ -310,8 +310,8 @@ class Segments:
         then the old files `.deleted`; then the new ones get their names.
 
         Returns:
-            The old files, to be removed once the directory is synced; None, and nothing is done,
-            where the old segments are not all there any more.
+            The old files, which the caller deletes once the directory is synced; None, and nothing
+            is done, if some of the old segments no longer exist.
         """
         first = self.index_of(old[0].base_offset)
         if self._list[first : first + len(old)] != list(old) or old[-1] is self.active:
@@ -400,11 +400,12 @@ class Segments:
             is_needless = done or segment.size == 0 or segment.base_offset >= target
             if is_needless and not segment.cut_unsynced:
                 continue
-            # First, so that a cut in between is synced the next time. Where the log was cut at a
-            # segment's end and rolled there, a lost cut would bring records back below its tail.
+            # First, so that a truncation in between is synced the next time. If the log was
+            # truncated at a segment's end and rolled there, a lost truncation would bring records
+            # back below its tail.
             segment.cut_unsynced = False
             self._sync_one(segment, segment.log_path)
-            if segment.aborted:  # nothing else tells that an entry is missing
+            if segment.aborted:  # nothing else reveals a missing entry
                 self._sync_one(segment, segment.path(TRANSACTION_INDEX), optional=True)
             if following is not None:
                 for suffix in (INDEX, TIME_INDEX):

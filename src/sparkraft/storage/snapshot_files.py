@@ -7,8 +7,8 @@
     batch …         the metadata records, framed as in the log
     control batch   SnapshotFooter { version 0 }
 
-Offsets in the file count from 0; the batches' leader epoch is the snapshot's. A file in the making
-has `.part` behind its name, one on its way out `.deleted`; both are removed at start.
+Offsets in the file count from 0; the batches' leader epoch is the snapshot's. A file being written
+has the suffix `.part`, one being deleted `.deleted`; both are deleted at start-up.
 `bootstrap.checkpoint` has the same form, with the records of a formatted directory.
 
 Invariant: a `.checkpoint` file is whole and on disk: it is renamed into place after its fsync.
@@ -78,7 +78,7 @@ class SnapshotFile:
     """A snapshot in the making, written piece by piece into a `.part` file."""
 
     def __init__(self, disk: Disk, directory: str, snapshot: SnapshotId) -> None:
-        """Start it anew."""
+        """Start again."""
         self._disk = disk
         self._directory = directory
         self.id = snapshot
@@ -101,7 +101,7 @@ class SnapshotFile:
         return self.size
 
     def verify(self) -> "SnapshotContent":
-        """Read it all again and check it, in any thread; `DecodeError` where it is damaged."""
+        """Read the whole file again and check it, in any thread; `DecodeError` if it is damaged."""
         disk, path = self._disk, self._path
         read = SnapshotData(
             path, disk.size(path), lambda at, count: disk.read_part(path, count, at)
@@ -128,7 +128,7 @@ def snapshot_batches(
         epoch: of the snapshot's id.
         now: the wall clock, for the records' timestamps.
         last_contained_log_timestamp: for the header.
-        controls: encoded KRaftVersion and KRaftVoters records, to stand behind the header.
+        controls: encoded KRaftVersion and KRaftVoters records that follow the header.
     """
     header = SnapshotHeaderRecord(
         version=0, last_contained_log_timestamp=last_contained_log_timestamp
@@ -152,7 +152,7 @@ def snapshot_batches(
 
 
 class SnapshotContent(NamedTuple):
-    """What stands at the head of a snapshot."""
+    """Content of a snapshot's header batches."""
 
     last_contained_log_timestamp: Millis
     controls: list[tuple[ControlType, bytes]]
@@ -160,7 +160,7 @@ class SnapshotContent(NamedTuple):
 
 
 class SnapshotData:
-    """A whole snapshot file for reading; `DecodeError` names its path where it is damaged.
+    """Open a complete snapshot file for reading; `DecodeError` names its path if it is damaged.
 
     `read(at, count)` gives its bytes, so that nothing need be in memory at once.
     """
@@ -194,7 +194,7 @@ class SnapshotData:
         try:
             for header, raw in self._batches():
                 if finished:
-                    raise DecodeError(f"{self._path} goes on behind its footer")
+                    raise DecodeError(f"{self._path} has data after its footer")
                 if header.is_control:
                     kinds = [parse_control_key(record.key) for record in decode_records(raw)]
                     finished = ControlType.SNAPSHOT_FOOTER in kinds
@@ -203,7 +203,7 @@ class SnapshotData:
         except CorruptRecords as error:
             raise DecodeError(f"{self._path}: {error}") from error
         if not finished:
-            raise DecodeError(f"{self._path} has no footer: it is cut off")
+            raise DecodeError(f"{self._path} has no footer: it is incomplete")
 
     def content(self) -> SnapshotContent:
         """Header, kraft.version and voters: the first batch."""
@@ -211,7 +211,7 @@ class SnapshotData:
             head, raw = next(self._batches())
             records = list(decode_records(raw))
         except (StopIteration, CorruptRecords, DecodeError) as error:
-            raise DecodeError(f"{self._path} is no snapshot: {error!r}") from error
+            raise DecodeError(f"{self._path} is not a snapshot: {error!r}") from error
         typed = [(parse_control_key(record.key), record.value or b"") for record in records]
         if not head.is_control or not typed or typed[0][0] is not ControlType.SNAPSHOT_HEADER:
             raise DecodeError(f"{self._path} does not begin with a snapshot header")
@@ -225,7 +225,7 @@ class SnapshotData:
 
 
 def open_snapshot(disk: Disk, path: str) -> SnapshotData:
-    """Read a snapshot or `bootstrap.checkpoint`; `FileNotFoundError` where there is none."""
+    """Read a snapshot or `bootstrap.checkpoint`; `FileNotFoundError` if there is none."""
     size = disk.size(path)
     if size < 0:
         raise FileNotFoundError(path)
