@@ -1,13 +1,44 @@
 """Every API declares what it authorizes, and every way to a handler passes by it."""
 
+import asyncio
 import re
 from pathlib import Path
 
 import pytest
 
 import sparkraft.server
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.protocol import codec, headers
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k01_fetch import FetchRequest
+from sparkraft.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+from sparkraft.protocol.messages.k58_envelope import EnvelopeRequest
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.security.principal import KafkaPrincipal
 from sparkraft.server.api.authorization import NoAuthorization, RequestRule, ResourceRule
 from sparkraft.server.api.registry import Api, served_apis
+from sparkraft.server.broker.envelope import (
+    address_bytes,
+    address_of,
+    open_envelope,
+    principal_bytes,
+    principal_of,
+)
+from sparkraft.server.config import NodeConfig
+from sparkraft.server.node import Node
+from tests.server.harness import (
+    append,
+    batch,
+    config_of,
+    connect,
+    create_topic,
+    fetch,
+    format_dir,
+    make_env,
+    node_in,
+    run,
+)
+from tests.support.sessions import Deciding
 
 LISTENERS = {"broker": False, "controller": True}
 
@@ -37,3 +68,157 @@ def test_handlers_are_reached_through_call_alone():
         if re.search(r"\bapi\.handle\b|\bAPI\.handle\b|\)\.handle\(", line)
     ]
     assert found == []
+
+
+def put(node: Node, authorizer: Deciding) -> None:
+    """Have it decide on connections that open from now on."""
+    for listener in node.listeners:
+        listener.authorizer = authorizer
+
+
+def test_the_fast_path_of_produce_passes_no_denied_session(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            allowed = await connect(node)
+            topic_id = await create_topic(allowed, "t")
+            for _ in range(3):
+                answer = await append(allowed, topic_id, batch(b"v"), acks=1)
+                assert answer.error_code == 0
+            assert len(node.broker.produce_shapes.shapes) == 1
+            put(node, Deciding())
+            denied = await connect(node)
+            for _ in range(2):
+                answer = await append(denied, topic_id, batch(b"v"), acks=1)
+                assert answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert (await append(allowed, topic_id, batch(b"v"), acks=1)).base_offset == 3
+            await allowed.close()
+            await denied.close()
+
+    run(test())
+
+
+def test_a_fetch_session_is_authorized_at_every_fetch(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            other = await connect(node)
+            topic_id = await create_topic(other, "t")
+            authorizer = Deciding(lambda *_: True)
+            put(node, authorizer)
+            client = await connect(node)
+            first = await client.send(fetch(topic_id, session_epoch=0))
+            assert first.session_id > 0
+            assert first.responses[0].partitions[0].error_code == 0
+            authorizer.decide = lambda *_: False
+            again = FetchRequest(session_id=first.session_id, session_epoch=1, max_wait_ms=0)
+            partition = (await client.send(again)).responses[0].partitions[0]
+            assert partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert partition.high_watermark == -1
+            await other.close()
+            await client.close()
+
+    run(test())
+
+
+def test_metadata_of_all_topics_leaves_out_what_the_client_may_not_describe(tmp_path):
+    from sparkraft.protocol.messages.k03_metadata import MetadataRequest
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            other = await connect(node)
+            for name in ("seen", "hidden"):
+                await create_topic(other, name)
+            put(node, Deciding(lambda _operation, _type, name: name == "seen"))
+            client = await connect(node)
+            found = await client.send(MetadataRequest(topics=None))
+            assert [(topic.name, topic.error_code) for topic in found.topics] == [("seen", 0)]
+            await other.close()
+            await client.close()
+
+    run(test())
+
+
+def enveloped(principal: bytes | None, host: bytes) -> EnvelopeRequest:
+    request = CreateTopicsRequest(
+        topics=[CreatableTopic(name="n", num_partitions=1, replication_factor=1)], timeout_ms=1000
+    )
+    header = headers.RequestHeader(
+        request_api_key=int(ApiKey.CREATE_TOPICS), request_api_version=7, client_id="c"
+    )
+    data = codec.encode(header, 2) + codec.encode(request, 7)
+    return EnvelopeRequest(request_data=data, request_principal=principal, client_host_address=host)
+
+
+ALICE = KafkaPrincipal("User", "alice")
+
+
+def test_a_forwarded_request_is_authorized_as_its_client(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            authorizer = Deciding(lambda operation, *_: operation == AclOperation.CLUSTER_ACTION)
+            put(node, authorizer)
+            broker = await connect(node, "CONTROLLER")
+            answer = await broker.send(enveloped(principal_bytes(ALICE), bytes((10, 1, 2, 3))))
+            assert answer.error_code == 0
+            inner = open_envelope(answer, ApiKey.CREATE_TOPICS, 7)
+            assert inner.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert (
+                "User:alice", AclOperation.CREATE, AclResourceType.TOPIC, "n",
+            ) in authorizer.asked  # fmt: skip
+            assert authorizer.hosts == {"127.0.0.1", "10.1.2.3"}
+            await broker.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("principal", "host", "error"),
+    [
+        (None, bytes(4), ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+        (b"\0\1", bytes(4), ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+        (principal_bytes(ALICE) + b"x", bytes(4), ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+        (principal_bytes(ALICE), bytes(5), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_an_envelope_without_a_client_is_refused(tmp_path, principal, host, error):
+    async def test():
+        async with node_in(tmp_path) as node:
+            broker = await connect(node, "CONTROLLER")
+            assert (await broker.send(enveloped(principal, host))).error_code == error
+            await broker.close()
+
+    run(test())
+
+
+def test_an_envelope_drops_nothing_of_the_client():
+    for principal in (ALICE, KafkaPrincipal("User", "CN=" + "é" * 200, token_authenticated=True)):
+        found = principal_of(principal_bytes(principal))
+        assert found == principal
+        assert found.token_authenticated == principal.token_authenticated
+    for host, text in (
+        ("10.0.0.1", "10.0.0.1"),
+        ("::1", "::1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("fe80::1%eth0", "fe80::1"),
+    ):
+        assert address_of(address_bytes(host)) == text
+    with pytest.raises(KafkaError):
+        address_of(b"123")
+    with pytest.raises(ValueError, match="does not appear"):
+        address_bytes("localhost")
+
+
+def test_the_node_itself_needs_no_permission(tmp_path):
+    """It registers, is unfenced and serves with an authorizer that denies all."""
+
+    async def test():
+        format_dir(tmp_path)
+        node = Node(NodeConfig(config_of(tmp_path)), make_env())
+        node.authorizer = Deciding()
+        try:
+            await node.start()
+            assert not node.broker.image.brokers[1].fenced
+            await asyncio.sleep(0)
+        finally:
+            await node.stop()
+
+    run(test())

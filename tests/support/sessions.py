@@ -19,6 +19,8 @@ class Deciding:
     def __init__(self, decide: Decision = lambda *_: False) -> None:
         self.decide = decide
         self.asked: list[tuple[str, AclOperation, AclResourceType, str]] = []
+        self.hosts: set[str] = set()
+        """Addresses of the clients it decided on."""
 
     def authorize(
         self,
@@ -28,6 +30,7 @@ class Deciding:
         name: str,
     ) -> bool:
         self.asked.append((str(requester.principal), operation, resource_type, name))
+        self.hosts.add(requester.client_host)
         return self.decide(operation, resource_type, name)
 
     def authorize_any(

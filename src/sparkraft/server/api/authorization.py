@@ -1,7 +1,7 @@
 """What an API authorizes, declared in its `Api` and so visible beside its handler.
 
     authorize=(on_cluster(ALTER),)                         checked before the handler runs
-    authorize=(on_request(READ, GROUP, "group_id"),)       the same, for one named resource
+    authorize=(on_group(READ),)                            the same, for the group it names
     authorize=(on_each(READ, TOPIC),)                      the handler checks each topic
     authorize=NoAuthorization("sent before authentication")
 
@@ -13,6 +13,7 @@ by `Api.refuse`. Rules about each resource are promises: the handler keeps them 
 The rules are those of Kafka 4.3's KafkaApis and ControllerApis.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -61,17 +62,17 @@ class RequestRule:
     """Allowed any one of `operations` on one resource, or the whole request fails.
 
     Attributes:
-        field: the request's field that names the resource, None for the cluster. A request whose
-            field is null names no resource and passes.
+        name_of: the resource that a request names, None for the cluster. A request that names
+            none (null) passes.
     """
 
     operations: tuple[AclOperation, ...]
     resource_type: AclResourceType
-    field: str | None = None
+    name_of: Callable[[Any], str | None] | None = None
 
     def permits(self, context: Permissions, request: Any) -> bool:
         """Whether `request` may be handled."""
-        name = CLUSTER_NAME if self.field is None else getattr(request, self.field)
+        name = CLUSTER_NAME if self.name_of is None else self.name_of(request)
         return name is None or any(
             context.is_allowed(operation, self.resource_type, name) for operation in self.operations
         )
@@ -105,9 +106,16 @@ def on_cluster(*operations: AclOperation) -> RequestRule:
     return RequestRule(operations, AclResourceType.CLUSTER)
 
 
-def on_request(operation: AclOperation, resource_type: AclResourceType, field: str) -> RequestRule:
-    """`operation` on the resource that `field` of the request names, else the request fails."""
-    return RequestRule((operation,), resource_type, field)
+def on_group(operation: AclOperation) -> RequestRule:
+    """`operation` on the group named by `group_id`, else GROUP_AUTHORIZATION_FAILED for all."""
+    return RequestRule((operation,), AclResourceType.GROUP, lambda request: request.group_id)
+
+
+def on_transactional_id(operation: AclOperation) -> RequestRule:
+    """The same for `transactional_id`: TRANSACTIONAL_ID_AUTHORIZATION_FAILED for all."""
+    return RequestRule(
+        (operation,), AclResourceType.TRANSACTIONAL_ID, lambda request: request.transactional_id
+    )
 
 
 def on_each(

@@ -50,7 +50,7 @@ from sparkraft.records.batch import (
 )
 from sparkraft.records.validate import Origin, check_request_records
 from sparkraft.security.acls import AclOperation, AclResourceType
-from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.authorization import denied, on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS, add_node_endpoint, leader_hint
 from sparkraft.server.broker.produce_shapes import VERSION_BYTES, ProduceShape
@@ -99,8 +99,13 @@ def handle(
     broker: "BrokerServices", context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     """Append every partition's batch, then answer or wait as `acks` asks."""
-    if request.transactional_id is not None or _has_transactional_batch(request):
-        if request.transactional_id is None or not broker.verification.is_possible:
+    transactional_id = request.transactional_id
+    if transactional_id is not None or _has_transactional_batch(request):
+        if transactional_id is None or not context.is_allowed(
+            AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id
+        ):
+            raise denied(AclResourceType.TRANSACTIONAL_ID)
+        if not broker.verification.is_possible:
             raise KafkaError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "transactions are not supported yet",
@@ -141,10 +146,13 @@ def _append_all(
     waits: list[Wait] = []
     for topic in request.topic_data:
         name = _name_of(broker, topic, context.api_version)
-        answers = [
-            _append(broker, context, request, name, topic.topic_id, part, waits, check)
-            for part in topic.partition_data
-        ]
+        if name is None or context.is_allowed(AclOperation.WRITE, AclResourceType.TOPIC, name):
+            answers = [
+                _append(broker, context, request, name, topic.topic_id, part, waits, check)
+                for part in topic.partition_data
+            ]
+        else:
+            answers = [_denied(part) for part in topic.partition_data]
         response.responses.append(
             TopicProduceResponse(
                 name=name or topic.name, topic_id=topic.topic_id, partition_responses=answers
@@ -244,6 +252,12 @@ def _partition(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}"
         )
     return broker.replica_manager.leader(name, part.index)
+
+
+def _denied(part: Any) -> PartitionProduceResponse:
+    answer = PartitionProduceResponse(index=part.index)
+    _refuse_partition(answer, denied(AclResourceType.TOPIC))
+    return answer
 
 
 def _refuse_partition(answer: PartitionProduceResponse, error: KafkaError) -> None:

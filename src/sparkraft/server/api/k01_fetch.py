@@ -39,7 +39,7 @@ from sparkraft.protocol.messages.k01_fetch import (
     PartitionData,
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
-from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.authorization import denied, on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import add_node_endpoint, leader_hint
 from sparkraft.server.broker.fetch_sessions import (
@@ -62,7 +62,15 @@ _IDS_VERSION = 13
 _HINTS_VERSION = 16
 _STORAGE_ERROR_VERSION = 6
 _RACK_VERSION = 11
-_UNKNOWN_PARTITION = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_WITHOUT_ISOLATION = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+"""Errors that Kafka returns without looking at the isolation level."""
+
 _REPLICA_STATE_VERSION = 15
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
@@ -85,6 +93,7 @@ class _Fetch:
     """One request on its way: what it reads, and how its answer is made."""
 
     __slots__ = (
+        "allows_all",
         "asked",
         "broker",
         "broker_epoch",
@@ -113,6 +122,10 @@ class _Fetch:
             self.replica_id = request.replica_id
             self.broker_epoch = -1
         self.replica = self.replica_id >= 0
+        self.allows_all = context.session.authorizer.allows_all or (
+            self.replica
+            and context.is_allowed(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
+        )
         # What a consumer may see is never cut off, but by an unclean election; others are sent
         # bytes that might give way to those of another epoch before they have left.
         self.maps = self.replica_id == _CONSUMER and context.connection.takes_views
@@ -181,7 +194,9 @@ class _Fetch:
         self.held.clear()
         self.quiet = 0
         now_ms = None if parked else self.broker.clock.mono_ms()
-        may_skip = self.session is not None and self.replica and self._is_alive()
+        may_skip = (
+            self.session is not None and self.replica and self.allows_all and self._is_alive()
+        )
         left = self.max_bytes
         total = 0
         urgent = False
@@ -320,14 +335,23 @@ class _Fetch:
             not self.replica and self.context.api_version >= _RACK_VERSION
         )
         find = manager.replica if from_follower else manager.leader
-        if self.context.api_version < _IDS_VERSION:
-            assert asked.topic is not None
-            return find(asked.topic, asked.index)
-        known = self.broker.image.topics_by_id.get(asked.topic_id)
-        if known is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        asked.topic = known.name
-        return find(known.name, asked.index)
+        name = asked.topic
+        if self.context.api_version >= _IDS_VERSION:
+            known = self.broker.image.topics_by_id.get(asked.topic_id)
+            if known is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            asked.topic = name = known.name
+        assert name is not None
+        if not self.allows_all:
+            self._authorize(name)
+        return find(name, asked.index)
+
+    def _authorize(self, topic: str) -> None:
+        """Refuse a topic the client may not read; every fetch asks again, sessions included."""
+        if self.replica or not self.context.is_allowed(
+            AclOperation.READ, AclResourceType.TOPIC, topic
+        ):
+            raise denied(AclResourceType.TOPIC)
 
     def _diverges(
         self, partition: "HostedPartition", asked: SessionPartition, data: PartitionData
@@ -352,9 +376,8 @@ class _Fetch:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         data.error_code = int(code)
         data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
-        # Kafka answers for a partition it does not know without looking at the isolation level.
-        unknown = code in _UNKNOWN_PARTITION
-        data.aborted_transactions = [] if unknown or self.request.isolation_level == 1 else None
+        early = code in _WITHOUT_ISOLATION
+        data.aborted_transactions = [] if early or self.request.isolation_level == 1 else None
 
     # ---- answering
 

@@ -65,7 +65,9 @@ def handle(
         answers = []
         for part in topic.partitions:
             answer = ListOffsetsPartitionResponse(partition_index=part.partition_index)
-            if named[topic.name, part.partition_index] > 1:
+            if not context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic.name):
+                answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif named[topic.name, part.partition_index] > 1:
                 answer.error_code = ErrorCode.INVALID_REQUEST
             else:
                 try:

@@ -24,11 +24,10 @@ from sparkraft.protocol.messages.k03_metadata import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.authorized_operations import cluster_operations, topic_operations
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import (
-    CLUSTER_OPERATIONS,
     INTERNAL_TOPICS,
-    TOPIC_OPERATIONS,
     leaderless_error,
     live_brokers,
     live_endpoint,
@@ -69,9 +68,9 @@ def handle(
     if request.include_topic_authorized_operations:
         for topic in response.topics:
             if not topic.error_code:
-                topic.topic_authorized_operations = TOPIC_OPERATIONS
+                topic.topic_authorized_operations = topic_operations(context, topic.name or "")
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(context)
     return response
 
 
@@ -91,24 +90,45 @@ def _topics(
     image = broker.image
     asked = request.topics
     if asked is None or (context.api_version == 0 and not asked):
-        return [_known(image, topic, context) for topic in image.topics_in_order()]
+        return [
+            _known(image, topic, context)
+            for topic in image.topics_in_order()
+            if _may_describe(context, topic.name)
+        ]
     ids = {topic.topic_id for topic in asked if topic.topic_id != Uuid.ZERO}
     if ids:
         return [_by_id(image, topic_id, context) for topic_id in sorted(ids)]
     missing: list[str] = []
     found: list[MetadataResponseTopic] = []
+    hidden: list[MetadataResponseTopic] = []
     for name in dict.fromkeys(topic.name or "" for topic in asked):
+        if not _may_describe(context, name):
+            hidden.append(_denied(name))
+            continue
         topic = image.topic(name)
         if topic is None:
             missing.append(name)
         else:
             found.append(_known(image, topic, context))
-    return found + _missing(broker, missing, create=request.allow_auto_topic_creation)
+    create = request.allow_auto_topic_creation
+    return found + _missing(broker, context, missing, create=create) + hidden
+
+
+def _may_describe(context: RequestContext, name: str) -> bool:
+    return context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, name)
+
+
+def _denied(name: str | None, topic_id: Uuid = Uuid.ZERO) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=topic_id
+    )
 
 
 def _by_id(image: "ClusterImage", topic_id: Uuid, context: RequestContext) -> MetadataResponseTopic:
     topic = image.topics_by_id.get(topic_id)
     if topic is not None:
+        if not _may_describe(context, topic.name):
+            return _denied(None, topic_id)
         return _known(image, topic, context)
     return MetadataResponseTopic(
         error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
@@ -116,11 +136,17 @@ def _by_id(image: "ClusterImage", topic_id: Uuid, context: RequestContext) -> Me
 
 
 def _missing(
-    broker: "BrokerServices", names: list[str], *, create: bool
+    broker: "BrokerServices", context: RequestContext, names: list[str], *, create: bool
 ) -> list[MetadataResponseTopic]:
     if not names:
         return []
-    errors = broker.auto_topic_creation.request(names) if create else {}
+    errors: dict[str, ErrorCode] = {}
+    if create and broker.config.flag("auto.create.topics.enable"):
+        creatable = [name for name in names if _may_create(context, name)]
+        errors = dict.fromkeys(
+            set(names).difference(creatable), ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        )
+        errors |= broker.auto_topic_creation.request(creatable)
     answers = []
     for name in names:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -132,6 +158,12 @@ def _missing(
             )
         )
     return answers
+
+
+def _may_create(context: RequestContext, name: str) -> bool:
+    return context.is_allowed(AclOperation.CREATE, AclResourceType.CLUSTER) or context.is_allowed(
+        AclOperation.CREATE, AclResourceType.TOPIC, name
+    )
 
 
 def _known(image: "ClusterImage", topic: "Topic", context: RequestContext) -> MetadataResponseTopic:

@@ -26,7 +26,7 @@ from sparkraft.protocol.messages.k08_offset_commit import (
     OffsetCommitResponseTopic,
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
-from sparkraft.server.api.authorization import on_each, on_request
+from sparkraft.server.api.authorization import on_each, on_group
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.answers import when
 from sparkraft.server.coordinator.requests import peer_of
@@ -137,7 +137,7 @@ API = Api(
     key=ApiKey.OFFSET_COMMIT,
     handle=handle,
     authorize=(
-        on_request(AclOperation.READ, AclResourceType.GROUP, "group_id"),
+        on_group(AclOperation.READ),
         on_each(AclOperation.READ, AclResourceType.TOPIC),
     ),
     refuse=refuse,

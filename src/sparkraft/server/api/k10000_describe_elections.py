@@ -4,7 +4,7 @@ Behaviour:
     * Every node answers for itself, brokers too: its states, the votes it gave and refused with
       reasons, and the LeaderChange records it got. Oldest first, at most 1,000.
     * `since_ms` leaves out what is older; -1 gives all.
-Versions: v0 only; not advertised.    Not done: authorization (no listener authenticates yet).
+Versions: v0 only; not advertised.    Not done: -
 """
 
 from typing import Any

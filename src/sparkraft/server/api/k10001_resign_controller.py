@@ -5,7 +5,7 @@ Behaviour:
     * An epoch that is not the one it leads: FENCED_LEADER_EPOCH; -1: whichever it is.
     * Answered at once; the voters with the longest logs are asked to stand for election.
     * A quorum of one voter has nobody to hand over to: INVALID_REQUEST.
-Versions: v0 only; not advertised.    Not done: authorization (no listener authenticates yet).
+Versions: v0 only; not advertised.    Not done: -
 """
 
 from typing import Any

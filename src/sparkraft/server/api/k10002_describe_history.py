@@ -8,7 +8,7 @@ Behaviour:
     * A time or offset that is not kept, or not committed: OFFSET_OUT_OF_RANGE. A topic that there
       is not and was not: UNKNOWN_TOPIC_OR_PARTITION. No more than 1,000 changes of each thing, and
       20,000 in all.
-Versions: v0 only; not advertised.    Not done: authorization (no listener authenticates yet).
+Versions: v0 only; not advertised.    Not done: -
 """
 
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k10002_describe_history as k10002
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_cluster, on_each
+from sparkraft.server.api.item_errors import check_topic
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft.history import Question
 
@@ -45,7 +46,8 @@ OUT_OF_SYNC_MAX = 100
 async def handle(
     node: Any, context: RequestContext, request: k10002.DescribeHistoryRequest
 ) -> k10002.DescribeHistoryResponse:
-    """Tell."""
+    for topic in request.topics:
+        check_topic(context, AclOperation.DESCRIBE, topic.name)
     driver = node.controller
     journal = None if driver is None else driver.core.journal
     answer = k10002.DescribeHistoryResponse(

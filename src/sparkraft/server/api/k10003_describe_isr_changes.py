@@ -3,22 +3,23 @@
 Behaviour:
     * Tells of each follower that left how far and how long it was behind, and who caught up; from
       memory, the last thousand changes of all partitions that it led in this life.
-Versions: v0 only; not advertised.    Not done: authorization (no listener authenticates yet).
+Versions: v0 only; not advertised.    Not done: -
 """
 
 from typing import Any
 
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k10003_describe_isr_changes as k10003
-from sparkraft.security.acls import AclOperation
-from sparkraft.server.api.authorization import on_cluster
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_cluster, on_each
+from sparkraft.server.api.item_errors import check_topic
 from sparkraft.server.api.registry import Api, RequestContext
 
 
 def handle(
     node: Any, context: RequestContext, request: k10003.DescribeIsrChangesRequest
 ) -> k10003.DescribeIsrChangesResponse:
-    """Tell."""
+    check_topic(context, AclOperation.DESCRIBE, request.topic)
     return k10003.DescribeIsrChangesResponse(
         error_message=None,
         node_id=node.node_id,
@@ -54,5 +55,8 @@ def _entry(change: Any) -> k10003.IsrChangeEntry:
 API = Api(
     key=ApiKey.DESCRIBE_ISR_CHANGES,
     handle=handle,
-    authorize=(on_cluster(AclOperation.DESCRIBE),),
+    authorize=(
+        on_cluster(AclOperation.DESCRIBE),
+        on_each(AclOperation.DESCRIBE, AclResourceType.TOPIC),
+    ),
 )

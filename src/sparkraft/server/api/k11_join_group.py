@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
-from sparkraft.security.acls import AclOperation, AclResourceType
-from sparkraft.server.api.authorization import on_request
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_group
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.answers import when
 from sparkraft.server.coordinator.requests import check_group_id, peer_of
@@ -75,6 +75,6 @@ def refuse(
 API = Api(
     key=ApiKey.JOIN_GROUP,
     handle=handle,
-    authorize=(on_request(AclOperation.READ, AclResourceType.GROUP, "group_id"),),
+    authorize=(on_group(AclOperation.READ),),
     refuse=refuse,
 )

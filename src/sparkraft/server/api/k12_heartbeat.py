@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
-from sparkraft.security.acls import AclOperation, AclResourceType
-from sparkraft.server.api.authorization import on_request
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_group
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.requests import check_group_id
 
@@ -37,5 +37,5 @@ def handle(broker: "BrokerServices", _: RequestContext, request: HeartbeatReques
 API = Api(
     key=ApiKey.HEARTBEAT,
     handle=handle,
-    authorize=(on_request(AclOperation.READ, AclResourceType.GROUP, "group_id"),),
+    authorize=(on_group(AclOperation.READ),),
 )

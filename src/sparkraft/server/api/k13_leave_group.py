@@ -18,8 +18,8 @@ from sparkraft.protocol.messages.k13_leave_group import (
     MemberIdentity,
     MemberResponse,
 )
-from sparkraft.security.acls import AclOperation, AclResourceType
-from sparkraft.server.api.authorization import on_request
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_group
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.answers import when
 from sparkraft.server.coordinator.requests import check_group_id
@@ -67,5 +67,5 @@ def _flat(response: LeaveGroupResponse) -> LeaveGroupResponse:
 API = Api(
     key=ApiKey.LEAVE_GROUP,
     handle=handle,
-    authorize=(on_request(AclOperation.READ, AclResourceType.GROUP, "group_id"),),
+    authorize=(on_group(AclOperation.READ),),
 )

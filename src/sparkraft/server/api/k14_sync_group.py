@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k14_sync_group import SyncGroupRequest
-from sparkraft.security.acls import AclOperation, AclResourceType
-from sparkraft.server.api.authorization import on_request
+from sparkraft.security.acls import AclOperation
+from sparkraft.server.api.authorization import on_group
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.requests import check_group_id
 
@@ -41,5 +41,5 @@ def handle(broker: "BrokerServices", context: RequestContext, request: SyncGroup
 API = Api(
     key=ApiKey.SYNC_GROUP,
     handle=handle,
-    authorize=(on_request(AclOperation.READ, AclResourceType.GROUP, "group_id"),),
+    authorize=(on_group(AclOperation.READ),),
 )

@@ -10,31 +10,69 @@ Versions: v4 defaults of -1; v5 flexible, configs; v7 topic id.
 Not done: policies in Java classes; mutation quotas (KIP-599).
 """
 
-from sparkraft.base.errors import KafkaError
+from typing import TYPE_CHECKING
+
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k19_create_topics import (
+    CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
-from sparkraft.server.api.authorization import on_each
-from sparkraft.server.api.registry import Api
-from sparkraft.server.controller.submission import set_error, submit_to_controller
+from sparkraft.server.api.authorization import denied, on_each
+from sparkraft.server.api.item_errors import ItemErrors, topic_denial
+from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.controller.submission import submit_to_controller
+from sparkraft.storage.names import METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from sparkraft.server.controller.services import ControllerServices
+
+_CONFIGS_VERSION = 5
+
+_ERRORS = ItemErrors(
+    items=lambda request: request.topics,
+    result=lambda topic: CreatableTopicResult(name=topic.name),
+    response=lambda results: CreateTopicsResponse(topics=results),
+    results=lambda response: response.topics,
+    only=lambda request, topics: CreateTopicsRequest(
+        topics=topics, timeout_ms=request.timeout_ms, validate_only=request.validate_only
+    ),
+)
 
 
-def refuse(
-    _: type, request: CreateTopicsRequest, version: int, error: KafkaError
+def _denial(context: RequestContext, topic: CreatableTopic) -> KafkaError | None:
+    if topic.name == METADATA_TOPIC:
+        return denied(AclResourceType.TOPIC)
+    if context.is_allowed(AclOperation.CREATE, AclResourceType.CLUSTER):
+        return None
+    return topic_denial(context, AclOperation.CREATE, topic.name)
+
+
+async def _create(
+    node: "ControllerServices", context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    """The error on each topic."""
-    names = [topic.name for topic in request.topics]
-    results = [set_error(CreatableTopicResult(name=name), error) for name in names]
-    return CreateTopicsResponse(topics=results)
+    response: CreateTopicsResponse = await submit_to_controller(node, context, request)
+    if context.api_version >= _CONFIGS_VERSION:
+        for result in response.topics:
+            if not result.error_code:
+                _hide_configs(context, result)
+    return response
+
+
+def _hide_configs(context: RequestContext, result: CreatableTopicResult) -> None:
+    if context.is_allowed(AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, result.name):
+        return
+    result.topic_config_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    result.num_partitions = result.replication_factor = -1
+    result.configs = []
 
 
 API = Api(
     key=ApiKey.CREATE_TOPICS,
-    handle=submit_to_controller,
+    handle=_ERRORS.authorized(_create, _denial),
     authorize=(
         on_each(AclOperation.CREATE, AclResourceType.CLUSTER, when="it creates any topic"),
         on_each(AclOperation.CREATE, AclResourceType.TOPIC, when="CREATE on the cluster is denied"),
@@ -44,5 +82,5 @@ API = Api(
     ),
     controller=True,
     forward=True,
-    refuse=refuse,
+    refuse=_ERRORS.refuse,
 )

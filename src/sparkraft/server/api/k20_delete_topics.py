@@ -8,7 +8,10 @@ Versions: v4 flexible; v5 error message; v6 ids.
 Not done: mutation quotas (KIP-599).
 """
 
+from typing import TYPE_CHECKING
+
 from sparkraft.base.errors import KafkaError
+from sparkraft.base.ids import Uuid
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k20_delete_topics import (
     DeletableTopicResult,
@@ -16,9 +19,78 @@ from sparkraft.protocol.messages.k20_delete_topics import (
     DeleteTopicsResponse,
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
-from sparkraft.server.api.authorization import on_each
-from sparkraft.server.api.registry import Api
+from sparkraft.server.api.authorization import denied, on_each
+from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.controller.submission import set_error, submit_to_controller
+
+if TYPE_CHECKING:
+    from sparkraft.server.controller.services import ControllerServices
+
+
+async def handle(
+    node: "ControllerServices", context: RequestContext, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse:
+    """Refuse what the client may not delete, and have the controller decide on the rest."""
+    if context.is_allowed(AclOperation.DELETE, AclResourceType.CLUSTER):
+        return await _decide(node, context, request)
+    names = _denied_names(node, context, request)
+    by_id = _denied_by_id(node, context, request)
+    refused = [*map(_denied, names), *by_id]
+    ids = {result.topic_id for result in by_id}
+    rest = DeleteTopicsRequest(
+        topic_names=[name for name in request.topic_names if name not in names],
+        topics=[t for t in request.topics if t.topic_id not in ids and t.name not in names],
+        timeout_ms=request.timeout_ms,
+    )
+    if not rest.topic_names and not rest.topics:
+        return DeleteTopicsResponse(responses=refused)
+    response = await _decide(node, context, rest)
+    response.responses += refused
+    return response
+
+
+async def _decide(
+    node: "ControllerServices", context: RequestContext, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse:
+    response: DeleteTopicsResponse = await submit_to_controller(node, context, request)
+    return response
+
+
+def _denied_names(
+    node: "ControllerServices", context: RequestContext, request: DeleteTopicsRequest
+) -> list[str]:
+    """Names the client may not describe; of those it may, existing ones it may not delete."""
+    named = [t.name for t in request.topics if t.name is not None]
+    return [
+        name
+        for name in dict.fromkeys([*request.topic_names, *named])
+        if not _may(context, AclOperation.DESCRIBE, name)
+        or (node.image.topic(name) is not None and not _may(context, AclOperation.DELETE, name))
+    ]
+
+
+def _denied_by_id(
+    node: "ControllerServices", context: RequestContext, request: DeleteTopicsRequest
+) -> list[DeletableTopicResult]:
+    """Topics named by id; a name the client may not describe is not revealed."""
+    refused = []
+    for topic_id in dict.fromkeys(t.topic_id for t in request.topics if t.topic_id != Uuid.ZERO):
+        found = node.image.topics_by_id.get(topic_id)
+        if found is None or _may(context, AclOperation.DELETE, found.name):
+            continue
+        may_see = _may(context, AclOperation.DESCRIBE, found.name)
+        refused.append(_denied(found.name if may_see else None, topic_id))
+    return refused
+
+
+def _may(context: RequestContext, operation: AclOperation, name: str) -> bool:
+    return context.is_allowed(operation, AclResourceType.TOPIC, name)
+
+
+def _denied(name: str | None, topic_id: Uuid = Uuid.ZERO) -> DeletableTopicResult:
+    result = DeletableTopicResult(name=name, topic_id=topic_id)
+    set_error(result, denied(AclResourceType.TOPIC))
+    return result
 
 
 def refuse(
@@ -32,7 +104,7 @@ def refuse(
 
 API = Api(
     key=ApiKey.DELETE_TOPICS,
-    handle=submit_to_controller,
+    handle=handle,
     authorize=(
         on_each(AclOperation.DELETE, AclResourceType.CLUSTER, when="it deletes any topic"),
         on_each(AclOperation.DESCRIBE, AclResourceType.TOPIC),

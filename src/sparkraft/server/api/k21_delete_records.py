@@ -24,6 +24,7 @@ from sparkraft.protocol.messages.k21_delete_records import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.item_errors import check_topic
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS
 from sparkraft.storage.disk import StorageFault
@@ -50,6 +51,7 @@ def handle(
                 partition_index=part.partition_index, low_watermark=-1
             )
             try:
+                check_topic(context, AclOperation.DELETE, topic.name)
                 partition = _partition(broker, topic.name, part.partition_index)
                 done = _delete(broker, partition, part.offset, request.timeout_ms)
                 if done is not None:

@@ -21,7 +21,7 @@ from sparkraft.protocol.messages.k22_init_producer_id import (
     InitProducerIdResponse,
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
-from sparkraft.server.api.authorization import Permissions, RequestRule, on_request
+from sparkraft.server.api.authorization import Permissions, RequestRule, on_transactional_id
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.coordinators_elsewhere import TRANSACTION_STATE
 
@@ -82,7 +82,7 @@ API = Api(
     key=ApiKey.INIT_PRODUCER_ID,
     handle=handle,
     authorize=(
-        on_request(AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, "transactional_id"),
+        on_transactional_id(AclOperation.WRITE),
         IdempotentProducerRule(),
     ),
     refuse=refuse,

@@ -19,6 +19,7 @@ from sparkraft.protocol.messages.k23_offset_for_leader_epoch import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.item_errors import check_topic
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
@@ -30,11 +31,14 @@ def handle(
 ) -> OffsetForLeaderEpochResponse:
     """Look each epoch up in its partition's log."""
     response = OffsetForLeaderEpochResponse()
+    is_replica = context.is_allowed(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
     for topic in request.topics:
         answers = []
         for part in topic.partitions:
             answer = EpochEndOffset(partition=part.partition)
             try:
+                if not is_replica:
+                    check_topic(context, AclOperation.DESCRIBE, topic.topic)
                 partition = broker.replica_manager.leader(topic.topic, part.partition)
                 partition.check_epoch(part.current_leader_epoch)
                 found = partition.log.end_offset_for_epoch(part.leader_epoch)

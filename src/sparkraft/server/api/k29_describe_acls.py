@@ -15,14 +15,15 @@ from sparkraft.server.api.registry import Api, RequestContext
 if TYPE_CHECKING:
     from sparkraft.server.broker import BrokerServices
 
-NO_AUTHORIZER = "No Authorizer is configured."
+WITHOUT_AUTHORIZER = (ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+"""Kafka's error and message for requests about access control lists."""
 
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse:
-    """Refuse."""
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+    code, message = WITHOUT_AUTHORIZER
+    return DescribeAclsResponse(error_code=code, error_message=message)
 
 
 API = Api(

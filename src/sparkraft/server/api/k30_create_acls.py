@@ -7,7 +7,7 @@ Versions: v2 flexible; v3 user principals.    Not done: access control lists.
 
 from typing import TYPE_CHECKING
 
-from sparkraft.base.errors import ErrorCode
+from sparkraft.base.errors import KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k30_create_acls import (
     AclCreationResult,
@@ -16,8 +16,9 @@ from sparkraft.protocol.messages.k30_create_acls import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
-from sparkraft.server.api.k29_describe_acls import NO_AUTHORIZER
+from sparkraft.server.api.k29_describe_acls import WITHOUT_AUTHORIZER
 from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.controller.submission import set_error
 
 if TYPE_CHECKING:
     from sparkraft.server.broker import BrokerServices
@@ -26,18 +27,22 @@ if TYPE_CHECKING:
 def handle(
     broker: "BrokerServices", context: RequestContext, request: CreateAclsRequest
 ) -> CreateAclsResponse:
-    """Refuse each creation."""
+    return refuse(CreateAclsResponse, request, context.api_version, KafkaError(*WITHOUT_AUTHORIZER))
+
+
+def refuse(
+    _: type, request: CreateAclsRequest, version: int, error: KafkaError
+) -> CreateAclsResponse:
+    """The error on each creation."""
     return CreateAclsResponse(
-        results=[
-            AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-            for _ in request.creations
-        ]
+        results=[set_error(AclCreationResult(), error) for _ in request.creations]
     )
 
 
 API = Api(
     key=ApiKey.CREATE_ACLS,
     handle=handle,
+    refuse=refuse,
     authorize=(on_cluster(AclOperation.ALTER),),
     forward=True,
     controller=True,

@@ -10,7 +10,7 @@ Versions: v3 types and documentation; v4 flexible.
 Not done: broker loggers have no levels to show; the documentation of some keys is empty.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.metadata.configs import CLIENT_METRICS_CONFIGS
@@ -37,6 +37,8 @@ from sparkraft.protocol.messages.k32_describe_configs import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.config_authorization import config_denial
+from sparkraft.server.api.item_errors import ItemErrors
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.controller.submission import set_error
 
@@ -145,20 +147,33 @@ def _described(
     )
 
 
-def refuse(
-    _: type, request: DescribeConfigsRequest, version: int, error: KafkaError
-) -> DescribeConfigsResponse:
-    """The error on each resource."""
-    results: list[Any] = [
-        DescribeConfigsResult(resource_type=r.resource_type, resource_name=r.resource_name)
-        for r in request.resources
-    ]
-    return DescribeConfigsResponse(results=[set_error(result, error) for result in results])
+_ERRORS = ItemErrors(
+    items=lambda request: request.resources,
+    result=lambda resource: DescribeConfigsResult(
+        resource_type=resource.resource_type, resource_name=resource.resource_name
+    ),
+    response=lambda results: DescribeConfigsResponse(results=results),
+    results=lambda response: response.results,
+    only=lambda request, resources: DescribeConfigsRequest(
+        resources=resources,
+        include_synonyms=request.include_synonyms,
+        include_documentation=request.include_documentation,
+    ),
+)
+
+
+def _denial(context: RequestContext, resource: DescribeConfigsResource) -> KafkaError | None:
+    return config_denial(
+        context,
+        AclOperation.DESCRIBE_CONFIGS,
+        resource.resource_type,
+        resource.resource_name,
+    )
 
 
 API = Api(
     key=ApiKey.DESCRIBE_CONFIGS,
-    handle=handle,
+    handle=_ERRORS.authorized(handle, _denial),
     authorize=(
         on_each(AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC),
         on_each(
@@ -169,5 +184,5 @@ API = Api(
         on_each(AclOperation.DESCRIBE_CONFIGS, AclResourceType.GROUP),
     ),
     controller=True,
-    refuse=refuse,
+    refuse=_ERRORS.refuse,
 )

@@ -12,28 +12,35 @@ from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k37_create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
+    CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
-from sparkraft.server.api.registry import Api
-from sparkraft.server.controller.submission import set_error, submit_to_controller
+from sparkraft.server.api.item_errors import ItemErrors, topic_denial
+from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.controller.submission import submit_to_controller
+
+_ERRORS = ItemErrors(
+    items=lambda request: request.topics,
+    result=lambda topic: CreatePartitionsTopicResult(name=topic.name),
+    response=lambda results: CreatePartitionsResponse(results=results),
+    results=lambda response: response.results,
+    only=lambda request, topics: CreatePartitionsRequest(
+        topics=topics, timeout_ms=request.timeout_ms, validate_only=request.validate_only
+    ),
+)
 
 
-def refuse(
-    _: type, request: CreatePartitionsRequest, version: int, error: KafkaError
-) -> CreatePartitionsResponse:
-    """The error on each topic."""
-    names = [topic.name for topic in request.topics]
-    results = [set_error(CreatePartitionsTopicResult(name=name), error) for name in names]
-    return CreatePartitionsResponse(results=results)
+def _denial(context: RequestContext, topic: CreatePartitionsTopic) -> KafkaError | None:
+    return topic_denial(context, AclOperation.ALTER, topic.name)
 
 
 API = Api(
     key=ApiKey.CREATE_PARTITIONS,
-    handle=submit_to_controller,
+    handle=_ERRORS.authorized(submit_to_controller, _denial),
     authorize=(on_each(AclOperation.ALTER, AclResourceType.TOPIC),),
     controller=True,
     forward=True,
-    refuse=refuse,
+    refuse=_ERRORS.refuse,
 )

@@ -9,7 +9,6 @@ Behaviour:
 Versions: v1 flexible.    Not done: levels of broker loggers; policies in Java classes.
 """
 
-from sparkraft.base.errors import KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
 from sparkraft.protocol.messages.k44_incremental_alter_configs import (
@@ -19,29 +18,28 @@ from sparkraft.protocol.messages.k44_incremental_alter_configs import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.config_authorization import alter_denial
+from sparkraft.server.api.item_errors import ItemErrors
 from sparkraft.server.api.registry import Api
 from sparkraft.server.broker.config_changes import forward_checked
-from sparkraft.server.controller.submission import set_error, submit_to_controller
+from sparkraft.server.controller.submission import submit_to_controller
 
-
-def refuse(
-    _: type, request: IncrementalAlterConfigsRequest, version: int, error: KafkaError
-) -> IncrementalAlterConfigsResponse:
-    """The error on each resource."""
-    results = [
-        AlterConfigsResourceResponse(
-            resource_type=resource.resource_type, resource_name=resource.resource_name
-        )
-        for resource in request.resources
-    ]
-    return IncrementalAlterConfigsResponse(
-        responses=[set_error(result, error) for result in results]
-    )
+_ERRORS = ItemErrors(
+    items=lambda request: request.resources,
+    result=lambda resource: AlterConfigsResourceResponse(
+        resource_type=resource.resource_type, resource_name=resource.resource_name
+    ),
+    response=lambda results: IncrementalAlterConfigsResponse(responses=results),
+    results=lambda response: response.responses,
+    only=lambda request, resources: IncrementalAlterConfigsRequest(
+        resources=resources, validate_only=request.validate_only
+    ),
+)
 
 
 API = Api(
     key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
-    handle=submit_to_controller,
+    handle=_ERRORS.authorized(submit_to_controller, alter_denial),
     authorize=(
         on_each(AclOperation.ALTER_CONFIGS, AclResourceType.TOPIC),
         on_each(
@@ -54,5 +52,5 @@ API = Api(
     controller=True,
     forward=True,
     forward_by=forward_checked(k44),
-    refuse=refuse,
+    refuse=_ERRORS.refuse,
 )

@@ -19,7 +19,7 @@ from sparkraft.protocol.messages.k47_offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
-from sparkraft.server.api.authorization import on_each, on_request
+from sparkraft.server.api.authorization import on_each, on_group
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.answers import when
 from sparkraft.server.coordinator.requests import check_group_id
@@ -81,7 +81,7 @@ API = Api(
     key=ApiKey.OFFSET_DELETE,
     handle=handle,
     authorize=(
-        on_request(AclOperation.DELETE, AclResourceType.GROUP, "group_id"),
+        on_group(AclOperation.DELETE),
         on_each(AclOperation.READ, AclResourceType.TOPIC),
     ),
 )

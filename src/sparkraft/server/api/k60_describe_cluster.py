@@ -19,9 +19,10 @@ from sparkraft.protocol.messages.k60_describe_cluster import (
     DescribeClusterResponse,
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
-from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.authorization import denied, on_each
+from sparkraft.server.api.authorized_operations import cluster_operations
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.broker.cluster_view import CLUSTER_OPERATIONS, live_brokers
+from sparkraft.server.broker.cluster_view import live_brokers
 
 if TYPE_CHECKING:
     from sparkraft.server.broker import BrokerServices
@@ -35,11 +36,13 @@ def handle(
 ) -> DescribeClusterResponse:
     """Describe the nodes of the kind this listener serves."""
     on_controller = context.connection.listener.controller_listener
+    if on_controller and not context.is_allowed(AclOperation.ALTER, AclResourceType.CLUSTER):
+        raise denied(AclResourceType.CLUSTER)
     served = _CONTROLLERS if on_controller else _BROKERS
     _check(request.endpoint_type, served, context.api_version)
     response = DescribeClusterResponse(endpoint_type=served, cluster_id=node.cluster_id)
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(context)
     if on_controller:
         _add_controllers(node, context.listener_name, response)
     else:

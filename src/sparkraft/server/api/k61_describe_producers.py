@@ -17,6 +17,7 @@ from sparkraft.protocol.messages.k61_describe_producers import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.item_errors import check_topic
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import topic_name_problem
 
@@ -34,7 +35,7 @@ def handle(
         for index in topic.partition_indexes:
             answer = PartitionResponse(partition_index=index)
             try:
-                answer.active_producers = _producers(broker, topic.name, index)
+                answer.active_producers = _producers(broker, context, topic.name, index)
             except KafkaError as error:
                 answer.error_code = int(error.code)
                 answer.error_message = error.detail or None
@@ -43,10 +44,13 @@ def handle(
     return response
 
 
-def _producers(broker: "BrokerServices", topic: str, index: int) -> list[ProducerState]:
+def _producers(
+    broker: "BrokerServices", context: RequestContext, topic: str, index: int
+) -> list[ProducerState]:
     problem = topic_name_problem(topic)
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+    check_topic(context, AclOperation.READ, topic)
     log = broker.replica_manager.leader(topic, index).log
     return [
         ProducerState(

@@ -22,10 +22,10 @@ from sparkraft.protocol.messages.k75_describe_topic_partitions import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.authorized_operations import topic_operations
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import (
     INTERNAL_TOPICS,
-    TOPIC_OPERATIONS,
     leaderless_error,
     live_endpoint,
     offline_replicas,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from sparkraft.server.broker import BrokerServices
 
 _NEWEST_METADATA = 13
+_DESCRIBE = AclOperation.DESCRIBE
 
 
 def handle(
@@ -45,6 +46,9 @@ def handle(
     """Describe one page."""
     image = broker.image
     names = _names(image, request)
+    hidden = [n for n in names if not context.is_allowed(_DESCRIBE, AclResourceType.TOPIC, n)]
+    if hidden:
+        names = sorted(set(names).difference(hidden))
     limit = min(
         request.response_partition_limit,
         broker.config.number("max.request.partition.size.limit"),
@@ -58,17 +62,19 @@ def handle(
         topic = image.topic(name)
         if topic is None:
             if request.topics:
-                response.topics.append(_unknown(name))
+                response.topics.append(_unknown(context, name))
             continue
         start = 0
         if request.cursor is not None and request.cursor.topic_name == name:
             start = request.cursor.partition_index
-        answer = _topic(image, topic, context.listener_name, range(start, start + left))
+        answer = _topic(image, topic, context, range(start, start + left))
         response.topics.append(answer)
         if start + left < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=start + left)
             break
         left -= len(answer.partitions)
+    if request.topics:
+        response.topics += [_denied(name) for name in hidden]
     return response
 
 
@@ -88,7 +94,13 @@ def _names(image: "ClusterImage", request: DescribeTopicPartitionsRequest) -> li
     return sorted(name for name in (listed or image.topics_by_name) if name >= first)
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _denied(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name
+    )
+
+
+def _unknown(context: RequestContext, name: str) -> DescribeTopicPartitionsResponseTopic:
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic_name_problem(name) is not None:
         error = ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -96,20 +108,20 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
         error_code=error,
         name=name,
         is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=topic_operations(context, name),
     )
 
 
 def _topic(
-    image: "ClusterImage", topic: "Topic", listener: str, indexes: range
+    image: "ClusterImage", topic: "Topic", context: RequestContext, indexes: range
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=topic_operations(context, topic.name),
         partitions=[
-            _partition(image, index, topic.partitions[index], listener)
+            _partition(image, index, topic.partitions[index], context.listener_name)
             for index in indexes
             if index in topic.partitions
         ],

@@ -99,6 +99,18 @@ class RequestContext:
         session = self.session
         return session.authorizer.authorize_any(session, operation, resource_type)
 
+    def allowed_operations(
+        self, supported: int, resource_type: AclResourceType, name: str = CLUSTER_NAME
+    ) -> int:
+        """Those of `supported` that the session may do, as bits by operation code (KIP-430)."""
+        if self.session.authorizer.allows_all:
+            return supported
+        return sum(
+            1 << operation
+            for operation in AclOperation
+            if supported >> operation & 1 and self.is_allowed(operation, resource_type, name)
+        )
+
     def refuse_behind(self, what: Hashable, error: KafkaError) -> None:
         """Have the connection remember this refusal until it has sent it (`Connection.refused`)."""
         self.connection.refused[what] = error

@@ -1,0 +1,45 @@
+"""Which operation on which resource a config of a kind takes: KafkaApis and ConfigAdminManager.
+
+TOPIC                                   the operation on that topic
+GROUP                                   the operation on that group
+BROKER, BROKER_LOGGER, CLIENT_METRICS   the operation on the cluster
+"""
+
+from typing import Any
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.metadata.image import ResourceType
+from sparkraft.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from sparkraft.server.api.authorization import denied
+from sparkraft.server.api.registry import RequestContext
+
+_AUTHORIZED_AS = {
+    ResourceType.TOPIC: AclResourceType.TOPIC,
+    ResourceType.GROUP: AclResourceType.GROUP,
+    ResourceType.BROKER: AclResourceType.CLUSTER,
+    ResourceType.BROKER_LOGGER: AclResourceType.CLUSTER,
+    ResourceType.CLIENT_METRICS: AclResourceType.CLUSTER,
+}
+
+
+def config_denial(
+    context: RequestContext, operation: AclOperation, kind: int, name: str
+) -> KafkaError | None:
+    """Why the session may not do `operation` on a resource's configs; None: it may.
+
+    An unknown kind is not denied: the handler refuses it as invalid.
+    """
+    resource_type = next((found for k, found in _AUTHORIZED_AS.items() if k == kind), None)
+    if resource_type is None:
+        return None
+    is_cluster = resource_type == AclResourceType.CLUSTER
+    if context.is_allowed(operation, resource_type, CLUSTER_NAME if is_cluster else name):
+        return None
+    return denied(resource_type)
+
+
+def alter_denial(context: RequestContext, resource: Any) -> KafkaError | None:
+    """`config_denial` of ALTER_CONFIGS, for a resource of either AlterConfigs request."""
+    return config_denial(
+        context, AclOperation.ALTER_CONFIGS, resource.resource_type, resource.resource_name
+    )

@@ -1,0 +1,86 @@
+"""Errors that stand beside each item of a request: the topics to create, the configs to alter.
+
+One `ItemErrors` per API file says how its response carries them. It makes `Api.refuse`, and the
+handler that answers for denied items itself and passes on the others.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import denied
+from sparkraft.server.api.registry import Handler, RequestContext
+from sparkraft.server.controller.submission import set_error
+
+Request = TypeVar("Request")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Response = TypeVar("Response")
+
+Denial = Callable[[RequestContext, Item], KafkaError | None]
+"""Why the session may not do what the request asks for an item; None: it may."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemErrors(Generic[Request, Item, Result, Response]):
+    """How the response to `Request` carries an error of each item.
+
+    Attributes:
+        items: the request's items.
+        result: an item's result, without an error.
+        response: the response with these results.
+        results: the response's results.
+        only: the request with some of its items.
+    """
+
+    items: Callable[[Request], list[Item]]
+    result: Callable[[Item], Result]
+    response: Callable[[list[Result]], Response]
+    results: Callable[[Response], list[Result]]
+    only: Callable[[Request, list[Item]], Request]
+
+    def refuse(self, _: type, request: Request, version: int, error: KafkaError) -> Response:
+        """`Api.refuse`: the error on each item."""
+        return self.response([set_error(self.result(item), error) for item in self.items(request)])
+
+    def authorized(self, decide: Handler, denial: "Denial[Item]") -> Handler:
+        """A handler that refuses the items `denial` objects to, and has `decide` do the others."""
+
+        async def handle(node: Any, context: RequestContext, request: Request) -> Response:
+            if context.session.authorizer.allows_all:
+                every: Response = await _awaited(decide(node, context, request))
+                return every
+            kept: list[Item] = []
+            refused: list[Result] = []
+            for item in self.items(request):
+                error = denial(context, item)
+                if error is None:
+                    kept.append(item)
+                else:
+                    refused.append(set_error(self.result(item), error))
+            if not kept and refused:
+                return self.response(refused)
+            response: Response = await _awaited(decide(node, context, self.only(request, kept)))
+            self.results(response).extend(refused)
+            return response
+
+        return handle
+
+
+async def _awaited(answer: Any) -> Any:
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+def topic_denial(context: RequestContext, operation: AclOperation, name: str) -> KafkaError | None:
+    """TOPIC_AUTHORIZATION_FAILED unless the session may do `operation` on that topic."""
+    if context.is_allowed(operation, AclResourceType.TOPIC, name):
+        return None
+    return denied(AclResourceType.TOPIC)
+
+
+def check_topic(context: RequestContext, operation: AclOperation, name: str) -> None:
+    """As `topic_denial`, raised."""
+    if not context.is_allowed(operation, AclResourceType.TOPIC, name):
+        raise denied(AclResourceType.TOPIC)

@@ -1,0 +1,402 @@
+"""A client that is allowed nothing: what each API answers it, on both kinds of listener.
+
+The table has every served key. A rule that is declared and not enforced yet stands in
+`NOT_ENFORCED_YET`; nothing may be enforced and stand there.
+"""
+
+from typing import Any
+
+import pytest
+
+from sparkraft.base.errors import ErrorCode
+from sparkraft.metadata.image import ResourceType
+from sparkraft.protocol.api_keys import API_INFO, ApiKey
+from sparkraft.protocol.codec import encode
+from sparkraft.protocol.messages import (
+    k00_produce as k00,
+)
+from sparkraft.protocol.messages import (
+    k01_fetch as k01,
+)
+from sparkraft.protocol.messages import (
+    k02_list_offsets as k02,
+)
+from sparkraft.protocol.messages import (
+    k03_metadata as k03,
+)
+from sparkraft.protocol.messages import (
+    k08_offset_commit as k08,
+)
+from sparkraft.protocol.messages import (
+    k09_offset_fetch as k09,
+)
+from sparkraft.protocol.messages import (
+    k10_find_coordinator as k10,
+)
+from sparkraft.protocol.messages import (
+    k15_describe_groups as k15,
+)
+from sparkraft.protocol.messages import (
+    k19_create_topics as k19,
+)
+from sparkraft.protocol.messages import (
+    k20_delete_topics as k20,
+)
+from sparkraft.protocol.messages import (
+    k21_delete_records as k21,
+)
+from sparkraft.protocol.messages import (
+    k22_init_producer_id as k22,
+)
+from sparkraft.protocol.messages import (
+    k23_offset_for_leader_epoch as k23,
+)
+from sparkraft.protocol.messages import (
+    k27_write_txn_markers as k27,
+)
+from sparkraft.protocol.messages import (
+    k30_create_acls as k30,
+)
+from sparkraft.protocol.messages import (
+    k31_delete_acls as k31,
+)
+from sparkraft.protocol.messages import (
+    k32_describe_configs as k32,
+)
+from sparkraft.protocol.messages import (
+    k33_alter_configs as k33,
+)
+from sparkraft.protocol.messages import (
+    k34_alter_replica_log_dirs as k34,
+)
+from sparkraft.protocol.messages import (
+    k37_create_partitions as k37,
+)
+from sparkraft.protocol.messages import (
+    k42_delete_groups as k42,
+)
+from sparkraft.protocol.messages import (
+    k43_elect_leaders as k43,
+)
+from sparkraft.protocol.messages import (
+    k44_incremental_alter_configs as k44,
+)
+from sparkraft.protocol.messages import (
+    k47_offset_delete as k47,
+)
+from sparkraft.protocol.messages import (
+    k60_describe_cluster as k60,
+)
+from sparkraft.protocol.messages import (
+    k61_describe_producers as k61,
+)
+from sparkraft.protocol.messages import (
+    k75_describe_topic_partitions as k75,
+)
+from sparkraft.protocol.messages import (
+    k10002_describe_history as k10002,
+)
+from sparkraft.server.api.authorization import NoAuthorization, denied, request_rules
+from sparkraft.server.api.registry import served_apis
+from tests.server.harness import batch, connect, create_topic, node_in, run
+from tests.support.sessions import Deciding
+
+TOPIC = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+GROUP = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+CLUSTER = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+TRANSACTIONAL_ID = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+NOT_ENFORCED_YET: set[ApiKey] = {
+    ApiKey.OFFSET_FETCH,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.DELETE_GROUPS,
+}
+"""APIs some of whose rules are only declared. Empty this before an authorizer can be configured."""
+
+SILENT = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS}
+"""Lists that leave out what the client may not see, without an error."""
+
+
+def configs(module: Any, resource: type) -> list[Any]:
+    kinds = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.BROKER)
+    names = {ResourceType.TOPIC: "t", ResourceType.GROUP: "g", ResourceType.BROKER: "1"}
+    return [resource(resource_type=kind, resource_name=names[kind]) for kind in kinds]
+
+
+REQUESTS: dict[ApiKey, list[tuple[Any, set[int]]]] = {
+    ApiKey.PRODUCE: [
+        (
+            k00.ProduceRequest(
+                acks=1,
+                topic_data=[
+                    k00.TopicProduceData(
+                        name="t",
+                        partition_data=[k00.PartitionProduceData(index=0, records=batch(b"v"))],
+                    )
+                ],
+            ),
+            {TOPIC},
+        ),
+        (
+            k00.ProduceRequest(
+                transactional_id="x",
+                acks=1,
+                topic_data=[
+                    k00.TopicProduceData(
+                        name="t",
+                        partition_data=[k00.PartitionProduceData(index=0, records=batch(b"v"))],
+                    )
+                ],
+            ),
+            {TRANSACTIONAL_ID},
+        ),
+    ],
+    ApiKey.FETCH: [
+        (
+            k01.FetchRequest(
+                replica_id=replica_id,
+                topics=[
+                    k01.FetchTopic(
+                        topic="t",
+                        partitions=[k01.FetchPartition(partition=0, partition_max_bytes=100)],
+                    )
+                ],
+            ),
+            {TOPIC},
+        )
+        for replica_id in (-1, 1)
+    ],
+    ApiKey.LIST_OFFSETS: [
+        (
+            k02.ListOffsetsRequest(
+                topics=[
+                    k02.ListOffsetsTopic(
+                        name=name, partitions=[k02.ListOffsetsPartition(timestamp=-1)]
+                    )
+                    for name in ("t", "absent")
+                ]
+            ),
+            {TOPIC},
+        )
+    ],
+    ApiKey.METADATA: [
+        (
+            k03.MetadataRequest(
+                topics=[k03.MetadataRequestTopic(name=name) for name in ("t", "absent")]
+            ),
+            {TOPIC},
+        ),
+    ],
+    ApiKey.OFFSET_COMMIT: [
+        (
+            k08.OffsetCommitRequest(
+                group_id="g",
+                topics=[
+                    k08.OffsetCommitRequestTopic(
+                        name="t", partitions=[k08.OffsetCommitRequestPartition()]
+                    )
+                ],
+            ),
+            {GROUP},
+        )
+    ],
+    ApiKey.OFFSET_FETCH: [
+        (
+            k09.OffsetFetchRequest(groups=[k09.OffsetFetchRequestGroup(group_id="g", topics=None)]),
+            {GROUP},
+        )
+    ],
+    ApiKey.FIND_COORDINATOR: [
+        (k10.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), {GROUP}),
+        (k10.FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), {TRANSACTIONAL_ID}),
+        (
+            k10.FindCoordinatorRequest(key_type=2, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAA:0"]),
+            {CLUSTER},
+        ),
+    ],
+    ApiKey.DESCRIBE_GROUPS: [(k15.DescribeGroupsRequest(groups=["g"]), {GROUP})],
+    ApiKey.CREATE_TOPICS: [
+        (k19.CreateTopicsRequest(topics=[k19.CreatableTopic(name="n")]), {TOPIC})
+    ],
+    ApiKey.DELETE_TOPICS: [
+        (k20.DeleteTopicsRequest(topics=[k20.DeleteTopicState(name=name)]), {TOPIC})
+        for name in ("t", "absent")
+    ],
+    ApiKey.DELETE_RECORDS: [
+        (
+            k21.DeleteRecordsRequest(
+                topics=[
+                    k21.DeleteRecordsTopic(name="absent", partitions=[k21.DeleteRecordsPartition()])
+                ]
+            ),
+            {TOPIC},
+        )
+    ],
+    ApiKey.INIT_PRODUCER_ID: [
+        (k22.InitProducerIdRequest(transactional_id=None), {CLUSTER}),
+        (k22.InitProducerIdRequest(transactional_id="x"), {TRANSACTIONAL_ID}),
+    ],
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: [
+        (
+            k23.OffsetForLeaderEpochRequest(
+                topics=[
+                    k23.OffsetForLeaderTopic(topic="t", partitions=[k23.OffsetForLeaderPartition()])
+                ]
+            ),
+            {TOPIC},
+        )
+    ],
+    ApiKey.WRITE_TXN_MARKERS: [
+        (
+            k27.WriteTxnMarkersRequest(
+                markers=[
+                    k27.WritableTxnMarker(
+                        topics=[k27.WritableTxnMarkerTopic(name="t", partition_indexes=[0])]
+                    )
+                ]
+            ),
+            {CLUSTER},
+        )
+    ],
+    ApiKey.CREATE_ACLS: [(k30.CreateAclsRequest(creations=[k30.AclCreation()]), {CLUSTER})],
+    ApiKey.DELETE_ACLS: [(k31.DeleteAclsRequest(filters=[k31.DeleteAclsFilter()]), {CLUSTER})],
+    ApiKey.DESCRIBE_CONFIGS: [
+        (
+            k32.DescribeConfigsRequest(resources=configs(k32, k32.DescribeConfigsResource)),
+            {TOPIC, GROUP, CLUSTER},
+        )
+    ],
+    ApiKey.ALTER_CONFIGS: [
+        (
+            k33.AlterConfigsRequest(resources=configs(k33, k33.AlterConfigsResource)),
+            {TOPIC, GROUP, CLUSTER},
+        )
+    ],
+    ApiKey.ALTER_REPLICA_LOG_DIRS: [
+        (
+            k34.AlterReplicaLogDirsRequest(
+                dirs=[
+                    k34.AlterReplicaLogDir(
+                        topics=[k34.AlterReplicaLogDirTopic(name="t", partitions=[0])]
+                    )
+                ]
+            ),
+            {CLUSTER},
+        )
+    ],
+    ApiKey.CREATE_PARTITIONS: [
+        (k37.CreatePartitionsRequest(topics=[k37.CreatePartitionsTopic(name="t")]), {TOPIC})
+    ],
+    ApiKey.DELETE_GROUPS: [(k42.DeleteGroupsRequest(groups_names=["g"]), {GROUP})],
+    ApiKey.ELECT_LEADERS: [
+        (
+            k43.ElectLeadersRequest(
+                topic_partitions=[k43.TopicPartitions(topic="t", partitions=[0])]
+            ),
+            {CLUSTER},
+        )
+    ],
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: [
+        (
+            k44.IncrementalAlterConfigsRequest(resources=configs(k44, k44.AlterConfigsResource)),
+            {TOPIC, GROUP, CLUSTER},
+        )
+    ],
+    ApiKey.OFFSET_DELETE: [(k47.OffsetDeleteRequest(group_id="g"), {GROUP})],
+    ApiKey.DESCRIBE_CLUSTER: [(k60.DescribeClusterRequest(endpoint_type=1), set())],
+    ApiKey.DESCRIBE_PRODUCERS: [
+        (
+            k61.DescribeProducersRequest(
+                topics=[k61.TopicRequest(name="t", partition_indexes=[0])]
+            ),
+            {TOPIC},
+        )
+    ],
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: [
+        (
+            k75.DescribeTopicPartitionsRequest(
+                topics=[k75.TopicRequest(name=name) for name in ("t", "absent")]
+            ),
+            {TOPIC},
+        )
+    ],
+    ApiKey.DESCRIBE_HISTORY: [
+        (k10002.DescribeHistoryRequest(), {CLUSTER}),
+    ],
+    **{
+        key: [(API_INFO[key].request_class()(group_id="g"), {GROUP})]
+        for key in (ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.SYNC_GROUP)
+    },
+}
+"""Requests and the errors in their responses. Keys that are missing: an empty request is refused as
+a whole with CLUSTER_AUTHORIZATION_FAILED."""
+
+ON_CONTROLLER: dict[ApiKey, list[tuple[Any, set[int]]]] = {
+    ApiKey.FETCH: [(k01.FetchRequest(), {CLUSTER})],
+    ApiKey.DESCRIBE_CLUSTER: [(k60.DescribeClusterRequest(endpoint_type=2), {CLUSTER})],
+}
+"""The same where the controller listener differs."""
+
+
+def errors_in(message: Any) -> set[int]:
+    """Every error code in a response but 0."""
+    found: set[int] = set()
+    for name in message.__slots__:
+        value = getattr(message, name)
+        if name == "error_code":
+            found.add(int(value))
+        for inner in value if isinstance(value, list) else ():
+            if hasattr(inner, "__slots__") and not isinstance(inner, bytes):
+                found |= errors_in(inner)
+    return found - {0}
+
+
+def expected(key: ApiKey, *, controller: bool) -> list[tuple[Any, set[int]]]:
+    table = REQUESTS | ON_CONTROLLER if controller else REQUESTS
+    return table.get(key, [(API_INFO[key].request_class()(), {CLUSTER})])
+
+
+@pytest.mark.parametrize("listener", ["PLAINTEXT", "CONTROLLER"])
+def test_a_denied_client_gets_kafkas_error_from_every_api(tmp_path, listener):
+    async def test():
+        async with node_in(tmp_path) as node:
+            allowed = await connect(node)
+            await create_topic(allowed, "t")
+            for each in node.listeners:
+                each.authorizer = Deciding()
+            is_controller = listener == "CONTROLLER"
+            wrong = {}
+            for api in served_apis(controller_listener=is_controller):
+                if isinstance(api.authorize, NoAuthorization) or api.key in SILENT:
+                    continue
+                for request, errors in expected(api.key, controller=is_controller):
+                    client = await connect(node, listener)
+                    version = version_of(api, request)
+                    found = errors_in(await client.send(request, version=version))
+                    if found != errors:
+                        wrong[api.key] = (found, errors)
+                    await client.close()
+            await allowed.close()
+            print("not enforced yet:", sorted(key.name for key in NOT_ENFORCED_YET))  # noqa: T201
+            assert wrong.keys() == {key for key in NOT_ENFORCED_YET if not is_controller}, wrong
+
+    run(test())
+
+
+def version_of(api: Any, request: Any) -> int:
+    """The newest version that has names for topics."""
+    newest = {ApiKey.PRODUCE: 12, ApiKey.FETCH: 12, ApiKey.OFFSET_COMMIT: 9}
+    return newest.get(api.key, api.version_range()[1])
+
+
+@pytest.mark.parametrize("controller", [False, True])
+def test_every_version_has_a_response_for_a_request_that_is_denied(controller):
+    for api in served_apis(controller_listener=controller):
+        info = API_INFO[api.key]
+        lowest, highest = api.version_range()
+        for rule in request_rules(api.authorize):
+            for version in range(lowest, highest + 1):
+                request = info.request_class()()
+                error = denied(rule.resource_type)
+                encode(api.refuse(info.response_class(), request, version, error), version)
