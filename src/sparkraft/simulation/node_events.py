@@ -24,6 +24,7 @@ from sparkraft.controller.controller import Controller
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.raft import events
 from sparkraft.raft.quorum import Quorum
+from sparkraft.raft.ready_queue import ReadyQueue
 from sparkraft.raft.replica import Transition
 from sparkraft.raft.states import Leader
 from sparkraft.raft.voters import ReplicaKey
@@ -444,8 +445,8 @@ def watched(world: "NodesWorld") -> Iterator[None]:
     with (
         patch.object(Quorum, "step", _step(Quorum.step, checks, seen)),
         patch.object(Quorum, "start", _step(Quorum.start, checks, seen)),
-        patch.object(RaftDriver, "_carry_out", _carry_out(checks, seen)),
-        patch.object(RaftDriver, "request", _request(checks, seen)),
+        patch.object(ReadyQueue, "carry_out", _carry_out(checks, seen)),
+        patch.object(RaftDriver, "handle_request", _request(checks, seen)),
         patch.object(PartitionLog, "truncate_to", _truncate(world, seen)),
         patch.object(ControllerDriver, "fence_refused", _fence_refused(world, seen)),
         patch.object(Controller, "decide", _registration(world, seen)),
@@ -467,13 +468,13 @@ def _step(original: Any, checks: NodeEvents, seen: Any) -> Any:
 
 
 def _carry_out(checks: NodeEvents, seen: Any) -> Any:
-    original = RaftDriver._carry_out  # noqa: SLF001 (listened at)
+    original = ReadyQueue.carry_out
 
     @wraps(original)
-    def carry_out(self: RaftDriver, ready: events.Ready) -> None:
-        seen(lambda machine: checks.before_ready(machine, self, ready))
+    def carry_out(self: ReadyQueue, ready: events.Ready) -> None:
+        seen(lambda machine: checks.before_ready(machine, self.duties, ready))
         original(self, ready)
-        seen(lambda machine: checks.after_ready(machine, self, ready))
+        seen(lambda machine: checks.after_ready(machine, self.duties, ready))
 
     return carry_out
 
@@ -520,11 +521,11 @@ def _registration(world: "NodesWorld", seen: Any) -> Any:
 
 
 def _request(checks: NodeEvents, seen: Any) -> Any:
-    original = RaftDriver.request
+    original = RaftDriver.handle_request
 
     @wraps(original)
     def request(self: RaftDriver, asked: Any) -> Any:
-        number = self._next_request_id + 1
+        number = self._requests.last_id + 1
         seen(lambda machine: checks.on_request(machine, number, asked))
         return original(self, asked)
 

@@ -169,7 +169,7 @@ def test_a_damaged_snapshot_is_named_and_fetched_anew(
             assert not served.to_spoil, what
             assert served.begun == 2, what
             assert len(fresh.names.loaded) == 1, what
-            said = [line for line in caplog.messages if "is damaged and fetched anew" in line]
+            said = [line for line in caplog.messages if "is damaged; fetching it again" in line]
             assert len(said) == (what in DAMAGED), (what, said)
             assert not list(fresh.root.rglob("*.part*")), what
             await fresh.stop()
@@ -198,7 +198,7 @@ def test_a_snapshot_whose_voters_make_no_sense_is_fetched_anew_before_the_log_is
         assert not fresh.failures
         assert served.begun == 2
         assert len(fresh.names.loaded) == 1
-        assert [line for line in caplog.messages if "is damaged and fetched anew" in line]
+        assert [line for line in caplog.messages if "is damaged; fetching it again" in line]
         for member in (*members, fresh):
             assert not member.failures
             await member.stop()

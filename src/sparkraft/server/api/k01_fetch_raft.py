@@ -19,7 +19,6 @@ from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft import wire
-from sparkraft.server.raft.answering import answer_of
 
 
 async def handle(node: Any, context: RequestContext, request: FetchRequest) -> FetchResponse:
@@ -30,7 +29,7 @@ async def handle(node: Any, context: RequestContext, request: FetchRequest) -> F
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
     if node.processes is not None and asked.replica.id >= 0:
         node.processes.on_fetch(asked.replica.id, context.connection)
-    answer = await answer_of(node.raft, asked)
+    answer = await node.raft.handle_request(asked)
     if isinstance(answer, events.Refusal):
         leader = node.raft.leader_and_epoch
         answer = events.FetchResponse(

@@ -18,7 +18,6 @@ from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft import wire
-from sparkraft.server.raft.answering import answer_of
 
 
 async def handle(node: Any, context: RequestContext, request: VoteRequest) -> VoteResponse:
@@ -26,7 +25,7 @@ async def handle(node: Any, context: RequestContext, request: VoteRequest) -> Vo
     asked = wire.read_vote(request)
     if asked is None:
         return VoteResponse(error_code=ErrorCode.INVALID_REQUEST)
-    answer = await answer_of(node.raft, asked)
+    answer = await node.raft.handle_request(asked)
     assert isinstance(answer, events.VoteResponse)
     return wire.write_vote_response(answer, context.listener_name, context.api_version)
 

@@ -17,7 +17,6 @@ from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft import wire
-from sparkraft.server.raft.answering import answer_of
 
 
 async def handle(
@@ -27,7 +26,7 @@ async def handle(
     asked = wire.read_end(request)
     if asked is None:
         return messages.EndQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
-    answer = await answer_of(node.raft, asked)
+    answer = await node.raft.handle_request(asked)
     assert isinstance(answer, events.QuorumEpochResponse)
     response = wire.write_epoch_response(
         answer, context.listener_name, context.api_version, messages

@@ -24,7 +24,6 @@ from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft import wire
-from sparkraft.server.raft.answering import answer_of
 
 
 async def handle(
@@ -36,7 +35,7 @@ async def handle(
     asked = wire.read_fetch_snapshot(request)
     if asked is None:
         return _unknown(request)
-    answer = await answer_of(node.raft, asked)
+    answer = await node.raft.handle_request(asked)
     assert isinstance(answer, events.FetchSnapshotResponse)
     return wire.write_fetch_snapshot_response(
         node.raft.read_snapshot(answer), context.listener_name, context.api_version

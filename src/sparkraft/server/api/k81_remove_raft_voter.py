@@ -19,14 +19,13 @@ from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft import wire
-from sparkraft.server.raft.answering import answer_of
 
 
 async def handle(
     node: Any, context: RequestContext, request: RemoveRaftVoterRequest
 ) -> RemoveRaftVoterResponse:
     """Ask the core to remove it."""
-    answer = await answer_of(node.raft, wire.read_remove_voter(request))
+    answer = await node.raft.handle_request(wire.read_remove_voter(request))
     assert isinstance(answer, events.Refusal)
     return RemoveRaftVoterResponse(error_code=answer.error, error_message=answer.detail or None)
 

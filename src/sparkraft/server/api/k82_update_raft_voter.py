@@ -20,14 +20,13 @@ from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.raft import wire
-from sparkraft.server.raft.answering import answer_of
 
 
 async def handle(
     node: Any, context: RequestContext, request: UpdateRaftVoterRequest
 ) -> UpdateRaftVoterResponse:
     """Take it in."""
-    answer = await answer_of(node.raft, wire.read_update_voter(request))
+    answer = await node.raft.handle_request(wire.read_update_voter(request))
     assert isinstance(answer, events.QuorumEpochResponse)
     return wire.write_update_voter_response(answer, context.listener_name)
 

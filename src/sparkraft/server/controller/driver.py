@@ -234,7 +234,7 @@ class ControllerDriver:
         if epoch is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
         wanted = UpgradeKRaftVersion(epoch=epoch, kraft_version=level, validate_only=validate_only)
-        answer = await self._raft.request(wanted)
+        answer = await self._raft.handle_request(wanted)
         assert isinstance(answer, Refusal)
         if answer.error is not ErrorCode.NONE:
             raise KafkaError(answer.error, answer.detail)

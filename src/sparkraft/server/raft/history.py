@@ -7,7 +7,7 @@ was cleaned away meanwhile makes the reading fail; it may be asked for again.
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Offset
@@ -23,7 +23,6 @@ from sparkraft.storage.snapshot_files import ZERO_SNAPSHOT, SnapshotId
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sparkraft.server.raft.driver import RaftDriver
     from sparkraft.storage.raft_log import RaftLog
 
 RECORDS_MAX = 300_000
@@ -64,12 +63,25 @@ class Question:
     whole_log: bool = False
 
 
-class PastReader:
-    """One reading at a time, for whoever asks."""
+class LogReader(Protocol):
+    """The committed log to read from."""
 
-    def __init__(self, raft: "RaftDriver") -> None:
-        """Read the log of `raft`."""
-        self._raft = raft
+    @property
+    def log(self) -> "RaftLog":
+        """Its files."""
+        ...
+
+    @property
+    def high_watermark(self) -> Offset:
+        """The first offset not known to be committed; -1 until one is known."""
+        ...
+
+
+class PastReader:
+    """Reads earlier metadata, one query at a time."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self._reader = reader
         self._turn = asyncio.Lock()
 
     async def read(self, question: Question) -> History:
@@ -87,9 +99,9 @@ class PastReader:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, wrong) from error
 
     async def _read(self, question: Question) -> History:
-        log = self._raft.log
+        log = self._reader.log
         # What the quorum has committed may still wait to be written, behind a vote on a slow disk.
-        committed = min(self._raft.high_watermark, log.end)
+        committed = min(self._reader.high_watermark, log.end)
         if question.at_offset >= max(committed, 0):
             wrong = f"offset {question.at_offset} is not committed; the log goes up to {committed}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, wrong)

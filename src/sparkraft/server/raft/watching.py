@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import Millis
     from sparkraft.raft.quorum import Quorum
     from sparkraft.server.env import Env
-    from sparkraft.server.raft.driver import RaftDriver
 
 LEADERLESS_MS = 3_000
 """A quorum without a leader for longer is worth a line: elections take well below a second."""
@@ -29,25 +28,25 @@ log = logging.getLogger("sparkraft.raft")
 class Watch:
     """See the module docstring."""
 
-    def __init__(self, env: "Env", log_dir: str, raft: "RaftDriver") -> None:
-        """Watch `raft`, whose log lies in `log_dir`."""
+    def __init__(self, env: "Env", log_dir: str, quorum: "Quorum") -> None:
+        """Watch `quorum`, whose log is in `log_dir`."""
         self._clock = env.clock
-        self._raft = raft
-        self.journal = QuorumJournal(env.disk, log_dir, env.clock, int(raft.node_id))
+        self._quorum = quorum
+        self.journal = QuorumJournal(env.disk, log_dir, env.clock, int(quorum.config.local.id))
         self._complaint: asyncio.TimerHandle | None = None
         self._stranger_said: Millis | None = None
         self._stopped = False
 
-    def note_states(self, quorum: "Quorum") -> None:
+    def note_states(self) -> None:
         """Pass on what happened since the last call."""
-        for change in quorum.take_transitions():
+        for change in self._quorum.take_transitions():
             log.info(
                 "%s in epoch %d: %s", type(change.new).__name__, change.new.epoch, change.reason
             )
             self.journal.note_transition(change)
-        for ballot in quorum.take_ballots():
+        for ballot in self._quorum.take_ballots():
             self.journal.note_ballot(ballot)
-        self._look(quorum)
+        self._look()
 
     def note_batch(self, batch: events.LogBatch) -> None:
         """A batch with control records is on its way to the log."""
@@ -67,22 +66,23 @@ class Watch:
                 "A node of the quorum belongs to another cluster than this one, whose directory "
                 "says %s: this directory was formatted for another cluster, or "
                 "controller.quorum.bootstrap.servers (or .voters) names another's controllers",
-                self._raft.cluster_id,
+                self._quorum.config.cluster_id,
             )
 
-    def leaderless_ms(self, quorum: "Quorum") -> int:
+    def leaderless_ms(self) -> int:
         """For how long this node has been in touch with no leader; 0 while it is."""
-        self._look(quorum)
+        self._look()
         return self.journal.leaderless_ms(self._clock.mono_ms())
 
-    def has_met_leader(self, quorum: "Quorum") -> bool:
+    def has_met_leader(self) -> bool:
         """Whether this node has been in touch with a leader since it started."""
-        self._look(quorum)
+        self._look()
         return self.journal.has_met_leader
 
-    def _look(self, quorum: "Quorum") -> None:
+    def _look(self) -> None:
         """Have a quorum without a leader say so, again and again."""
         now = self._clock.mono_ms()
+        quorum = self._quorum
         in_touch = quorum.is_in_touch(now)
         self.journal.note_touch(in_touch=in_touch, epoch=quorum.state.epoch, now=now)
         if in_touch:
@@ -95,14 +95,14 @@ class Watch:
         self._complaint = loop.call_later(wait_ms / 1000, self._complain)
 
     def _complain(self) -> None:
-        raft = self._raft
+        quorum = self._quorum
         log.warning(
             "No leader of the quorum has been heard of for %d ms: this node is %s in epoch %d; "
             "the voters are %s",
             self.journal.leaderless_ms(self._clock.mono_ms()),
-            raft.state_name,
-            raft.leader_and_epoch.epoch,
-            ", ".join(str(voter) for voter in raft.voters.ids),
+            type(quorum.state).__name__,
+            quorum.state.epoch,
+            ", ".join(str(voter) for voter in quorum.log.voters.ids),
         )
         self._complain_in(LEADERLESS_REPEAT_MS)
 

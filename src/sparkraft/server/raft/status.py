@@ -1,0 +1,140 @@
+"""What the rest of the server may read of this node's quorum membership."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sparkraft.base.ids import BrokerId, Millis, Offset, Uuid
+from sparkraft.raft import events
+from sparkraft.raft.events import EpochAndOffset, LeaderAndEpoch
+from sparkraft.raft.voters import Node, VoterSet
+
+if TYPE_CHECKING:
+    from sparkraft.base.env import Clock
+    from sparkraft.raft.quorum import Quorum
+    from sparkraft.server.raft.journal import QuorumJournal
+    from sparkraft.server.raft.watching import Watch
+    from sparkraft.storage.raft_log import RaftLog
+
+
+class QuorumStatus:
+    """A read-only view; `RaftDriver` adds what changes anything."""
+
+    def __init__(
+        self, quorum: "Quorum", raft_log: "RaftLog", watch: "Watch", clock: "Clock"
+    ) -> None:
+        self._quorum = quorum
+        self._log = raft_log
+        self._watch = watch
+        self._clock = clock
+
+    @property
+    def node_id(self) -> BrokerId:
+        return self._quorum.config.local.id
+
+    @property
+    def directory_id(self) -> Uuid:
+        """The id of the directory that holds the log; zero if unknown."""
+        return self._quorum.config.local.directory_id or Uuid.ZERO
+
+    @property
+    def cluster_id(self) -> str:
+        return self._quorum.config.cluster_id
+
+    @property
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        """The quorum leader known to this node."""
+        return self._quorum.leader_and_epoch
+
+    @property
+    def leader_node(self) -> Node | None:
+        """The address of the active controller for this node; its own address if it leads."""
+        return self._quorum.leader_node
+
+    @property
+    def is_leader(self) -> bool:
+        return self._quorum.is_leader
+
+    @property
+    def high_watermark(self) -> Offset:
+        """The first offset not known to be committed; -1 until one is known."""
+        known = self._quorum.log.high_watermark
+        return Offset(-1) if known is None else known
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """The offset of the next record."""
+        return self._quorum.log.end
+
+    @property
+    def recovery_point(self) -> Offset:
+        """Everything below is on disk and committed, so no crash explains damage there."""
+        return self._log.recovery_point
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voter set in force, committed or not."""
+        return self._quorum.log.voters
+
+    @property
+    def kraft_version(self) -> int:
+        return self._quorum.log.kraft_version
+
+    @property
+    def latest_snapshot(self) -> EpochAndOffset | None:
+        """The newest snapshot on this node."""
+        return self._quorum.log.latest_snapshot
+
+    @property
+    def leaderless_ms(self) -> int:
+        """Milliseconds since this node was last in touch with a leader; 0 while it is."""
+        return self._watch.leaderless_ms()
+
+    @property
+    def has_met_leader(self) -> bool:
+        """Whether this node has been in touch with a leader since it started."""
+        return self._watch.has_met_leader()
+
+    @property
+    def log(self) -> "RaftLog":
+        """The log's files, for reading committed records."""
+        return self._log
+
+    @property
+    def journal(self) -> "QuorumJournal":
+        """The elections this node has seen."""
+        return self._watch.journal
+
+    @property
+    def state_name(self) -> str:
+        """`Leader`, `Follower`, `Candidate` and so on, for logs and metrics."""
+        return type(self._quorum.state).__name__
+
+    def describe(self) -> events.Description | None:
+        """Every replica's progress with wall-clock times; None if this node is not the leader."""
+        now = self._clock.mono_ms()
+        found = self._quorum.describe(now)
+        return found and with_wall_clock_times(found, now=now, wall=self._clock.wall_ms())
+
+
+def with_wall_clock_times(
+    found: events.Description, *, now: Millis, wall: Millis
+) -> events.Description:
+    """The same with times since 1970; the leader's own times are `wall`, as in Kafka."""
+
+    def converted(at: Millis) -> Millis:
+        return Millis(at + wall - now) if at >= 0 else at
+
+    def shown(progress: events.ReplicaProgress) -> events.ReplicaProgress:
+        if progress.key.id == found.leader_id:
+            return replace(progress, last_fetch_ms=wall, last_caught_up_ms=wall)
+        return replace(
+            progress,
+            last_fetch_ms=converted(progress.last_fetch_ms),
+            last_caught_up_ms=converted(progress.last_caught_up_ms),
+        )
+
+    return replace(
+        found,
+        voters=tuple(shown(voter) for voter in found.voters),
+        observers=tuple(shown(observer) for observer in found.observers),
+    )
