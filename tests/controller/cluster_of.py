@@ -11,7 +11,7 @@ from sparkraft.controller.controller import Controller
 from sparkraft.controller.decision import Decision
 from sparkraft.controller.decision_context import ControllerConfig
 from sparkraft.metadata.features import SUPPORTED_FEATURES
-from sparkraft.metadata.image import Partition
+from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.framing import decode_metadata_record, encode_metadata_record
 from sparkraft.protocol.messages import k19_create_topics as k19
@@ -155,7 +155,7 @@ class Cluster:
         result: k19.CreatableTopicResult = response.topics[0]
         return result
 
-    def partition(self, topic: str, index: int = 0) -> Partition:
+    def partition(self, topic: str, index: int = 0) -> PartitionState:
         found = self.core.latest.topic(topic)
         assert found is not None
         return found.partitions[index]

@@ -5,7 +5,7 @@ import pytest
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import LeaderEpoch, Millis
 from sparkraft.controller.leader_election import ChosenBy
-from sparkraft.metadata.image import NO_LEADER
+from sparkraft.metadata.partition_state import NO_LEADER
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k62_broker_registration as k62
 from sparkraft.protocol.messages import k63_broker_heartbeat as k63

@@ -6,7 +6,8 @@ from sparkraft.controller import history as history_module
 from sparkraft.controller.history import History
 from sparkraft.controller.leader_election import ChosenBy, Occasion
 from sparkraft.controller.past_events import PartitionEvent
-from sparkraft.metadata.image import EMPTY_IMAGE, NO_LEADER
+from sparkraft.metadata.image import EMPTY_IMAGE
+from sparkraft.metadata.partition_state import NO_LEADER
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k20_delete_topics as k20
 from sparkraft.protocol.messages import k43_elect_leaders as k43

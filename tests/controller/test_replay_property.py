@@ -16,7 +16,8 @@ from sparkraft.base.ids import LeaderEpoch, Millis
 from sparkraft.controller.controller import Controller
 from sparkraft.controller.history import History
 from sparkraft.metadata.apply import apply
-from sparkraft.metadata.image import EMPTY_IMAGE, NO_LEADER, Partition
+from sparkraft.metadata.image import EMPTY_IMAGE
+from sparkraft.metadata.partition_state import NO_LEADER, PartitionState
 from sparkraft.metadata.replay import Replay
 from sparkraft.metadata.snapshot import records_of
 from sparkraft.protocol.api_keys import ApiKey
@@ -283,7 +284,7 @@ class ControllerMachine(RuleBasedStateMachine):
             for partition in topic.partitions.values():
                 self.check(partition)
 
-    def check(self, partition: Partition) -> None:
+    def check(self, partition: PartitionState) -> None:
         image = self.cluster.core.latest
         replicas = set(partition.replicas)
         assert len(replicas) == len(partition.replicas) == len(partition.directories)

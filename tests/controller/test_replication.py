@@ -5,7 +5,7 @@ import pytest
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.controller.leader_election import ChosenBy
-from sparkraft.metadata.image import NO_LEADER, RECOVERING
+from sparkraft.metadata.partition_state import NO_LEADER, RECOVERING
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k43_elect_leaders as k43
 from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45

@@ -4,23 +4,23 @@ from itertools import product
 
 import pytest
 
-from sparkraft.controller.leader_election import NO_LEADER
-from sparkraft.controller.states import (
+from sparkraft.metadata.image import DIRECTORY_UNASSIGNED
+from sparkraft.metadata.partition_state import NO_LEADER
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages import k20_delete_topics as k20
+from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
+from sparkraft.protocol.messages import k64_unregister_broker as k64
+from tests.controller.cluster_of import Cluster, uuid
+from tests.controller.state_tables import (
     PARTITION_NEXT_STATES,
     REPLICA_NEXT_STATES,
-    PartitionState,
+    PartitionMachineState,
     ReplicaFacts,
     ReplicaState,
     outlive_deletion,
     partition_state,
     replica_state,
 )
-from sparkraft.metadata.image import DIRECTORY_UNASSIGNED
-from sparkraft.protocol.api_keys import ApiKey
-from sparkraft.protocol.messages import k20_delete_topics as k20
-from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
-from sparkraft.protocol.messages import k64_unregister_broker as k64
-from tests.controller.cluster_of import Cluster, uuid
 from tests.controller.transitions import Transitions
 
 
@@ -67,19 +67,22 @@ def test_a_replica_goes_from_one_state_to_another(before, after):
 @pytest.mark.parametrize(
     ("leader", "state"),
     [
-        (None, PartitionState.NON_EXISTENT),
-        (NO_LEADER, PartitionState.OFFLINE),
-        (0, PartitionState.ONLINE),
+        (None, PartitionMachineState.NON_EXISTENT),
+        (NO_LEADER, PartitionMachineState.OFFLINE),
+        (0, PartitionMachineState.ONLINE),
     ],
 )
 def test_a_partitions_state(leader, state):
     assert partition_state(leader) is state
 
 
-@pytest.mark.parametrize("pair", list(product(PartitionState, repeat=2)), ids=str)
+@pytest.mark.parametrize("pair", list(product(PartitionMachineState, repeat=2)), ids=str)
 def test_a_partition_goes_from_one_state_to_another(pair):
     before, after = pair
-    possible = before is not after and pair != (PartitionState.NON_EXISTENT, PartitionState.OFFLINE)
+    possible = before is not after and pair != (
+        PartitionMachineState.NON_EXISTENT,
+        PartitionMachineState.OFFLINE,
+    )
     assert (after in PARTITION_NEXT_STATES[before]) == possible
 
 

@@ -4,17 +4,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparkraft.base.ids import Uuid
-from sparkraft.controller.states import (
+from sparkraft.metadata.apply import apply
+from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
+from sparkraft.metadata.partition_state import PartitionState
+from tests.controller.state_tables import (
     PARTITION_NEXT_STATES,
     REPLICA_NEXT_STATES,
-    PartitionState,
+    PartitionMachineState,
     ReplicaFacts,
     ReplicaState,
     partition_state,
     replica_state,
 )
-from sparkraft.metadata.apply import apply
-from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage, Partition
 
 Copy = tuple[Uuid, int, int]
 """Topic id, partition, broker."""
@@ -28,7 +29,7 @@ class Transitions:
         self.stored: set[Copy] = set()
         self.directories: dict[Copy, Uuid] = {}
         self.replicas: dict[Copy, ReplicaState] = {}
-        self.partitions: dict[tuple[Uuid, int], PartitionState] = {}
+        self.partitions: dict[tuple[Uuid, int], PartitionMachineState] = {}
         self.seen: set[tuple[Any, Any]] = set()
         self._batches = 0
 
@@ -44,7 +45,7 @@ class Transitions:
                 self.stored.discard(copy)
                 self.compare()
 
-    def partition(self, topic_id: Uuid, index: int) -> Partition | None:
+    def partition(self, topic_id: Uuid, index: int) -> PartitionState | None:
         return self.image.partition(topic_id, index)
 
     def state(self, copy: Copy) -> ReplicaState:
@@ -76,7 +77,7 @@ class Transitions:
         for place in sorted({*places, *self.partitions}):
             found = self.partition(*place)
             after = partition_state(None if found is None else found.leader)
-            before = self.partitions.get(place, PartitionState.NON_EXISTENT)
+            before = self.partitions.get(place, PartitionMachineState.NON_EXISTENT)
             self.step(before, after, PARTITION_NEXT_STATES, place)
             self.partitions[place] = after
         copies = {

@@ -16,7 +16,8 @@ from sparkraft.base.ids import Uuid
 from sparkraft.controller.leader_election import ElectionKind, Occasion, Trigger
 from sparkraft.controller.partition_change import Target, change_partition
 from sparkraft.metadata import features
-from sparkraft.metadata.image import Partition, Topic
+from sparkraft.metadata.image import Topic
+from sparkraft.metadata.partition_state import PartitionState
 from tests.interop.java_source import ask_java
 
 pytestmark = pytest.mark.java
@@ -54,7 +55,7 @@ class Rules:
 
 @dataclass
 class Case:
-    partition: Partition
+    partition: PartitionState
     rules: Rules
     kind: ElectionKind
     isr: tuple[int, ...] | None = None
@@ -132,7 +133,7 @@ def a_case(dice: random.Random) -> Case:
     elr = some(dice, sorted(set(replicas) - set(isr))) if elr_enabled else ()
     leader = dice.choice([*isr, -1]) if isr else -1
     last = (dice.choice(replicas),) if leader == -1 and elr_enabled and dice.random() < 0.8 else ()
-    partition = Partition(
+    partition = PartitionState(
         replicas=replicas,
         isr=isr,
         elr=elr,
@@ -169,7 +170,7 @@ def a_case(dice: random.Random) -> Case:
     return case
 
 
-def with_final_elr(line: str, before: Partition) -> str:
+def with_final_elr(line: str, before: PartitionState) -> str:
     """With the ELR that the partition has in the end, in order, without who is not assigned.
 
     Kafka keeps it in a hash set, and leaves in it who was in the ISR and is no longer assigned;
@@ -184,7 +185,7 @@ def with_final_elr(line: str, before: Partition) -> str:
     return ";".join(fields)
 
 
-def without_last_in_sync(line: str, before: Partition) -> str:
+def without_last_in_sync(line: str, before: PartitionState) -> str:
     """Without the memory of who left a leaderless partition's ISR last, which Kafka doesn't keep.
 
     Such a partition was left so before ELR was enabled; Kafka knows of nobody who may lead it.

@@ -56,7 +56,7 @@ def topic_document_of(account: Account, topic: str, *, last: int) -> Json:
         "topicId": partitions[0]["topicId"] if partitions else None,
         **account_json(account),
         "partitions": [{k: v for k, v in p.items() if k not in _OWN} for p in partitions],
-        # Their brokers set them aside as strays when they return (`controller.states`).
+        # Their brokers set them aside as strays when they return.
         "copiesThatOutliveDeletion": sorted({b for p in partitions for b in p.get("offline", ())}),
     }
 

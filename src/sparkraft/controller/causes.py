@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from sparkraft.controller.decision_context import OFFLINE_DIRECTORY, why_not_leader
 from sparkraft.controller.leader_election import (
-    NO_LEADER,
     Candidacy,
     ElectionKind,
     Occasion,
@@ -21,7 +20,8 @@ from sparkraft.controller.leader_election import (
 )
 from sparkraft.controller.past_events import PartitionEvent
 from sparkraft.metadata import features
-from sparkraft.metadata.image import RECOVERING, ClusterImage, Partition, ResourceType
+from sparkraft.metadata.image import ClusterImage, ResourceType
+from sparkraft.metadata.partition_state import NO_LEADER, RECOVERING, PartitionState
 from sparkraft.protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
     RegisterBrokerRecord,
@@ -110,7 +110,7 @@ def explain_by(seen: Seen, marks: Iterable[Mark]) -> bool:
     return mark is not None
 
 
-def _mark_of(before: Partition, after: Partition, marks: Iterable[Mark]) -> Mark | None:
+def _mark_of(before: PartitionState, after: PartitionState, marks: Iterable[Mark]) -> Mark | None:
     gone = (set(before.isr) - set(after.isr)) | (set(before.elr) - {*after.elr, *after.isr})
     if after.leader != before.leader:
         gone.add(before.leader)
@@ -158,11 +158,11 @@ def _own_trigger(seen: Seen) -> Trigger:
     return seen.event.trigger
 
 
-def _assignment(partition: Partition) -> tuple[tuple[int, ...], ...]:
+def _assignment(partition: PartitionState) -> tuple[tuple[int, ...], ...]:
     return partition.replicas, partition.adding_replicas, partition.removing_replicas
 
 
-def _move_trigger(before: Partition, after: Partition) -> Trigger:
+def _move_trigger(before: PartitionState, after: PartitionState) -> Trigger:
     """Told apart by who is in sync: the last of those who were added has joined, or nobody has.
 
     Replicas that are left say nothing: those of a move that is taken back may be those it would
@@ -236,7 +236,9 @@ def _kind(seen: Seen) -> ElectionKind:
     return ElectionKind.UNCLEAN if text.lower() == "true" else ElectionKind.ONLINE
 
 
-def _target_isr(before: Partition, after: Partition, gone: dict[int, str]) -> tuple[int, ...]:
+def _target_isr(
+    before: PartitionState, after: PartitionState, gone: dict[int, str]
+) -> tuple[int, ...]:
     """The ISR that the election saw: after the change that caused it, before a leader joined it."""
     if _is_unclean(before, after) or after.leader in before.elr or after.leader == NO_LEADER:
         completed = before.is_reassigning and not after.is_reassigning
@@ -257,7 +259,7 @@ def _target_elr(seen: Seen, isr: tuple[int, ...], mark: Mark | None) -> tuple[in
     return tuple(sorted(known & set(after.replicas)))
 
 
-def _is_unclean(before: Partition, after: Partition) -> bool:
+def _is_unclean(before: PartitionState, after: PartitionState) -> bool:
     """Whether somebody was elected who may lack records."""
     alone = after.isr == (after.leader,) and after.leader_recovery_state == RECOVERING
     return alone and after.leader not in before.isr and after.leader not in before.elr

@@ -22,10 +22,10 @@ from sparkraft.metadata.image import (
     DIRECTORY_UNASSIGNED,
     BrokerRegistration,
     ClusterImage,
-    Partition,
     ResourceType,
     Topic,
 )
+from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.messages.metadata_records import PartitionChangeRecord
 
 OFFLINE_DIRECTORY = "its log directory is offline"
@@ -147,7 +147,7 @@ class DecisionContext:
 
     def why_not_leader(
         self,
-        partition: Partition,
+        partition: PartitionState,
         *,
         excluded: Mapping[int, str] | None = None,
     ) -> Callable[[int], str | None]:
@@ -189,7 +189,7 @@ class DecisionContext:
         """`unclean.leader.election.enable` of a topic."""
         return self.topic_setting(topic, "unclean.leader.election.enable") is True
 
-    def partitions(self) -> Iterator[tuple[Topic, int, Partition]]:
+    def partitions(self) -> Iterator[tuple[Topic, int, PartitionState]]:
         """Every partition, by topic name and number."""
         for topic in self.image.topics_in_order():
             for index, partition in topic.in_order():
@@ -201,7 +201,7 @@ class DecisionContext:
 
 
 def why_not_leader(
-    image: ClusterImage, partition: Partition, excluded: Mapping[int, str]
+    image: ClusterImage, partition: PartitionState, excluded: Mapping[int, str]
 ) -> Callable[[int], str | None]:
     """See `DecisionContext.why_not_leader`; for an image of the past, too."""
 

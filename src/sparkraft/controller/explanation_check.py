@@ -7,16 +7,16 @@ what is told comes from a `History`. Each disagreement is a sentence; none means
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from sparkraft.controller.leader_election import NO_LEADER, ChosenBy, Reason
+from sparkraft.controller.leader_election import ChosenBy, Reason
 from sparkraft.controller.past_events import PartitionEvent
-from sparkraft.metadata.image import Partition
+from sparkraft.metadata.partition_state import NO_LEADER, PartitionState
 
 
 class Fact(NamedTuple):
     """A partition's state from an offset of the metadata log on; None where it was deleted."""
 
     offset: int
-    partition: Partition | None
+    partition: PartitionState | None
 
 
 def disagreements(events: Sequence[PartitionEvent], facts: Sequence[Fact]) -> list[str]:
@@ -46,7 +46,7 @@ def disagreements(events: Sequence[PartitionEvent], facts: Sequence[Fact]) -> li
     return wrong
 
 
-def _state_before(facts: Sequence[Fact], offset: int) -> Partition | None:
+def _state_before(facts: Sequence[Fact], offset: int) -> PartitionState | None:
     found = None
     for fact in facts:
         if fact.offset >= offset:
@@ -69,7 +69,7 @@ def _wrong_reasons(event: PartitionEvent) -> Iterator[str]:
     yield from wrong_reason(event.election, event.after)
 
 
-def wrong_reason(reason: Reason, after: Partition) -> Iterator[str]:
+def wrong_reason(reason: Reason, after: PartitionState) -> Iterator[str]:
     """What contradicts itself in an election that made the partition what it is `after`."""
     leader = after.leader
     ruled_out = [replica for replica, _ in reason.ruled_out]

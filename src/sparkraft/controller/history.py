@@ -13,10 +13,11 @@ from typing import Any
 
 from sparkraft.base.ids import Uuid
 from sparkraft.controller.causes import BROKER_RECORDS, Mark, Seen, broker_change, explain_by
-from sparkraft.controller.leader_election import NO_LEADER, Occasion, Trigger
+from sparkraft.controller.leader_election import Occasion, Trigger
 from sparkraft.controller.past_events import BrokerEvent, PartitionEvent
 from sparkraft.metadata.apply import apply
-from sparkraft.metadata.image import ClusterImage, Partition, Topic
+from sparkraft.metadata.image import ClusterImage, Topic
+from sparkraft.metadata.partition_state import NO_LEADER, PartitionState
 from sparkraft.protocol.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -168,7 +169,7 @@ class History:
                     self._elections[broker_id].append(made)
         return events
 
-    def _concerned(self, was: Partition | None, now: Partition | None) -> list[int]:
+    def _concerned(self, was: PartitionState | None, now: PartitionState | None) -> list[int]:
         """Those of the watched brokers that led, or lead since."""
         before = NO_LEADER if was is None else was.leader
         after = NO_LEADER if now is None else now.leader

@@ -21,9 +21,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from sparkraft.base.ids import Uuid
-
-NO_LEADER = -1
-"""Nobody leads."""
+from sparkraft.metadata.partition_state import NO_LEADER
 
 
 class ElectionKind(Enum):

@@ -18,7 +18,6 @@ from sparkraft.base.ids import Uuid
 from sparkraft.controller.decision import VersionedRecord
 from sparkraft.controller.decision_context import DecisionContext
 from sparkraft.controller.leader_election import (
-    NO_LEADER,
     Candidacy,
     Choice,
     Election,
@@ -28,7 +27,8 @@ from sparkraft.controller.leader_election import (
 )
 from sparkraft.metadata import features
 from sparkraft.metadata.apply import LEADER_UNCHANGED, merge
-from sparkraft.metadata.image import RECOVERING, Partition, Topic
+from sparkraft.metadata.image import Topic
+from sparkraft.metadata.partition_state import NO_LEADER, RECOVERING, PartitionState
 from sparkraft.protocol.messages.metadata_records import PartitionChangeRecord
 
 Ids = tuple[int, ...]
@@ -68,7 +68,7 @@ class PartitionChange:
     """A record, the partition after it, and the election in it, if there was one."""
 
     record: VersionedRecord
-    partition: Partition
+    partition: PartitionState
     election: Election | None
 
 
@@ -237,7 +237,7 @@ class _Builder:
         if wanted is not None and wanted != self._old.leader_recovery_state:
             self._record.leader_recovery_state = wanted
 
-    def _election(self, choice: Choice, after: Partition) -> Election | None:
+    def _election(self, choice: Choice, after: PartitionState) -> Election | None:
         if after.leader == self._old.leader:
             return None
         return Election(

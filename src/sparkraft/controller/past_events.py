@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sparkraft.base.ids import Uuid
-from sparkraft.controller.leader_election import NO_LEADER, Reason, Trigger
-from sparkraft.metadata.image import Partition
+from sparkraft.controller.leader_election import Reason, Trigger
+from sparkraft.metadata.partition_state import NO_LEADER, PartitionState
 
 
 @dataclass(slots=True)
@@ -32,8 +32,8 @@ class PartitionEvent:
     topic: str
     topic_id: Uuid
     partition: int
-    before: Partition | None
-    after: Partition | None
+    before: PartitionState | None
+    after: PartitionState | None
     trigger: Trigger
     election: Reason | None = None
     derived: bool = True

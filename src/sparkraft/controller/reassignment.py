@@ -13,7 +13,8 @@ from sparkraft.controller.leader_election import ElectionKind, Occasion, Trigger
 from sparkraft.controller.partition_change import Target
 from sparkraft.controller.replication import Changes
 from sparkraft.controller.topics import check_assignment
-from sparkraft.metadata.image import Partition, Topic
+from sparkraft.metadata.image import Topic
+from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
 from sparkraft.protocol.messages import k46_list_partition_reassignments as k46
 
@@ -74,7 +75,11 @@ def _reassign(
 
 
 def _moved(
-    context: DecisionContext, partition: Partition, wanted: tuple[int, ...], *, may_resize: bool
+    context: DecisionContext,
+    partition: PartitionState,
+    wanted: tuple[int, ...],
+    *,
+    may_resize: bool,
 ) -> Target:
     check_assignment(context, wanted, None)
     # Of a move under way, what it will end with counts (KIP-860).
@@ -92,7 +97,9 @@ def _moved(
     )
 
 
-def _cancelled(context: DecisionContext, topic: Topic, index: int, partition: Partition) -> Target:
+def _cancelled(
+    context: DecisionContext, topic: Topic, index: int, partition: PartitionState
+) -> Target:
     if not partition.is_reassigning:
         wrong = "No partition reassignment is in progress."
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, wrong)

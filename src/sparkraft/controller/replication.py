@@ -13,16 +13,11 @@ from sparkraft.base.ids import Uuid
 from sparkraft.controller.call import Call
 from sparkraft.controller.decision import RECORDS_MAX, Decision, VersionedRecord
 from sparkraft.controller.decision_context import OFFLINE_DIRECTORY, DecisionContext
-from sparkraft.controller.leader_election import (
-    NO_LEADER,
-    Election,
-    ElectionKind,
-    Occasion,
-    Trigger,
-)
+from sparkraft.controller.leader_election import Election, ElectionKind, Occasion, Trigger
 from sparkraft.controller.partition_change import PartitionChange, Target, change_partition
 from sparkraft.metadata.apply import LEADER_UNCHANGED
-from sparkraft.metadata.image import RECOVERED, RECOVERING, Partition, Topic
+from sparkraft.metadata.image import Topic
+from sparkraft.metadata.partition_state import NO_LEADER, RECOVERED, RECOVERING, PartitionState
 from sparkraft.protocol.messages import k43_elect_leaders as k43
 from sparkraft.protocol.messages import k56_alter_partition as k56
 from sparkraft.protocol.messages import k73_assign_replicas_to_dirs as k73
@@ -30,7 +25,7 @@ from sparkraft.protocol.messages import k73_assign_replicas_to_dirs as k73
 PREFERRED_ELECTION = 0
 UNCLEAN_ELECTION = 1
 
-Where = tuple[Topic, int, Partition]
+Where = tuple[Topic, int, PartitionState]
 
 
 class Changes:
@@ -207,7 +202,7 @@ def _wanted_isr(wanted: k56.AlterPartitionRequestPartitionData) -> dict[int, int
 def _why_refused(
     context: DecisionContext,
     broker_id: int,
-    partition: Partition | None,
+    partition: PartitionState | None,
     wanted: k56.AlterPartitionRequestPartitionData,
     isr: Mapping[int, int],
 ) -> ErrorCode | None:
@@ -224,7 +219,7 @@ def _why_refused(
 
 
 def _sound(
-    partition: Partition,
+    partition: PartitionState,
     wanted: k56.AlterPartitionRequestPartitionData,
     isr: Mapping[int, int],
 ) -> bool:
@@ -240,7 +235,7 @@ def _sound(
 
 
 def _epoch_error(
-    broker_id: int, partition: Partition, wanted: k56.AlterPartitionRequestPartitionData
+    broker_id: int, partition: PartitionState, wanted: k56.AlterPartitionRequestPartitionData
 ) -> ErrorCode | None:
     # A leader that knows more than we do: some other controller told it, so we are a zombie.
     newer = (
@@ -359,7 +354,7 @@ def elect_uncleanly_where_allowed(context: DecisionContext) -> Decision:
 
 
 def _periodic(
-    context: DecisionContext, target_of: Callable[[Topic, Partition], Target | None]
+    context: DecisionContext, target_of: Callable[[Topic, PartitionState], Target | None]
 ) -> Decision:
     changes = Changes(context)
     most = context.config.elections_per_balance_max

@@ -17,7 +17,8 @@ from sparkraft.controller.decision import Decision, VersionedRecord, check_room
 from sparkraft.controller.decision_context import DecisionContext
 from sparkraft.controller.placement import place_replicas
 from sparkraft.metadata.configs.describe import BrokerSources, describe_topic
-from sparkraft.metadata.image import RECOVERED, Partition, ResourceType, Topic
+from sparkraft.metadata.image import ResourceType, Topic
+from sparkraft.metadata.partition_state import RECOVERED, PartitionState
 from sparkraft.metadata.snapshot import partition_record
 from sparkraft.metadata.topic_names import check_topic_name, unify_collision_chars
 from sparkraft.protocol.messages import k19_create_topics as k19
@@ -153,14 +154,14 @@ def _topic_configs(context: DecisionContext, topic: k19.CreatableTopic) -> list[
 
 def _assigned_partitions(
     context: DecisionContext, topic: k19.CreatableTopic
-) -> dict[int, Partition]:
+) -> dict[int, PartitionState]:
     if topic.replication_factor != -1:
         wrong = "Replicas are assigned by hand, so the replication factor must be -1."
         raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
     if topic.num_partitions != -1:
         wrong = "Replicas are assigned by hand, so the number of partitions must be -1."
         raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
-    partitions: dict[int, Partition] = {}
+    partitions: dict[int, PartitionState] = {}
     replication_factor: int | None = None
     for assignment in topic.assignments:
         index = assignment.partition_index
@@ -178,7 +179,9 @@ def _assigned_partitions(
     return partitions
 
 
-def _placed_partitions(context: DecisionContext, topic: k19.CreatableTopic) -> dict[int, Partition]:
+def _placed_partitions(
+    context: DecisionContext, topic: k19.CreatableTopic
+) -> dict[int, PartitionState]:
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         wrong = "Replication factor must be larger than 0, or -1 to use the default value."
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, wrong)
@@ -196,7 +199,7 @@ def _placed_partitions(context: DecisionContext, topic: k19.CreatableTopic) -> d
 
 def _place(
     context: DecisionContext, *, first: int, count: int, factor: int
-) -> dict[int, Partition]:
+) -> dict[int, PartitionState]:
     def refuse(why: str) -> KafkaError:
         wrong = f"Unable to replicate the partition {factor} time(s): {why}"
         return KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, wrong)
@@ -230,11 +233,11 @@ def _nobody_alive(index: int) -> KafkaError:
 
 def _new_partition(
     context: DecisionContext, replicas: Sequence[int], nobody_alive: Callable[[], KafkaError]
-) -> Partition:
+) -> PartitionState:
     isr = tuple(replica for replica in replicas if context.is_active(replica))
     if not isr:
         raise nobody_alive()
-    return Partition(
+    return PartitionState(
         replicas=tuple(replicas),
         isr=isr,
         elr=(),
@@ -290,7 +293,7 @@ def _created(
     context: DecisionContext,
     topic: k19.CreatableTopic,
     topic_id: Uuid,
-    partitions: dict[int, Partition],
+    partitions: dict[int, PartitionState],
 ) -> k19.CreatableTopicResult:
     own = {config.name: config.value or "" for config in topic.configs}
     configs = [
@@ -485,7 +488,7 @@ def _add_partitions(
 
 def _added_by_hand(
     context: DecisionContext, topic: Topic, wanted: k37.CreatePartitionsTopic, factor: int
-) -> dict[int, Partition]:
+) -> dict[int, PartitionState]:
     assignments = wanted.assignments or []
     have = len(topic.partitions)
     if len(assignments) != wanted.count - have:

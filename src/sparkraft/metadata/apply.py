@@ -24,10 +24,10 @@ from sparkraft.metadata.image import (
     ControllerRegistration,
     DelegationToken,
     Endpoint,
-    Partition,
     ScramCredential,
     Topic,
 )
+from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.messages import metadata_records as records
 
 Record = Any
@@ -53,7 +53,7 @@ def apply(image: ClusterImage, record: Record) -> ClusterImage:
     return do(image, record)
 
 
-def merge(partition: Partition, change: Record) -> Partition:
+def merge(partition: PartitionState, change: Record) -> PartitionState:
     """The partition after a PartitionChangeRecord: fields that are null or unset stay."""
     replicas = partition.replicas if change.replicas is None else tuple(change.replicas)
     directories = (
@@ -65,7 +65,7 @@ def merge(partition: Partition, change: Record) -> Partition:
     if change.leader != LEADER_UNCHANGED:
         leader, leader_epoch = change.leader, leader_epoch + 1
     recovery = change.leader_recovery_state
-    return Partition(
+    return PartitionState(
         replicas,
         _changed(partition.isr, change.isr),
         _changed(partition.elr, change.eligible_leader_replicas),
@@ -80,10 +80,10 @@ def merge(partition: Partition, change: Record) -> Partition:
     )
 
 
-def partition_of(record: Record) -> Partition:
+def partition_of(record: Record) -> PartitionState:
     """The partition that a PartitionRecord describes."""
     replicas = tuple(record.replicas)
-    return Partition(
+    return PartitionState(
         replicas,
         tuple(record.isr),
         tuple(record.eligible_leader_replicas or ()),
@@ -119,7 +119,7 @@ def _topic(image: ClusterImage, topic_id: Uuid) -> Topic:
 
 
 def _put_partition(
-    image: ClusterImage, topic: Topic, index: int, partition: Partition
+    image: ClusterImage, topic: Topic, index: int, partition: PartitionState
 ) -> ClusterImage:
     changed = Topic(topic.name, topic.id, topic.partitions.set(index, partition))
     # Field by field: `_replace` would cost half of the whole apply, and partitions are the bulk.

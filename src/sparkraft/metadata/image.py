@@ -17,15 +17,7 @@ from typing import NamedTuple
 from immutables import Map
 
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Offset, Uuid
-
-NO_LEADER = -1
-"""Leader of a partition that has none."""
-
-RECOVERED = 0
-"""Leader recovery state: elected cleanly, or caught up since."""
-
-RECOVERING = 1
-"""Leader recovery state: elected uncleanly, and not yet done recovering."""
+from sparkraft.metadata.partition_state import PartitionState
 
 DIRECTORY_MIGRATING = Uuid((0).to_bytes(16, "big"))
 """Directory of a replica assigned before directories were recorded."""
@@ -106,44 +98,14 @@ class ControllerRegistration(NamedTuple):
     supported_features: Map[str, tuple[int, int]]
 
 
-class Partition(NamedTuple):
-    """One partition: who has it, who leads it, who keeps up (KIP-966 for the ELR)."""
-
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    elr: tuple[int, ...]
-    last_known_elr: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-    partition_epoch: int
-    directories: tuple[Uuid, ...]
-    adding_replicas: tuple[int, ...]
-    removing_replicas: tuple[int, ...]
-    leader_recovery_state: int
-
-    @property
-    def preferred_leader(self) -> int:
-        """First of the replicas, or -1."""
-        return self.replicas[0] if self.replicas else NO_LEADER
-
-    @property
-    def is_reassigning(self) -> bool:
-        """Whether replicas are on their way in or out."""
-        return bool(self.adding_replicas or self.removing_replicas)
-
-    def directory(self, replica: int) -> Uuid:
-        """Where a replica keeps it; `ValueError` where it is no replica."""
-        return self.directories[self.replicas.index(replica)]
-
-
 class Topic(NamedTuple):
     """A topic and its partitions, numbered from 0 without gaps."""
 
     name: str
     id: Uuid
-    partitions: Map[int, Partition]
+    partitions: Map[int, PartitionState]
 
-    def in_order(self) -> Iterator[tuple[int, Partition]]:
+    def in_order(self) -> Iterator[tuple[int, PartitionState]]:
         """Partitions by ascending number."""
         partitions = self.partitions
         for index in sorted(partitions):
@@ -222,7 +184,7 @@ class ClusterImage(NamedTuple):
         topic_id = self.topics_by_name.get(name)
         return None if topic_id is None else self.topics_by_id[topic_id]
 
-    def partition(self, topic_id: Uuid, index: int) -> Partition | None:
+    def partition(self, topic_id: Uuid, index: int) -> PartitionState | None:
         """A partition by topic id and number."""
         topic = self.topics_by_id.get(topic_id)
         return None if topic is None else topic.partitions.get(index)

@@ -11,13 +11,8 @@ from typing import Any
 
 from sparkraft.base.ids import Uuid
 from sparkraft.metadata import features
-from sparkraft.metadata.image import (
-    BrokerRegistration,
-    ClusterImage,
-    ControllerRegistration,
-    Partition,
-    Topic,
-)
+from sparkraft.metadata.image import BrokerRegistration, ClusterImage, ControllerRegistration, Topic
+from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.messages import metadata_records as records
 
 VersionedRecord = tuple[Any, int]
@@ -53,7 +48,7 @@ def records_of(image: ClusterImage) -> Iterator[VersionedRecord]:
 
 
 def partition_record(
-    topic_id: Uuid, index: int, partition: Partition, level: int
+    topic_id: Uuid, index: int, partition: PartitionState, level: int
 ) -> VersionedRecord:
     """A partition as a PartitionRecord in the version that `level` allows."""
     record = records.PartitionRecord(

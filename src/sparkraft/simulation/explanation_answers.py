@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from sparkraft.controller.decision_context import OFFLINE_DIRECTORY
 from sparkraft.controller.explanation_check import wrong_reason
 from sparkraft.controller.leader_election import ChosenBy, ElectionKind, Occasion, Reason
-from sparkraft.metadata.image import ClusterImage, Partition
+from sparkraft.metadata.image import ClusterImage
+from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.server.api.k10002_describe_history import OUT_OF_SYNC_MAX
 from sparkraft.simulation.explanation_ghosts import ExplanationGhosts
 from sparkraft.simulation.true_history import Change, TrueHistory, Where
@@ -91,11 +92,11 @@ def _wrong_event(event: Any, change: Change, truth: Truth) -> Iterator[str]:
         yield from _wrong_election(event.election, change, change.after)
 
 
-def partition_of(state: Any) -> Partition | None:
+def partition_of(state: Any) -> PartitionState | None:
     """A `PartitionState` as an image has it."""
     if state is None:
         return None
-    return Partition(
+    return PartitionState(
         replicas=tuple(state.replicas),
         isr=tuple(state.isr),
         elr=tuple(state.elr),
@@ -110,14 +111,14 @@ def partition_of(state: Any) -> Partition | None:
     )
 
 
-def offline_replicas(image: ClusterImage, partition: Partition | None) -> list[int]:
+def offline_replicas(image: ClusterImage, partition: PartitionState | None) -> list[int]:
     """Replicas that could not lead, in the order of their assignment."""
     if partition is None:
         return []
     return [r for r in partition.replicas if _what_keeps(image, partition, r) is not None]
 
 
-def _what_keeps(image: ClusterImage, partition: Partition, replica: int) -> str | None:
+def _what_keeps(image: ClusterImage, partition: PartitionState, replica: int) -> str | None:
     broker = image.brokers.get(replica)
     if broker is None:
         return "not registered"
@@ -192,7 +193,7 @@ def was_asked_for(change: Change, ghosts: ExplanationGhosts) -> bool:
     return ended and left == frozenset(after.isr) and not left <= {*before.isr}
 
 
-def _moving(partition: Partition) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _moving(partition: PartitionState) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return partition.adding_replicas, partition.removing_replicas
 
 
@@ -217,7 +218,7 @@ def _is_named(mark: Any, occasion: str, text: str, change: Change, truth: Truth)
 # ---- elections
 
 
-def _wrong_election(told: Any, change: Change, after: Partition) -> Iterator[str]:
+def _wrong_election(told: Any, change: Change, after: PartitionState) -> Iterator[str]:
     reason = Reason(
         kind=ElectionKind.ONLINE,
         chosen_by=ChosenBy(told.chosen_by),

@@ -32,7 +32,8 @@ from sparkraft.simulation.invariants import Violation
 from sparkraft.simulation.true_history import TrueHistory
 
 if TYPE_CHECKING:
-    from sparkraft.metadata.image import ClusterImage, Partition
+    from sparkraft.metadata.image import ClusterImage
+    from sparkraft.metadata.partition_state import PartitionState
     from sparkraft.simulation.machine import Machine
     from sparkraft.simulation.nodes import NodesWorld
 
@@ -141,7 +142,7 @@ class ExplanationChecks:
         for entry in entries:
             noted = entry.election
             for event in history.partition_events(noted.topic_id, noted.partition):
-                after: Partition | None = event.after
+                after: PartitionState | None = event.after
                 if after is None or not event.leader_changed:
                     continue
                 same = (after.leader, after.leader_epoch) == (noted.leader, noted.leader_epoch)

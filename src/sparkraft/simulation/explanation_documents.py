@@ -12,7 +12,8 @@ from sparkraft.cli import explain_broker, explain_partition, explain_topic
 from sparkraft.cli.leadership_texts import Json
 from sparkraft.cli.moments import time_text
 from sparkraft.client.history import Account
-from sparkraft.metadata.image import ClusterImage, Partition
+from sparkraft.metadata.image import ClusterImage
+from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.server.api.k10002_describe_history import OUT_OF_SYNC_MAX
 from sparkraft.simulation.explanation_answers import (
     Span,
@@ -72,7 +73,7 @@ def _as_far_as(told: Any, expected: Any) -> Any:
 
 
 def _partition(
-    partition: Partition | None,
+    partition: PartitionState | None,
     image: ClusterImage,
     changes: list[Change],
     truth: Truth,
@@ -98,7 +99,7 @@ def _partition(
     }
 
 
-def _reassignment(partition: Partition) -> Json | None:
+def _reassignment(partition: PartitionState) -> Json | None:
     adding, removing = partition.adding_replicas, partition.removing_replicas
     return {"adding": [*adding], "removing": [*removing]} if adding or removing else None
 

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.features import elr_enabled
-from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage, Partition
+from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
+from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.framing import decode_metadata_record
 from sparkraft.protocol.messages.metadata_records import (
     AbortTransactionRecord,
@@ -62,7 +63,7 @@ class RecordChecks:
         self._looked: dict[tuple[str, int, Where], tuple[int, int]] = {}
         self._marks: dict[tuple[str, int, Where], tuple[int, int]] = {}
         self._starts: dict[tuple[str, int, Where], int] = {}
-        self._kept_in_isr: dict[Where, Partition] = {}
+        self._kept_in_isr: dict[Where, PartitionState] = {}
         """As fencing left them without ELR: the last member is in the ISR still."""
         self._acknowledged: dict[tuple[str, int], int] = {}
         """Topic and partition → the offset behind all that producers were told is written."""
@@ -167,7 +168,7 @@ class RecordChecks:
                 name, where = f"{topic.name}-{index} at {base}", (bytes(topic.id), index)
                 self._check_partition(name, where, partition)
 
-    def _check_partition(self, name: str, where: Where, partition: Partition) -> None:
+    def _check_partition(self, name: str, where: Where, partition: PartitionState) -> None:
         replicas, isr, elr = set(partition.replicas), set(partition.isr), set(partition.elr)
         self.require(len(replicas) == len(partition.replicas), "C8", f"{name}: {partition}")
         sound = isr <= replicas and elr <= replicas and not isr & elr
@@ -348,7 +349,7 @@ class RecordChecks:
             self._check_standstill(machine, partition, told, mark)
 
     def _check_standstill(
-        self, machine: "Machine", partition: Any, told: Partition, mark: int
+        self, machine: "Machine", partition: Any, told: PartitionState, mark: int
     ) -> None:
         key = (machine.name, machine.life, (partition.topic_id, partition.index))
         epoch, before = self._marks.get(key, (-1, mark))
@@ -370,7 +371,7 @@ class RecordChecks:
         return broker is not None and current and (fenced or not broker.fenced)
 
 
-def _tell_partition(partition: Partition) -> str:
+def _tell_partition(partition: PartitionState) -> str:
     """As the trace has it."""
     leader = f"leader=n{partition.leader}" if partition.leader >= 0 else "no leader"
     elr = f" elr={list(partition.elr)}" if partition.elr else ""

@@ -14,9 +14,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkraft.controller.explanation_check import Fact
-from sparkraft.controller.leader_election import NO_LEADER, Occasion
+from sparkraft.controller.leader_election import Occasion
 from sparkraft.metadata.apply import apply
-from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage, Partition
+from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
+from sparkraft.metadata.partition_state import NO_LEADER, PartitionState
 from sparkraft.protocol.framing import decode_metadata_record
 from sparkraft.protocol.messages.metadata_records import (
     AbortTransactionRecord,
@@ -68,8 +69,8 @@ class Change(NamedTuple):
     batch: CommittedBatch
     topic: str
     where: Where
-    before: Partition | None
-    after: Partition | None
+    before: PartitionState | None
+    after: PartitionState | None
     image: ClusterImage
     marks: tuple[Mark, ...]
 

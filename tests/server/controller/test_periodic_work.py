@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparkraft.base.ids import Uuid
-from sparkraft.metadata.image import Partition
+from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k19_create_topics as k19
 from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
@@ -64,7 +64,7 @@ class NodesWorld(World):
         self.clock.ms += ms
         self.driver.tick()
 
-    def partition(self, name: str) -> Partition:
+    def partition(self, name: str) -> PartitionState:
         topic = self.core.latest.topic(name)
         assert topic is not None
         return topic.partitions[0]

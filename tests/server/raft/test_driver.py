@@ -13,7 +13,8 @@ from immutables import Map
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Offset, Uuid
-from sparkraft.metadata.image import EMPTY_IMAGE, Partition, Topic
+from sparkraft.metadata.image import EMPTY_IMAGE, Topic
+from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.messages.metadata_records import NoOpRecord, TopicRecord
 from sparkraft.server.config import NodeConfig
 from sparkraft.server.controller.snapshots import MetadataSnapshots
@@ -297,7 +298,7 @@ class Walked(dict[Uuid, Topic]):
 
 def test_the_loop_has_its_turns_while_a_large_image_is_written(tmp_path: Path) -> None:
     topics_max = 10  # in one turn: a thousand records, some milliseconds
-    partition = Partition((1, 2), (1, 2), (), (), 1, 0, 0, (Uuid.ZERO,) * 2, (), (), 0)
+    partition = PartitionState((1, 2), (1, 2), (), (), 1, 0, 0, (Uuid.ZERO,) * 2, (), (), 0)
     partitions = Map(dict.fromkeys(range(100), partition))
     walked = Walked(
         [Topic(f"t{at:03}", Uuid(at.to_bytes(16, "big")), partitions) for at in range(1, 301)]

@@ -37,7 +37,8 @@ from sparkraft.server.broker.cluster_view import (
 )
 
 if TYPE_CHECKING:
-    from sparkraft.metadata.image import ClusterImage, Partition, Topic
+    from sparkraft.metadata.image import ClusterImage, Topic
+    from sparkraft.metadata.partition_state import PartitionState
     from sparkraft.server.broker import BrokerServices
 
 _BY_ID_VERSION = 12
@@ -178,7 +179,7 @@ def _known(image: "ClusterImage", topic: "Topic", context: RequestContext) -> Me
 
 
 def _partition(
-    image: "ClusterImage", index: int, partition: "Partition", context: RequestContext
+    image: "ClusterImage", index: int, partition: "PartitionState", context: RequestContext
 ) -> MetadataResponsePartition:
     listener, version = context.listener_name, context.api_version
     replicas = live_only(image, partition.replicas, listener, only_live=version == 0)

@@ -19,7 +19,8 @@ from sparkraft.controller.history import History
 from sparkraft.controller.journal import ElectionJournal, JournalEntry
 from sparkraft.controller.leader_election import Reason
 from sparkraft.controller.past_events import PartitionEvent
-from sparkraft.metadata.image import ClusterImage, Partition
+from sparkraft.metadata.image import ClusterImage
+from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k10002_describe_history as k10002
 from sparkraft.security.acls import AclOperation, AclResourceType
@@ -149,14 +150,14 @@ def _partitions(
     return found
 
 
-def _offline(image: ClusterImage, partition: Partition | None) -> list[int]:
+def _offline(image: ClusterImage, partition: PartitionState | None) -> list[int]:
     if partition is None:
         return []
     why_not = why_not_leader(image, partition, {})
     return [replica for replica in partition.replicas if why_not(replica) is not None]
 
 
-def _state(partition: Partition | None) -> k10002.PartitionState | None:
+def _state(partition: PartitionState | None) -> k10002.PartitionState | None:
     if partition is None:
         return None
     return k10002.PartitionState(
@@ -237,7 +238,7 @@ def _broker(history: History, reasons: _Reasons, broker_id: int) -> k10002.Histo
     return told
 
 
-def _count(told: k10002.HistoryBroker, topic: str, index: int, partition: Partition) -> None:
+def _count(told: k10002.HistoryBroker, topic: str, index: int, partition: PartitionState) -> None:
     broker_id = told.broker_id
     told.replicas += 1
     told.leads += partition.leader == broker_id

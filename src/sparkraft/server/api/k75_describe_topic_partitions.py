@@ -33,7 +33,8 @@ from sparkraft.server.broker.cluster_view import (
 )
 
 if TYPE_CHECKING:
-    from sparkraft.metadata.image import ClusterImage, Partition, Topic
+    from sparkraft.metadata.image import ClusterImage, Topic
+    from sparkraft.metadata.partition_state import PartitionState
     from sparkraft.server.broker import BrokerServices
 
 _NEWEST_METADATA = 13
@@ -129,7 +130,7 @@ def _topic(
 
 
 def _partition(
-    image: "ClusterImage", index: int, partition: "Partition", listener: str
+    image: "ClusterImage", index: int, partition: "PartitionState", listener: str
 ) -> DescribeTopicPartitionsResponsePartition:
     leader, error = partition.leader, ErrorCode.NONE
     if live_endpoint(image, leader, listener) is None:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sparkraft.base.ids import Uuid
-    from sparkraft.metadata.image import BrokerRegistration, ClusterImage, Endpoint, Partition
+    from sparkraft.metadata.image import BrokerRegistration, ClusterImage, Endpoint
+    from sparkraft.metadata.partition_state import PartitionState
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Topics clients see marked as internal and may not write to."""
@@ -63,7 +64,9 @@ def live_brokers(
     return [pair for pair in found if pair is not None]
 
 
-def offline_replicas(image: "ClusterImage", partition: "Partition", listener: str) -> list[int]:
+def offline_replicas(
+    image: "ClusterImage", partition: "PartitionState", listener: str
+) -> list[int]:
     """Replicas on brokers that don't serve, or on a directory that went offline."""
     offline = []
     for replica, directory in zip(partition.replicas, partition.directories, strict=False):

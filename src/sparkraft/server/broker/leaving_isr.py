@@ -21,7 +21,7 @@ from sparkraft.server.broker.fetchers import connect_to, send_as_follower
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from sparkraft.metadata.image import Partition
+    from sparkraft.metadata.partition_state import PartitionState
     from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.server.broker.services import BrokerServices
 
@@ -67,7 +67,7 @@ class LeavingIsr:
             # Half of what a leader waits, as often as it looks for those who are behind.
             await asyncio.sleep(broker.replica_manager.lag_ms_max / 2 / 1000)
 
-    def _counted_on(self, hosted: "HostedPartition") -> "Partition | None":
+    def _counted_on(self, hosted: "HostedPartition") -> "PartitionState | None":
         """The partition as the image has it, while it is led elsewhere and we are in its ISR."""
         broker = self._broker
         known = broker.image.partition(hosted.topic_id, hosted.index)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparkraft.base.ids import Uuid
-    from sparkraft.metadata.image import Partition
+    from sparkraft.metadata.partition_state import PartitionState
     from sparkraft.replication.follower import FollowerState
     from sparkraft.server.broker.purgatory import FetchWaiter
     from sparkraft.server.broker.replica_manager import ReplicaManager
@@ -109,7 +109,7 @@ class HostedPartition:
 
     # ---- what the cluster decides
 
-    def apply(self, partition: "Partition", *, local_id: int) -> bool:
+    def apply(self, partition: "PartitionState", *, local_id: int) -> bool:
         """Take over what the image says; whether whom we lead or follow changed, or the epoch."""
         was = (self.is_leader, self.leader_id, self.leader_epoch)
         if partition.leader == local_id:
@@ -127,7 +127,7 @@ class HostedPartition:
             self.advance()
         return changed
 
-    def _lead(self, partition: "Partition", local_id: int) -> bool:
+    def _lead(self, partition: "PartitionState", local_id: int) -> bool:
         """Lead as the image says; False where the controller has told us something newer."""
         leading = self.leading or PartitionLeader(
             self.manager.isr_changes, local_id=local_id, lag_ms_max=self.manager.lag_ms_max

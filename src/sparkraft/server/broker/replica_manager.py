@@ -36,7 +36,8 @@ from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
-    from sparkraft.metadata.image import ClusterImage, Partition, Topic
+    from sparkraft.metadata.image import ClusterImage, Topic
+    from sparkraft.metadata.partition_state import PartitionState
     from sparkraft.server.broker.isr_changes import IsrChanges
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.env import Env
@@ -160,7 +161,7 @@ class ReplicaManager:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk of {name} failed")
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not led here")
 
-    def replicas_offline(self, partition: "Partition") -> list[int]:
+    def replicas_offline(self, partition: "PartitionState") -> list[int]:
         """Replicas on a log directory that is offline, of brokers that live."""
         brokers = self.image.brokers
         return [
@@ -276,7 +277,7 @@ class ReplicaManager:
             yield
 
     def _host(
-        self, topic: "Topic", index: int, partition: "Partition", values: dict[str, Any]
+        self, topic: "Topic", index: int, partition: "PartitionState", values: dict[str, Any]
     ) -> None:
         hosted = self._by_id.get((topic.id, index))
         try:
@@ -314,7 +315,7 @@ class ReplicaManager:
             self._give_up(hosted)  # the damage was met while it led
 
     def _make(
-        self, topic: "Topic", index: int, partition: "Partition", config: Any
+        self, topic: "Topic", index: int, partition: "PartitionState", config: Any
     ) -> HostedPartition:
         known = self.log_manager.get(topic.name, index)
         if known is not None and known.topic_id not in {None, topic.id}:
@@ -341,7 +342,7 @@ class ReplicaManager:
         self._by_id[topic.id, index] = hosted
         return hosted
 
-    def _is_spare(self, partition: "Partition") -> bool:
+    def _is_spare(self, partition: "PartitionState") -> bool:
         """Whether somebody else leads, and neither ISR nor ELR count on the replica here."""
         here = self._node_id
         counted = here in partition.isr or here in partition.elr

@@ -20,10 +20,10 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
-from sparkraft.controller.leader_election import NO_LEADER
+from sparkraft.metadata.partition_state import NO_LEADER
 
 
-class PartitionState(Enum):
+class PartitionMachineState(Enum):
     """Whether a partition can be written and read."""
 
     NON_EXISTENT = "NonExistentPartition"
@@ -51,10 +51,14 @@ class ReplicaState(Enum):
     """No longer assigned, and its broker is away: it stays on disk until that returns."""
 
 
-PARTITION_NEXT_STATES: dict[PartitionState, frozenset[PartitionState]] = {
-    PartitionState.NON_EXISTENT: frozenset({PartitionState.ONLINE}),
-    PartitionState.ONLINE: frozenset({PartitionState.OFFLINE, PartitionState.NON_EXISTENT}),
-    PartitionState.OFFLINE: frozenset({PartitionState.ONLINE, PartitionState.NON_EXISTENT}),
+PARTITION_NEXT_STATES: dict[PartitionMachineState, frozenset[PartitionMachineState]] = {
+    PartitionMachineState.NON_EXISTENT: frozenset({PartitionMachineState.ONLINE}),
+    PartitionMachineState.ONLINE: frozenset(
+        {PartitionMachineState.OFFLINE, PartitionMachineState.NON_EXISTENT}
+    ),
+    PartitionMachineState.OFFLINE: frozenset(
+        {PartitionMachineState.ONLINE, PartitionMachineState.NON_EXISTENT}
+    ),
 }
 
 REPLICA_NEXT_STATES: dict[ReplicaState, frozenset[ReplicaState]] = {
@@ -104,11 +108,11 @@ class ReplicaFacts(NamedTuple):
     stored: bool
 
 
-def partition_state(leader: int | None) -> PartitionState:
+def partition_state(leader: int | None) -> PartitionMachineState:
     """The state of a partition led by `leader`, -1 for nobody; None: there is no such partition."""
     if leader is None:
-        return PartitionState.NON_EXISTENT
-    return PartitionState.OFFLINE if leader == NO_LEADER else PartitionState.ONLINE
+        return PartitionMachineState.NON_EXISTENT
+    return PartitionMachineState.OFFLINE if leader == NO_LEADER else PartitionMachineState.ONLINE
 
 
 def replica_state(facts: ReplicaFacts) -> ReplicaState:
