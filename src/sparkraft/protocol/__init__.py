@@ -5,7 +5,7 @@
   source of truth and is kept by hand (KIP-482 for the flexible versions).
 * `declare`: the language in which they are written.
 * `codec`: `encode` and `decode`; `compiler` turns a class and a version into straight-line code.
-* `headers`, `framing`, `varint`, `json_form`: what stands around a message's bytes.
+* `headers`, `framing`, `varint`, `json_form`: the bytes around a message.
 
 Invariant: bad bytes raise `DecodeError` and nothing else, and no message costs more objects than
 its element budget allows.

@@ -121,10 +121,11 @@ class ApiInfo(NamedTuple):
 
     Args:
         name: Kafka's name, such as "OffsetForLeaderEpoch".
-        flexible_from: first version with tagged fields, None where there is none.
+        flexible_from: first version with tagged fields, None if there is none.
         listeners: "broker", "controller" or both.
-        latest_version_unstable: whether Kafka hides `max_version` unless told to show it.
-        module: where its messages are declared, below `sparkraft.protocol.messages`.
+        latest_version_unstable: whether Kafka hides `max_version` unless
+            `unstable.api.versions.enable` is set.
+        module: the module that declares its messages, below `sparkraft.protocol.messages`.
     """
 
     key: ApiKey

@@ -60,7 +60,7 @@ def encode_parts(message: Message, version: int) -> list[bytes | memoryview]:
         return [b"".join(parts)]
     joined: list[bytes | memoryview] = []
     after = 0
-    # Cuts come in pairs around records; what lies between the pairs is small.
+    # Cuts come in pairs around records; the bytes between the pairs are few.
     for number in range(0, len(cuts), 2):
         before = cuts[number]
         joined.append(b"".join(parts[after:before]))

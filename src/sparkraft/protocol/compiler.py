@@ -2,7 +2,7 @@
 
 `decode_source` and `encode_source` generate the code; `produce_fetch_codec` has the hand-written
 functions.
-Compiling costs about a millisecond a message, so nothing is compiled that nobody uses.
+Compiling costs about a millisecond per message, so only messages in use are compiled.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ from sparkraft.protocol.encode_source import Encoder, write_encoder
 from sparkraft.protocol.errors import UnsupportedVersionError
 
 ELEMENT_BUDGET: Final = 1_000_000
-"""Elements in one message from anybody; about half a second of decoding, and Kafka 4.4's limit."""
+"""Elements allowed in one message: about half a second of decoding, and Kafka 4.4's limit."""
 
 RESPONSE_ELEMENT_BUDGET: Final = 16_000_000
 """Elements in one response that we asked for: Metadata of a million partitions."""
@@ -35,7 +35,7 @@ def decoder(cls: type[Message], version: int) -> tuple[Decoder, int]:
 
 
 def encoder(cls: type[Message], version: int) -> Encoder:
-    """The encoder of `cls` in `version`; `UnsupportedVersionError` where there is none."""
+    """Return the encoder of `cls` in `version`, or raise `UnsupportedVersionError`."""
     try:
         return _ENCODERS[cls, version]
     except KeyError:

@@ -9,11 +9,11 @@ A message is a mutable record with slots, keyword-only constructor, `==` and `re
 has a default. Version ranges are written as in Kafka's documents: "4-18", "12+", "3"; no range
 means every version of the message.
 
-Invariant: a class costs no more than its slots until somebody constructs, encodes or decodes it;
-`__init__` and the codecs are compiled at first use.
+Invariant: a class costs no more than its slots until it is constructed, encoded or decoded;
+    `__init__` and the codecs are compiled at first use.
 
 Words used for a field:
-    versions   where it is on the wire; elsewhere it decodes to its default.
+    versions   in which it is on the wire; in others it decodes to its default.
     nullable   in which versions None may be written.
     tag        it travels among the tagged fields, only when it differs from its default (KIP-482).
     ignorable  whether encoding may drop a value in a version that lacks the field; otherwise
@@ -51,7 +51,7 @@ LAST_VERSION: Final = (1 << 15) - 1
 
 
 class Versions(NamedTuple):
-    """A closed range of versions; empty where `first` is above `last`."""
+    """A closed range of versions; empty if `first` is above `last`."""
 
     first: int
     last: int
@@ -83,11 +83,10 @@ class Field:
 
     Args:
         kind: "int32", "string", "array" …
-        versions: range in which it is on the wire.
-        default: its value where nothing else is said; arrays and structs make a new one each time
-            unless the default is None.
+        versions: range in which it is on the wire. default: its default; arrays and structs create
+            a new one each time, unless the default is None.
         element: of an array: a kind or a message class; of a struct: its class.
-        compact: False where a flexible version still writes the old length prefix.
+        compact: False if a flexible version still writes the old length prefix.
     """
 
     __slots__ = (
@@ -116,7 +115,7 @@ class Field:
         compact: bool = True,
         json: str = "",
     ) -> None:
-        """Remember what the declaration says; ranges are read when first asked for."""
+        """Store the declaration; version ranges are parsed at first use."""
         self.name = ""
         self.kind = kind
         self._versions = versions
@@ -154,13 +153,13 @@ class Field:
         return self.default is not None and self.kind in ("array", "struct")
 
     def new_default(self) -> Any:
-        """The value of the field in a message nobody has filled in."""
+        """The value of the field in an empty message."""
         if not self.is_fresh:
             return self.default
         return [] if self.kind == "array" else self.struct()
 
     def is_default(self, value: Any) -> bool:
-        """Whether `value` is what the field holds where nothing is said."""
+        """Whether `value` is the field's default."""
         if self.kind == "array" and self.is_fresh:
             return value is not None and len(value) == 0
         return bool(value == self.new_default())
@@ -178,7 +177,7 @@ class Field:
 
 
 class Schema(NamedTuple):
-    """What a declaration says about a message as a whole.
+    """The declared properties of a message as a whole.
 
     Args:
         key: API key of a request or response, type of a record; -1 for a nested struct.
@@ -324,7 +323,7 @@ def boolean(
 
 
 def uuid(versions: str = "0+", *, tag: int = -1, ignorable: bool = False) -> Uuid:
-    """16 bytes; all zero where nothing is named."""
+    """16 bytes; all zero for none."""
     return cast("Uuid", Field("uuid", versions, Uuid.ZERO, tag=tag, ignorable=ignorable))
 
 
@@ -385,7 +384,7 @@ def blob(
     tag: int = -1,
     ignorable: bool = False,
 ) -> bytes | None:
-    """Bytes whose meaning is somebody else's."""
+    """Bytes that another layer interprets."""
     field = Field(
         "blob",
         versions,

@@ -5,9 +5,9 @@ that follows them, are read by one `unpack_from`:
 
     m1.partition, m1.fetch_offset, n2 = U_iqB(data, at); at += 13
 
-Whether a value ended inside the bytes is checked once at the end: `at` never falls, so running
-over the end shows there at the latest, as does an `IndexError` or `struct.error` before it. What
-multiplies (counts) is checked before it is believed.
+Whether a value ended inside the bytes is checked once at the end: `at` never decreases, so an
+overrun is found there at the latest, or earlier by an `IndexError` or `struct.error`. Counts are
+checked before they are used, because they multiply work.
 
 Invariant: the written code builds no more than `budget` elements, and raises `Malformed`,
 `IndexError`, `struct.error` or `UnicodeDecodeError` for bad bytes.
@@ -256,7 +256,7 @@ def _string_varint(data: Buffer, at: int) -> tuple[int, int]:
 
 
 def _skip_tagged(data: Buffer, at: int, end: int, budget: int) -> tuple[int, int]:
-    """Pass over tagged fields nobody knows, keeping nothing; gives place and budget left."""
+    """Skip unknown tagged fields; return the position and the remaining budget."""
     count, at = decode_unsigned(data, at)
     budget -= count
     if budget < 0 or count * 2 > end - at:

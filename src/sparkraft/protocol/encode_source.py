@@ -5,8 +5,8 @@ follows become one `pack`:
 
     w(P_hiiB(m1.error_code, m1.partition_index, m1.leader_id, n2))
 
-Where arrays of numbers are in the batch, the packer is looked up by their lengths: partitions of
-one cluster have few different shapes.
+If the batch has arrays of numbers, the packer is looked up by their lengths: the partitions of one
+cluster have few different shapes.
 
 Invariant: the written code raises one of `ENCODER_ERRORS` for values that do not fit.
 """
@@ -25,7 +25,7 @@ Encoder = Callable[[Any, list[bytes | memoryview], list[int]], None]
 
 
 class _Numbers(NamedTuple):
-    """An array of numbers in a batch: what its count is written as, and its elements."""
+    """An array of numbers in a batch: the encoding of its count, and its elements."""
 
     count_letter: str
     letter: str
@@ -163,7 +163,7 @@ class _EncoderWriter:
         source.depth -= 1
 
     def length(self, field: Field, name: str) -> None:
-        """Write the local `name`, which holds a length as it goes on the wire."""
+        """Write the local `name`, which holds a length in wire form."""
         if self.flexible and field.compact:
             self.flush(varint=name)
         else:
@@ -279,7 +279,7 @@ _CACHED_COUNT_MAX: Final = 127
 
 
 class _Packers(dict[tuple[int, ...], Callable[..., bytes]]):
-    """Packers of one batch by the counts of its arrays as they go on the wire."""
+    """Packers of one batch, by the counts of its arrays on the wire."""
 
     def __init__(self, forms: list[str | _Numbers]) -> None:
         super().__init__()

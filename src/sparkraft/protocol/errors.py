@@ -1,4 +1,4 @@
-"""What encoding may refuse: our own mistakes and values a version cannot carry.
+"""Errors of encoding: our own mistakes, and values that a version cannot carry.
 
 Bytes that cannot be decoded are `sparkraft.base.errors.DecodeError`.
 """
@@ -8,7 +8,7 @@ class EncodeError(ValueError):
     """A message that cannot be written.
 
     Args:
-        reason: what is wrong, in a sentence.
+        reason: the error, in a sentence.
         path: the field, such as `topics[0].partition`.
     """
 

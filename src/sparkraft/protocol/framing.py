@@ -8,8 +8,8 @@ A key or value of a coordinator's log, and what group members send each other:
 
     version or type i16 | body
 
-The key of a coordinator record opens with its type, which is what tells what the value is; the
-value opens with its version.
+The key of a coordinator record begins with its type, which determines the type of the value; the
+value begins with its version.
 """
 
 import struct
@@ -34,7 +34,7 @@ def encode_metadata_record(record: Message, version: int) -> bytes:
 
 def decode_metadata_record(data: Buffer) -> tuple[Message, int]:
     """Read such a value; gives the record and its version."""
-    # All 26 classes at once: whoever reads a metadata log needs most of them, nobody else any.
+    # All 26 classes at once: readers of a metadata log need most of them, all others none.
     from sparkraft.protocol.messages.metadata_records import METADATA_RECORDS
 
     frame_version, at = decode_unsigned(data, 0)

@@ -1,10 +1,10 @@
-"""What stands before every request and response, and in which of its versions.
+"""Headers of requests and responses, and the choice of their versions.
 
     request   api_key i16 | version i16 | correlation_id i32 | client_id string | v2: tagged fields
     response  correlation_id i32 | v1: tagged fields
 
-A header is flexible where its body is, but the answer to ApiVersions always has header 0: the
-client may not know yet which versions we have (KIP-482, KIP-511).
+A header is flexible if its body is, but the response to ApiVersions always has header version 0:
+the client may not know our versions yet (KIP-482, KIP-511).
 """
 
 from typing import Final
@@ -30,10 +30,10 @@ def _is_flexible(key: ApiKey, version: int) -> bool:
 
 
 def request_header_version(key: ApiKey, version: int) -> int:
-    """1, or 2 where version `version` of the request is flexible."""
+    """Return 2 if version `version` of the request is flexible, else 1."""
     return 2 if _is_flexible(key, version) else 1
 
 
 def response_header_version(key: ApiKey, version: int) -> int:
-    """0, or 1 where version `version` of the response is flexible."""
+    """Return 1 if version `version` of the response is flexible, else 0."""
     return 1 if key != ApiKey.API_VERSIONS and _is_flexible(key, version) else 0

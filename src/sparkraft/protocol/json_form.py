@@ -1,7 +1,7 @@
 """Messages as JSON, in the shape that Kafka's tools print and read.
 
-Field names are Kafka's; bytes are base64, Uuids their 22 characters; a tagged field appears only
-where it differs from its default. Record batches are shown by their size (KIP-673).
+Field names are Kafka's; bytes are base64, Uuids their 22 characters; a tagged field appears only if
+it differs from its default. Record batches are shown by their size (KIP-673).
 """
 
 from base64 import b64encode

@@ -1,15 +1,15 @@
 """Produce by hand, for the shape that producers send all day.
 
-Behind the same interface as the compiled code, and only ahead of it: whatever is not exactly the
-common shape is left to the compiled function, from the start and without having kept anything.
+It has the interface of the compiled code and is tried first: a message that does not have exactly
+the common shape is left to the compiled function, from its first byte and without side effects.
 
     Produce request    one topic, one partition: producers repeat acks, timeout, topic and
                        partition byte for byte, so what the compiled code made of those bytes is
                        remembered and only the records are read
     Produce response   one topic, one partition, no error text, no new leader: one `pack`
 
-Fetch is not here: written by hand it was no quicker than what the compiler writes, which reads
-and writes a partition with one `unpack` or `pack` and never touches records.
+Fetch is not here: hand-written code was not faster than the compiled code, which reads and writes a
+partition with one `unpack` or `pack` and never touches records.
 """
 
 import struct
@@ -62,7 +62,7 @@ _PREFIX_BY_ID: Final = 8 + 16 + _AFTER_NAME
 
 
 def _produce_request_decoder(compiled: Decoder, *, by_id: bool) -> Decoder:
-    # Loaded only when somebody decodes a Produce request.
+    # Loaded only when a Produce request is decoded.
     from sparkraft.protocol.messages.k00_produce import (
         PartitionProduceData,
         ProduceRequest,
@@ -108,7 +108,7 @@ def _produce_request_decoder(compiled: Decoder, *, by_id: bool) -> Decoder:
 
 
 def _learn(known: dict[bytes, "_Prefix"], prefix: bytes, request: Any) -> None:
-    """Remember what `prefix` says if `request` has the common shape."""
+    """Cache the meaning of `prefix` if `request` has the common shape."""
     topics = request.topic_data
     if request.transactional_id is not None or len(topics) != 1:
         return

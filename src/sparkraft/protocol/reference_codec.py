@@ -1,4 +1,4 @@
-"""The slow codec: field by field from the declarations, and able to say where it went wrong.
+"""The slow codec: it works field by field from the declarations and reports the position of errors.
 
 The compiled code of `compiler` is several times faster but only knows that something is wrong;
 the message is then read or written again here, for the sentence, the path and the place. It is
@@ -33,7 +33,7 @@ FIXED: Final = {
 FIXED_SIZE: Final = {kind: struct.calcsize(">" + letter) for kind, letter in FIXED.items()}
 
 STRING_BYTES_MAX: Final = 0x7FFF
-"""A string's length is an int16, and stays so bounded where it is written as a varint."""
+"""A string's length is an int16, and has the same bound if it is written as a varint."""
 
 
 def size_min(schema: Schema, version: int) -> int:
@@ -70,8 +70,7 @@ class Reader:
     """Reads one message of one version.
 
     Args:
-        data: what to read.
-        at: where to begin.
+        data: the bytes to read. at: the start position.
         budget: how many array elements and tagged fields may be read.
         flexible: whether lengths are compact and tagged fields follow every struct.
     """
@@ -154,7 +153,7 @@ class Reader:
         if length == -1 and self.version in field.nullable:
             return None
         if length < 0:
-            what = "null where null is not allowed" if length == -1 else f"length {length}"
+            what = "null in a field that is not nullable" if length == -1 else f"length {length}"
             raise self.fail(what, at)
         return int(length)
 

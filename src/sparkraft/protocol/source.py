@@ -1,4 +1,4 @@
-"""What the two writers of code share: lines, names of constants, and batches of fixed fields."""
+"""Shared by the two code generators: lines, names of constants, and batches of fixed fields."""
 
 import struct
 from functools import cache
@@ -14,7 +14,7 @@ def big_endian(letters: str) -> struct.Struct:
 
 
 class Malformed(Exception):  # noqa: N818 (raised by compiled code for want of words)
-    """Compiled code found bytes or values that cannot be; `reference_codec` says which."""
+    """Compiled code found invalid bytes or values; `reference_codec` finds out which."""
 
 
 class Source:
@@ -36,7 +36,7 @@ class Source:
         self.lines += ["    " * self.depth + line for line in lines]
 
     def name(self, prefix: str) -> str:
-        """A local name nobody else has."""
+        """A unique local name."""
         self._names += 1
         return f"{prefix}{self._names}"
 

@@ -1,4 +1,4 @@
-"""Variable-length integers: 7 bits a byte, lowest first, the high bit says that more follow.
+"""Variable-length integers: 7 bits a byte, lowest first, the high bit is set if more follow.
 
 Lengths and tags are unsigned of at most 32 bits (5 bytes); records use zigzag of 32 and 64 bits
 (5 and 10 bytes), in which 0, -1, 1, -2 are written 0, 1, 2, 3.
@@ -38,7 +38,7 @@ def encode_unsigned(value: int) -> bytes:
 
 def _encode_long(value: int) -> bytes:
     if not 0 <= value < 1 << 64:
-        raise ValueError(f"{value} is no unsigned 64-bit number")
+        raise ValueError(f"{value} is not an unsigned 64-bit number")
     if value >= _TABLE_SIZE:
         return _encode(value)
     if not _TABLE:

@@ -65,21 +65,21 @@ class ConsumerGroupMemberMetadataKey(Message, key=5, versions="0"):
 
 
 class ClassicProtocol(Message):
-    """A protocol and what the member says for it."""
+    """A protocol and the metadata of the member."""
 
     name: str = string()
     metadata: bytes = blob()
 
 
 class ClassicMemberMetadata(Message):
-    """What a member of the classic protocol brings along."""
+    """The data of a member that uses the classic protocol."""
 
     session_timeout_ms: int = int32()
     supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
 
 
 class ConsumerGroupMemberMetadataValue(Message, key=5, versions="0", flexible="0+"):
-    """What a member of a consumer group said about itself."""
+    """The data a consumer group member sent about itself."""
 
     instance_id: str | None = string(nullable=True)
     rack_id: str | None = string(nullable=True)
@@ -122,7 +122,7 @@ class TopicPartition(Message):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(Message, key=7, versions="0", flexible="0+"):
-    """What the member should have."""
+    """The target assignment of a member."""
 
     topic_partitions: list[TopicPartition] = array(TopicPartition)
 
@@ -143,7 +143,7 @@ class TopicPartitions(Message):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message, key=8, versions="0", flexible="0+"):
-    """What the member has, gives up, and its epoch."""
+    """Partitions the member owns and must revoke, and its epoch."""
 
     member_epoch: int = int32()
     previous_member_epoch: int = int32()

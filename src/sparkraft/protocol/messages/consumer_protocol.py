@@ -1,4 +1,4 @@
-"""What members of a classic consumer group tell each other through JoinGroup and SyncGroup.
+"""Data that members of a classic consumer group exchange through JoinGroup and SyncGroup.
 
 Each is preceded by its version as an int16 (`sparkraft.protocol.framing.encode_versioned`).
 """
@@ -36,7 +36,7 @@ class ConsumerProtocolAssignmentTopicPartition(Message):
 
 
 class ConsumerProtocolAssignment(Message, versions="0-3"):
-    """What the group leader gives to one member through SyncGroup."""
+    """The assignment that the group leader sends to one member through SyncGroup."""
 
     assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = array(
         ConsumerProtocolAssignmentTopicPartition

@@ -1,10 +1,10 @@
-"""What stands before every request and response."""
+"""Headers of requests and responses."""
 
 from sparkraft.protocol.declare import Message, int16, int32, string
 
 
 class RequestHeader(Message, versions="1-2", flexible="2+"):
-    """What a request is: key, version, and the number its answer will bear.
+    """API key and version of a request, and the correlation id of its response.
 
     The client id keeps its old length prefix in v2.
     """

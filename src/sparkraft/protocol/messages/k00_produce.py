@@ -54,14 +54,14 @@ class BatchIndexAndErrorMessage(Message):
 
 
 class LeaderIdAndEpoch(Message):
-    """Who leads a partition: `ProduceResponse.responses.partition_responses.current_leader`."""
+    """The leader of a partition: `ProduceResponse.responses.partition_responses.current_leader`."""
 
     leader_id: int = int32("10+", default=-1)
     leader_epoch: int = int32("10+", default=-1)
 
 
 class PartitionProduceResponse(Message):
-    """Where the batches of one partition went: `ProduceResponse.responses.partition_responses`."""
+    """Result for the batches of one partition: `ProduceResponse.responses.partition_responses`."""
 
     index: int = int32()
     error_code: int = int16()
@@ -93,7 +93,7 @@ class NodeEndpoint(Message):
 
 
 class ProduceResponse(Message, key=0, versions="3-13", flexible="9+"):
-    """Says where each batch went, or why not.
+    """Returns the offset of each batch, or its error.
 
     v8 names the bad records (KIP-467); v10 the current leader (KIP-951).
     """

@@ -18,7 +18,7 @@ from sparkraft.protocol.declare import (
 
 
 class ReplicaState(Message):
-    """Who replicates: the follower, or in DescribeQuorum a replica and how far it is."""
+    """A replica: the follower that fetches, or in DescribeQuorum a replica with its progress."""
 
     replica_id: int = int32("15+", default=-1)
     replica_epoch: int = int64("15+", default=-1)
@@ -82,7 +82,7 @@ class EpochEndOffset(Message):
 
 
 class LeaderIdAndEpoch(Message):
-    """Who leads a partition: `FetchResponse.responses.partitions.current_leader`."""
+    """The leader of a partition: `FetchResponse.responses.partitions.current_leader`."""
 
     leader_id: int = int32("12+", default=-1)
     leader_epoch: int = int32("12+", default=-1)
@@ -140,8 +140,8 @@ class NodeEndpoint(Message):
 class FetchResponse(Message, key=1, versions="4-18", flexible="12+"):
     """Batches as they lie in the log, with the offsets that bound what may be read.
 
-    v12 tells a replica where its log diverges or which snapshot to fetch (KIP-595, KIP-630); v16
-    the leaders' endpoints (KIP-951).
+    v12 returns the offset at which a replica's log diverges, or the snapshot to fetch (KIP-595,
+    KIP-630); v16 the leaders' endpoints (KIP-951).
     """
 
     throttle_time_ms: int = int32(ignorable=True)

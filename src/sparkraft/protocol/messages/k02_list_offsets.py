@@ -52,7 +52,7 @@ class ListOffsetsTopicResponse(Message):
 
 
 class ListOffsetsResponse(Message, key=2, versions="1-11", flexible="6+"):
-    """One offset for each partition, -1 where there is none."""
+    """One offset for each partition, -1 if there is none."""
 
     throttle_time_ms: int = int32("2+", ignorable=True)
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)

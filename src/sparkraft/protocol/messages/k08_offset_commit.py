@@ -36,7 +36,7 @@ class OffsetCommitRequest(Message, key=8, versions="2-10", flexible="8+"):
 
 
 class OffsetCommitResponsePartition(Message):
-    """What became of a partition: `OffsetCommitResponse.topics.partitions`."""
+    """Result for a partition: `OffsetCommitResponse.topics.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()

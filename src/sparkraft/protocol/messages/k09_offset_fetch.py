@@ -30,7 +30,7 @@ class OffsetFetchRequestTopics(Message):
 
 
 class OffsetFetchRequestGroup(Message):
-    """A group and what to tell of it: `OffsetFetchRequest.groups`."""
+    """A group and the requested partitions: `OffsetFetchRequest.groups`."""
 
     group_id: str = string("8+")
     member_id: str | None = string("9+", nullable=True, default=None, ignorable=True)
@@ -98,7 +98,7 @@ class OffsetFetchResponseGroup(Message):
 
 
 class OffsetFetchResponse(Message, key=9, versions="1-10", flexible="6+"):
-    """Committed offsets with leader epoch and metadata; -1 where nothing is committed."""
+    """Committed offsets with leader epoch and metadata; -1 if nothing is committed."""
 
     throttle_time_ms: int = int32("3+", ignorable=True)
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, "0-7")

@@ -32,7 +32,7 @@ class ElectionEntry(Message):
 
 
 class DescribeElectionsResponse(Message, key=10_000, versions="0", flexible="0+"):
-    """Who this node is, whom it follows, and its journal from the oldest entry on."""
+    """This node's id, the leader it follows, and its journal from the oldest entry on."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)

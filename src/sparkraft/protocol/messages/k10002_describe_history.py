@@ -17,18 +17,18 @@ from sparkraft.protocol.declare import (
 
 
 class HistoryTopic(Message):
-    """A topic, all its partitions where none are named: `DescribeHistoryRequest.topics`."""
+    """A topic; all its partitions if none are named: `DescribeHistoryRequest.topics`."""
 
     name: str = string()
     partitions: list[int] | None = int32s(nullable=True, default=None)
 
 
 class DescribeHistoryRequest(Message, key=10_002, versions="0", flexible="0+"):
-    """Asks one node what its metadata log, and its journal, tell of partitions and brokers.
+    """Requests the history of partitions and brokers from one node's metadata log and journal.
 
-    `at_offset` and `at_ms` (wall clock) ask for the past, -1 for now; at most `events_max` changes
-    of each are told, the newest; `whole_log` has everything read that is kept; `journal_only` asks
-    for nothing but the elections that this node decided.
+    `at_offset` and `at_ms` (wall clock) select a past state, -1 the current one; at most the newest
+    `events_max` changes of each are returned; `whole_log` reads everything that is kept;
+    `journal_only` requests only the elections that this node decided.
     """
 
     topics: list[HistoryTopic] = array(HistoryTopic)
@@ -64,7 +64,7 @@ class RuledOut(Message):
 
 
 class ElectionReason(Message):
-    """Why somebody leads: `HistoryEvent.election`."""
+    """The reason for a leader: `HistoryEvent.election`."""
 
     kind: str = string()
     chosen_by: str = string()
@@ -78,7 +78,7 @@ class ElectionReason(Message):
 
 
 class HistoryEvent(Message):
-    """One change of a partition; `before` is null where it was made, `after` where deleted."""
+    """One change of a partition; `before` is null if it was created, `after` if it was deleted."""
 
     offset: int = int64()
     at_ms: int = int64()
@@ -94,7 +94,7 @@ class HistoryEvent(Message):
 
 
 class HistoryPartition(Message):
-    """A partition: `DescribeHistoryResponse.partitions`; `state` is null where there is none."""
+    """A partition: `DescribeHistoryResponse.partitions`; `state` is null if there is none."""
 
     topic: str = string()
     topic_id: Uuid = uuid()
@@ -144,8 +144,8 @@ class HistoryBroker(Message):
 class DescribeHistoryResponse(Message, key=10_002, versions="0", flexible="0+"):
     """The cluster as of `offset`, and what led there as far as the log was read.
 
-    `start_offset` is where reading began: earlier changes are not told. `at_ms` is when the batch
-    of `offset` was appended, -1 where nothing but a snapshot was read.
+    `start_offset` is the offset at which reading began: earlier changes are not included. `at_ms`
+    is when the batch of `offset` was appended, -1 if nothing but a snapshot was read.
     """
 
     error_code: int = int16()

@@ -13,7 +13,7 @@ class DescribeIsrChangesRequest(Message, key=10_003, versions="0", flexible="0+"
 class LeftIsr(Message):
     """A follower that had fallen behind: `IsrChangeEntry.left`.
 
-    `log_end_offset` is -1 and `behind_ms` is -1 where it never had everything in this leadership.
+    `log_end_offset` is -1 and `behind_ms` is -1 if it never had everything in this leadership.
     """
 
     replica: int = int32()
@@ -36,7 +36,7 @@ class IsrChangeEntry(Message):
 
 
 class DescribeIsrChangesResponse(Message, key=10_003, versions="0", flexible="0+"):
-    """What this broker remembers, oldest first."""
+    """The changes this broker remembers, oldest first."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)

@@ -15,7 +15,7 @@ class FindCoordinatorRequest(Message, key=10, versions="0-6", flexible="3+"):
 
 
 class Coordinator(Message):
-    """Who coordinates a key: `FindCoordinatorResponse.coordinators`."""
+    """The coordinator of a key: `FindCoordinatorResponse.coordinators`."""
 
     key: str = string("4+")
     node_id: int = int32("4+")

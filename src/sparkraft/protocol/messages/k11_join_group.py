@@ -4,7 +4,7 @@ from sparkraft.protocol.declare import Message, array, blob, boolean, int16, int
 
 
 class JoinGroupRequestProtocol(Message):
-    """A protocol and what the member says for it: `JoinGroupRequest.protocols`."""
+    """A protocol and the metadata of the member: `JoinGroupRequest.protocols`."""
 
     name: str = string()
     metadata: bytes = blob()
@@ -13,7 +13,7 @@ class JoinGroupRequestProtocol(Message):
 class JoinGroupRequest(Message, key=11, versions="0-9", flexible="6+"):
     """Enters or re-enters a classic group.
 
-    v4 asks for a member id first (KIP-394); v5 static members (KIP-345); v8 says why (KIP-800).
+    v4 requests a member id first (KIP-394); v5 static members (KIP-345); v8 has a reason (KIP-800).
     """
 
     group_id: str = string()
@@ -27,7 +27,7 @@ class JoinGroupRequest(Message, key=11, versions="0-9", flexible="6+"):
 
 
 class JoinGroupResponseMember(Message):
-    """A member and what it said: `JoinGroupResponse.members`."""
+    """A member and its metadata: `JoinGroupResponse.members`."""
 
     member_id: str = string()
     group_instance_id: str | None = string("5+", nullable=True, default=None, ignorable=True)
@@ -37,7 +37,7 @@ class JoinGroupResponseMember(Message):
 class JoinGroupResponse(Message, key=11, versions="0-9", flexible="6+"):
     """The generation, the leader, the protocol chosen by vote, and for the leader all members.
 
-    v9 tells a static leader that comes back to leave the assignment alone (KIP-814).
+    v9 lets a returning static leader skip the assignment (KIP-814).
     """
 
     throttle_time_ms: int = int32("2+", ignorable=True)

@@ -4,7 +4,7 @@ from sparkraft.protocol.declare import Message, int16, int32, string
 
 
 class HeartbeatRequest(Message, key=12, versions="0-4", flexible="4+"):
-    """Tells a classic group's coordinator that the member lives."""
+    """Keeps a member's session with a classic group's coordinator alive."""
 
     group_id: str = string()
     generation_id: int = int32()

@@ -14,7 +14,7 @@ class MemberIdentity(Message):
 class LeaveGroupRequest(Message, key=13, versions="0-5", flexible="4+"):
     """Takes members out of a classic group: one, or several from v3 (KIP-345).
 
-    V5 says why (KIP-800).
+    v5 has a reason (KIP-800).
     """
 
     group_id: str = string()
@@ -23,7 +23,7 @@ class LeaveGroupRequest(Message, key=13, versions="0-5", flexible="4+"):
 
 
 class MemberResponse(Message):
-    """What became of a member: `LeaveGroupResponse.members`."""
+    """Result for a member: `LeaveGroupResponse.members`."""
 
     member_id: str = string("3+")
     group_instance_id: str | None = string("3+", nullable=True)

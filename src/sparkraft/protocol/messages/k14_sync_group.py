@@ -4,14 +4,14 @@ from sparkraft.protocol.declare import Message, array, blob, int16, int32, strin
 
 
 class SyncGroupRequestAssignment(Message):
-    """What a member shall get: `SyncGroupRequest.assignments`."""
+    """The assignment for a member: `SyncGroupRequest.assignments`."""
 
     member_id: str = string()
     assignment: bytes = blob()
 
 
 class SyncGroupRequest(Message, key=14, versions="0-5", flexible="4+"):
-    """Asks for the member's assignment in a classic group; the leader sends everybody's.
+    """Requests the member's assignment in a classic group; the leader sends all assignments.
 
     v5 repeats the protocol for a check (KIP-559).
     """

@@ -9,7 +9,7 @@ from sparkraft.protocol.declare import Message, array, boolean, int16, int32, in
 class ApiVersionsRequest(Message, key=18, versions="0-4", flexible="3+"):
     """Asks which requests a broker serves, and in which versions.
 
-    The first request of a connection. v3 tells the client's software (KIP-511).
+    The first request of a connection. v3 has the client's software name and version (KIP-511).
     """
 
     client_software_name: str = string("3+", ignorable=True)

@@ -60,7 +60,7 @@ class CreatableTopicConfigs(Message):
 
 
 class CreatableTopicResult(Message):
-    """What became of a topic: `CreateTopicsResponse.topics`."""
+    """Result for a topic: `CreateTopicsResponse.topics`."""
 
     name: str = string()
     topic_id: Uuid = uuid("7+", ignorable=True)

@@ -20,7 +20,7 @@ class DeleteTopicsRequest(Message, key=20, versions="1-6", flexible="4+"):
 
 
 class DeletableTopicResult(Message):
-    """What became of a topic: `DeleteTopicsResponse.responses`."""
+    """Result for a topic: `DeleteTopicsResponse.responses`."""
 
     name: str | None = string(nullable="6+")
     topic_id: Uuid = uuid("6+", ignorable=True)

@@ -4,7 +4,7 @@ from sparkraft.protocol.declare import Message, array, int16, int32, int64, stri
 
 
 class DeleteRecordsPartition(Message):
-    """Where a log shall begin: `DeleteRecordsRequest.topics.partitions`."""
+    """The new start offset of a log: `DeleteRecordsRequest.topics.partitions`."""
 
     partition_index: int = int32()
     offset: int = int64()
@@ -25,7 +25,7 @@ class DeleteRecordsRequest(Message, key=21, versions="0-2", flexible="2+"):
 
 
 class DeleteRecordsPartitionResult(Message):
-    """Where a log begins: `DeleteRecordsResponse.topics.partitions`."""
+    """The start offset of a log: `DeleteRecordsResponse.topics.partitions`."""
 
     partition_index: int = int32()
     low_watermark: int = int64()

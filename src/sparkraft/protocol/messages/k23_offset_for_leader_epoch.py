@@ -19,7 +19,7 @@ class OffsetForLeaderTopic(Message):
 
 
 class OffsetForLeaderEpochRequest(Message, key=23, versions="2-4", flexible="4+"):
-    """Asks where the log of a leader epoch ends.
+    """Requests the end offset of a leader epoch.
 
     How replicas and consumers find a divergence (KIP-101, KIP-320). v3 replica id; v4 flexible.
     """

@@ -38,7 +38,7 @@ class AddPartitionsToTxnRequest(Message, key=24, versions="0-5", flexible="3+"):
 
 
 class AddPartitionsToTxnPartitionResult(Message):
-    """What became of a partition."""
+    """Result for a partition."""
 
     partition_index: int = int32()
     partition_error_code: int = int16()
@@ -54,7 +54,7 @@ class AddPartitionsToTxnTopicResult(Message):
 
 
 class AddPartitionsToTxnResult(Message):
-    """What became of a transaction: `AddPartitionsToTxnResponse.results_by_transaction`."""
+    """Result for a transaction: `AddPartitionsToTxnResponse.results_by_transaction`."""
 
     transactional_id: str = string("4+")
     topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult, "4+")

@@ -37,14 +37,14 @@ class WritableTxnMarker(Message):
 class WriteTxnMarkersRequest(Message, key=27, versions="1-2", flexible="1+"):
     """Has a broker write commit or abort markers; sent by the transaction coordinator.
 
-    v2 tells the transaction version (KIP-1228).
+    v2 has the transaction version (KIP-1228).
     """
 
     markers: list[WritableTxnMarker] = array(WritableTxnMarker)
 
 
 class WritableTxnMarkerPartitionResult(Message):
-    """What became of a partition: `WriteTxnMarkersResponse.markers.topics.partitions`."""
+    """Result for a partition: `WriteTxnMarkersResponse.markers.topics.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -58,7 +58,7 @@ class WritableTxnMarkerTopicResult(Message):
 
 
 class WritableTxnMarkerResult(Message):
-    """What became of a marker: `WriteTxnMarkersResponse.markers`."""
+    """Result for a marker: `WriteTxnMarkersResponse.markers`."""
 
     producer_id: int = int64()
     topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)

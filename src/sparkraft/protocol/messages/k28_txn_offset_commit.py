@@ -36,7 +36,7 @@ class TxnOffsetCommitRequest(Message, key=28, versions="0-5", flexible="3+"):
 
 
 class TxnOffsetCommitResponsePartition(Message):
-    """What became of a partition: `TxnOffsetCommitResponse.topics.partitions`."""
+    """Result for a partition: `TxnOffsetCommitResponse.topics.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()

@@ -25,7 +25,7 @@ class CreateAclsRequest(Message, key=30, versions="1-3", flexible="2+"):
 
 
 class AclCreationResult(Message):
-    """What became of a rule: `CreateAclsResponse.results`."""
+    """Result for a rule: `CreateAclsResponse.results`."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)

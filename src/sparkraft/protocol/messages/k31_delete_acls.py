@@ -7,7 +7,7 @@ from sparkraft.protocol.declare import Message, array, int8, int16, int32, strin
 
 
 class DeleteAclsFilter(Message):
-    """What to delete: `DeleteAclsRequest.filters`."""
+    """A filter for ACLs to delete: `DeleteAclsRequest.filters`."""
 
     resource_type_filter: int = int8()
     resource_name_filter: str | None = string(nullable=True)
@@ -39,7 +39,7 @@ class DeleteAclsMatchingAcl(Message):
 
 
 class DeleteAclsFilterResult(Message):
-    """What became of a filter: `DeleteAclsResponse.filter_results`."""
+    """Result for a filter: `DeleteAclsResponse.filter_results`."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)

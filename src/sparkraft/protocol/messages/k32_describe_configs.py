@@ -57,7 +57,7 @@ class DescribeConfigsResult(Message):
 
 
 class DescribeConfigsResponse(Message, key=32, versions="1-4", flexible="4+"):
-    """Values with where they come from; sensitive ones are null."""
+    """Values with their sources; sensitive ones are null."""
 
     throttle_time_ms: int = int32()
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)

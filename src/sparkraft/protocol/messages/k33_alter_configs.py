@@ -21,7 +21,7 @@ class AlterConfigsResource(Message):
 class AlterConfigsRequest(Message, key=33, versions="0-2", flexible="2+"):
     """Replaces the whole configuration of resources.
 
-    What is not named returns to its default (KIP-133).
+    A config that is not named returns to its default (KIP-133).
     """
 
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
@@ -29,7 +29,7 @@ class AlterConfigsRequest(Message, key=33, versions="0-2", flexible="2+"):
 
 
 class AlterConfigsResourceResponse(Message):
-    """What became of a resource: `AlterConfigsResponse.responses`."""
+    """Result for a resource: `AlterConfigsResponse.responses`."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)

@@ -24,7 +24,7 @@ class AlterReplicaLogDirsRequest(Message, key=34, versions="1-2", flexible="2+")
 
 
 class AlterReplicaLogDirPartitionResult(Message):
-    """What became of a replica: `AlterReplicaLogDirsResponse.results.partitions`."""
+    """Result for a replica: `AlterReplicaLogDirsResponse.results.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()

@@ -1,6 +1,6 @@
 """DescribeLogDirs (key 35): v1-5, flexible from v2.
 
-v5 tells which directories take no new replicas (KIP-1066).
+v5 shows which directories take no new replicas (KIP-1066).
 """
 
 from sparkraft.protocol.declare import Message, array, boolean, int16, int32, int32s, int64, string

@@ -28,7 +28,7 @@ class CreatePartitionsRequest(Message, key=37, versions="0-3", flexible="2+"):
 
 
 class CreatePartitionsTopicResult(Message):
-    """What became of a topic: `CreatePartitionsResponse.results`."""
+    """Result for a topic: `CreatePartitionsResponse.results`."""
 
     name: str = string()
     error_code: int = int16()

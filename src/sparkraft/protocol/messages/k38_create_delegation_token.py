@@ -4,14 +4,14 @@ from sparkraft.protocol.declare import Message, array, blob, int16, int32, int64
 
 
 class CreatableRenewers(Message):
-    """Somebody who may renew the token: `CreateDelegationTokenRequest.renewers`."""
+    """A principal that may renew the token: `CreateDelegationTokenRequest.renewers`."""
 
     principal_type: str = string()
     principal_name: str = string()
 
 
 class CreateDelegationTokenRequest(Message, key=38, versions="1-3", flexible="2+"):
-    """Asks for a delegation token (KIP-48). v3 on behalf of somebody else (KIP-373)."""
+    """Requests a delegation token (KIP-48). v3 on behalf of another principal (KIP-373)."""
 
     owner_principal_type: str | None = string("3+", nullable=True)
     owner_principal_name: str | None = string("3+", nullable=True)

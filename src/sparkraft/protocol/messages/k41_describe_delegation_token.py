@@ -19,7 +19,7 @@ class DescribeDelegationTokenRequest(Message, key=41, versions="1-3", flexible="
 
 
 class DescribedDelegationTokenRenewer(Message):
-    """Somebody who may renew it: `DescribeDelegationTokenResponse.tokens.renewers`."""
+    """A principal that may renew it: `DescribeDelegationTokenResponse.tokens.renewers`."""
 
     principal_type: str = string()
     principal_name: str = string()

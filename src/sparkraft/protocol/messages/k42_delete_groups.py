@@ -10,7 +10,7 @@ class DeleteGroupsRequest(Message, key=42, versions="0-2", flexible="2+"):
 
 
 class DeletableGroupResult(Message):
-    """What became of a group: `DeleteGroupsResponse.results`."""
+    """Result for a group: `DeleteGroupsResponse.results`."""
 
     group_id: str = string()
     error_code: int = int16()

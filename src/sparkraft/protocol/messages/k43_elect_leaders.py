@@ -19,7 +19,7 @@ class ElectLeadersRequest(Message, key=43, versions="0-2", flexible="2+"):
 
 
 class PartitionResult(Message):
-    """What became of a partition."""
+    """Result for a partition."""
 
     partition_id: int = int32()
     error_code: int = int16()

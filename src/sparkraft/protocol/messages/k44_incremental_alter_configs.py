@@ -27,7 +27,7 @@ class IncrementalAlterConfigsRequest(Message, key=44, versions="0-1", flexible="
 
 
 class AlterConfigsResourceResponse(Message):
-    """What became of a resource: `IncrementalAlterConfigsResponse.responses`."""
+    """Result for a resource: `IncrementalAlterConfigsResponse.responses`."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable=True)

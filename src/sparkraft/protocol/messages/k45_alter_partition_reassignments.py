@@ -29,7 +29,7 @@ class AlterPartitionReassignmentsRequest(Message, key=45, versions="0-1", flexib
 
 
 class ReassignablePartitionResponse(Message):
-    """What became of a partition: `AlterPartitionReassignmentsResponse.responses.partitions`."""
+    """Result for a partition: `AlterPartitionReassignmentsResponse.responses.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()

@@ -24,7 +24,7 @@ class OffsetDeleteRequest(Message, key=47, versions="0"):
 
 
 class OffsetDeleteResponsePartition(Message):
-    """What became of a partition: `OffsetDeleteResponse.topics.partitions`."""
+    """Result for a partition: `OffsetDeleteResponse.topics.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()

@@ -28,7 +28,7 @@ class AlterUserScramCredentialsRequest(Message, key=51, versions="0", flexible="
 
 
 class AlterUserScramCredentialsResult(Message):
-    """What became of a user: `AlterUserScramCredentialsResponse.results`."""
+    """Result for a user: `AlterUserScramCredentialsResponse.results`."""
 
     user: str = string()
     error_code: int = int16()

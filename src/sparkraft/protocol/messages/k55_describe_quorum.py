@@ -27,7 +27,7 @@ class DescribeQuorumRequest(Message, key=55, versions="0-2", flexible="0+"):
 
 
 class ReplicaState(Message):
-    """Who replicates: the follower, or in DescribeQuorum a replica and how far it is."""
+    """A replica: the follower that fetches, or in DescribeQuorum a replica with its progress."""
 
     replica_id: int = int32()
     replica_directory_id: Uuid = uuid("2+")

@@ -24,7 +24,7 @@ class UpdateFeaturesRequest(Message, key=57, versions="0-2", flexible="0+"):
 
 
 class UpdatableFeatureResult(Message):
-    """What became of a feature: `UpdateFeaturesResponse.results`."""
+    """Result for a feature: `UpdateFeaturesResponse.results`."""
 
     feature: str = string()
     error_code: int = int16()

@@ -4,7 +4,7 @@ from sparkraft.protocol.declare import Message, blob, int16
 
 
 class EnvelopeRequest(Message, key=58, versions="0", flexible="0+"):
-    """A broker forwards somebody's request to the controller, with the principal (KIP-590)."""
+    """A broker forwards a client's request to the controller, with its principal (KIP-590)."""
 
     request_data: bytes = blob()
     request_principal: bytes | None = blob(nullable=True)

@@ -55,7 +55,7 @@ class FetchSnapshotRequest(Message, key=59, versions="0-1", flexible="0+"):
 
 
 class LeaderIdAndEpoch(Message):
-    """Who leads a partition: `FetchSnapshotResponse.topics.partitions.current_leader`."""
+    """The leader of a partition: `FetchSnapshotResponse.topics.partitions.current_leader`."""
 
     leader_id: int = int32()
     leader_epoch: int = int32()

@@ -28,7 +28,7 @@ class ProducerState(Message):
 
 
 class PartitionResponse(Message):
-    """What became of a partition: `DescribeProducersResponse.topics.partitions`."""
+    """Result for a partition: `DescribeProducersResponse.topics.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()

@@ -5,7 +5,7 @@ from sparkraft.protocol.declare import Message, boolean, int16, int32, int64, uu
 
 
 class BrokerHeartbeatRequest(Message, key=63, versions="0-2", flexible="0+"):
-    """A broker tells the controller that it lives and how far it has read the metadata (KIP-631).
+    """Keeps a broker's session alive and reports how far it has read the metadata (KIP-631).
 
     v1 failed log directories (KIP-858); v2 cordoned ones (KIP-1066).
     """

@@ -42,7 +42,7 @@ class ConsumerGroupHeartbeatRequest(Message, key=68, versions="0-1", flexible="0
 
 
 class Assignment(Message):
-    """What a member reads: `ConsumerGroupHeartbeatResponse.assignment`."""
+    """The assignment of a member: `ConsumerGroupHeartbeatResponse.assignment`."""
 
     topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 

@@ -32,7 +32,7 @@ class TopicPartitions(Message):
 
 
 class Assignment(Message):
-    """What a member reads: `ConsumerGroupDescribeResponse.groups.members.assignment`."""
+    """The assignment of a member: `ConsumerGroupDescribeResponse.groups.members.assignment`."""
 
     topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 

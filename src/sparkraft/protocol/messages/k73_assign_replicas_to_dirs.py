@@ -30,7 +30,7 @@ class AssignReplicasToDirsRequestDirectoryData(Message):
 
 
 class AssignReplicasToDirsRequest(Message, key=73, versions="0", flexible="0+"):
-    """A broker tells in which directories its replicas lie (KIP-858)."""
+    """A broker reports the directories of its replicas (KIP-858)."""
 
     broker_id: int = int32()
     broker_epoch: int = int64(default=-1)

@@ -21,7 +21,7 @@ class TopicRequest(Message):
 
 
 class Cursor(Message):
-    """Where a page begins: `DescribeTopicPartitionsRequest.cursor`."""
+    """The start of a page: `DescribeTopicPartitionsRequest.cursor`."""
 
     topic_name: str = string()
     partition_index: int = int32()

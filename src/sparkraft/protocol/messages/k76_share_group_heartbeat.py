@@ -32,7 +32,7 @@ class TopicPartitions(Message):
 
 
 class Assignment(Message):
-    """What a member reads: `ShareGroupHeartbeatResponse.assignment`."""
+    """The assignment of a member: `ShareGroupHeartbeatResponse.assignment`."""
 
     topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 

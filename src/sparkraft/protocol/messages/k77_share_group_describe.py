@@ -31,7 +31,7 @@ class TopicPartitions(Message):
 
 
 class Assignment(Message):
-    """What a member reads: `ShareGroupDescribeResponse.groups.members.assignment`."""
+    """The assignment of a member: `ShareGroupDescribeResponse.groups.members.assignment`."""
 
     topic_partitions: list[TopicPartitions] = array(TopicPartitions)
 

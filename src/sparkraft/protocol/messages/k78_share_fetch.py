@@ -70,7 +70,7 @@ class ShareFetchRequest(Message, key=78, versions="1-2", flexible="0+"):
 
 
 class LeaderIdAndEpoch(Message):
-    """Who leads a partition: `ShareFetchResponse.responses.partitions.current_leader`."""
+    """The leader of a partition: `ShareFetchResponse.responses.partitions.current_leader`."""
 
     leader_id: int = int32()
     leader_epoch: int = int32()

@@ -24,7 +24,7 @@ class AcknowledgementBatch(Message):
 
 
 class AcknowledgePartition(Message):
-    """What became of the records of a partition: `ShareAcknowledgeRequest.topics.partitions`."""
+    """Acknowledgements for a partition: `ShareAcknowledgeRequest.topics.partitions`."""
 
     partition_index: int = int32()
     acknowledgement_batches: list[AcknowledgementBatch] = array(AcknowledgementBatch)
@@ -51,7 +51,7 @@ class ShareAcknowledgeRequest(Message, key=79, versions="1-2", flexible="0+"):
 
 
 class LeaderIdAndEpoch(Message):
-    """Who leads a partition: `ShareAcknowledgeResponse.responses.partitions.current_leader`."""
+    """The leader of a partition: `ShareAcknowledgeResponse.responses.partitions.current_leader`."""
 
     leader_id: int = int32()
     leader_epoch: int = int32()

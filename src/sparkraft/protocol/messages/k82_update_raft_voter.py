@@ -20,7 +20,7 @@ class KRaftVersionFeature(Message):
 
 
 class UpdateRaftVoterRequest(Message, key=82, versions="0", flexible="0+"):
-    """A voter tells the leader its endpoints and versions after a start (KIP-853)."""
+    """A voter sends its endpoints and versions to the leader after it starts (KIP-853)."""
 
     cluster_id: str | None = string(nullable=True)
     current_leader_epoch: int = int32()
@@ -31,7 +31,7 @@ class UpdateRaftVoterRequest(Message, key=82, versions="0", flexible="0+"):
 
 
 class CurrentLeader(Message):
-    """Who leads the quorum: `UpdateRaftVoterResponse.current_leader`."""
+    """The leader of the quorum: `UpdateRaftVoterResponse.current_leader`."""
 
     leader_id: int = int32(default=-1)
     leader_epoch: int = int32(default=-1)

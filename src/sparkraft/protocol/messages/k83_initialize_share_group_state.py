@@ -27,7 +27,7 @@ class InitializeShareGroupStateRequest(Message, key=83, versions="0", flexible="
 
 
 class PartitionResult(Message):
-    """What became of a partition: `InitializeShareGroupStateResponse.results.partitions`."""
+    """Result for a partition: `InitializeShareGroupStateResponse.results.partitions`."""
 
     partition: int = int32()
     error_code: int = int16()
@@ -35,7 +35,7 @@ class PartitionResult(Message):
 
 
 class InitializeStateResult(Message):
-    """What became of a topic: `InitializeShareGroupStateResponse.results`."""
+    """Result for a topic: `InitializeShareGroupStateResponse.results`."""
 
     topic_id: Uuid = uuid()
     partitions: list[PartitionResult] = array(PartitionResult)

@@ -35,7 +35,7 @@ class StateBatch(Message):
 
 
 class PartitionResult(Message):
-    """What became of a partition: `ReadShareGroupStateResponse.results.partitions`."""
+    """Result for a partition: `ReadShareGroupStateResponse.results.partitions`."""
 
     partition: int = int32()
     error_code: int = int16()

@@ -42,7 +42,7 @@ class WriteShareGroupStateRequest(Message, key=85, versions="0-1", flexible="0+"
 
 
 class PartitionResult(Message):
-    """What became of a partition: `WriteShareGroupStateResponse.results.partitions`."""
+    """Result for a partition: `WriteShareGroupStateResponse.results.partitions`."""
 
     partition: int = int32()
     error_code: int = int16()
@@ -50,7 +50,7 @@ class PartitionResult(Message):
 
 
 class WriteStateResult(Message):
-    """What became of a topic: `WriteShareGroupStateResponse.results`."""
+    """Result for a topic: `WriteShareGroupStateResponse.results`."""
 
     topic_id: Uuid = uuid()
     partitions: list[PartitionResult] = array(PartitionResult)

@@ -25,7 +25,7 @@ class DeleteShareGroupStateRequest(Message, key=86, versions="0", flexible="0+")
 
 
 class PartitionResult(Message):
-    """What became of a partition: `DeleteShareGroupStateResponse.results.partitions`."""
+    """Result for a partition: `DeleteShareGroupStateResponse.results.partitions`."""
 
     partition: int = int32()
     error_code: int = int16()
@@ -33,7 +33,7 @@ class PartitionResult(Message):
 
 
 class DeleteStateResult(Message):
-    """What became of a topic: `DeleteShareGroupStateResponse.results`."""
+    """Result for a topic: `DeleteShareGroupStateResponse.results`."""
 
     topic_id: Uuid = uuid()
     partitions: list[PartitionResult] = array(PartitionResult)

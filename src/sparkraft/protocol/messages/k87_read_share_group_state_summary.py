@@ -26,7 +26,7 @@ class ReadShareGroupStateSummaryRequest(Message, key=87, versions="0-1", flexibl
 
 
 class PartitionResult(Message):
-    """What became of a partition: `ReadShareGroupStateSummaryResponse.results.partitions`."""
+    """Result for a partition: `ReadShareGroupStateSummaryResponse.results.partitions`."""
 
     partition: int = int32()
     error_code: int = int16()

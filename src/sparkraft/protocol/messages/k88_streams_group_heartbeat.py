@@ -76,14 +76,14 @@ class Subtopology(Message):
 
 
 class Topology(Message):
-    """What the application computes: `StreamsGroupHeartbeatRequest.topology`."""
+    """The topology of the application: `StreamsGroupHeartbeatRequest.topology`."""
 
     epoch: int = int32()
     subtopologies: list[Subtopology] = array(Subtopology)
 
 
 class StreamsGroupHeartbeatRequest(Message, key=88, versions="0", flexible="0+"):
-    """Joins, keeps alive and leaves a streams group, and tells its topology (KIP-1071)."""
+    """Joins, keeps alive and leaves a streams group, and sends its topology (KIP-1071)."""
 
     group_id: str = string()
     member_id: str = string()
@@ -119,7 +119,7 @@ class TopicPartition(Message):
 
 
 class EndpointToPartitions(Message):
-    """Which partitions live behind an endpoint."""
+    """The partitions of an endpoint."""
 
     user_endpoint: Endpoint = struct(Endpoint)
     active_partitions: list[TopicPartition] = array(TopicPartition)

@@ -45,7 +45,7 @@ class TaskIds(Message):
 
 
 class Assignment(Message):
-    """What a member reads: `StreamsGroupDescribeResponse.groups.members.assignment`."""
+    """The assignment of a member: `StreamsGroupDescribeResponse.groups.members.assignment`."""
 
     active_tasks: list[TaskIds] = array(TaskIds)
     standby_tasks: list[TaskIds] = array(TaskIds)
@@ -79,7 +79,7 @@ class Subtopology(Message):
 
 
 class Topology(Message):
-    """What the application computes: `StreamsGroupDescribeResponse.groups.topology`."""
+    """The topology of the application: `StreamsGroupDescribeResponse.groups.topology`."""
 
     epoch: int = int32()
     subtopologies: list[Subtopology] | None = array(Subtopology, nullable=True, default=None)

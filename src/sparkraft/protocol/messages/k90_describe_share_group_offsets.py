@@ -12,7 +12,7 @@ class DescribeShareGroupOffsetsRequestTopic(Message):
 
 
 class DescribeShareGroupOffsetsRequestGroup(Message):
-    """A group and what to tell of it: `DescribeShareGroupOffsetsRequest.groups`."""
+    """A group and the requested partitions: `DescribeShareGroupOffsetsRequest.groups`."""
 
     group_id: str = string()
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None = array(
@@ -21,7 +21,7 @@ class DescribeShareGroupOffsetsRequestGroup(Message):
 
 
 class DescribeShareGroupOffsetsRequest(Message, key=90, versions="0-1", flexible="0+"):
-    """Asks where share groups begin to deliver (KIP-932). v1 tells their lag (KIP-1226)."""
+    """Requests the start offsets of share groups (KIP-932). v1 includes their lag (KIP-1226)."""
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = array(
         DescribeShareGroupOffsetsRequestGroup
@@ -29,7 +29,7 @@ class DescribeShareGroupOffsetsRequest(Message, key=90, versions="0-1", flexible
 
 
 class DescribeShareGroupOffsetsResponsePartition(Message):
-    """Where delivery begins: `DescribeShareGroupOffsetsResponse.groups.topics.partitions`."""
+    """A start offset: `DescribeShareGroupOffsetsResponse.groups.topics.partitions`."""
 
     partition_index: int = int32()
     start_offset: int = int64()

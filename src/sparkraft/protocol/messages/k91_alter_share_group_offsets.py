@@ -21,14 +21,14 @@ class AlterShareGroupOffsetsRequestTopic(Message):
 
 
 class AlterShareGroupOffsetsRequest(Message, key=91, versions="0", flexible="0+"):
-    """Sets where a share group without members begins to deliver (KIP-932)."""
+    """Sets the start offsets of a share group without members (KIP-932)."""
 
     group_id: str = string()
     topics: list[AlterShareGroupOffsetsRequestTopic] = array(AlterShareGroupOffsetsRequestTopic)
 
 
 class AlterShareGroupOffsetsResponsePartition(Message):
-    """What became of a partition: `AlterShareGroupOffsetsResponse.responses.partitions`."""
+    """Result for a partition: `AlterShareGroupOffsetsResponse.responses.partitions`."""
 
     partition_index: int = int32()
     error_code: int = int16()

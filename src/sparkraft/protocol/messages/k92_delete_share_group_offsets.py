@@ -18,7 +18,7 @@ class DeleteShareGroupOffsetsRequest(Message, key=92, versions="0", flexible="0+
 
 
 class DeleteShareGroupOffsetsResponseTopic(Message):
-    """What became of a topic: `DeleteShareGroupOffsetsResponse.responses`."""
+    """Result for a topic: `DeleteShareGroupOffsetsResponse.responses`."""
 
     topic_name: str = string()
     topic_id: Uuid = uuid()

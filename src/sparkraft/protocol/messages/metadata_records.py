@@ -103,7 +103,7 @@ class ConfigRecord(Message, key=4, versions="0", flexible="0+"):
 
 
 class PartitionChangeRecord(Message, key=5, versions="0-2", flexible="0+"):
-    """What changed in a partition; what is not there stays.
+    """Changes of a partition; fields that are not set stay as they are.
 
     v1 directories (KIP-858), v2 ELR (KIP-966).
     """
@@ -165,7 +165,7 @@ class UserScramCredentialRecord(Message, key=11, versions="0", flexible="0+"):
 
 
 class FeatureLevelRecord(Message, key=12, versions="0", flexible="0+"):
-    """A finalized feature level; `metadata.version` says which records may follow (KIP-778)."""
+    """A finalized feature level; `metadata.version` selects the records allowed (KIP-778)."""
 
     name: str = string()
     feature_level: int = int16()
@@ -196,7 +196,7 @@ class ProducerIdsRecord(Message, key=15, versions="0", flexible="0+"):
 
 
 class BrokerRegistrationChangeRecord(Message, key=17, versions="0-3", flexible="0+"):
-    """What changed in a registration: fencing, shutdown, directories.
+    """Changes of a registration: fencing, shutdown, directories.
 
     v2 directories (KIP-858), v3 cordoned ones (KIP-1066).
     """

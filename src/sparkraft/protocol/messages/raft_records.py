@@ -26,7 +26,7 @@ class LeaderChangeMessageVoter(Message):
 
 
 class LeaderChangeMessage(Message, versions="0-1", flexible="0+"):
-    """The first record of a KRaft leader epoch: who leads and who voted for it (KIP-595)."""
+    """The first record of a KRaft leader epoch: the leader and its voters (KIP-595)."""
 
     version: int = int16()
     leader_id: int = int32()

@@ -22,7 +22,7 @@ class ShareGroupMemberMetadataKey(Message, key=10, versions="0"):
 
 
 class ShareGroupMemberMetadataValue(Message, key=10, versions="0", flexible="0+"):
-    """What a member of a share group said about itself."""
+    """The data a share group member sent about itself."""
 
     rack_id: str | None = string(nullable=True)
     client_id: str = string()
@@ -71,7 +71,7 @@ class TopicPartition(Message):
 
 
 class ShareGroupTargetAssignmentMemberValue(Message, key=13, versions="0", flexible="0+"):
-    """What the member should have."""
+    """The target assignment of a member."""
 
     topic_partitions: list[TopicPartition] = array(TopicPartition)
 
@@ -91,7 +91,7 @@ class TopicPartitions(Message):
 
 
 class ShareGroupCurrentMemberAssignmentValue(Message, key=14, versions="0", flexible="0+"):
-    """What the member has, gives up, and its epoch."""
+    """Partitions the member owns and must revoke, and its epoch."""
 
     member_epoch: int = int32()
     previous_member_epoch: int = int32()

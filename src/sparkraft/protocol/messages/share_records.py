@@ -1,4 +1,4 @@
-"""Records of `__share_group_state`: where each share partition stands (KIP-932)."""
+"""Records of `__share_group_state`: the state of each share partition (KIP-932)."""
 
 from typing import Final
 
@@ -45,7 +45,7 @@ class ShareUpdateKey(Message, key=1, versions="0"):
 
 
 class ShareUpdateValue(Message, key=1, versions="0", flexible="0+"):
-    """What changed in a share partition since its snapshot."""
+    """Changes of a share partition since its snapshot."""
 
     snapshot_epoch: int = int32()
     leader_epoch: int = int32()

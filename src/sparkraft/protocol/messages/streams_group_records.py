@@ -62,7 +62,7 @@ class KeyValue(Message):
 
 
 class StreamsGroupMemberMetadataValue(Message, key=19, versions="0", flexible="0+"):
-    """What a member of a streams group said about itself."""
+    """The data a streams group member sent about itself."""
 
     instance_id: str | None = string(nullable=True)
     rack_id: str | None = string(nullable=True)
@@ -103,7 +103,7 @@ class TargetTaskIds(Message):
 
 
 class StreamsGroupTargetAssignmentMemberValue(Message, key=21, versions="0", flexible="0+"):
-    """What the member should have."""
+    """The target assignment of a member."""
 
     active_tasks: list[TargetTaskIds] = array(TargetTaskIds)
     standby_tasks: list[TargetTaskIds] = array(TargetTaskIds)
@@ -126,7 +126,7 @@ class CurrentTaskIds(Message):
 
 
 class StreamsGroupCurrentMemberAssignmentValue(Message, key=22, versions="0", flexible="0+"):
-    """What the member has, gives up, and its epoch."""
+    """Partitions the member owns and must revoke, and its epoch."""
 
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
