@@ -17,17 +17,17 @@ import pytest
 
 from sparkraft.cli import main as cli
 from sparkraft.cli.simulate import command
-from sparkraft.simulation import kills
 from sparkraft.simulation.campaign import run
 from sparkraft.simulation.heeded import heeded
-from sparkraft.simulation.kills import SECONDS, replay
-from sparkraft.simulation.mutants import MUTANTS, planted
 from sparkraft.simulation.node_scenarios import KAFKAS, NODE_SCENARIOS
 from sparkraft.simulation.scenarios import SCENARIOS, Settings
+from tests.mutants.mutant import planted
+from tests.mutants.mutant_seeds import SECONDS, replay
+from tests.mutants.registry import MutantCase
 
 CORES = ["--tier", "cores"]
 FEW = ["--seconds", "5"]
-BUG = "vote-not-persisted"
+BUG = MutantCase("vote-not-persisted", "cores")
 
 
 def simulate(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -85,31 +85,6 @@ def test_a_seed_prints_its_digest_and_with_trace_every_line(
     assert traced[lines] == digest
     assert traced[:lines] == file.read_text().splitlines()
     assert len(traced[:lines]) == lines > 100
-
-
-def test_a_planted_bug_is_seen_by_its_stored_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = simulate(capsys, "--mutant", BUG)
-    assert code == 0
-    told, total = out.splitlines()
-    assert re.fullmatch(rf"seen   {BUG} +seed \d+: Q2 \(\d+\.\d s\)", told)
-    assert total == "1 of 1 planted bugs were seen"
-
-
-def test_a_planted_bug_that_is_missed_is_a_failure(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(MUTANTS, BUG, replace(MUTANTS[BUG], patches=list))
-    monkeypatch.setattr(kills, "NEIGHBOURS", 1)
-    code, out, err = simulate(capsys, "--mutant", BUG)
-    assert code == 1
-    assert out.startswith(f"MISSED {BUG} ")
-    assert out.endswith("0 of 1 planted bugs were seen\n")
-    assert err == f"sparkraft simulate: not seen: {BUG}\n"
-
-
-def test_a_fresh_search_finds_a_seed_too(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = simulate(capsys, "--mutant", BUG, "--fresh")
-    assert (code, out.startswith(f"seen   {BUG} ")) == (0, True)
 
 
 # ---- progress
@@ -173,7 +148,7 @@ def test_a_seed_that_fails_tells_how_it_came_and_how_to_see_it_again(
     bad = replay(BUG)
     seed = bad.settings.seed
     seeds = ["--seeds", f"{seed}..{seed}", "--jobs", "1"]
-    with planted(BUG):
+    with planted(BUG.mutant):
         code, out, _ = simulate(capsys, *CORES, "--seconds", str(SECONDS), *seeds)
         *tail, seen, again = out.partition("1 seeds, 1 violations")[0].splitlines()
         assert code == 1
@@ -334,15 +309,10 @@ def test_observers_among_whole_nodes_are_brokers_alone(
             ["--seed", "1", "--workload", "produce-consume", "--observers", "2"],
             "--observers 2 leaves 2 brokers, and records have 3 replicas; give --observers 3",
         ),
-        (["--seed", "1", "--fresh"], "--fresh goes only with --mutant"),
-        (["--seed", "1", "--jobs", "2"], "--jobs goes only with --seeds and --mutant"),
+        (["--seed", "1", "--jobs", "2"], "--jobs goes only with --seeds"),
         (["--seeds", "1..2", "--jobs", "0"], "it takes one process at least"),
         (["--seeds", "1..2", "--trace", "-"], "--trace goes only with --seed"),
-        (["--mutant", "war"], "no mutant 'war'; --list names them"),
-        (
-            ["--mutant", BUG, "--seed", "1", "--nodes", "3"],
-            "--mutant brings a seed and settings of its own; leave out --seed, --nodes",
-        ),
+        (["--mutant", "all"], "planted bugs are replayed by tools/mutants of the source tree"),
     ],
     ids=lambda value: "_".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
@@ -401,4 +371,3 @@ def test_list_names_all_there_is_to_choose(capsys: pytest.CaptureFixture[str]) -
         for tier, part in (("nodes", 1), ("cores", 2))
         for line in out.split("scenarios of --tier ")[part].splitlines()
     }
-    assert all(f"  {name} " in out for name in MUTANTS)

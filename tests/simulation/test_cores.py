@@ -1,4 +1,4 @@
-"""Quorums of bare cores by seed: no invariant breaks, and every planted bug is seen."""
+"""Quorums of bare cores by seed: no invariant breaks, whatever breaks."""
 
 import os
 import subprocess
@@ -11,9 +11,6 @@ import pytest
 from sparkraft.simulation.campaign import Summary, run, run_all
 from sparkraft.simulation.cores import World
 from sparkraft.simulation.fault_points import CORE_POINTS
-from sparkraft.simulation.invariants import NAMES
-from sparkraft.simulation.kills import KILLS, SECONDS, replay, search, sees
-from sparkraft.simulation.mutants import MUTANTS
 from sparkraft.simulation.nemesis import FAULTS
 from sparkraft.simulation.scenarios import SCENARIOS, Settings
 
@@ -99,18 +96,6 @@ def test_another_seed_is_another_run() -> None:
     assert run(settings).digest != run(replace(settings, seed=2)).digest
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_planted_bug_is_seen_by_the_invariant_meant_for_it(name: str) -> None:
-    found = replay(name)
-    assert sees(found, name), f"no seed from {KILLS[name]} on shows it: {found.violation}"
-    clean = run(found.settings)
-    assert clean.violation is None, f"{clean.violation} without the bug: {clean.text}"
-
-
-def test_every_invariant_has_a_bug_that_it_alone_may_report() -> None:
-    assert {bug.seen_by[0] for bug in MUTANTS.values() if len(bug.seen_by) == 1} == set(NAMES)
-
-
 def test_a_quorum_of_one_leads_at_its_first_step_and_again_after_a_restart() -> None:
     world = World(seed=1, voters=1)
     node = world.nodes[1]
@@ -128,7 +113,7 @@ def test_a_quorum_of_one_leads_at_its_first_step_and_again_after_a_restart() -> 
 @pytest.mark.long
 @pytest.mark.parametrize("scenario", QUIETER)
 def test_a_thousand_seeds_of_each_scenario(scenario: str) -> None:
-    jobs = [(Settings(seed=seed, scenario=scenario), None) for seed in range(1, 1_001)]
+    jobs = [Settings(seed=seed, scenario=scenario) for seed in range(1, 1_001)]
     failed = [result for result in run_all(jobs) if result.violation is not None]
     assert not failed, [(result.settings.seed, result.text) for result in failed]
 
@@ -139,7 +124,7 @@ def test_a_thousand_seeds_of_chaos_in_which_every_fault_strikes(liveness: bool) 
     settings = Settings(seed=0, seconds=60, liveness=liveness)
     total: Counter[str] = Counter()
     broken = []
-    for result in run_all([(replace(settings, seed=seed), None) for seed in range(1, 1_001)]):
+    for result in run_all([replace(settings, seed=seed) for seed in range(1, 1_001)]):
         total += result.counts
         if result.violation is not None:
             broken.append((result.settings.seed, result.violation, result.text))
@@ -147,11 +132,3 @@ def test_a_thousand_seeds_of_chaos_in_which_every_fault_strikes(liveness: bool) 
     silent = [f"fault {kind}" for kind in FAULTS if not total[f"fault {kind}"]]
     silent += [f"point {point}" for point in CORE_POINTS if not total[f"point {point}"]]
     assert not silent
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_search_from_nothing_finds_the_planted_bug(name: str) -> None:
-    result = search(name)
-    assert result is not None
-    assert result.settings.seconds == SECONDS

@@ -239,7 +239,7 @@ def all_clean(settings: Settings, seeds: range) -> Counter[str]:
     """What the runs of all seeds counted; every seed that broke an invariant is told."""
     total: Counter[str] = Counter()
     broken = []
-    for result in run_all([(replace(settings, seed=seed), None) for seed in seeds]):
+    for result in run_all([replace(settings, seed=seed) for seed in seeds]):
         total += result.counts
         if result.violation is not None:
             broken.append(f"seed {result.settings.seed}: {result.violation}: {result.text}")

@@ -1,8 +1,7 @@
-"""`simulate`: quorums by seed, with faults, every invariant checked; planted bugs on request.
+"""`simulate`: quorums by seed, with faults, every invariant checked.
 
 sparkraft simulate --seed 7 --trace -            one seed, its whole trace
 sparkraft simulate --seeds 1..200 --seconds 60   many, on all cores
-sparkraft simulate --mutant all                  every planted bug must be seen
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, TextIO
 
-from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.cli.errors import UsageError
 from sparkraft.cli.options import Options, Values
 
 if TYPE_CHECKING:
@@ -26,14 +25,12 @@ TAIL_LINES = 40
 
 
 def main(argv: list[str]) -> int:
-    """Run what is asked for; 1 where an invariant does not hold."""
+    """Run one seed or many; return 1 if an invariant does not hold."""
     values = _options().parse(argv)
     if values.list:
         return _list()
     _check_what_to_do(values)
     _check_jobs(values)
-    if values.mutant:
-        return _mutants(values)
     settings = _settings(values)
     if values.seeds:
         return _many(values, settings)
@@ -76,12 +73,9 @@ def _options() -> Options:
     options.value(
         "--trace", about="write the whole trace there; - is standard output", metavar="FILE"
     )
-    options.value(
-        "--mutant", about="plant this bug, or each of `all`: its stored seed must show it"
-    )
-    options.flag("--fresh", "with --mutant: look for a seed from 1 on instead of the stored one")
+    options.value("--mutant", about="moved to tools/mutants of the source tree")
     options.value("--jobs", about="processes; default: one a core", type=int)
-    options.flag("--list", "name scenarios, faults, mutants")
+    options.flag("--list", "name scenarios and faults")
     return options
 
 
@@ -111,21 +105,13 @@ def _given(values: Values, options: Iterable[str]) -> list[str]:
 def _check_what_to_do(values: Values) -> None:
     """Refuse options that the rest of the command line leaves without effect."""
     if values.mutant:
-        of_runs = ["--tier", "--seed", "--seeds", "--scenario", "--trace", *_OPTION_OF.values()]
-        useless = _given(values, of_runs)
-        if useless:
-            raise UsageError(
-                f"--mutant brings a seed and settings of its own; leave out {', '.join(useless)}"
-            )
-        return
-    if values.fresh:
-        raise UsageError("--fresh goes only with --mutant")
+        raise UsageError("planted bugs are replayed by tools/mutants of the source tree")
     if (values.seed is None) == (values.seeds is None):
         raise UsageError("give --seed S or --seeds A..B")
     if values.seeds and values.trace:
         raise UsageError("--trace goes only with --seed: each of many has a trace of its own")
     if values.jobs is not None and not values.seeds:
-        raise UsageError("--jobs goes only with --seeds and --mutant")
+        raise UsageError("--jobs goes only with --seeds")
 
 
 def _check_jobs(values: Values) -> None:
@@ -240,7 +226,6 @@ def _faults(values: Values, tier: str, scenario: str) -> tuple[str, ...] | None:
 
 def _list() -> int:
     from sparkraft.simulation.fault_points import CORE_POINTS
-    from sparkraft.simulation.mutants import all_mutants
     from sparkraft.simulation.nemesis import ALL
     from sparkraft.simulation.node_faults import MOVE_FAULTS, NODE_FAULTS, RECORD_FAULTS
     from sparkraft.simulation.node_scenarios import NODE_SCENARIOS
@@ -257,10 +242,6 @@ def _list() -> int:
             print(f"  {name}\n      {(function.__doc__ or '').splitlines()[0]}")
         print(f"faults of --tier {tier}:\n  {', '.join(faults)}")
         print(f"fault points of --tier {tier}:\n  {', '.join(points)}")
-    print("mutants:")
-    for name, mutant in all_mutants().items():
-        seen_by = " or ".join(mutant.seen_by)
-        print(f"  {name:<42} {mutant.tier}: {mutant.about} ({seen_by})")
     return 0
 
 
@@ -271,7 +252,7 @@ def _one(values: Values, settings: Settings) -> int:
     from sparkraft.simulation.campaign import Summary, run
 
     with ExitStack() as stack:
-        result = run(settings, None, _sink(values, stack))
+        result = run(settings, _sink(values, stack))
     summary = Summary()
     summary.add(result)
     if result.violation is not None:
@@ -331,7 +312,7 @@ def _many(values: Values, settings: Settings) -> int:
     from sparkraft.simulation.campaign import Summary, run_all
 
     first, last = _range(values.seeds)
-    jobs = ((replace(settings, seed=seed), None) for seed in range(first, last + 1))
+    jobs = (replace(settings, seed=seed) for seed in range(first, last + 1))
     summary = Summary()
     with _progress(last - first + 1, "seeds") as advance:
         for result in run_all(jobs, values.jobs or os.cpu_count()):
@@ -378,38 +359,3 @@ class _progress:  # noqa: N801 (used as a function)
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
-
-
-# ---- planted bugs
-
-
-def _mutants(values: Values) -> int:
-    from sparkraft.simulation.campaign import each
-    from sparkraft.simulation.mutants import all_mutants
-
-    known = all_mutants()
-    if values.mutant != "all" and values.mutant not in known:
-        raise UsageError(f"no mutant {values.mutant!r}; --list names them")
-    names = list(known) if values.mutant == "all" else [values.mutant]
-    jobs = [(name, bool(values.fresh)) for name in names]
-    missed = []
-    for name, (seen, told) in each(_mutant, jobs, values.jobs or os.cpu_count()):
-        print(f"{'seen  ' if seen else 'MISSED'} {name:<42} {told}", flush=True)
-        if not seen:
-            missed.append(name)
-    print(f"{len(names) - len(missed)} of {len(names)} planted bugs were seen")
-    if missed:
-        raise CommandError(f"not seen: {', '.join(missed)}")
-    return 0
-
-
-def _mutant(name: str, fresh: bool) -> tuple[bool, str]:  # noqa: FBT001 (called by map)
-    from time import monotonic
-
-    from sparkraft.simulation.kills import KILLS, replay, search, sees
-
-    begun = monotonic()
-    result = search(name) if fresh or name not in KILLS else replay(name)
-    seen = result is not None and sees(result, name)
-    told = f"seed {result.settings.seed}: {result.violation}" if result else "no seed shows it"
-    return seen, f"{told} ({monotonic() - begun:.1f} s)"

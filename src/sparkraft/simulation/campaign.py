@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from sparkraft.simulation import scenarios
 from sparkraft.simulation.invariants import Violation
-from sparkraft.simulation.mutants import all_mutants, planted
 from sparkraft.simulation.scenarios import Settings
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ class Result:
     """What came of a seed; `violation` is an invariant's name, None for a clean run."""
 
     settings: Settings
-    mutant: str | None = None
     violation: str | None = None
     text: str = ""
     tail: tuple[str, ...] = ()
@@ -59,23 +57,25 @@ class Result:
     checks: Counter[str] = field(default_factory=Counter)
 
 
-def run(settings: Settings, mutant: str | None = None, sink: TextIO | None = None) -> Result:
-    """Run one seed to its end or to its first violation."""
+def run(settings: Settings, sink: TextIO | None = None, *, only: tuple[str, ...] = ()) -> Result:
+    """Run one seed to its end or to its first violation.
+
+    With `only`, no other invariant is checked on whole nodes, so that none reports first.
+    """
     begun = time.monotonic()
     worlds: list[World | NodesWorld] = []
     violation: Violation | None = None
 
     def begin(world: Any) -> None:
         worlds.append(world)
-        if mutant is not None and settings.tier == "nodes":
-            known = all_mutants()[mutant]
-            world.invariants.alone = known.seen_by if known.alone else ()
+        if settings.tier == "nodes":
+            world.invariants.only = only
 
     gc.collect()  # the world before this one: tasks, futures and nodes that hold each other
     gc.disable()  # A collection in the middle would only cost time: nothing depends on it.
     try:
         limit = REAL_SECONDS_MAX + REAL_SECONDS_MAX_A_SECOND * settings.seconds
-        with planted(mutant), _ended_after(limit, worlds):
+        with _ended_after(limit, worlds):
             _play(replace(settings, sink=sink, on_world=begin))
     except Violation as error:
         violation = error
@@ -84,7 +84,6 @@ def run(settings: Settings, mutant: str | None = None, sink: TextIO | None = Non
     world = worlds[0]
     return Result(
         settings=settings,
-        mutant=mutant,
         violation=violation.invariant if violation else None,
         text=violation.text if violation else "",
         tail=tuple(world.trace.tail) if violation else (),
@@ -139,25 +138,22 @@ def _play(settings: Settings) -> None:
     NODE_SCENARIOS[settings.scenario](settings)
 
 
-Job = tuple[Settings, str | None]
-
-
-def run_all(jobs: Iterable[Job], processes: int | None = None) -> Iterator[Result]:
+def run_all(jobs: Iterable[Settings], processes: int | None = None) -> Iterator[Result]:
     """Run many, as they finish; `processes` defaults to the machine's cores."""
     count = processes or os.cpu_count() or 1
     if count == 1:
-        for settings, mutant in jobs:
-            yield run(settings, mutant)
+        for settings in jobs:
+            yield run(settings)
         return
     left = iter(jobs)
-    # Fresh interpreters: a planted bug or a cache of this process must not leak into a run.
+    # Fresh interpreters: a patch or a cache of this process must not leak into a run.
     context = get_context("spawn")
     with ProcessPoolExecutor(count, context, initializer=_end_with_parent) as pool:
         waiting: set[Future[Result]] = set()
         try:
             while True:
-                for settings, mutant in left:
-                    waiting.add(pool.submit(run, settings, mutant))
+                for settings in left:
+                    waiting.add(pool.submit(run, settings))
                     if len(waiting) >= count * QUEUED_A_JOB:
                         break
                 if not waiting:

@@ -46,7 +46,7 @@ class NodeChecks:
         """Nothing has happened yet."""
         self.world = world
         self.checks: Counter[str] = Counter()
-        self.alone: tuple[str, ...] = ()
+        self.only: tuple[str, ...] = ()
         """Only these invariants are looked at; none: all of them."""
         self.events = NodeEvents(world, self.require)
         self.events.on_committed = self._on_committed
@@ -74,7 +74,7 @@ class NodeChecks:
 
     def counts(self, invariant: str) -> bool:
         """Whether the invariant is looked at in this run."""
-        return not self.alone or invariant in self.alone
+        return not self.only or invariant in self.only
 
     def on_start(self, machine: "Machine") -> None:
         """A node starts: all it has committed is looked at again."""

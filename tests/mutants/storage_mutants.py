@@ -5,12 +5,10 @@ the invariant that is meant is looked at.
 """
 
 import errno
-from collections.abc import Callable
 from typing import Any
 
 from sparkraft.records.batch import HEAD_PATCH_SIZE, BatchHeader, with_timestamps
 from sparkraft.records.validate import check_produced
-from sparkraft.simulation.mutants import Mutant, Patches, registrar
 from sparkraft.storage import log
 from sparkraft.storage.dir_checkpoints import DirCheckpoints
 from sparkraft.storage.index import OffsetIndex
@@ -19,21 +17,16 @@ from sparkraft.storage.names import DELETED, LOG, METADATA_DIR
 from sparkraft.storage.recovery import _Recovery
 from sparkraft.storage.segment import Segment
 from sparkraft.storage.segments import Segments
+from tests.mutants.mutant import NODES, Mutant, Patches, registrar
 
 STORAGE_MUTANTS: dict[str, Mutant] = {}
 
-_registered = registrar(STORAGE_MUTANTS, tier="nodes", workload="produce-consume")
-
-
-def _plant(
-    about: str, seen_by: str, scenario: str | None = None
-) -> Callable[[Callable[[], Patches]], Callable[[], Patches]]:
-    return _registered(about, seen_by, scenario=scenario, alone=True)
+_plant = registrar(STORAGE_MUTANTS, tiers=NODES, workload="produce-consume", isolated=True)
 
 
 @_plant("an unclean start cuts the log back to its recovery point", "S1")
 def _recovery_trusts_the_recovery_point_alone() -> Patches:
-    original = _Recovery._walk  # noqa: SLF001
+    original = _Recovery._walk
 
     def walk(self: Any, segment: Segment, following: Segment | None) -> bool:
         whole = original(self, segment, following)
@@ -44,7 +37,9 @@ def _recovery_trusts_the_recovery_point_alone() -> Patches:
     return [(_Recovery, "_walk", walk)]
 
 
-@_plant("a batch's CRC is not looked at when a log is recovered", "S2", "killed-then-unplugged")
+@_plant(
+    "a batch's CRC is not looked at when a log is recovered", "S2", scenario="killed-then-unplugged"
+)
 def _recovery_without_crcs() -> Patches:
     def read_batch(self: Segment, position: int, header: BatchHeader) -> bytes:
         return self._disk.pread(self.log_path, header.size_in_bytes, position)
@@ -111,7 +106,7 @@ def _a_full_disk_goes_unnoticed() -> Patches:
     original = Segment.append
 
     def append(self: Any, buffers: Any, size: int) -> int:
-        if "/records-" in self.log_path and self.size % 16 == 5:  # noqa: PLR2004 (now and then)
+        if "/records-" in self.log_path and self.size % 16 == 5:
             self._disk.fail("append", path=self.log_path, error=errno.ENOSPC)
         try:
             return original(self, buffers, size)

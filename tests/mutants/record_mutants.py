@@ -22,16 +22,16 @@ from sparkraft.server.broker.isr_changes import IsrChanges
 from sparkraft.server.broker.partition import HostedPartition
 from sparkraft.server.coordinator.led_shard import LedShard
 from sparkraft.server.raft.history import PastReader
-from sparkraft.simulation.mutants import Mutant, Patches, registrar
 from sparkraft.storage.epochs import LeaderEpochs
 from sparkraft.storage.log import PartitionLog
 from sparkraft.storage.log_view import ReadableLog
 from sparkraft.storage.producers import Producers
+from tests.mutants.mutant import NODES, Mutant, Patches, registrar
 
 RECORD_MUTANTS: dict[str, Mutant] = {}
 
 _plant = registrar(
-    RECORD_MUTANTS, tier="nodes", workload="produce-consume", scenario="leaders-come-and-go"
+    RECORD_MUTANTS, tiers=NODES, workload="produce-consume", scenario="leaders-come-and-go"
 )
 
 LOST = ("lost-write", "unseen", "P2", "P3", "P5", "P10", "P11")
@@ -231,7 +231,7 @@ def _every_election_is_unclean() -> Patches:
 
 @_plant("the ELR keeps those who are in the ISR (KIP-966)", "C1")
 def _elr_beside_the_isr() -> Patches:
-    builder = partition_change._Builder  # noqa: SLF001
+    builder = partition_change._Builder
 
     def recompute(self: Any) -> None:
         if self._elr_enabled:
@@ -242,7 +242,7 @@ def _elr_beside_the_isr() -> Patches:
 
 @_plant("who left the ISR too early is eligible to lead (KIP-966)", "C1", "C2", *LOST)
 def _elr_of_everybody() -> Patches:
-    builder = partition_change._Builder  # noqa: SLF001
+    builder = partition_change._Builder
 
     def recompute(self: Any) -> None:
         if self._elr_enabled:
@@ -254,9 +254,9 @@ def _elr_of_everybody() -> Patches:
 # ---- leaders and producers
 
 
-@_plant("every broker is taken to have stopped cleanly (KIP-966)", "C5", alone=True)
+@_plant("every broker is taken to have stopped cleanly (KIP-966)", "C5", isolated=True)
 def _every_stop_is_clean() -> Patches:
-    original = brokers._clean_up_after  # noqa: SLF001
+    original = brokers._clean_up_after
 
     def clean_up_after(changes: Any, request: Any, existing: Any, version: int) -> None:
         if existing is not None:
@@ -325,7 +325,7 @@ def _elections_among_the_dead() -> Patches:
 
 @_plant("explanations leave out who lost a leadership", "E1")
 def _explanations_without_losers() -> Patches:
-    original = History._keep  # noqa: SLF001
+    original = History._keep
 
     def keep(self: History, event: Any) -> None:
         if event.after is None or event.after.leader >= 0:
@@ -336,7 +336,7 @@ def _explanations_without_losers() -> Patches:
 
 @_plant("a follower's lag is told as of the controller's answer", "E1")
 def _lags_as_of_the_answer() -> Patches:
-    original = IsrChanges._note  # noqa: SLF001
+    original = IsrChanges._note
 
     def note(self: IsrChanges, hosted: Any, pending: Any, part: Any) -> None:
         if isinstance(pending, PendingShrink):
@@ -350,7 +350,7 @@ def _lags_as_of_the_answer() -> Patches:
 
 @_plant("a follower is told to be behind since its last fetch, whatever that brought", "E1")
 def _behind_since_the_last_fetch() -> Patches:
-    original = PartitionLeader._lag  # noqa: SLF001
+    original = PartitionLeader._lag
 
     def lag(self: PartitionLeader, replica: int, leader_end: int, now_ms: int) -> Any:
         follower = self.followers[replica]
@@ -362,7 +362,7 @@ def _behind_since_the_last_fetch() -> Patches:
 
 @_plant("a change of the ISR that was refused is told as one that was made", "E1")
 def _refused_isr_changes_are_noted() -> Patches:
-    original = IsrChanges._take  # noqa: SLF001
+    original = IsrChanges._take
 
     def take(self: IsrChanges, hosted: Any, pending: Any, part: Any) -> bool:
         if part.error_code and hosted.leading is not None:
@@ -389,7 +389,7 @@ def _earlier_isr_changes_explain_later_ones() -> Patches:
 
 @_plant("a follower that was fenced is told to have left the ISR as too slow", "E1")
 def _the_fenced_are_told_as_slow() -> Patches:
-    original = causes._mark_of  # noqa: SLF001
+    original = causes._mark_of
 
     def mark_of(before: Any, after: Any, marks: Any) -> Any:
         return original(before, after, marks) if before.leader != after.leader else None

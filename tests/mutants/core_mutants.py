@@ -1,16 +1,7 @@
-"""Planted bugs: each is what a tired programmer might write, and some invariant must see it.
+"""Planted bugs of the raft core: each is a plausible mistake that an invariant must report."""
 
-A mutant replaces one function of the raft core, or of the driver's stand-in, while a run lasts.
-None of this is in the product: `planted` patches and puts everything back.
-
-Each has a stored seed that shows it (`KILLS` in `kills`), and the same seed is clean without it.
-"""
-
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.base.ids import LeaderEpoch, Offset
@@ -20,98 +11,19 @@ from sparkraft.raft.log_view import LogView
 from sparkraft.raft.replica import Replica
 from sparkraft.raft.states import Candidate, Follower, Leader, Prospective, Unattached
 from sparkraft.raft.voters import VoterSet
+from sparkraft.simulation.core_disk import fold
 from sparkraft.simulation.core_node import FETCH_BYTES_MAX, CoreNode
+from tests.mutants.mutant import BOTH, CORES, Mutant, Patches, registrar
 
-Patches = list[tuple[Any, str, Any]]
+CORE_MUTANTS: dict[str, Mutant] = {}
 
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A planted bug: what it is, which invariants may be the one to see it, how to plant it."""
-
-    about: str
-    seen_by: tuple[str, ...]
-    patches: Callable[[], Patches]
-    scenario: str = "chaos"
-    tier: str = "cores"
-    workload: str = "create-topics"
-    alone: bool = False
-    """Only `seen_by` is looked at, so that no other invariant is there first (whole nodes)."""
-    liveness: bool = False
-    """Only a majority is mended in the end."""
-
-
-MUTANTS: dict[str, Mutant] = {}
-"""Those of the raft core; `all_mutants` has those of whole nodes as well."""
-
-
-def registrar(
-    mutants: dict[str, Mutant],
-    tier: str,
-    workload: str = "create-topics",
-    scenario: str = "chaos",
-) -> Callable[..., Callable[..., Any]]:
-    """A decorator that enters planted bugs into `mutants`, named after their functions."""
-    usual, usual_workload = scenario, workload
-
-    def mutant(
-        about: str,
-        *seen_by: str,
-        scenario: str | None = None,
-        workload: str | None = None,
-        alone: bool = False,
-        liveness: bool = False,
-    ) -> Callable[..., Any]:
-        def register(patches: Callable[[], Patches]) -> Callable[[], Patches]:
-            name = patches.__name__.strip("_").replace("_", "-")
-            mutants[name] = Mutant(
-                about,
-                seen_by,
-                patches,
-                scenario=scenario or usual,
-                tier=tier,
-                workload=workload or usual_workload,
-                alone=alone,
-                liveness=liveness,
-            )
-            return patches
-
-        return register
-
-    return mutant
-
-
-_mutant = registrar(MUTANTS, tier="cores")
-
-
-def all_mutants() -> dict[str, Mutant]:
-    """Of all tiers; loads the whole server."""
-    from sparkraft.simulation.move_mutants import MOVE_MUTANTS
-    from sparkraft.simulation.node_mutants import NODE_MUTANTS
-    from sparkraft.simulation.quorum_mutants import QUORUM_MUTANTS
-    from sparkraft.simulation.record_mutants import RECORD_MUTANTS
-    from sparkraft.simulation.single_mutants import SINGLE_MUTANTS
-    from sparkraft.simulation.storage_mutants import STORAGE_MUTANTS
-
-    mutants = MUTANTS | NODE_MUTANTS | QUORUM_MUTANTS | RECORD_MUTANTS
-    return mutants | SINGLE_MUTANTS | STORAGE_MUTANTS | MOVE_MUTANTS
-
-
-@contextmanager
-def planted(name: str | None) -> Iterator[None]:
-    """Run with the mutant in place; None is the product as it is."""
-    with ExitStack() as stack:
-        if name is not None:
-            mutant = MUTANTS.get(name) or all_mutants()[name]
-            for owner, attribute, replacement in mutant.patches():
-                stack.enter_context(patch.object(owner, attribute, replacement))
-        yield
+_mutant = registrar(CORE_MUTANTS, tiers=CORES)
 
 
 # ---- votes and epochs
 
 
-@_mutant("a vote is given without being on disk", "Q2")
+@_mutant("a vote is given without being on disk", "Q2", tiers=BOTH)
 def _vote_not_persisted() -> Patches:
     original = Replica.add_vote
 
@@ -147,7 +59,7 @@ def _epoch_not_persisted() -> Patches:
     return [(Replica, "become_unattached", become_unattached)]
 
 
-@_mutant("a second candidate of the same epoch gets a vote as well", "Q2")
+@_mutant("a second candidate of the same epoch gets a vote as well", "Q2", tiers=BOTH)
 def _votes_twice() -> Patches:
     def answer(replica: Replica, request: Any, now: Any) -> Any:
         state, again = replica.state, request.epoch == replica.epoch and not request.pre_vote
@@ -159,14 +71,14 @@ def _votes_twice() -> Patches:
     return [(votes, "on_vote_request", answer)]
 
 
-@_mutant("a vote is given to a candidate with a shorter log", "Q6")
+@_mutant("a vote is given to a candidate with a shorter log", "Q6", tiers=BOTH)
 def _votes_for_a_shorter_log() -> Patches:
     def why_not(replica: Replica, request: Any) -> str | None:
         longer = replace(request, last_epoch=replica.epoch)
         reason: str | None = original(replica, longer)
         return reason
 
-    original = votes._why_not  # noqa: SLF001
+    original = votes._why_not
     return [(votes, "_why_not", why_not)]
 
 
@@ -174,6 +86,7 @@ def _votes_for_a_shorter_log() -> Patches:
     "a candidate claims records that are not on its disk",
     "Q6",
     scenario="candidates-stand-with-slow-disks",
+    tiers=BOTH,
 )
 def _candidate_claims_unsynced_records() -> Patches:
     return [(LogView, "durable_point", LogView.end_point)]
@@ -232,7 +145,7 @@ def _a_restarted_leader_votes_again() -> Patches:
 # ---- pre-vote
 
 
-@_mutant("asking for pre-votes raises the epoch", "Q9")
+@_mutant("asking for pre-votes raises the epoch", "Q9", tiers=BOTH)
 def _pre_vote_raises_the_epoch() -> Patches:
     def become_prospective(self: Replica, reason: str, now: Any) -> None:
         state = Prospective(
@@ -250,7 +163,7 @@ def _pre_vote_raises_the_epoch() -> Patches:
     return [(Replica, "become_prospective", become_prospective)]
 
 
-@_mutant("a follower that hears its leader grants pre-votes", "Q9")
+@_mutant("a follower that hears its leader grants pre-votes", "Q9", tiers=BOTH)
 def _pre_vote_granted_behind_the_leaders_back() -> Patches:
     def why_not(replica: Replica, request: Any) -> str | None:
         reason: str | None = original(replica, request)
@@ -258,7 +171,7 @@ def _pre_vote_granted_behind_the_leaders_back() -> Patches:
         follows = isinstance(replica.state, Follower) and request.pre_vote
         return None if follows and theirs >= replica.log.end_point else reason
 
-    original = votes._why_not  # noqa: SLF001
+    original = votes._why_not
     return [(votes, "_why_not", why_not)]
 
 
@@ -347,7 +260,7 @@ def _observers_are_counted() -> Patches:
     return [(progress.LeaderProgress, "on_fetch", on_fetch)]
 
 
-@_mutant("a follower cuts one batch more than it should", "Q5")
+@_mutant("a follower cuts one batch more than it should", "Q5", tiers=BOTH)
 def _truncates_too_far() -> Patches:
     def truncation_point(self: LogView, diverging: Any) -> Offset:
         return Offset(max(original(self, diverging) - 2, self.start))
@@ -376,7 +289,7 @@ def _cut_blindly(self: LogView, offset: Offset) -> None:
     self._kraft_versions = [entry for entry in self._kraft_versions if entry[0] < offset]
 
 
-@_mutant("a leader doesn't notice that a follower's log differs", "Q4")
+@_mutant("a leader doesn't notice that a follower's log differs", "Q4", tiers=BOTH)
 def _divergence_is_not_seen() -> Patches:
     def build(replica: Replica, request: Any) -> Any:
         response = original(replica, request)
@@ -388,7 +301,7 @@ def _divergence_is_not_seen() -> Patches:
         more = request.fetch_offset < replica.log.end
         return replace(response, diverging=None, read=read if more else None)
 
-    original = leading._build  # noqa: SLF001
+    original = leading._build
     return [(leading, "_build", build)]
 
 
@@ -444,14 +357,14 @@ def _two_voter_changes_at_once() -> Patches:
         replica.pending = None
         return original(replica, cluster_id)
 
-    original = reconfiguration._check_change  # noqa: SLF001
+    original = reconfiguration._check_change
     return [
         (reconfiguration, "_check_change", check_change),
         (reconfiguration, "_check_dynamic", lambda _: None),
     ]
 
 
-@_mutant("voters are changed before the epoch's start is committed", "Q8")
+@_mutant("voters are changed before the epoch's start is committed", "Q8", tiers=BOTH)
 def _voters_change_before_the_epoch_has_begun() -> Patches:
     def check_change(replica: Replica, cluster_id: Any) -> Any:
         found = original(replica, cluster_id)
@@ -462,14 +375,14 @@ def _voters_change_before_the_epoch_has_begun() -> Patches:
         )
         return None if early else found
 
-    original = reconfiguration._check_change  # noqa: SLF001
+    original = reconfiguration._check_change
     return [
         (reconfiguration, "_check_change", check_change),
         (reconfiguration, "_check_dynamic", lambda _: None),
     ]
 
 
-@_mutant("a leader voted out leads on", "Q8")
+@_mutant("a leader voted out leads on", "Q8", tiers=BOTH)
 def _a_removed_leader_leads_on() -> Patches:
     def on_commit(replica: Replica) -> None:
         state = replica.state
@@ -487,8 +400,6 @@ def _a_removed_leader_leads_on() -> Patches:
 
 @_mutant("a snapshot holds what is not committed", "Q10")
 def _snapshot_of_uncommitted_state() -> Patches:
-    from sparkraft.simulation.core_disk import fold
-
     def snapshot_points(self: CoreNode) -> list[int]:
         state = self.fold
         for batch in self.disk.batches[self.disk.index_of(self.folded_to) :]:
@@ -530,6 +441,7 @@ def _snapshot_loaded_in_part() -> Patches:
     "a leader that no majority hears leads on",
     "Q11",
     scenario="can-elect-new-leader-after-old-leader-partitioned-away",
+    tiers=BOTH,
 )
 def _no_check_quorum() -> Patches:
     def leader(replica: Replica, state: Leader, now: Any) -> Any:
@@ -537,7 +449,7 @@ def _no_check_quorum() -> Patches:
         replica.update(far)
         return original(replica, far, now)
 
-    original = timers._leader  # noqa: SLF001
+    original = timers._leader
     return [(timers, "_leader", leader)]
 
 
@@ -552,7 +464,7 @@ def _a_follower_waits_for_ever() -> Patches:
         replica.update(patient)
         return original(replica, patient, now)
 
-    original = timers._follower  # noqa: SLF001
+    original = timers._follower
     return [(timers, "_follower", follower)]
 
 

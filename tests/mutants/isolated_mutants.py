@@ -5,7 +5,6 @@ have seen stays unknown. Here each invariant of records, of groups and of the co
 forestalled elsewhere is the only one that is looked at. Where Kafka had the bug, its KIP is named.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -22,22 +21,20 @@ from sparkraft.server.broker.partition import HostedPartition
 from sparkraft.server.controller import processes
 from sparkraft.server.coordinator.group_driver import GroupDriver
 from sparkraft.simulation.machine import EPOCH_MS
-from sparkraft.simulation.mutants import Mutant, Patches, registrar
 from sparkraft.storage.cleaner_filter import OffsetMap
 from sparkraft.storage.epochs import LeaderEpochs
 from sparkraft.storage.log_view import ReadableLog, ReadResult
+from tests.mutants.mutant import NODES, Mutant, Patches, registrar
 
-SINGLE_MUTANTS: dict[str, Mutant] = {}
+ISOLATED_MUTANTS: dict[str, Mutant] = {}
 
-_registered = registrar(
-    SINGLE_MUTANTS, tier="nodes", workload="produce-consume", scenario="leaders-come-and-go"
+_plant = registrar(
+    ISOLATED_MUTANTS,
+    tiers=NODES,
+    workload="produce-consume",
+    scenario="leaders-come-and-go",
+    isolated=True,
 )
-
-
-def _plant(
-    about: str, seen_by: str, scenario: str | None = None
-) -> Callable[[Callable[[], Patches]], Callable[[], Patches]]:
-    return _registered(about, seen_by, scenario=scenario, alone=True)
 
 
 # ---- the controller
@@ -45,7 +42,7 @@ def _plant(
 
 @_plant("who becomes the leader leaves the ISR", "C2")
 def _a_leader_outside_its_isr() -> Patches:
-    original = _Builder._elect  # noqa: SLF001
+    original = _Builder._elect
 
     def elect(self: Any) -> Any:
         choice = original(self)
@@ -126,7 +123,7 @@ def _earlier_lives_count() -> Patches:
 @_plant(
     "a new leader tells the end before it knows what is committed (KIP-207)",
     "P7",
-    "killed-then-unplugged",
+    scenario="killed-then-unplugged",
 )
 def _the_end_goes_back() -> Patches:
     return [(HostedPartition, "check_caught_up", lambda _self: None)]
@@ -148,7 +145,7 @@ def _sequences_with_a_gap() -> Patches:
     return _uncommitted()
 
 
-@_plant("a broker that doesn't answer counts as one that refuses", "F1", "chaos")
+@_plant("a broker that doesn't answer counts as one that refuses", "F1", scenario="chaos")
 def _silence_counts_as_refusal() -> Patches:
     async def all_refuse(_endpoints: Any) -> bool:
         return True
@@ -216,7 +213,7 @@ def _records_of_nobody() -> Patches:
     original = HostedPartition.append
 
     def append(self: HostedPartition, records: Any, **more: Any) -> Any:
-        if self.topic == "records" and self.log.log_end_offset % 50 == 9:  # noqa: PLR2004
+        if self.topic == "records" and self.log.log_end_offset % 50 == 9:
             builder = BatchBuilder()
             builder.append(EPOCH_MS, None, b"nobody.0.1")
             original(self, builder.build(), **(more | {"acks": 1}))
@@ -230,7 +227,7 @@ def _batches_passed_over() -> Patches:
     original = ReadableLog.read
 
     def read(self: Any, offset: int, *, up_to: int, **more: Any) -> Any:
-        further = offset + 3 if offset % 40 == 20 and offset + 3 < up_to else offset  # noqa: PLR2004
+        further = offset + 3 if offset % 40 == 20 and offset + 3 < up_to else offset
         return original(self, further, up_to=up_to, **more)
 
     return [(ReadableLog, "read", read)]

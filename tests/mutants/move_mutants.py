@@ -7,11 +7,11 @@ from sparkraft.cli.leadership_texts import Json, isr_change_json
 from sparkraft.controller.controller import Controller
 from sparkraft.controller.decision import Decision
 from sparkraft.controller.partition_change import _Builder as PartitionChangeBuilder
-from sparkraft.simulation.mutants import Mutant, Patches, registrar
+from tests.mutants.mutant import NODES, Mutant, Patches, registrar
 
 MOVE_MUTANTS: dict[str, Mutant] = {}
 
-_plant = registrar(MOVE_MUTANTS, tier="nodes", workload="produce-consume", scenario="replicas-move")
+_plant = registrar(MOVE_MUTANTS, tiers=NODES, workload="produce-consume", scenario="replicas-move")
 
 
 @_plant("a reassignment never ends, whoever has caught up", "C10")
@@ -29,7 +29,7 @@ def _preferred_leaders_stay_away() -> Patches:
 
 @_plant("who a reassignment takes out stays in the ISR", "C1")
 def _who_was_taken_out_stays_in_sync() -> Patches:
-    original = PartitionChangeBuilder._complete_reassignment  # noqa: SLF001
+    original = PartitionChangeBuilder._complete_reassignment
 
     def complete(self: Any) -> None:
         isr = self._isr

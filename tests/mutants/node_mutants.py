@@ -24,14 +24,14 @@ from sparkraft.server.controller.driver import ControllerDriver
 from sparkraft.server.raft import driver as raft_driver
 from sparkraft.server.raft.commits import Commits
 from sparkraft.server.raft.driver import RaftDriver
-from sparkraft.simulation.mutants import Mutant, Patches, registrar
 from sparkraft.storage import recovery
 from sparkraft.storage.raft_log import RaftLog
 from sparkraft.storage.segments import Segments
+from tests.mutants.mutant import NODES, Mutant, Patches, registrar
 
 NODE_MUTANTS: dict[str, Mutant] = {}
 
-_mutant = registrar(NODE_MUTANTS, tier="nodes")
+_mutant = registrar(NODE_MUTANTS, tiers=NODES)
 
 
 # ---- the quorum's files
@@ -75,7 +75,7 @@ def _a_cut_comes_back_below_newer_records() -> Patches:
             segment.cut_unsynced = False
         original(self, start, target)
 
-    walk = recovery._Recovery._walk  # noqa: SLF001
+    walk = recovery._Recovery._walk
 
     def walk_alone(self: Any, segment: Any, following: Any) -> bool:
         _ = following
@@ -83,7 +83,7 @@ def _a_cut_comes_back_below_newer_records() -> Patches:
 
     return [
         (Segments, "sync", sync),
-        (recovery._Recovery, "_walk", walk_alone),  # noqa: SLF001
+        (recovery._Recovery, "_walk", walk_alone),
     ]
 
 
@@ -129,7 +129,7 @@ def _broker_epochs_are_the_controllers_epoch() -> Patches:
     return [(ControllerDriver, "_next_offset", lambda self: int(self._epoch or 0))]
 
 
-@_mutant("a broker's place is given away while it lives", "C5", alone=True)
+@_mutant("a broker's place is given away while it lives", "C5", isolated=True)
 def _places_of_the_living_are_given_away() -> Patches:
     return [(Sessions, "valid", lambda *_: False)]
 
@@ -193,7 +193,7 @@ def _sessions_never_lapse() -> Patches:
 # ---- images
 
 
-@_mutant("a snapshot leaves the controllers out", "C6", alone=True)
+@_mutant("a snapshot leaves the controllers out", "C6", isolated=True)
 def _a_snapshot_without_controllers() -> Patches:
     def records_of(image: Any) -> Iterator[Any]:
         for record, version in all_records_of(image):

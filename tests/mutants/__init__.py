@@ -1,0 +1,1 @@
+"""Planted bugs, and the seeds at which the simulation reports them."""

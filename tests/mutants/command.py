@@ -1,0 +1,133 @@
+"""Replay planted bugs, find seeds for them, and keep their table.
+
+tools/mutants all                replay every stored seed; each bug must be reported
+tools/mutants NAME ...           some bugs, in every tier (NAME@cores or NAME@nodes: in one)
+tools/mutants --find NAME ...    search from seed 1 on and store what is found
+tools/mutants --list             names, tiers, invariants
+tools/mutants --table            write docs/planted-bugs.md
+tools/mutants --check            exit with 1 if docs/planted-bugs.md is out of date
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from time import monotonic
+
+from sparkraft.simulation.campaign import each
+from tests.mutants.mutant_seeds import (
+    MUTANT_SEEDS,
+    Finding,
+    is_seen,
+    replay,
+    search,
+    settings_for,
+    write_seeds,
+)
+from tests.mutants.registry import CASES, MutantCase, cases_named
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "planted-bugs.md"
+MISSED = 1
+
+_HEAD = """# Planted bugs
+
+Generated from `tests/mutants` by `tools/mutants --table`; do not edit.
+
+Each bug is planted in bare raft cores or in whole nodes, for the length of one run. One of its
+[invariants](invariants.md) must report it, and the same seed must be clean without it. Reported by
+names the invariant that did so; *only* means that no other invariant was checked in that run. Seed
+and seconds are of a search from seed 1 on (`tools/mutants --find`), two searches side by side on
+two cores; all searches together take less than 25 minutes. A change of the simulator can change
+what a seed does. If a stored seed no longer shows its bug, the tests try the seeds after it.
+
+| planted bug | tier | scenario | reported by | seed | seconds |
+|---|---|---|---|--:|--:|
+"""
+
+
+def page() -> str:
+    return _HEAD + "".join(_row(case, MUTANT_SEEDS[case]) for case in CASES)
+
+
+def _row(case: MutantCase, found: Finding) -> str:
+    known = case.mutant
+    only = "only " if known.is_isolated(case.tier) else ""
+    return (
+        f"| `{case.name}`: {known.about} | {case.tier} | "
+        f"{settings_for(case, found.seed).scenario} | "
+        f"{only}{found.invariant} | {found.seed} | {found.seconds:g} |\n"
+    )
+
+
+def main(argv: list[str]) -> int:
+    options = _parse(argv)
+    if options.list:
+        return _list()
+    if options.table:
+        PAGE.write_text(page())
+        return 0
+    if options.check:
+        return _check()
+    try:
+        cases = cases_named(options.names)
+    except KeyError as error:
+        sys.exit(f"tools/mutants: no planted bug {error}; --list names them")
+    return _play(cases, find=options.find, jobs=options.jobs)
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "tools/mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--find", action="store_true", help="search for seeds and store them")
+    parser.add_argument("--jobs", type=int, help="processes; default: one per core")
+    for name in ("list", "table", "check"):
+        parser.add_argument(f"--{name}", action="store_true")
+    options = parser.parse_args(argv)
+    if not (options.names or options.list or options.table or options.check):
+        parser.error("name planted bugs, or `all`")
+    if options.jobs is not None and options.jobs < 1:
+        parser.error(f"--jobs must be at least 1, not {options.jobs}")
+    return options
+
+
+def _list() -> int:
+    for case in CASES:
+        known = case.mutant
+        print(f"{case!s:<58} {known.about} ({' or '.join(known.seen_by)})")
+    return 0
+
+
+def _check() -> int:
+    if PAGE.exists() and PAGE.read_text() == page():
+        return 0
+    print("docs/planted-bugs.md is out of date; run: tools/mutants --table")
+    return MISSED
+
+
+def _play(cases: list[MutantCase], *, find: bool, jobs: int | None) -> int:
+    missed, seeds = [], dict(MUTANT_SEEDS)
+    for case, found in each(_play_one, [(case, find) for case in cases], jobs):
+        if isinstance(found, Finding):
+            text = f"seed {found.seed}: {found.invariant} ({found.seconds:.1f} s)"
+            print(f"seen   {case!s:<58} {text}", flush=True)
+            seeds[case] = found
+        else:
+            missed.append(str(case))
+            print(f"MISSED {case!s:<58} {found}", flush=True)
+    if find:
+        write_seeds(seeds)
+    print(f"{len(cases) - len(missed)} of {len(cases)} planted bugs were reported")
+    if missed:
+        print(f"tools/mutants: not reported: {', '.join(missed)}", file=sys.stderr)
+    return MISSED if missed else 0
+
+
+def _play_one(case: MutantCase, find: bool) -> Finding | str:
+    begun = monotonic()
+    result = search(case) if find or case not in MUTANT_SEEDS else replay(case)
+    if result is None:
+        return "no seed shows it"
+    if result.violation is None or not is_seen(result, case):
+        return f"seed {result.settings.seed}: {result.violation}"
+    return Finding(result.settings.seed, result.violation, round(monotonic() - begun, 1))

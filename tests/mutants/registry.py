@@ -1,0 +1,54 @@
+"""Every planted bug, and every tier it is planted in."""
+
+from typing import NamedTuple
+
+from tests.mutants.core_mutants import CORE_MUTANTS
+from tests.mutants.isolated_mutants import ISOLATED_MUTANTS
+from tests.mutants.move_mutants import MOVE_MUTANTS
+from tests.mutants.mutant import Mutant
+from tests.mutants.node_mutants import NODE_MUTANTS
+from tests.mutants.quorum_mutants import QUORUM_MUTANTS
+from tests.mutants.record_mutants import RECORD_MUTANTS
+from tests.mutants.storage_mutants import STORAGE_MUTANTS
+
+MUTANTS: dict[str, Mutant] = {
+    **CORE_MUTANTS,
+    **NODE_MUTANTS,
+    **RECORD_MUTANTS,
+    **MOVE_MUTANTS,
+    **QUORUM_MUTANTS,
+    **ISOLATED_MUTANTS,
+    **STORAGE_MUTANTS,
+}
+
+
+class MutantCase(NamedTuple):
+    """A planted bug in one tier, written `name@tier`."""
+
+    name: str
+    tier: str
+
+    @property
+    def mutant(self) -> Mutant:
+        return MUTANTS[self.name]
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.tier}"
+
+
+CASES = tuple(MutantCase(name, tier) for name in MUTANTS for tier in MUTANTS[name].tiers)
+
+
+def cases_named(words: list[str]) -> list[MutantCase]:
+    """The cases of `all`, of names and of `name@tier`.
+
+    Raises:
+        KeyError: a word names none.
+    """
+    found = {}
+    for word in words:
+        named = [c for c in CASES if word in {"all", c.name, str(c)}]
+        if not named:
+            raise KeyError(word)
+        found |= dict.fromkeys(named)
+    return list(found)
