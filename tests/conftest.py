@@ -2,13 +2,15 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.kafka_jars import kafka_jars_or_reason
+from tests.support.turns import SPARK, turn
 
 # How long an example takes says nothing here: speed is shown in benchmarks, never in a test.
 _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -16,6 +18,13 @@ _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", _UNTIMED, derandomize=True)
 settings.register_profile("fresh", _UNTIMED)
 settings.load_profile(os.environ.get("SPARKRAFT_EXAMPLES", "same"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let one test at a time run Spark, whatever process it is in."""
+    with turn(SPARK) if item.get_closest_marker("spark") else nullcontext():
+        return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,213 @@
+"""A pytest plugin for `./test`: two lanes of tests, longest first, and a report of each test.
+
+    python -m pytest -p tests.support.lanes --lane wait -n 4 --dist loadgroup ...
+
+Lane `wait` holds the tests that start processes or serve sockets: they wait in real time and use
+a third of a core each. Lane `cpu` holds the rest: pure functions and simulations. A test is in
+`wait` if it has one of the markers `real_clients`, `java`, `spark` or `real_time`, or if its module
+imports one of `REAL_TIME_MODULES`.
+
+In lane `wait`, tests that share a fixture wider than one test stay on one worker, and so do all
+tests of Spark. Every other test may run on any worker, whatever its file.
+
+`--report-file` gets one JSON object a line: the number of tests, then each phase of each test.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TextIO
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadGroupScheduling
+from xdist.workermanage import WorkerController
+
+ROOT = Path(__file__).resolve().parents[2]
+DURATIONS = ROOT / "tests" / "durations.json"
+LANES = ("cpu", "wait")
+REAL_TIME_MARKERS = ("real_clients", "java", "spark", "real_time")
+REAL_TIME_MODULES = frozenset(
+    {"tests.support.nodes", "tests.support.clusters", "tests.server.harness"}
+)
+CHEAP_WIDE_FIXTURES = frozenset(
+    {"kafka_jars", "pytestconfig", "request", "tmp_path_factory", "testrun_uid", "worker_id"}
+)
+"""Fixtures wider than one test that any number of workers may have."""
+
+FIRST_SECONDS_MIN = 1.0
+"""Lane `cpu` keeps its order but for tests that take longer: these come first."""
+
+GUESSED_SECONDS = {"cpu": 0.02, "wait": 3.0}
+"""Of a test without a recorded duration."""
+
+_reports = pytest.StashKey[TextIO]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--lane", choices=LANES, help="run only the tests of this lane")
+    parser.addoption("--report-file", type=Path, help="write a JSON object for each test phase")
+
+
+# ---- choosing and ordering
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist adds the groups to the names of the tests
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    lane = config.getoption("--lane")
+    if lane is None:
+        return
+    outside = [item for item in items if lane_of(item) != lane]
+    config.hook.pytest_deselected(items=outside)
+    chosen = [item for item in items if lane_of(item) == lane]
+    seconds = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    of = {item: seconds.get(item.nodeid, GUESSED_SECONDS[lane]) for item in chosen}
+    items[:] = longest_first(chosen, of) if lane == "cpu" else grouped(chosen, of)
+
+
+def lane_of(item: pytest.Item) -> str:
+    """The lane of a test; see the module docstring."""
+    if any(item.get_closest_marker(name) for name in REAL_TIME_MARKERS):
+        return "wait"
+    return "wait" if _imports_real_time(getattr(item, "module", None)) else "cpu"
+
+
+@cache
+def _imports_real_time(module: ModuleType | None) -> bool:
+    """Whether a module of tests holds something of `REAL_TIME_MODULES`."""
+    held = vars(module).values() if module is not None else ()
+    names = [getattr(value, key, None) for value in held for key in ("__module__", "__name__")]
+    return any(isinstance(name, str) and name in REAL_TIME_MODULES for name in names)
+
+
+def longest_first(items: list[pytest.Item], seconds: dict[pytest.Item, float]) -> list[pytest.Item]:
+    """The long tests in front; the short ones as they were, so that files stay together."""
+    return sorted(
+        items, key=lambda item: -seconds[item] if seconds[item] >= FIRST_SECONDS_MIN else 0
+    )
+
+
+def grouped(items: list[pytest.Item], seconds: dict[pytest.Item, float]) -> list[pytest.Item]:
+    """The tests with their groups marked, the group that takes longest in front."""
+    totals: dict[str, float] = defaultdict(float)
+    for item in items:
+        group = group_of(item)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+        totals[group or item.nodeid] += seconds[item]
+    return sorted(
+        items, key=lambda item: (-totals[group_of(item) or item.nodeid], group_of(item) or "")
+    )
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """What must share a worker with this test; None if nothing must."""
+    if item.get_closest_marker("spark"):
+        return "spark"
+    info = getattr(item, "_fixtureinfo", None)  # pytest has no public way to ask
+    fixtures: dict[str, Any] = info.name2fixturedefs if info is not None else {}
+    wide = {name for name, found in fixtures.items() if found[-1].scope != "function"}
+    return item.nodeid.partition("::")[0] if wide - CHEAP_WIDE_FIXTURES else None
+
+
+class GroupScheduling(LoadGroupScheduling):
+    """xdist's scheduler for groups, which stalls once a worker has crashed.
+
+    It gives the crashed test to another worker, and a worker one group at a time, though workers
+    run a test only when they know the next one or that there is none.
+    """
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Give what a lost worker had left to others; return the test it crashed in."""
+        units = self.assigned_work.pop(node)
+        crashed = None
+        for unit in units.values():
+            left = [test for test, is_done in unit.items() if not is_done]
+            if left and crashed is None:
+                crashed = left[0]
+                unit[crashed] = True
+        self.workqueue.update(
+            {name: unit for name, unit in units.items() if not all(unit.values())}
+        )
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return crashed
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Give a worker groups until it has two tests, or tell it that there are no more."""
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadGroupScheduling | None:
+    return GroupScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+# ---- reporting
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    path = config.getoption("--report-file")
+    if path is not None and not hasattr(config, "workerinput"):
+        config.stash[_reports] = path.open("w", buffering=1)
+        config.pluginmanager.register(_Reporter(config.stash[_reports]))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _reports in config.stash:
+        config.stash[_reports].close()
+
+
+class _Reporter:
+    """Writes what happens to the tests, line by line: a lane that is killed leaves its results."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._counted = False
+
+    def _write(self, **values: object) -> None:
+        self._file.write(json.dumps(values) + "\n")
+
+    def pytest_xdist_node_collection_finished(self, node: object, ids: list[str]) -> None:
+        if not self._counted:
+            self._counted = True
+            self._write(tests=len(ids))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._write(
+                test=report.nodeid, phase="collect", outcome="failed", seconds=0.0,
+                text=report.longreprtext,
+            )  # fmt: skip
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        text = "" if report.passed else _text_of(report)
+        self._write(
+            test=plain_name(report.nodeid), phase=report.when, outcome=report.outcome,
+            seconds=round(report.duration, 3), text=text,
+        )  # fmt: skip
+
+
+def _text_of(report: pytest.TestReport) -> str:
+    """The reason of a skip; of a failure all that pytest would print, captured output included."""
+    if report.skipped and isinstance(report.longrepr, tuple):
+        return str(report.longrepr[2])
+    return "\n".join(
+        [report.longreprtext, *(f"--- {title}\n{text}" for title, text in report.sections)]
+    )
+
+
+def plain_name(nodeid: str) -> str:
+    """A test's name without the group that xdist adds to it."""
+    return nodeid.rpartition("@")[0] if nodeid.rfind("@") > nodeid.rfind("]") else nodeid
+
+
+def read_reports(path: Path) -> Iterator[dict[str, Any]]:
+    """What a `--report-file` holds so far; a line that is still being written is left out."""
+    if path.exists():
+        text = path.read_text()
+        yield from map(json.loads, text[: text.rfind("\n") + 1].splitlines())

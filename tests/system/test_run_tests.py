@@ -1,0 +1,108 @@
+"""`./test` reports every failure, ends what hangs, and puts each test into the right lane."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.support import lanes
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = """
+import os, pytest
+def test_pure(): print("said"); assert {pure}
+@pytest.mark.real_time
+def test_waiting(): assert {waiting}
+@pytest.mark.real_time
+def test_crashing(): {crashing}
+@pytest.mark.real_time
+def test_skipping(): pytest.skip("no such tool")
+"""
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("run_tests", ROOT / "tools" / "run_tests.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "run_tests", module)  # dataclasses look there
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "OUTPUT", tmp_path / "output")
+    return module
+
+
+def run_lanes(tool: ModuleType, folder: Path, **bodies: str) -> bool:
+    """Run both lanes over one file of tests; whether all steps passed."""
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = real_time: waits\n")
+    (folder / "test_it.py").write_text(TESTS.format(**bodies))
+    jobs = [tool.lane(name, "not long", ["test_it.py"]) for name in tool.WORKERS]
+    for job in jobs:
+        job.environment["PYTHONPATH"] = str(ROOT)
+    tool.run_all(jobs)
+    tool.show(jobs, tool.results_of(jobs))
+    return not any(job.failures for job in jobs)
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str]):
+    return lambda: capsys.readouterr().out
+
+
+def test_a_run_without_failures_passes_and_tells_why_tests_were_skipped(tool, tmp_path, shown):
+    passed = run_lanes(tool, tmp_path, pure="True", waiting="True", crashing="pass")
+    text = shown()
+    assert passed, text
+    assert "no such tool: test_it.py::test_skipping" in text
+
+
+def test_failures_of_both_lanes_and_crashes_are_shown_in_full(tool, tmp_path, shown):
+    passed = run_lanes(tool, tmp_path, pure="1 == 2", waiting="3 == 4", crashing="os._exit(3)")
+    text = shown()
+    assert not passed
+    for expected in ("assert 1 == 2", "said", "assert 3 == 4", "crashed while running"):
+        assert expected in text
+    for job in ("cpu", "wait"):
+        assert f"FAILED {job}: tests: exit code 1" in text
+
+
+def test_a_step_that_fails_or_hangs_does_not_keep_the_next_from_running(tool, tmp_path, shown):
+    def step(code: str, seconds: float = 30) -> object:
+        return tool.Step(code, [sys.executable, "-c", code], seconds)
+
+    steps = [step("print('why'); exit(3)"), step("while 1: pass", 1), step("1")]
+    (tmp_path / "output").mkdir()
+    job = tool.Job("style", steps)
+    job.run(threading.Event())
+    assert list(job.failures.values()) == ["exit code 3", "not done after 0.0166667 minutes: ended"]
+    assert "why" in shown()
+    assert "== 1\n" in job.output.read_text()
+
+
+def test_tests_of_nodes_are_detected_by_their_imports() -> None:
+    command = [
+        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only",
+        "-p", "tests.support.lanes", "--lane", "wait",
+        "tests/server/test_node.py", "tests/raft/test_states.py",
+    ]  # fmt: skip
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    assert "tests/server/test_node.py" in found
+    assert "tests/raft/test_states.py" not in found
+
+
+def test_names_are_told_without_the_groups_that_xdist_adds() -> None:
+    assert lanes.plain_name("a.py::test_b@a.py") == "a.py::test_b"
+    assert lanes.plain_name("a.py::test_b[x@y]") == "a.py::test_b[x@y]"
+    assert lanes.plain_name("a.py::test_b[x@y]@spark") == "a.py::test_b[x@y]"
+
+
+def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
+    report = tmp_path / "report.jsonl"
+    report.write_text(json.dumps({"tests": 2}) + '\n{"test": "a.py::test')
+    assert list(lanes.read_reports(report)) == [{"tests": 2}]

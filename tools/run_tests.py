@@ -1,0 +1,407 @@
+"""Run everything a change must pass, as `./test` (its comment lists the options).
+
+Jobs run side by side, each a list of steps whose output goes to `.test-output/JOB.txt`:
+
+    style       ruff, import-linter, generated pages, mypy                        low priority
+    cpu         pytest on 2 workers: pure functions and simulations               low priority
+    wait        fetches other projects' tools, then pytest on 4 workers: tests that start processes
+    quickstart  `./quickstart --check --kill-leader`, when Spark is not in use by a test
+
+Real processes get the processor first, so that real-time tests keep their times. Every step has a
+time limit, and every test has one (`TEST_SECONDS_MAX`). A failed step never hides the results of
+others. The exit code is 0 only if every step and every test passed.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from tests.support.lanes import DURATIONS, read_reports  # noqa: E402
+from tests.support.turns import SPARK, turn  # noqa: E402
+
+OUTPUT = ROOT / ".test-output"
+PYTHON = sys.executable
+BIN = Path(sys.executable).parent
+
+CHECK_SECONDS_MAX = 10 * 60
+LANE_SECONDS_MAX = 60 * 60
+TEST_SECONDS_MAX = 10 * 60
+"""A test that takes longer ends its worker, which prints every thread's stack."""
+
+STALL_SECONDS_MAX = TEST_SECONDS_MAX + 60
+
+QUICKSTART_SECONDS_MAX = 15 * 60
+QUICKSTART_DELAY_SECONDS = 45.0
+"""The Spark tests begin first: they take longest."""
+
+PROGRESS_SECONDS = 30.0
+NOTHING_RAN = 5
+"""pytest's exit code where no test was selected."""
+
+WORKERS = {"cpu": ["-n", "2", "--dist", "worksteal"], "wait": ["-n", "4", "--dist", "loadgroup"]}
+SLOWEST = 10
+FAILURE_LINES_MAX = 200
+RECORDED_SECONDS_MIN = 0.2
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a job."""
+
+    name: str
+    command: list[str]
+    seconds_max: float = CHECK_SECONDS_MAX
+    passes: frozenset[int] = frozenset({0})
+
+
+@dataclass
+class Job:
+    """Steps that run one after another, all of them, whether or not one fails."""
+
+    name: str
+    steps: list[Step]
+    is_low_priority: bool = False
+    delay_seconds: float = 0.0
+    uses_spark: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    """Step to what was wrong with it."""
+    running: str = ""
+    seconds: float = 0.0
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def output(self) -> Path:
+        return OUTPUT / f"{self.name}.txt"
+
+    @property
+    def report(self) -> Path:
+        """What the job's pytest writes about each test."""
+        return OUTPUT / f"{self.name}.jsonl"
+
+    def run(self, stopped: threading.Event) -> None:
+        if stopped.wait(self.delay_seconds):
+            return
+        if self.uses_spark:
+            with turn(SPARK, LANE_SECONDS_MAX):
+                self._run_steps(stopped)
+        else:
+            self._run_steps(stopped)
+
+    def _run_steps(self, stopped: threading.Event) -> None:
+        begun = time.monotonic()
+        for step in self.steps:
+            if not stopped.is_set():
+                self.running = step.name
+                self._run(step)
+        self.running = ""
+        self.seconds = time.monotonic() - begun
+
+    def _run(self, step: Step) -> None:
+        with self.output.open("ab") as output:
+            output.write(f"== {step.name}\n".encode())
+            output.flush()
+            start = output.tell()
+            self.process = subprocess.Popen(
+                [*(["nice", "-n", "10"] if self.is_low_priority else []), *step.command],
+                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                env={**os.environ, **self.environment}, start_new_session=True,
+            )  # fmt: skip
+            wrong = self._wait(self.process, step)
+            self.end()
+        if wrong:
+            self.failures[step.name] = wrong
+            self._show_failure(step, wrong, start)
+
+    def _wait(self, process: subprocess.Popen[bytes], step: Step) -> str:
+        """Wait for the end of a step; say what is wrong with it, if anything is."""
+        begun = time.monotonic()
+        while time.monotonic() - begun < step.seconds_max:
+            try:
+                code = process.wait(1.0)
+            except subprocess.TimeoutExpired:
+                if not self._is_stalled():
+                    continue
+                return f"no test began or ended for {STALL_SECONDS_MAX / 60:g} minutes: ended"
+            return "" if code in step.passes else f"exit code {code}"
+        return f"not done after {step.seconds_max / 60:g} minutes: ended"
+
+    def _is_stalled(self) -> bool:
+        report = self.report
+        return report.exists() and time.time() - report.stat().st_mtime > STALL_SECONDS_MAX
+
+    def _show_failure(self, step: Step, wrong: str, start: int) -> None:
+        say(f"FAILED  {self.name}: {step.name}: {wrong} (see {self.output.relative_to(ROOT)})")
+        if not any(line.get("outcome") == "failed" for line in read_reports(self.report)):
+            text = self.output.read_bytes()[start:].decode(errors="replace")
+            print("\n".join(text.splitlines()[-FAILURE_LINES_MAX:]), flush=True)
+
+    def end(self) -> None:
+        """Kill what the current step has left running: its processes share a process group."""
+        if self.process is not None:
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return
+            self.process.wait()
+
+
+def say(line: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
+
+
+# ---- what there is to run
+
+
+def style() -> list[Step]:
+    return [
+        Step("ruff check", [str(BIN / "ruff"), "check", "."]),
+        Step("ruff format", [str(BIN / "ruff"), "format", "--check", "."]),
+        Step("import-linter", [str(BIN / "lint-imports")]),
+        Step("COVERAGE.md", [PYTHON, "tools/coverage_page.py", "--check"]),
+        Step("mypy --strict", [str(BIN / "mypy")]),
+    ]
+
+
+def prefetch() -> Step:
+    return Step("prefetch", [PYTHON, "-m", "tests.support.prefetch"], 30 * 60)
+
+
+def pytest_step(lane: str, select: str, paths: Iterable[str]) -> Step:
+    command = [
+        PYTHON, "-m", "pytest", "-q", "-p", "tests.support.lanes", "--lane", lane,
+        f"--report-file={OUTPUT / lane}.jsonl", *WORKERS[lane], "--no-loadscope-reorder",
+        "-o", f"faulthandler_timeout={TEST_SECONDS_MAX}",
+        "-o", "faulthandler_exit_on_timeout=true",
+        "-o", f"cache_dir=.pytest_cache/{lane}", "-m", select, *paths,
+    ]  # fmt: skip
+    return Step("tests", command, LANE_SECONDS_MAX, frozenset({0, NOTHING_RAN}))
+
+
+def lane(name: str, select: str, paths: Iterable[str]) -> Job:
+    return Job(name, [pytest_step(name, select, paths)], is_low_priority=name == "cpu")
+
+
+def jobs_of(options: argparse.Namespace) -> list[Job]:
+    select = "not long"
+    if options.quick:
+        select += " and not java and not spark and not real_clients"
+    cpu, wait = (lane(name, select, options.paths) for name in WORKERS)
+    if not options.quick:
+        wait.steps.insert(0, prefetch())
+    jobs = [cpu, wait]
+    if not options.paths:
+        jobs.insert(0, Job("style", style(), is_low_priority=True))
+        if not options.quick:
+            jobs.append(quickstart())
+    return jobs
+
+
+def quickstart() -> Job:
+    command = ["./quickstart", "--check", "--kill-leader"]
+    return Job(
+        "quickstart", [Step("--check --kill-leader", command, QUICKSTART_SECONDS_MAX)],
+        delay_seconds=QUICKSTART_DELAY_SECONDS, uses_spark=True,
+    )  # fmt: skip
+
+
+# ---- running
+
+
+def run_all(jobs: list[Job]) -> None:
+    """Run the jobs to their ends, and show how far they are; Ctrl-C ends what they started."""
+    OUTPUT.mkdir(exist_ok=True)
+    for job in jobs:
+        for file in (job.output, job.report):
+            file.unlink(missing_ok=True)
+    stopped = threading.Event()
+    threads = [threading.Thread(target=job.run, args=(stopped,), daemon=True) for job in jobs]
+    for thread in threads:
+        thread.start()
+    try:
+        _watch(jobs, threads)
+    except KeyboardInterrupt:
+        stopped.set()
+        for job in jobs:
+            job.end()
+        sys.exit("interrupted")
+
+
+def _watch(jobs: list[Job], threads: list[threading.Thread]) -> None:
+    shown: set[tuple[str, str]] = set()
+    next_line = time.monotonic() + PROGRESS_SECONDS
+    while any(thread.is_alive() for thread in threads):
+        time.sleep(0.5)
+        if time.monotonic() >= next_line:
+            next_line += PROGRESS_SECONDS
+            _show_new_failures(jobs, shown)
+            say("; ".join(progress_of(job) for job in jobs if job.running))
+    _show_new_failures(jobs, shown)
+
+
+def _show_new_failures(jobs: list[Job], shown: set[tuple[str, str]]) -> None:
+    for result in results_of(jobs):
+        if result.outcome == "failed" and (result.job, result.test) not in shown:
+            shown.add((result.job, result.test))
+            say(f"FAILED  {result.job}: {result.test}")
+
+
+def progress_of(job: Job) -> str:
+    """`cpu: 1204 of 6400 tests`, or the step it is at."""
+    lines = list(read_reports(job.report))
+    total = next((line["tests"] for line in lines if "tests" in line), None)
+    if total is None:
+        return f"{job.name}: {job.running}"
+    done = sum(1 for line in lines if line.get("phase") == "teardown")
+    return f"{job.name}: {done} of {total} tests"
+
+
+# ---- what came out
+
+
+@dataclass
+class Result:
+    """One test, all its phases together."""
+
+    job: str
+    test: str
+    outcome: str = "passed"
+    seconds: float = 0.0
+    text: str = ""
+
+    @property
+    def area(self) -> str:
+        return "/".join(self.test.partition("::")[0].split("/")[:2])
+
+
+def results_of(jobs: list[Job]) -> list[Result]:
+    found: dict[tuple[str, str], Result] = {}
+    for job in jobs:
+        for line in read_reports(job.report):
+            if "test" in line:
+                key = (job.name, line["test"])
+                _add_phase(found.setdefault(key, Result(*key)), line)
+    return list(found.values())
+
+
+def _add_phase(result: Result, line: dict[str, Any]) -> None:
+    result.seconds += line["seconds"]
+    if line["outcome"] != "passed" and result.outcome != "failed":
+        result.outcome = line["outcome"]
+    if line["text"]:
+        result.text += f"({line['phase']}) {line['text']}\n"
+
+
+def show(jobs: list[Job], results: list[Result]) -> Counter[str]:
+    """Print failures in full, then where the time went, skips and the counts."""
+    for result in results:
+        if result.outcome == "failed":
+            print(f"\n==== FAILED {result.test}\n{result.text}")
+    show_times(jobs, results)
+    show_skips(results)
+    for job in jobs:
+        for step, wrong in job.failures.items():
+            print(f"\nFAILED {job.name}: {step}: {wrong}; see {job.output.relative_to(ROOT)}")
+    return Counter(result.outcome for result in results)
+
+
+def show_skips(results: list[Result]) -> None:
+    skips: dict[str, list[str]] = defaultdict(list)
+    for result in results:
+        if result.outcome == "skipped":
+            skips[result.text.partition("Skipped: ")[2].strip() or result.text].append(result.test)
+    if skips:
+        print("\nSkipped, and why:")
+    for reason, tests in sorted(skips.items()):
+        more = f" and {len(tests) - 1} more" if len(tests) > 1 else ""
+        print(f"  {reason}: {tests[0]}{more}")
+
+
+def show_times(jobs: list[Job], results: list[Result]) -> None:
+    if results:
+        print("\nMinutes of tests per area:")
+        areas: dict[str, list[float]] = defaultdict(list)
+        for result in results:
+            areas[result.area].append(result.seconds)
+        for area, seconds in sorted(areas.items(), key=lambda item: -sum(item[1])):
+            print(f"  {sum(seconds) / 60:6.1f}  {area} ({len(seconds)} tests)")
+        print("\nSlowest tests, in seconds:")
+        for result in sorted(results, key=lambda result: -result.seconds)[:SLOWEST]:
+            print(f"  {result.seconds:6.1f}  {result.test}")
+    print("\nMinutes per job:")
+    for job in jobs:
+        print(f"  {job.seconds / 60:6.1f}  {job.name}")
+
+
+def record(results: list[Result], *, is_everything: bool) -> None:
+    """Keep how long the tests took; what did not run keeps its time unless everything ran."""
+    kept = json.loads(DURATIONS.read_text()) if DURATIONS.exists() and not is_everything else {}
+    for result in results:
+        if result.outcome == "passed":
+            kept.pop(result.test, None)
+            if result.seconds >= RECORDED_SECONDS_MIN:
+                kept[result.test] = round(result.seconds, 1)
+    DURATIONS.write_text(json.dumps(kept, indent=0, sort_keys=True) + "\n")
+
+
+# ---- the command
+
+
+def options_of(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./test", add_help=False, allow_abbrev=False)
+    for name in ("--no-skip", "--long", "--quick", "--changed", "--record"):
+        parser.add_argument(name, action="store_true")
+    parser.add_argument("paths", nargs="*")
+    return parser.parse_args(arguments)
+
+
+def run_long(options: argparse.Namespace) -> int:
+    """Style first, because the long tests take hours; then the pieces, in `tools/long_tests.py`."""
+    if not options.paths:
+        job = Job("style", style())
+        run_all([job])
+        if job.failures:
+            return 1
+    subprocess.run(prefetch().command, cwd=ROOT, check=False)
+    return subprocess.run(
+        [PYTHON, "tools/long_tests.py", *options.paths], cwd=ROOT, check=False
+    ).returncode
+
+
+def main() -> int:
+    options = options_of(sys.argv[1:])
+    os.environ["SPARKRAFT_NO_SKIP"] = str(int(options.no_skip))
+    if options.long:
+        return run_long(options)
+    jobs = jobs_of(options)
+    run_all(jobs)
+    results = results_of(jobs)
+    counts = show(jobs, results)
+    if options.record:
+        record(results, is_everything=not options.paths and not options.quick)
+    bad = bool(counts["failed"]) or any(job.failures for job in jobs)
+    if options.no_skip and counts["skipped"]:
+        print("\n--no-skip: a skipped test is a failure")
+        bad = True
+    if not results:
+        print("\nno test was selected")
+        bad = True
+    print(f"\n{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
