@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sparkraft.cli import main as cli
-from sparkraft.server.raft.journal import FILE_NAME
+from sparkraft.server.raft.election_journal import FILE_NAME
 from tests.cluster.conftest import STEADY
 from tests.support.clusters import Cluster, Member
 from tests.support.ports import lasting_ports, wait_until

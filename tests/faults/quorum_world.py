@@ -25,7 +25,7 @@ from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster as Client
 from sparkraft.client.values import NewTopic
 from sparkraft.protocol.messages.k10000_describe_elections import DescribeElectionsRequest
-from sparkraft.server.raft.journal import FILE_NAME
+from sparkraft.server.raft.election_journal import FILE_NAME
 from tests.cluster.conftest import QUICK
 from tests.faults.stalls import Stalls
 from tests.support.broken_networks import ProxiedCluster

@@ -320,7 +320,7 @@ def _fetched_batches_are_renumbered() -> Patches:
             self._peers[asked.to.id].correlation_id = None
         return asked
 
-    return [(following, "_append", append), (connections.Connections, "take", take)]
+    return [(following, "_append", append), (connections.Connections, "complete", take)]
 
 
 @_mutant("a deposed controller still answers: it appends where it no longer leads", "Q4")
@@ -387,9 +387,9 @@ def _a_removed_leader_leads_on() -> Patches:
     def on_commit(replica: Replica) -> None:
         state = replica.state
         original(replica)
-        stays = isinstance(state, Leader) and state.leaving is None
+        stays = isinstance(state, Leader) and state.resign_reason is None
         if stays and isinstance(replica.state, Leader):
-            replica.update(replace(replica.state, leaving=None))
+            replica.update(replace(replica.state, resign_reason=None))
 
     original = reconfiguration.on_commit
     return [(reconfiguration, "on_commit", on_commit)]

@@ -22,7 +22,7 @@ from sparkraft.server.broker.producer_ids import ProducerIds
 from sparkraft.server.controller import snapshots
 from sparkraft.server.controller.driver import ControllerDriver
 from sparkraft.server.raft import driver as raft_driver
-from sparkraft.server.raft.commits import Commits
+from sparkraft.server.raft.commit_publisher import CommitPublisher
 from sparkraft.server.raft.driver import RaftDriver
 from sparkraft.storage import recovery
 from sparkraft.storage.raft_log import RaftLog
@@ -136,13 +136,13 @@ def _places_of_the_living_are_given_away() -> Patches:
 
 @_mutant("a new controller decides before it has replayed its predecessors' records", "C3", "C6")
 def _a_new_controller_decides_at_once() -> Patches:
-    original = Commits.set_leader
+    original = CommitPublisher.set_leader
 
-    def set_leader(self: Commits, leader: Any, epoch_start: Any) -> None:
+    def set_leader(self: CommitPublisher, leader: Any, epoch_start: Any) -> None:
         _ = epoch_start
         original(self, leader, Offset(-1))  # which everybody has passed, even with nothing read
 
-    return [(Commits, "set_leader", set_leader)]
+    return [(CommitPublisher, "set_leader", set_leader)]
 
 
 @_mutant("a controller answers before its records are committed", "C7")
@@ -205,12 +205,12 @@ def _a_snapshot_without_controllers() -> Patches:
 
 @_mutant("brokers see what is not committed", "C6", "assert")
 def _images_of_what_is_not_committed() -> Patches:
-    original = Commits.set_high_watermark
+    original = CommitPublisher.set_high_watermark
 
-    def set_high_watermark(self: Commits, high_watermark: Any) -> None:
+    def set_high_watermark(self: CommitPublisher, high_watermark: Any) -> None:
         original(self, max(high_watermark, self._log.end))
 
-    return [(Commits, "set_high_watermark", set_high_watermark)]
+    return [(CommitPublisher, "set_high_watermark", set_high_watermark)]
 
 
 @_mutant("what a deposed controller decided stays in its image", "C6", "C7", "C9", "assert")

@@ -11,7 +11,7 @@ from unittest.mock import patch
 from sparkraft.metadata.snapshot import records_of as all_records_of
 from sparkraft.protocol.messages.metadata_records import TopicRecord
 from sparkraft.server.controller import snapshots
-from sparkraft.server.raft.journal import QuorumJournal
+from sparkraft.server.raft.election_journal import ElectionJournal
 from sparkraft.storage.log import PartitionLog
 from sparkraft.storage.raft_log import RaftLog
 from tests.mutants.mutant import NODES, Mutant, Patches, registrar
@@ -46,9 +46,9 @@ def _a_snapshot_without_the_newest_topic() -> Patches:
 
 @_mutant("a leader notes the votes it has yet to get, not those it got", "E1", isolated=True)
 def _votes_of_the_new_state_are_noted() -> Patches:
-    original = QuorumJournal.note_transition
+    original = ElectionJournal.note_transition
 
-    def note(self: QuorumJournal, change: Any) -> None:
+    def note(self: ElectionJournal, change: Any) -> None:
         original(self, replace(change, old=change.new))
 
-    return [(QuorumJournal, "note_transition", note)]
+    return [(ElectionJournal, "note_transition", note)]

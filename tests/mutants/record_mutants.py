@@ -11,7 +11,7 @@ from sparkraft.client.history import Account
 from sparkraft.controller import brokers, causes, history, partition_change, replication
 from sparkraft.controller.history import History
 from sparkraft.controller.leader_election import ElectionKind, Occasion, choose_leader
-from sparkraft.replication.fetch_session import Asked
+from sparkraft.replication.fetch_session import FetchPosition
 from sparkraft.replication.fetcher import Fetcher
 from sparkraft.replication.followed import FollowedPartition, Stage
 from sparkraft.replication.in_sync import Committed, PendingExpand, PendingShrink
@@ -21,7 +21,7 @@ from sparkraft.server.broker import replica_manager
 from sparkraft.server.broker.isr_changes import IsrChanges
 from sparkraft.server.broker.partition import HostedPartition
 from sparkraft.server.coordinator.led_shard import LedShard
-from sparkraft.server.raft.history import PastReader
+from sparkraft.server.raft.past_reader import PastReader
 from sparkraft.storage.epochs import LeaderEpochs
 from sparkraft.storage.log import PartitionLog
 from sparkraft.storage.log_view import ReadableLog
@@ -77,10 +77,12 @@ def _kip_279_truncation_in_one_step() -> Patches:
 
 @_plant("a follower doesn't tell which epoch its log ends with (before KIP-595)", *DIVERGED)
 def _no_epoch_in_a_followers_fetch() -> Patches:
-    def asked(self: Any) -> Asked:
-        return Asked(self.fetch_offset, self.replica.log_start_offset, self.leader_epoch, -1)
+    def fetch_position(self: Any) -> FetchPosition:
+        return FetchPosition(
+            self.fetch_offset, self.replica.log_start_offset, self.leader_epoch, -1
+        )
 
-    return [(FollowedPartition, "asked", asked)]
+    return [(FollowedPartition, "fetch_position", fetch_position)]
 
 
 @_plant("what the leader says of a diverging epoch is not heeded (KIP-320)", "C10", *DIVERGED)

@@ -57,7 +57,7 @@ def full(**changes: Any) -> Ready:
         "log": [TruncateTo(offset=Offset(1))],
         "flush": Flush(up_to=Offset(5), generation=0),
         "send": [send],
-        "respond": [Respond(request_id=1, answer=Refusal)],  # type: ignore[arg-type]
+        "respond": [Respond(request_id=1, response=Refusal)],  # type: ignore[arg-type]
         "leader": LeaderAndEpoch(None, LeaderEpoch(3)),
         "high_watermark": Offset(4),
         "wake_at": Millis(9),

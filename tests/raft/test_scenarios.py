@@ -193,7 +193,9 @@ class Player:
             )
             self.out.append(f"ask {node}: {_message(send.request)}{place}")
         for respond in ready.respond:
-            self.out.append(f"answer {self.names[respond.request_id]}: {_message(respond.answer)}")
+            self.out.append(
+                f"answer {self.names[respond.request_id]}: {_message(respond.response)}"
+            )
         if ready.leader is not None:
             self.out.append(f"leader {ready.leader.leader_id} epoch={ready.leader.epoch}")
         if ready.high_watermark is not None:

@@ -95,7 +95,7 @@ class Pair:
         for send in ready.send:
             self._send(node_id, send)
         for respond in ready.respond:
-            self._respond(node_id, respond.request_id, respond.answer)
+            self._respond(node_id, respond.request_id, respond.response)
         self.wakes[node_id] = ready.wake_at
 
     def _send(self, node_id: int, send: Send) -> None:

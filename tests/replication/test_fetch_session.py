@@ -8,14 +8,14 @@ from sparkraft.protocol.messages.k01_fetch import (
     FetchResponse,
     PartitionData,
 )
-from sparkraft.replication.fetch_session import EPOCH_MAX, Asked, ClientFetchSession
+from sparkraft.replication.fetch_session import EPOCH_MAX, ClientFetchSession, FetchPosition
 
 A = Uuid(b"a" * 16)
 B = Uuid(b"b" * 16)
 
 
-def at(offset: int) -> Asked:
-    return Asked(offset, 0, 3, 2)
+def at(offset: int) -> FetchPosition:
+    return FetchPosition(offset, 0, 3, 2)
 
 
 def request_of(session: ClientFetchSession) -> FetchRequest:
@@ -50,7 +50,7 @@ def opened(*keys: tuple[Uuid, int]) -> ClientFetchSession:
     """A session with `keys`, whose first answer came."""
     session = ClientFetchSession(1 << 20)
     for key in keys:
-        session.ask(key, at(0))
+        session.add(key, at(0))
     request_of(session)
     assert session.accept(answer(*keys))
     return session
@@ -58,8 +58,8 @@ def opened(*keys: tuple[Uuid, int]) -> ClientFetchSession:
 
 def test_the_first_request_names_everything_and_its_answer_opens_the_session():
     session = ClientFetchSession(1 << 20)
-    session.ask((A, 0), at(5))
-    session.ask((A, 1), at(6))
+    session.add((A, 0), at(5))
+    session.add((A, 1), at(6))
     request = request_of(session)
     assert (request.session_id, request.session_epoch) == (0, 0)
     assert named(request) == [(A, 0, 5), (A, 1, 6)]
@@ -72,8 +72,8 @@ def test_the_first_request_names_everything_and_its_answer_opens_the_session():
 
 def test_later_requests_name_only_what_changed():
     session = opened((A, 0), (A, 1), (B, 0))
-    session.ask((A, 1), at(9))
-    session.ask((B, 0), at(0))
+    session.add((A, 1), at(9))
+    session.add((B, 0), at(0))
     request = request_of(session)
     assert (request.session_id, request.session_epoch) == (7, 1)
     assert named(request) == [(A, 1, 9)]
@@ -94,7 +94,7 @@ def test_a_partition_that_left_is_forgotten_once():
 def test_a_partition_that_comes_back_before_the_next_request_is_not_forgotten():
     session = opened((A, 0), (A, 1))
     session.forget((A, 0))
-    session.ask((A, 0), at(0))
+    session.add((A, 0), at(0))
     request = request_of(session)
     assert forgotten(request) == []
     assert named(request) == [(A, 0, 0)]
@@ -111,14 +111,14 @@ def test_the_last_partition_is_forgotten_by_a_request_of_its_own():
 
 def test_without_a_session_nothing_needs_to_be_forgotten():
     session = ClientFetchSession(1)
-    session.ask((A, 0), at(0))
+    session.add((A, 0), at(0))
     session.forget((A, 0))
     assert not session.has_request()
 
 
 def test_a_partition_asked_anew_stands_last():
     session = opened((A, 0), (A, 1), (A, 2))
-    session.ask((A, 0), at(4))
+    session.add((A, 0), at(4))
     assert list(session.partitions) == [(A, 1), (A, 2), (A, 0)]
     session.lost()
     assert [index for _, index, _ in named(request_of(session))] == [1, 2, 0]
@@ -126,7 +126,7 @@ def test_a_partition_asked_anew_stands_last():
 
 def test_a_leader_without_room_for_sessions_gets_full_requests():
     session = ClientFetchSession(1)
-    session.ask((A, 0), at(0))
+    session.add((A, 0), at(0))
     request_of(session)
     assert session.accept(answer((A, 0), session_id=0))
     request = request_of(session)
@@ -149,8 +149,8 @@ def test_a_lost_session_begins_anew_and_a_refused_epoch_closes_it():
 
 def test_a_full_answer_that_leaves_a_partition_out_is_of_no_use():
     session = ClientFetchSession(1)
-    session.ask((A, 0), at(0))
-    session.ask((A, 1), at(0))
+    session.add((A, 0), at(0))
+    session.add((A, 1), at(0))
     request_of(session)
     assert not session.accept(answer((A, 0)))
     assert (session.id, session.epoch) == (0, 0)
@@ -166,7 +166,7 @@ def test_an_answer_with_partitions_that_were_not_asked_is_of_no_use():
 
 def test_a_failed_request_is_told_again_in_full():
     session = opened((A, 0), (A, 1))
-    session.ask((A, 0), at(5))
+    session.add((A, 0), at(5))
     session.forget((A, 1))
     request_of(session)
     session.lost()

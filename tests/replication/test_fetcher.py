@@ -143,7 +143,9 @@ def reply(made: Fetcher, *partitions: PartitionData, now: int = 0, session_id: i
         session_id=session_id,
         responses=[FetchableTopicResponse(topic_id=TOPIC, partitions=named)] if named else [],
     )
-    return sum(made.take(key, part, now) for key, part in made.accept(response, now))
+    return sum(
+        made.process_partition(key, part, now) for key, part in made.on_response(response, now)
+    )
 
 
 def kinds(made: Fetcher) -> list[str]:
@@ -513,7 +515,7 @@ def test_a_lost_session_is_opened_again_at_once():
     answer(made)
     made.build(0)
     refused = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    assert list(made.accept(refused, 0)) == []
+    assert list(made.on_response(refused, 0)) == []
     assert asked(made.build(0)) == {0: (1, 5, 5)}
 
 
@@ -521,7 +523,7 @@ def test_a_refused_request_waits():
     made = fetcher(p0=FakeReplica((1, 5)))
     made.build(0)
     refused = FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    assert list(made.accept(refused, 0)) == []
+    assert list(made.on_response(refused, 0)) == []
     assert made.build(0) is None
     assert made.wake_at() == BACKOFF_MS_FIRST
 

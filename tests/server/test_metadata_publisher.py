@@ -5,7 +5,7 @@ import asyncio
 from sparkraft.base.ids import LeaderEpoch, Millis, Offset
 from sparkraft.controller.controller import Controller
 from sparkraft.server.broker.metadata_publisher import MetadataPublisher
-from sparkraft.server.raft.listener import CommittedBatch
+from sparkraft.server.raft.metadata_log_listener import CommittedBatch
 from tests.controller.cluster_of import Cluster
 
 

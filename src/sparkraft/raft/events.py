@@ -327,7 +327,7 @@ PeerResponse = (
     | Refusal
 )
 Request = PeerRequest | UpgradeKRaftVersion | Append
-Answer = PeerResponse | Appended
+Response = PeerResponse | Appended
 
 
 # ---- events
@@ -461,7 +461,7 @@ class Respond:
     """The answer to a `RequestReceived`."""
 
     request_id: int
-    answer: Answer
+    response: Response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

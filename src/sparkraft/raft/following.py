@@ -29,7 +29,7 @@ from sparkraft.raft.events import (
     WriteSnapshotChunk,
 )
 from sparkraft.raft.replica import FetchingSnapshot, Replica
-from sparkraft.raft.states import NO_ANSWER, Follower
+from sparkraft.raft.states import NO_RESPONSE, Follower
 from sparkraft.raft.voters import Node
 from sparkraft.raft.votes import on_common_response
 
@@ -143,7 +143,7 @@ def _heard_from_leader(replica: Replica, now: Millis) -> None:
         return
     deadline = Millis(now + replica.config.fetch_timeout_ms)
     replica.update(
-        replace(state, fetch_deadline=deadline, deadline_reason=NO_ANSWER, has_fetched=True)
+        replace(state, fetch_deadline=deadline, deadline_reason=NO_RESPONSE, has_fetched=True)
     )
 
 

@@ -47,7 +47,7 @@ def check_leader_request(replica: Replica, epoch: LeaderEpoch) -> ErrorCode:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     if not isinstance(replica.state, Leader):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if replica.shutting_down and replica.state.leaving is None:
+    if replica.shutting_down and replica.state.resign_reason is None:
         return ErrorCode.BROKER_NOT_AVAILABLE
     return ErrorCode.NONE
 
@@ -161,7 +161,7 @@ def _empty(replica: Replica, error: ErrorCode) -> FetchResponse:
     )
 
 
-def answer_parked(replica: Replica, now: Millis) -> None:
+def complete_parked_fetches(replica: Replica, now: Millis) -> None:
     """Answer the parked Fetches that have news or have waited long enough."""
     for request_id, parked in list(replica.parked.items()):
         error = check_leader_request(replica, parked.request.epoch)
@@ -224,7 +224,11 @@ def _snapshot_response(replica: Replica, error: ErrorCode) -> FetchSnapshotRespo
 def on_append(replica: Replica, request_id: int, append: Append) -> None:
     """Append records of ours as one batch."""
     state = replica.state
-    if not isinstance(state, Leader) or append.epoch != state.epoch or state.leaving is not None:
+    if (
+        not isinstance(state, Leader)
+        or append.epoch != state.epoch
+        or state.resign_reason is not None
+    ):
         detail = f"not the leader of epoch {append.epoch}"
         refusal = Refusal(error=ErrorCode.NOT_CONTROLLER, detail=detail)
         return replica.respond(request_id, refusal)

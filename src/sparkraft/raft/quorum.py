@@ -16,7 +16,7 @@ from sparkraft.base.env import Entropy
 from sparkraft.base.errors import ErrorCode
 from sparkraft.base.ids import Millis
 from sparkraft.raft import following, leading, reconfiguration, timers, votes
-from sparkraft.raft.connections import Asked
+from sparkraft.raft.connections import InFlightRequest
 from sparkraft.raft.events import (
     AddVoterRequest,
     ApiVersionsRequest,
@@ -158,7 +158,7 @@ class Quorum:
         remote = replica.leader_id is not None and replica.leader_id != replica.local.id
         # Without a majority of running voters nobody can take over, however long we wait.
         voters = replica.log.voters
-        hopeless = len(set(voters.ids) - replica.gone) < voters.majority
+        hopeless = len(set(voters.ids) - replica.refusing_voters) < voters.majority
         return not replica.is_voter or replica.is_only_voter or remote or hopeless
 
     def describe(self, now: Millis) -> Description | None:
@@ -257,13 +257,13 @@ class Quorum:
             case RequestDropped(request_id=request_id):
                 replica.parked.pop(request_id, None)
             case ResponseReceived(correlation_id=correlation_id, response=response):
-                asked = replica.connections.take(correlation_id)
-                if asked is not None and not self._on_response(asked, response, now):
-                    replica.connections.back_off(asked.to.id, now)
+                in_flight = replica.connections.complete(correlation_id)
+                if in_flight is not None and not self._on_response(in_flight, response, now):
+                    replica.connections.back_off(in_flight.to.id, now)
             case RequestFailed(correlation_id=correlation_id, failure=failure):
-                asked = replica.connections.take(correlation_id)
-                if asked is not None:
-                    self._on_failure(asked, failure, now)
+                in_flight = replica.connections.complete(correlation_id)
+                if in_flight is not None:
+                    self._on_failure(in_flight, failure, now)
             case LogFlushed():
                 self._on_flushed(event)
             case SnapshotCreated(snapshot=snapshot, size=size):
@@ -276,7 +276,7 @@ class Quorum:
                 self._log.clean(log_start_offset)
             case ResignRequested(epoch=epoch):
                 if isinstance(self.state, Leader) and self.state.epoch == epoch:
-                    replica.leave("asked to resign")
+                    replica.start_resigning("asked to resign")
             case ShutdownRequested():
                 replica.shutting_down = True
             case _:
@@ -313,21 +313,21 @@ class Quorum:
                 assert_never(request)
 
     def _on_response(  # noqa: PLR0911 (one arm an answer)
-        self, asked: Asked, response: PeerResponse, now: Millis
+        self, in_flight: InFlightRequest, response: PeerResponse, now: Millis
     ) -> bool:
         """False where the peer is to be left alone for a moment."""
-        replica, request = self._replica, asked.request
+        replica, request = self._replica, in_flight.request
         match request, response:
             case VoteRequest(), VoteResponse():
-                return votes.on_vote_response(replica, request, asked.to.id, response, now)
+                return votes.on_vote_response(replica, request, in_flight.to.id, response, now)
             case (BeginQuorumEpochRequest() | EndQuorumEpochRequest(), QuorumEpochResponse()):
-                return votes.on_epoch_response(replica, asked.to.id, response, now)
+                return votes.on_epoch_response(replica, in_flight.to.id, response, now)
             case FetchRequest(), FetchResponse():
                 return following.on_fetch_response(replica, response, now)
             case FetchSnapshotRequest(), FetchSnapshotResponse():
                 return following.on_fetch_snapshot_response(replica, response, now)
             case ApiVersionsRequest(), ApiVersionsResponse():
-                return reconfiguration.on_api_versions(replica, asked.to.id, response, now)
+                return reconfiguration.on_api_versions(replica, in_flight.to.id, response, now)
             case (
                 AddVoterRequest() | RemoveVoterRequest() | UpdateVoterRequest(),
                 QuorumEpochResponse() | Refusal(),
@@ -336,19 +336,19 @@ class Quorum:
             case _:
                 return False  # A bare refusal, or an answer that doesn't fit the question.
 
-    def _on_failure(self, asked: Asked, failure: Failure, now: Millis) -> None:
+    def _on_failure(self, in_flight: InFlightRequest, failure: Failure, now: Millis) -> None:
         replica, state = self._replica, self._replica.state
-        replica.connections.back_off(asked.to.id, now)
-        if isinstance(asked.request, ApiVersionsRequest):
+        replica.connections.back_off(in_flight.to.id, now)
+        if isinstance(in_flight.request, ApiVersionsRequest):
             error = ApiVersionsResponse(error=ErrorCode.NETWORK_EXCEPTION)
-            reconfiguration.on_api_versions(replica, asked.to.id, error, now)
+            reconfiguration.on_api_versions(replica, in_flight.to.id, error, now)
         if failure is not Failure.REFUSED:
             return
         if replica.shutting_down:
-            replica.gone.add(asked.to.id)
+            replica.refusing_voters.add(in_flight.to.id)
         if not isinstance(state, Follower):
             return
-        if replica.is_voter and asked.to.id == state.leader_id:
+        if replica.is_voter and in_flight.to.id == state.leader_id:
             # Its process is gone. Pre-vote keeps this safe: others that still hear it refuse.
             jitter = replica.entropy.below(REFUSED_JITTER_MS)
             timers.expect_leader_by(replica, state, Millis(now + jitter))
@@ -366,7 +366,7 @@ class Quorum:
     def _finish(self, now: Millis) -> Ready:
         replica = self._replica
         wake_at = timers.run(replica, now)
-        leading.answer_parked(replica, now)
+        leading.complete_parked_fetches(replica, now)
         outbox, replica.outbox = replica.outbox, Outbox()
         self._transitions += outbox.transitions
         self._ballots += outbox.ballots

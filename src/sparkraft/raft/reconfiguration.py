@@ -40,7 +40,7 @@ def _check_change(replica: Replica, cluster_id: str | None) -> Refusal | None:
         detail = f"{cluster_id} is not this cluster, which is {replica.config.cluster_id}"
         return _refuse(ErrorCode.INCONSISTENT_CLUSTER_ID, detail)
     state = replica.state
-    leads = isinstance(state, Leader) and (state.leaving is None or replica.shutting_down)
+    leads = isinstance(state, Leader) and (state.resign_reason is None or replica.shutting_down)
     if not leads or replica.progress is None:
         return _refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
     if replica.shutting_down:
@@ -263,7 +263,7 @@ def on_commit(replica: Replica) -> None:
         finish(replica, _OK)
     at, state = replica.log.voters_offset, replica.state
     if not replica.is_voter and at is not None and at < committed and isinstance(state, Leader):
-        replica.leave("no longer a voter")
+        replica.start_resigning("no longer a voter")
 
 
 def finish(replica: Replica, answer: Refusal) -> None:

@@ -15,7 +15,6 @@ from sparkraft.base.errors import ErrorCode, InvariantBroken
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
 from sparkraft.raft.connections import Connections
 from sparkraft.raft.events import (
-    Answer,
     AppendBatch,
     ControlRecord,
     ElectionState,
@@ -31,6 +30,7 @@ from sparkraft.raft.events import (
     QuorumConfig,
     Refusal,
     Respond,
+    Response,
     Send,
     TruncateTo,
     VotersChange,
@@ -131,7 +131,7 @@ class Replica:
         self.fetching_snapshot: FetchingSnapshot | None = None
         self.leader_high_watermark = Offset(-1)
         self.shutting_down = False
-        self.gone: set[BrokerId] = set()
+        self.refusing_voters: set[BrokerId] = set()
         """Voters whose ports refused us while we were shutting down."""
         self.probe_at = Millis(0)
         self._state: State = state
@@ -255,9 +255,9 @@ class Replica:
         """Ask a peer that is ready."""
         self.outbox.send.append(self.connections.send(to, request, now))
 
-    def respond(self, request_id: int, answer: Answer) -> None:
+    def respond(self, request_id: int, response: Response) -> None:
         """Answer a request."""
-        self.outbox.respond.append(Respond(request_id=request_id, answer=answer))
+        self.outbox.respond.append(Respond(request_id=request_id, response=response))
 
     def append(self, batch: LogBatch) -> None:
         """Write a batch, ours or our leader's, and have it flushed where that counts."""
@@ -445,7 +445,7 @@ class Replica:
             return
         if len(state.granted_by) < self.log.voters.majority:
             return
-        if isinstance(state, Prospective) and (state.gives_way_until or now) > now:
+        if isinstance(state, Prospective) and (state.deferred_until or now) > now:
             return  # `timers` asks again then.
         who = ", ".join(str(voter) for voter in sorted(state.granted_by))
         if isinstance(state, Prospective):
@@ -504,15 +504,15 @@ class Replica:
         """Whether a leader has nothing that its high watermark has not reached."""
         return self.progress is not None and self.progress.high_watermark == self.log.end
 
-    def leave(self, reason: str) -> Leader:
+    def start_resigning(self, reason: str) -> Leader:
         """Have the leader take no more records, and resign as soon as those it has are committed.
 
         Which the timers see to, after every event.
         """
         state = self._state
         assert isinstance(state, Leader)
-        if state.leaving is None:
-            state = replace(state, leaving=reason)
+        if state.resign_reason is None:
+            state = replace(state, resign_reason=reason)
             self.update(state)
         return state
 

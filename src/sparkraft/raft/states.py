@@ -44,9 +44,9 @@ class Prospective:
     granted_by: frozenset[BrokerId]
     rejected_by: frozenset[BrokerId]
     election_deadline: Millis
-    gives_way_until: Millis | None = None
+    deferred_until: Millis | None = None
     """It granted a pre-vote to one who goes first: before then it is no candidate itself."""
-    to_ask_again: frozenset[BrokerId] = frozenset()
+    retry_voters: frozenset[BrokerId] = frozenset()
     """Voters with shorter logs that have asked us since: one refusal of each is not counted."""
 
 
@@ -60,7 +60,7 @@ class Candidate:
     election_deadline: Millis
 
 
-NO_ANSWER = "no answer of the leader within the fetch timeout"
+NO_RESPONSE = "no answer of the leader within the fetch timeout"
 REFUSED = "the leader's port refuses connections"
 
 
@@ -74,9 +74,9 @@ class Follower:
     voted: ReplicaKey | None
     fetch_deadline: Millis
     update_voter_at: Millis
-    deadline_reason: str = NO_ANSWER
+    deadline_reason: str = NO_RESPONSE
     """Why it stands for election once `fetch_deadline` has come."""
-    gives_way_until: Millis | None = None
+    deferred_until: Millis | None = None
     """It granted a pre-vote: before then it does not stand, whatever `fetch_deadline` says."""
     leader_resigned: bool = False
     """`leader_id` said itself that it no longer leads: what else it had said comes too late.
@@ -97,7 +97,7 @@ class Leader:
     granted_by: frozenset[BrokerId]
     check_quorum_deadline: Millis
     begin_epoch_at: Millis
-    leaving: str | None = None
+    resign_reason: str | None = None
     """Why it is about to resign. It takes no more records, and sees that those it has commit.
 
     So the best placed successor has all that this log has, and has its vote. Kafka's leaders

@@ -31,7 +31,7 @@ from sparkraft.raft.voters import Voter
 PROBE_EVERY_MS = 100
 """A leader that is stopping looks this often whether anyone is left to take over."""
 
-LEAVING_MS_MAX = 500
+RESIGN_WAIT_MS_MAX = 500
 """A leader that is to resign waits so long for its last records to be committed.
 
 Longer than followers that fetch take for it, shorter than those who wait for its end would mind.
@@ -91,7 +91,7 @@ def _prospective(replica: Replica, state: Prospective, now: Millis) -> list[Mill
     replica.maybe_win(now)  # It may have given way until now.
     if replica.state is not state:
         return []
-    way = state.gives_way_until
+    way = state.deferred_until
     wakes = [state.election_deadline, way if way is not None and way > now else None]
     return [*wakes, *_ask_for_votes(replica, state, now)]
 
@@ -158,7 +158,7 @@ def _follower(replica: Replica, state: Follower, now: Millis) -> list[Millis | N
         return []
     if not replica.is_voter:
         return [_fetch(replica, state, now)]
-    stand_at = max(state.fetch_deadline, state.gives_way_until or state.fetch_deadline)
+    stand_at = max(state.fetch_deadline, state.deferred_until or state.fetch_deadline)
     if stand_at <= now:
         replica.become_prospective(state.deadline_reason, now)
         return []
@@ -190,11 +190,11 @@ def _fetch(replica: Replica, state: Follower, now: Millis) -> Millis | None:
 def _leader(replica: Replica, state: Leader, now: Millis) -> list[Millis | None]:
     alone = replica.is_only_voter
     if replica.shutting_down and not alone:
-        state = replica.leave("shutting down")
-    if state.leaving is not None:
-        resign_by = state.resign_by or Millis(now + LEAVING_MS_MAX)
+        state = replica.start_resigning("shutting down")
+    if state.resign_reason is not None:
+        resign_by = state.resign_by or Millis(now + RESIGN_WAIT_MS_MAX)
         if resign_by <= now or replica.is_all_committed:
-            replica.become_resigned(state.leaving, now)
+            replica.become_resigned(state.resign_reason, now)
             return []
         state = replace(state, resign_by=resign_by)
         replica.update(state)

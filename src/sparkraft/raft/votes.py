@@ -40,7 +40,7 @@ from sparkraft.raft.voters import Endpoint, ReplicaKey
 EPOCH_MAX = LeaderEpoch(2**31 - 2)
 """A higher epoch could not be raised any more; nobody counts that far in good faith."""
 
-GIVE_WAY_PART = 10
+DEFERRAL_DIVISOR = 10
 """To let another go first is to wait for this part of the election timeout: 100 ms by default, far
 more than its pre-votes and votes take, far less than the timeout that a split vote costs."""
 
@@ -119,9 +119,9 @@ def on_vote_request(replica: Replica, request: VoteRequest, now: Millis) -> Vote
         replica.add_vote(request.candidate, now)
     if request.pre_vote and replica.log.voters.is_voter(request.candidate):
         if granted:
-            _give_way(replica, request, now)
+            _defer_to(replica, request, now)
         else:
-            _maybe_ask_again_later(replica, request)
+            _maybe_retry(replica, request)
     ballot = Ballot(request.candidate, request.epoch, request.pre_vote, why_not)
     replica.outbox.ballots.append(ballot)
     return _vote_response(replica, ErrorCode.NONE, granted=granted)
@@ -178,36 +178,36 @@ def _why_no_vote(replica: Replica, candidate: ReplicaKey, behind: str | None) ->
     return behind
 
 
-def _give_way(replica: Replica, request: VoteRequest, now: Millis) -> None:
+def _defer_to(replica: Replica, request: VoteRequest, now: Millis) -> None:
     """Let go first whom we granted a pre-vote; harmless, for it is only to wait."""
     state = replica.state
-    until = Millis(now + replica.config.election_timeout_ms // GIVE_WAY_PART)
+    until = Millis(now + replica.config.election_timeout_ms // DEFERRAL_DIVISOR)
     match state:
         case Unattached(election_deadline=deadline) if deadline is not None and deadline < until:
             replica.update(replace(state, election_deadline=until))
         case Follower():
-            replica.update(replace(state, gives_way_until=until))
-        case Prospective() if _goes_first(replica, request):
-            replica.update(replace(state, gives_way_until=until))
+            replica.update(replace(state, deferred_until=until))
+        case Prospective() if _has_priority(replica, request):
+            replica.update(replace(state, deferred_until=until))
         case _:
             pass
 
 
-def _goes_first(replica: Replica, request: VoteRequest) -> bool:
+def _has_priority(replica: Replica, request: VoteRequest) -> bool:
     """Of two that ask each other: an order that both see in the same way."""
     theirs, ours = _claim(request), replica.log.durable_point
     return theirs > ours or (theirs == ours and request.candidate.id < replica.local.id)
 
 
-def _maybe_ask_again_later(replica: Replica, request: VoteRequest) -> None:
+def _maybe_retry(replica: Replica, request: VoteRequest) -> None:
     """Who has less than we, and asks, has given the leader up: its refusal of before is stale.
 
     It may have come already, or be on its way.
     """
     state, voter = replica.state, frozenset({request.candidate.id})
     if isinstance(state, Prospective) and _claim(request) < replica.log.durable_point:
-        rejected_by, again = state.rejected_by - voter, state.to_ask_again | voter
-        replica.update(replace(state, rejected_by=rejected_by, to_ask_again=again))
+        rejected_by, again = state.rejected_by - voter, state.retry_voters | voter
+        replica.update(replace(state, rejected_by=rejected_by, retry_voters=again))
 
 
 def _claim(request: VoteRequest) -> EpochAndOffset:
@@ -246,8 +246,8 @@ def on_vote_response(
     wanted = isinstance(state, Prospective) if request.pre_vote else isinstance(state, Candidate)
     if not wanted or request.epoch != replica.epoch:
         return True
-    if isinstance(state, Prospective) and not response.granted and voter_id in state.to_ask_again:
-        replica.update(replace(state, to_ask_again=state.to_ask_again - {voter_id}))
+    if isinstance(state, Prospective) and not response.granted and voter_id in state.retry_voters:
+        replica.update(replace(state, retry_voters=state.retry_voters - {voter_id}))
     else:
         replica.record_vote(voter_id, granted=response.granted, now=now)
         maybe_lose(replica, now)

@@ -6,7 +6,7 @@ The leader remembers what a follower reads; a request names only what changed si
     epoch n, id s   only partitions that changed, and those to forget
     epoch 0, id s   after an error: close session s, open a new one
 
-`ask` and `forget` gather what the next request must tell; `request` fills it; `accept` judges the
+`add` and `forget` gather what the next request must tell; `request` fills it; `accept` judges the
 answer. One request at a time: what `partitions` holds then is what the answer is about.
 
 Partitions are named by topic id alone: every metadata.version we join has Fetch v13 and up.
@@ -30,7 +30,7 @@ EPOCH_MAX = (1 << 31) - 1
 """The session epoch after which 1 comes again."""
 
 
-class Asked(NamedTuple):
+class FetchPosition(NamedTuple):
     """What a request says of a partition."""
 
     fetch_offset: int
@@ -53,7 +53,7 @@ class ClientFetchSession:
         """No session yet; `partition_bytes_max` goes with each partition."""
         self.id = 0
         self.epoch = 0
-        self.partitions: dict[TopicIdPartition, Asked] = {}
+        self.partitions: dict[TopicIdPartition, FetchPosition] = {}
         self.trouble = ""
         self._partition_bytes_max = partition_bytes_max
         self._changed: dict[TopicIdPartition, None] = {}
@@ -61,11 +61,11 @@ class ClientFetchSession:
 
     # -- what the next request tells
 
-    def ask(self, key: TopicIdPartition, asked: Asked) -> None:
-        """Read `key` as `asked` from the next request on; last, unless nothing changed."""
-        if self.partitions.get(key) != asked:
+    def add(self, key: TopicIdPartition, position: FetchPosition) -> None:
+        """Read `key` from `position` from the next request on; last, unless nothing changed."""
+        if self.partitions.get(key) != position:
             self.partitions.pop(key, None)
-            self.partitions[key] = asked
+            self.partitions[key] = position
             self._changed[key] = None
             self._forgotten.pop(key, None)
 

@@ -7,7 +7,7 @@ A driver repeats:
 1. `build(now)`: truncate what waits for it, then the next request; None: wait until `wake_at`, or
    until something changes here.
 2. send it; `fail(now)` if no answer came, `interrupted()` if it was given up.
-3. `accept(answer, now)`, then `take(key, data, now)` for each partition it gives.
+3. `on_response(response, now)`, then `process_partition(key, data, now)` for each partition.
 4. while `out_of_range(now)` gives partitions: ask the leader for their bounds, `on_bounds`.
 
 Truncation (KIP-101, 279, 595): every request carries the epoch of our last record; a leader that
@@ -194,7 +194,7 @@ class Fetcher:
         for key in self._dirty:
             partition = self._partitions.get(key)
             if partition is not None and self._is_ready(key, partition):
-                session.ask(key, partition.asked())
+                session.add(key, partition.fetch_position())
             else:
                 session.forget(key)
         self._dirty.clear()
@@ -302,10 +302,10 @@ class Fetcher:
         """Whether an error is told: the first one, and the one after which tries are rare."""
         return before == 0 or before < after == self._backoff_ms
 
-    def accept(
+    def on_response(
         self, response: FetchResponse, now: int
     ) -> Iterator[tuple[TopicIdPartition, PartitionData]]:
-        """The partitions of an answer, for `take`; none where the session has to begin anew."""
+        """The response's partitions for `process_partition`; none if the session must restart."""
         session = self.session
         code = response.error_code
         if not session.accept(response):
@@ -321,7 +321,7 @@ class Fetcher:
             for part in topic.partitions
         )
 
-    def take(self, key: TopicIdPartition, data: PartitionData, now: int) -> int:
+    def process_partition(self, key: TopicIdPartition, data: PartitionData, now: int) -> int:
         """Process one partition of an answer; how many bytes were fetched.
 
         Dropped: an answer for a partition that left, or whose offset or epoch changed meanwhile.

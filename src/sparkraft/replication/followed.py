@@ -10,7 +10,7 @@ Not here: what moves it from stage to stage (`fetcher`).
 
 from enum import Enum
 
-from sparkraft.replication.fetch_session import Asked
+from sparkraft.replication.fetch_session import FetchPosition
 from sparkraft.replication.replica import Replica
 
 NO_EPOCH = -1
@@ -94,9 +94,9 @@ class FollowedPartition:
         latest = self.replica.latest_epoch
         self.last_fetched_epoch = NO_EPOCH if latest is None else latest
 
-    def asked(self) -> Asked:
+    def fetch_position(self) -> FetchPosition:
         """What the next request asks of it."""
-        return Asked(
+        return FetchPosition(
             self.fetch_offset,
             self.replica.log_start_offset,
             self.leader_epoch,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sparkraft.base.env import Clock
     from sparkraft.base.ids import BrokerId, LeaderEpoch
-    from sparkraft.server.raft.listener import CommittedBatch, SnapshotReader
+    from sparkraft.server.raft.metadata_log_listener import CommittedBatch, SnapshotReader
     from sparkraft.storage.log_manager import LogManager
 
 INTERVAL_MS = 5_000

@@ -462,7 +462,7 @@ class CoreNode:
 
     def do_respond(self, respond: Respond) -> None:
         """Fill in bytes and answer."""
-        answer: Any = respond.answer
+        answer: Any = respond.response
         request, reply = self.waiting.pop(respond.request_id, (None, None))
         if isinstance(answer, FetchResponse) and answer.read is not None:
             at = self.disk.index_of(answer.read.start)

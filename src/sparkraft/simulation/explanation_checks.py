@@ -23,7 +23,7 @@ from sparkraft.protocol.messages.k10002_describe_history import DescribeHistoryR
 from sparkraft.protocol.messages.k10003_describe_isr_changes import DescribeIsrChangesRequest
 from sparkraft.server.api import k10002_describe_history as k10002
 from sparkraft.server.api import k10003_describe_isr_changes as k10003
-from sparkraft.server.raft.history import Question
+from sparkraft.server.raft.past_reader import HistoryQuery
 from sparkraft.simulation.explanation_answers import Span, Truth, wrong_answer
 from sparkraft.simulation.explanation_documents import wrong_documents
 from sparkraft.simulation.explanation_ghosts import Agreed, ExplanationGhosts
@@ -119,7 +119,7 @@ class ExplanationChecks:
     # ---- the log, as the product reads it
 
     def _check_log(self, machine: "Machine", node: Any) -> None:
-        question = Question(wanted=lambda *_: True, events_max=EVENTS_MAX, whole_log=True)
+        question = HistoryQuery(wanted=lambda *_: True, events_max=EVENTS_MAX, whole_log=True)
         history = _at_once(node.raft.past.read(question))
         for (topic_id, index), facts in sorted(self._history.facts.items()):
             events = history.partition_events(topic_id, index)

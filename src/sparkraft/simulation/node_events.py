@@ -315,7 +315,7 @@ class NodeEvents:
     def _on_respond(
         self, machine: "Machine", respond: events.Respond, election: QuorumState
     ) -> None:
-        answer = respond.answer
+        answer = respond.response
         self._speaks(machine, getattr(answer, "epoch", 0), election)
         asked = self._requests.get((machine.name, machine.life), {})
         request = asked.pop(respond.request_id, None)

@@ -37,7 +37,7 @@ def tell_ready(name: str, ready: events.Ready) -> Iterator[str]:
     for send in ready.send:
         yield f"{name} asks n{send.to.id}: {tell(send.request)}"
     for respond in ready.respond:
-        yield f"{name} answers {tell(respond.answer)}"
+        yield f"{name} answers {tell(respond.response)}"
 
 
 def _tell_election(election: events.ElectionState) -> str:

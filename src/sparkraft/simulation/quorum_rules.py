@@ -148,7 +148,7 @@ class QuorumRules:
         )
         hears = isinstance(before, Leader) or (isinstance(before, Follower) and before.has_fetched)
         for respond in step.ready.respond:
-            answer = respond.answer
+            answer = respond.response
             if respond.request_id != request_id or not isinstance(answer, VoteResponse):
                 continue
             self._require(
@@ -221,7 +221,7 @@ class QuorumRules:
             at, reached = core.log.voters_offset, core.log.high_watermark
             committed = at is not None and reached is not None and at < reached
             self._require(
-                not committed or state.leaving is not None,
+                not committed or state.resign_reason is not None,
                 "Q8",
                 f"{member.name} leads on, though voted out at {at} and HW={reached}",
             )

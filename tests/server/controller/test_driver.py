@@ -19,7 +19,7 @@ from sparkraft.protocol.messages import k63_broker_heartbeat as k63
 from sparkraft.raft.voters import ReplicaKey, Voter, VoterSet
 from sparkraft.server.controller.driver import ControllerDriver, Intervals
 from sparkraft.server.controller.snapshots import MetadataSnapshots
-from sparkraft.server.raft.listener import CommittedBatch
+from sparkraft.server.raft.metadata_log_listener import CommittedBatch
 from tests.controller.cluster_of import CLUSTER_ID, Cluster, Dice
 
 BOUND_S = 60

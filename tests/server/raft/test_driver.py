@@ -21,7 +21,7 @@ from sparkraft.server.controller.snapshots import MetadataSnapshots
 from sparkraft.server.env import Env, real_env
 from sparkraft.server.network.listener import Limits, Listener, Turns
 from sparkraft.server.raft.driver import RaftDriver
-from sparkraft.server.raft.listener import CommittedBatch, SnapshotReader
+from sparkraft.server.raft.metadata_log_listener import CommittedBatch, SnapshotReader
 from sparkraft.server.raft.setup import open_raft
 from sparkraft.storage.disk import StorageFault
 from sparkraft.storage.snapshot_files import open_snapshot

@@ -27,7 +27,7 @@ from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_cluster, on_each
 from sparkraft.server.api.item_errors import check_topic
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.raft.history import Question
+from sparkraft.server.raft.past_reader import HistoryQuery
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,7 +61,7 @@ async def handle(
         return answer
     named = {topic.name: topic.partitions for topic in request.topics}
     history = await node.raft.past.read(
-        Question(
+        HistoryQuery(
             wanted=lambda topic, index: topic in named and _is_in(named[topic], index),
             brokers=request.broker_ids,
             events_max=_events_max(node.image, request),

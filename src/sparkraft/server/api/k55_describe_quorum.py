@@ -27,7 +27,7 @@ from sparkraft.raft.events import Description, ReplicaProgress
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.raft.who_leads import who_leads
+from sparkraft.server.raft.leader_description import describe_leader
 from sparkraft.storage.names import METADATA_TOPIC
 
 _DIRECTORIES_VERSION = 2
@@ -53,7 +53,7 @@ def handle(
         return _refused(request, unknown, context.api_version)
     found = node.raft.describe()
     if found is None:
-        elsewhere = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, who_leads(node.raft))
+        elsewhere = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, describe_leader(node.raft))
         return _refused(request, elsewhere, context.api_version)
     return _described(found, context.api_version)
 

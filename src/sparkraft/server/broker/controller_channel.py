@@ -19,7 +19,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.security.session import NodeSession
 from sparkraft.server.api.registry import RequestContext, load_api
-from sparkraft.server.raft.who_leads import who_leads
+from sparkraft.server.raft.leader_description import describe_leader
 
 if TYPE_CHECKING:
     from sparkraft.client.connection import Connection
@@ -113,7 +113,7 @@ class ControllerChannel:
             if now >= last_try:
                 raise KafkaError(
                     ErrorCode.REQUEST_TIMED_OUT,
-                    f"{key.name} to the controller: {why}. {who_leads(self._raft)}",
+                    f"{key.name} to the controller: {why}. {describe_leader(self._raft)}",
                 )
             try:
                 answer = await self._try(request, key, version, context, deadline - now)

@@ -4,9 +4,9 @@
     __share_group_state    whoever advertises ReadShareGroupState
 
 While partitions of these topics lie here, they are looked at every `CHECK_MS`, and the controller
-is asked for what `replication.able_leaders` says: leadership stays with brokers that serve it. What
-a broker serves is asked of it once in its life (ApiVersions). Nothing is done in a cluster where
-nobody serves it, and nothing once this broker does.
+is asked for what `replication.coordinator_placement` says: leadership stays with brokers that serve
+it. What a broker serves is asked of it once in its life (ApiVersions). Nothing is done in a cluster
+where nobody serves it, and nothing once this broker does.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
-from sparkraft.replication.able_leaders import ElectPreferred, Reassign, next_step
+from sparkraft.replication.coordinator_placement import ElectPreferred, Reassign, next_reassignment
 from sparkraft.server.api.registry import load_api
 from sparkraft.server.coordinator.partitions import partition_of
 
@@ -157,7 +157,7 @@ class CoordinatorsElsewhere:
         moves: dict[int, tuple[int, ...]] = {}
         elections: list[int] = []
         for index, partition in topic.in_order():
-            step = next_step(partition, index, able=able, local_id=self._broker.node_id)
+            step = next_reassignment(partition, index, able=able, local_id=self._broker.node_id)
             if isinstance(step, Reassign):
                 moves[index] = step.replicas
             elif isinstance(step, ElectPreferred):

@@ -341,8 +341,8 @@ class LeaderFetcher:
         """Append what came; others get a turn in between; then wait for the fsyncs it needs."""
         now = self._broker.clock.mono_ms()
         taken = 0
-        for key, data in self.core.accept(response, now):
-            size = self.core.take(key, data, now)
+        for key, data in self.core.on_response(response, now):
+            size = self.core.process_partition(key, data, now)
             taken += size
             name = self.core.name_of(key)
             if size and name is not None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import BrokerId, LeaderEpoch
     from sparkraft.controller.controller import Controller
     from sparkraft.metadata.image import ClusterImage
-    from sparkraft.server.raft.listener import CommittedBatch, SnapshotReader
+    from sparkraft.server.raft.metadata_log_listener import CommittedBatch, SnapshotReader
 
 
 class MetadataPublisher:

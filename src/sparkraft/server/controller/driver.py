@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.protocol.api_keys import ApiKey
     from sparkraft.server.raft.driver import RaftDriver
-    from sparkraft.server.raft.listener import CommittedBatch, SnapshotReader
+    from sparkraft.server.raft.metadata_log_listener import CommittedBatch, SnapshotReader
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class _LeaderCheck:
 
 
 class ControllerDriver:
-    """The only task that touches a `Controller`; a raft `Listener`."""
+    """The only task that touches a `Controller`; a `MetadataLogListener`."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import BrokerId
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.raft.driver import RaftDriver
-    from sparkraft.server.raft.listener import CommittedBatch, SnapshotReader
+    from sparkraft.server.raft.metadata_log_listener import CommittedBatch, SnapshotReader
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ The core never waits: a step taken while a `Ready` is being carried out queues i
     log, flush                    `log_writer`, `snapshot_installer`
     send                          `peers`, `calls`
     respond                       `pending_requests`
-    leader, high_watermark        `commits` (listeners), `watching` (journal and logs)
+    leader, high_watermark        `commit_publisher` (listeners), `quorum_monitor` (journal, logs)
 
 A failed disk, or a record this version does not understand, ends the node: `on_fatal` is called
 once, and nothing is carried out any more.
@@ -33,14 +33,14 @@ from sparkraft.raft.ready_queue import ReadyQueue
 from sparkraft.raft.states import Leader
 from sparkraft.raft.voters import VoterSet
 from sparkraft.server.raft import records as log_records
-from sparkraft.server.raft.commits import Commits
-from sparkraft.server.raft.listener import Listener
+from sparkraft.server.raft.commit_publisher import CommitPublisher
 from sparkraft.server.raft.log_writer import LogWriter, OwnRecords
+from sparkraft.server.raft.metadata_log_listener import MetadataLogListener
 from sparkraft.server.raft.peers import Peers
 from sparkraft.server.raft.pending_requests import PendingRequests, ResponseFuture
+from sparkraft.server.raft.quorum_monitor import QuorumMonitor
 from sparkraft.server.raft.snapshot_writer import SnapshotWriter
 from sparkraft.server.raft.status import QuorumStatus
-from sparkraft.server.raft.watching import Watch
 from sparkraft.storage.disk import StorageFault
 from sparkraft.storage.quorum_state import read_quorum_state, write_quorum_state
 from sparkraft.storage.raft_log import RaftLog
@@ -48,7 +48,7 @@ from sparkraft.storage.snapshot_files import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
     from sparkraft.server.env import Env
-    from sparkraft.server.raft.history import PastReader
+    from sparkraft.server.raft.past_reader import PastReader
 
 BATCH_RECORDS_MAX = 10_000
 """Records in one append; more would delay every event loop that replays them."""
@@ -89,19 +89,19 @@ class RaftDriver(QuorumStatus):
             static_voters=static_voters,
             entropy=env.entropy,
         )
-        watch = Watch(env, raft_log.log_dir, quorum)
-        super().__init__(quorum, raft_log, watch, env.clock)
+        monitor = QuorumMonitor(env, raft_log.log_dir, quorum)
+        super().__init__(quorum, raft_log, monitor, env.clock)
         self._queue = ReadyQueue(self)
         self._requests = PendingRequests(self._on_cancelled)
         client_id = f"raft-client-{config.local.id}"
         self._peers = Peers(config.listener, client_id, self._on_peer_response)
-        self._commits = Commits(raft_log, config.local.id, self.fail)
+        self._commits = CommitPublisher(raft_log, config.local.id, self.fail)
         self._log_writer = LogWriter(
             raft_log,
             env,
             self,
             commits=self._commits,
-            watch=watch,
+            monitor=monitor,
             linger_ms=linger_ms,
         )
         self._snapshots = SnapshotWriter(raft_log, env, self, quorum.log)
@@ -138,7 +138,7 @@ class RaftDriver(QuorumStatus):
         if self._closed:
             return
         self._stopped = self._closed = True
-        self._watch.stop()
+        self._monitor.stop()
         if self._timer is not None:
             self._timer.cancel()
         self._snapshots.stop_cleaning()
@@ -156,7 +156,7 @@ class RaftDriver(QuorumStatus):
 
     # ---- what callers ask for
 
-    def register(self, listener: Listener) -> None:
+    def register(self, listener: MetadataLogListener) -> None:
         """Replay the log to `listener` from its latest snapshot on; calls may begin at once."""
         self._commits.register(listener)
 
@@ -189,12 +189,12 @@ class RaftDriver(QuorumStatus):
         assert isinstance(response, events.Refusal)
         raise KafkaError(response.error, response.detail)
 
-    def _handle_now(self, request: events.Request) -> events.Answer:
+    def _handle_now(self, request: events.Request) -> events.Response:
         """For requests that the core responds to in the same step."""
         request_id = self._requests.next_id()
         event = events.RequestReceived(request_id=request_id, request=request)
         ready = self._quorum.step(event, self._clock.mono_ms())
-        responses = [r.answer for r in ready.respond if r.request_id == request_id]
+        responses = [r.response for r in ready.respond if r.request_id == request_id]
         self._take(ready)
         return responses[0]
 
@@ -253,7 +253,7 @@ class RaftDriver(QuorumStatus):
     def past(self) -> "PastReader":
         """Reads earlier metadata; its code is loaded on first use."""
         if self._past is None:
-            from sparkraft.server.raft.history import PastReader
+            from sparkraft.server.raft.past_reader import PastReader
 
             self._past = PastReader(self)
         return self._past
@@ -266,7 +266,7 @@ class RaftDriver(QuorumStatus):
             self._take(self._quorum.step(event, self._clock.mono_ms()))
 
     def _on_peer_response(self, event: events.ResponseReceived | events.RequestFailed) -> None:
-        self._watch.note_outcome(event)
+        self._monitor.note_response(event)
         self.step(event)
 
     def _take(self, ready: Ready) -> None:
@@ -330,7 +330,7 @@ class RaftDriver(QuorumStatus):
         self._requests.complete(responses)
 
     def publish(self, leader: LeaderAndEpoch | None, high_watermark: Offset | None) -> None:
-        self._watch.note_states()
+        self._monitor.note_states()
         if high_watermark is not None:
             self._env.fault_point("after_commit_before_told")
             self._log.set_high_watermark(high_watermark)

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.raft import events
 from sparkraft.server.raft import records as log_records
-from sparkraft.server.raft.listener import CommittedBatch
+from sparkraft.server.raft.metadata_log_listener import CommittedBatch
 from sparkraft.server.raft.snapshot_installer import SnapshotInstaller
 
 if TYPE_CHECKING:
     from sparkraft.server.env import Env
-    from sparkraft.server.raft.commits import Commits
+    from sparkraft.server.raft.commit_publisher import CommitPublisher
     from sparkraft.server.raft.core_host import CoreHost
-    from sparkraft.server.raft.watching import Watch
+    from sparkraft.server.raft.quorum_monitor import QuorumMonitor
     from sparkraft.storage.raft_log import RaftLog
 
 log = logging.getLogger("sparkraft.raft")
@@ -48,8 +48,8 @@ class LogWriter:
         env: "Env",
         host: "CoreHost",
         *,
-        commits: "Commits",
-        watch: "Watch",
+        commits: "CommitPublisher",
+        monitor: "QuorumMonitor",
         linger_ms: int,
     ) -> None:
         self._log = raft_log
@@ -58,7 +58,7 @@ class LogWriter:
         self._host = host
         self._commits = commits
         self._installer = SnapshotInstaller(raft_log, env.fault_point, host, commits)
-        self._watch = watch
+        self._monitor = monitor
         self._linger_s = linger_ms / 1000
         self._urgent = asyncio.Event()
         """Set while the log holds unflushed batches that must not linger."""
@@ -73,7 +73,7 @@ class LogWriter:
         for effect in effects:
             if isinstance(effect, events.AppendBatch):
                 if effect.batch.controls:
-                    self._watch.note_batch(effect.batch)
+                    self._monitor.note_batch(effect.batch)
                 if isinstance(effect.batch.payload, memoryview):
                     run.append(effect.batch.payload)
                     continue

@@ -21,7 +21,7 @@ FRAME_BYTES_MAX = 64 * 1024 * 1024
 """A Fetch answer holds at most 8 MiB, but its first batch may be as large as a peer allows."""
 
 
-class Outcome(Protocol):
+class OnResponse(Protocol):
     """Told how a request went."""
 
     def __call__(self, event: events.ResponseReceived | events.RequestFailed) -> None:
@@ -38,11 +38,11 @@ class _Peer:
 class Peers:
     """See the module docstring."""
 
-    def __init__(self, listener: str, client_id: str, on_outcome: Outcome) -> None:
-        """`listener` is the controllers' one; `on_outcome` gets every answer or failure."""
+    def __init__(self, listener: str, client_id: str, on_response: OnResponse) -> None:
+        """`listener` is the controllers' one; `on_response` gets every answer or failure."""
         self._listener = listener
         self._client_id = client_id
-        self._on_outcome = on_outcome
+        self._on_response = on_response
         self._peers: dict[BrokerId, _Peer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -63,13 +63,13 @@ class Peers:
             answer = await self._ask(send, call)
         except KafkaError as error:
             failure = _failure_of(error)
-            self._on_outcome(events.RequestFailed(correlation_id=correlation_id, failure=failure))
+            self._on_response(events.RequestFailed(correlation_id=correlation_id, failure=failure))
             return
         except DecodeError:
             failure = events.Failure.DISCONNECTED
-            self._on_outcome(events.RequestFailed(correlation_id=correlation_id, failure=failure))
+            self._on_response(events.RequestFailed(correlation_id=correlation_id, failure=failure))
             return
-        self._on_outcome(events.ResponseReceived(correlation_id=correlation_id, response=answer))
+        self._on_response(events.ResponseReceived(correlation_id=correlation_id, response=answer))
 
     async def _ask(self, send: events.Send, call: Call) -> events.PeerResponse:
         try:

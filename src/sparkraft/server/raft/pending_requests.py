@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from sparkraft.raft import events
 
-ResponseFuture: TypeAlias = asyncio.Future[events.Answer]
+ResponseFuture: TypeAlias = asyncio.Future[events.Response]
 
 
 class PendingRequests:
@@ -41,7 +41,7 @@ class PendingRequests:
         for respond in responses:
             future = self._futures.get(respond.request_id)
             if future is not None and not future.done():
-                future.set_result(respond.answer)
+                future.set_result(respond.response)
 
     def fail_all(self, make_error: Callable[[], Exception]) -> None:
         """End every request with an error of its own."""

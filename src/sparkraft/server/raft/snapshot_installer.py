@@ -13,7 +13,7 @@ from sparkraft.server.raft import records as log_records
 
 if TYPE_CHECKING:
     from sparkraft.base.env import FaultPoint
-    from sparkraft.server.raft.commits import Commits
+    from sparkraft.server.raft.commit_publisher import CommitPublisher
     from sparkraft.server.raft.core_host import CoreHost
     from sparkraft.storage.raft_log import RaftLog
     from sparkraft.storage.snapshot_files import SnapshotFile
@@ -25,7 +25,11 @@ class SnapshotInstaller:
     """Carries out `WriteSnapshotChunk` and `InstallSnapshot`; at most one snapshot at a time."""
 
     def __init__(
-        self, raft_log: "RaftLog", fault_point: "FaultPoint", host: "CoreHost", commits: "Commits"
+        self,
+        raft_log: "RaftLog",
+        fault_point: "FaultPoint",
+        host: "CoreHost",
+        commits: "CommitPublisher",
     ) -> None:
         self._log = raft_log
         self._fault_point = fault_point

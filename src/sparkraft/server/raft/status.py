@@ -11,8 +11,8 @@ from sparkraft.raft.voters import Node, VoterSet
 if TYPE_CHECKING:
     from sparkraft.base.env import Clock
     from sparkraft.raft.quorum import Quorum
-    from sparkraft.server.raft.journal import QuorumJournal
-    from sparkraft.server.raft.watching import Watch
+    from sparkraft.server.raft.election_journal import ElectionJournal
+    from sparkraft.server.raft.quorum_monitor import QuorumMonitor
     from sparkraft.storage.raft_log import RaftLog
 
 
@@ -20,11 +20,11 @@ class QuorumStatus:
     """A read-only view; `RaftDriver` adds what changes anything."""
 
     def __init__(
-        self, quorum: "Quorum", raft_log: "RaftLog", watch: "Watch", clock: "Clock"
+        self, quorum: "Quorum", raft_log: "RaftLog", monitor: "QuorumMonitor", clock: "Clock"
     ) -> None:
         self._quorum = quorum
         self._log = raft_log
-        self._watch = watch
+        self._monitor = monitor
         self._clock = clock
 
     @property
@@ -87,12 +87,12 @@ class QuorumStatus:
     @property
     def leaderless_ms(self) -> int:
         """Milliseconds since this node was last in touch with a leader; 0 while it is."""
-        return self._watch.leaderless_ms()
+        return self._monitor.leaderless_ms()
 
     @property
     def has_met_leader(self) -> bool:
         """Whether this node has been in touch with a leader since it started."""
-        return self._watch.has_met_leader()
+        return self._monitor.has_met_leader()
 
     @property
     def log(self) -> "RaftLog":
@@ -100,9 +100,9 @@ class QuorumStatus:
         return self._log
 
     @property
-    def journal(self) -> "QuorumJournal":
+    def journal(self) -> "ElectionJournal":
         """The elections this node has seen."""
-        return self._watch.journal
+        return self._monitor.journal
 
     @property
     def state_name(self) -> str:

@@ -43,7 +43,7 @@ log has two a second, which would be most of the reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class HistoryQuery:
     """What of the past is wanted.
 
     Attributes:
@@ -84,7 +84,7 @@ class PastReader:
         self._reader = reader
         self._turn = asyncio.Lock()
 
-    async def read(self, question: Question) -> History:
+    async def read(self, question: HistoryQuery) -> History:
         """What the log tells.
 
         Raises:
@@ -98,7 +98,7 @@ class PastReader:
                 wrong = "the metadata log was cleaned meanwhile; ask again"
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, wrong) from error
 
-    async def _read(self, question: Question) -> History:
+    async def _read(self, question: HistoryQuery) -> History:
         log = self._reader.log
         # What the quorum has committed may still wait to be written, behind a vote on a slow disk.
         committed = min(self._reader.high_watermark, log.end)
@@ -124,7 +124,7 @@ class PastReader:
         return history
 
 
-def _choose(log: "RaftLog", up_to: Offset, question: Question) -> SnapshotId | None:
+def _choose(log: "RaftLog", up_to: Offset, question: HistoryQuery) -> SnapshotId | None:
     """Where to begin: far enough back, and not farther than need be; None for the log's start."""
     known = [s for s in sorted(log.snapshots) if s != ZERO_SNAPSHOT and s.offset <= up_to]
     if question.at_ms >= 0:

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from sparkraft.replication.able_leaders import ElectPreferred, Reassign, next_step
+from sparkraft.replication.coordinator_placement import ElectPreferred, Reassign, next_reassignment
 
 OURS, OTHER_OF_OURS, K1, K2 = 1, 2, 11, 12
 ABLE = (K1, K2)
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedPartition:
     replicas: tuple[int, ...]
     leader: int
     isr: tuple[int, ...] = ()
@@ -28,8 +28,8 @@ def step(
     local_id: int = OURS,
     index: int = 0,
 ) -> Reassign | ElectPreferred | None:
-    placed = Placed(replicas, leader, replicas if isr is None else isr)
-    return next_step(placed, index, able=able, local_id=local_id)
+    placed = PlacedPartition(replicas, leader, replicas if isr is None else isr)
+    return next_reassignment(placed, index, able=able, local_id=local_id)
 
 
 def test_one_that_cannot_serve_goes_last_and_gives_way() -> None:
@@ -68,20 +68,20 @@ def test_one_of_several_speaks(leader: int) -> None:
 def test_nothing_is_done_where_nobody_is_able_or_all_are_or_a_move_is_under_way() -> None:
     assert step((OURS, K1), OURS, able=()) is None
     assert step((K1, K2), K1) is None
-    moving = Placed((OURS, K1), OURS, (OURS,), adding_replicas=(K1,))
-    assert next_step(moving, 0, able=ABLE, local_id=OURS) is None
+    moving = PlacedPartition((OURS, K1), OURS, (OURS,), adding_replicas=(K1,))
+    assert next_reassignment(moving, 0, able=ABLE, local_id=OURS) is None
 
 
 def test_asking_again_and_again_ends_with_an_able_leader() -> None:
     for replicas in ((OURS,), (OURS, K1), (OURS, OTHER_OF_OURS, K2), (K2, OURS, OTHER_OF_OURS)):
-        placed = Placed(replicas, replicas[0], replicas)
+        placed = PlacedPartition(replicas, replicas[0], replicas)
         for _ in range(5):
             for broker in (OURS, OTHER_OF_OURS):
-                told = next_step(placed, 0, able=ABLE, local_id=broker)
+                told = next_reassignment(placed, 0, able=ABLE, local_id=broker)
                 if isinstance(told, Reassign):
                     leader = placed.leader if placed.leader in told.replicas else told.replicas[0]
-                    placed = Placed(told.replicas, leader, told.replicas)
+                    placed = PlacedPartition(told.replicas, leader, told.replicas)
                 elif told is not None:
-                    placed = Placed(placed.replicas, placed.replicas[0], placed.isr)
+                    placed = PlacedPartition(placed.replicas, placed.replicas[0], placed.isr)
         assert placed.leader in ABLE
         assert len(placed.replicas) == len(replicas)

@@ -53,7 +53,7 @@ class Entry:
     ballots: tuple[tuple[int, bool, str], ...] = ()
 
 
-class QuorumJournal:
+class ElectionJournal:
     """See the module docstring."""
 
     def __init__(self, disk: "Disk", directory: str, clock: "Clock", local_id: int) -> None:
@@ -145,7 +145,7 @@ class QuorumJournal:
             )
         )
 
-    def note_touch(self, *, in_touch: bool, epoch: int, now: "Millis") -> None:
+    def note_contact(self, *, in_touch: bool, epoch: int, now: "Millis") -> None:
         """Whether this node is in touch with a leader: how long elections take."""
         if in_touch:
             self.has_met_leader = True

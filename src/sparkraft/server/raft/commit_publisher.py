@@ -15,7 +15,11 @@ from sparkraft.protocol.framing import decode_metadata_record
 from sparkraft.raft.events import LeaderAndEpoch
 from sparkraft.records.batch import BatchHeader, iter_batches
 from sparkraft.records.record import decode_records
-from sparkraft.server.raft.listener import CommittedBatch, Listener
+from sparkraft.server.raft.metadata_log_listener import (
+    CommittedBatch,
+    HighWatermarkListener,
+    MetadataLogListener,
+)
 from sparkraft.storage.raft_log import RaftLog
 from sparkraft.storage.snapshot_files import ZERO_SNAPSHOT, SnapshotData, SnapshotId
 
@@ -58,17 +62,20 @@ class LoadedSnapshot:
 
 
 class _Context:
-    """Where one listener stands; `next_offset` is None until it has had its first news."""
+    """One listener's position; `next_offset` is None until its first call."""
 
-    __slots__ = ("listener", "next_offset", "told")
+    __slots__ = ("listener", "next_offset", "on_high_watermark", "reported_leader")
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: MetadataLogListener) -> None:
         self.listener = listener
         self.next_offset: Offset | None = None
-        self.told: LeaderAndEpoch | None = None
+        self.reported_leader: LeaderAndEpoch | None = None
+        self.on_high_watermark: Callable[[Offset], None] | None = None
+        if isinstance(listener, HighWatermarkListener):
+            self.on_high_watermark = listener.on_high_watermark
 
 
-class Commits:
+class CommitPublisher:
     """See the module docstring."""
 
     def __init__(
@@ -87,7 +94,7 @@ class Commits:
         self._failed = False
         self._read: deque[tuple[BatchHeader, memoryview]] = deque()
 
-    def register(self, listener: Listener) -> None:
+    def register(self, listener: MetadataLogListener) -> None:
         """Pass on everything to `listener`, beginning with the latest snapshot."""
         self._contexts.append(_Context(listener))
         self.advance()
@@ -168,9 +175,8 @@ class Commits:
             context.next_offset = Offset(batch.last_offset + 1)
             if batch.records:
                 context.listener.on_commit(batch)
-            told = getattr(context.listener, "on_high_watermark", None)
-            if told is not None and not self._is_behind(context):
-                told(context.next_offset)
+            if context.on_high_watermark is not None and not self._is_behind(context):
+                context.on_high_watermark(context.next_offset)
 
     def _batch_at(self, offset: Offset) -> CommittedBatch:
         recent = self._recent
@@ -189,11 +195,11 @@ class Commits:
 
     def _tell_leader(self, context: _Context) -> None:
         leader = self._leader
-        if leader is None or leader == context.told:
+        if leader is None or leader == context.reported_leader:
             return
         if leader.leader_id == self._local_id and (context.next_offset or 0) <= self._epoch_start:
             return
-        context.told = leader
+        context.reported_leader = leader
         context.listener.on_leader_change(leader.leader_id, leader.epoch)
 
 

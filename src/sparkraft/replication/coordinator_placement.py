@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
-class Placed(Protocol):
+class PlacedPartition(Protocol):
     """A partition as the metadata tell."""
 
     @property
@@ -53,8 +53,8 @@ class ElectPreferred(NamedTuple):
     """Ask for a preferred leader election."""
 
 
-def next_step(
-    partition: Placed, index: int, *, able: Sequence[int], local_id: int
+def next_reassignment(
+    partition: PlacedPartition, index: int, *, able: Sequence[int], local_id: int
 ) -> Reassign | ElectPreferred | None:
     """What the broker `local_id`, which is not able, should ask of the controller now.
 
@@ -72,7 +72,7 @@ def next_step(
         return None
     if local_id != (partition.leader if partition.leader in unable else unable[0]):
         return None
-    wanted = _wanted(partition, index, able=able, unable=unable)
+    wanted = _preferred_order(partition, index, able=able, unable=unable)
     if wanted != replicas:
         return Reassign(wanted)
     if partition.leader in unable and wanted[0] in able and wanted[0] in partition.isr:
@@ -80,8 +80,8 @@ def next_step(
     return None
 
 
-def _wanted(
-    partition: Placed, index: int, *, able: Sequence[int], unable: Sequence[int]
+def _preferred_order(
+    partition: PlacedPartition, index: int, *, able: Sequence[int], unable: Sequence[int]
 ) -> tuple[int, ...]:
     replicas = partition.replicas
     first = [replica for replica in replicas if replica in able]

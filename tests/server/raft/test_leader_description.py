@@ -5,7 +5,7 @@ from typing import Any
 
 from sparkraft.base.ids import BrokerId, LeaderEpoch
 from sparkraft.raft.events import LeaderAndEpoch
-from sparkraft.server.raft.who_leads import who_leads
+from sparkraft.server.raft.leader_description import describe_leader
 
 
 def raft(leader: int | None, *, leaderless_ms: int, place: Any = None, ids: Any = (1, 2, 3)) -> Any:
@@ -21,26 +21,28 @@ def raft(leader: int | None, *, leaderless_ms: int, place: Any = None, ids: Any 
 
 def test_a_leader_is_named_with_its_epoch_and_place() -> None:
     place = SimpleNamespace(host="h", port=9093)
-    told = who_leads(raft(2, leaderless_ms=0, place=place))
+    told = describe_leader(raft(2, leaderless_ms=0, place=place))
     assert told == "Controller 2 at h:9093 leads the quorum in epoch 7"
 
 
 def test_a_leader_whose_place_is_not_known_is_named() -> None:
-    assert who_leads(raft(2, leaderless_ms=0)) == "Controller 2 leads the quorum in epoch 7"
+    assert describe_leader(raft(2, leaderless_ms=0)) == "Controller 2 leads the quorum in epoch 7"
 
 
 def test_without_a_leader_the_epoch_and_the_voters_are_told() -> None:
-    assert who_leads(raft(None, leaderless_ms=50)) == (
+    assert describe_leader(raft(None, leaderless_ms=50)) == (
         "The quorum has no leader, as far as node 1 knows, in epoch 7; its voters are 1, 2, 3"
     )
 
 
 def test_a_leader_that_is_gone_is_no_leader() -> None:
-    assert who_leads(raft(2, leaderless_ms=50)) == (
+    assert describe_leader(raft(2, leaderless_ms=50)) == (
         "The quorum has no leader, as far as node 1 knows, in epoch 7 (controller 2 does not "
         "answer); its voters are 1, 2, 3"
     )
 
 
 def test_voters_that_are_not_known_yet_are_not_made_up() -> None:
-    assert who_leads(raft(None, leaderless_ms=50, ids=())).endswith("its voters are not known here")
+    assert describe_leader(raft(None, leaderless_ms=50, ids=())).endswith(
+        "its voters are not known here"
+    )

@@ -6,7 +6,7 @@ offsets may jump.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
 
@@ -45,7 +45,7 @@ class SnapshotReader(Protocol):
         ...
 
 
-class Listener(Protocol):
+class MetadataLogListener(Protocol):
     """Replays the metadata log."""
 
     def on_commit(self, batch: CommittedBatch) -> None:
@@ -65,8 +65,9 @@ class Listener(Protocol):
         ...
 
 
+@runtime_checkable
 class HighWatermarkListener(Protocol):
-    """May be added to a `Listener`: told of commits that carry no records too."""
+    """May be added to a `MetadataLogListener`: told of commits that carry no records too."""
 
     def on_high_watermark(self, high_watermark: Offset) -> None:
         """Everything below `high_watermark` (exclusive) has been passed on."""

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from sparkraft.server.raft.driver import RaftDriver
 
 
-def who_leads(raft: "RaftDriver") -> str:
+def describe_leader(raft: "RaftDriver") -> str:
     """Names the leader and its epoch, or says that there is none, and who could elect one.
 
     A voter that can't win keeps the name of a leader that is gone (KIP-996), so what counts is

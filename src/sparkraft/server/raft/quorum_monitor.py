@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.raft import events
-from sparkraft.server.raft.journal import QuorumJournal
+from sparkraft.server.raft.election_journal import ElectionJournal
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import Millis
@@ -25,14 +25,14 @@ LEADERLESS_REPEAT_MS = 10_000
 log = logging.getLogger("sparkraft.raft")
 
 
-class Watch:
+class QuorumMonitor:
     """See the module docstring."""
 
     def __init__(self, env: "Env", log_dir: str, quorum: "Quorum") -> None:
-        """Watch `quorum`, whose log is in `log_dir`."""
+        """QuorumMonitor `quorum`, whose log is in `log_dir`."""
         self._clock = env.clock
         self._quorum = quorum
-        self.journal = QuorumJournal(env.disk, log_dir, env.clock, int(quorum.config.local.id))
+        self.journal = ElectionJournal(env.disk, log_dir, env.clock, int(quorum.config.local.id))
         self._complaint: asyncio.TimerHandle | None = None
         self._stranger_said: Millis | None = None
         self._stopped = False
@@ -54,7 +54,7 @@ class Watch:
             if isinstance(control, events.LeaderChange):
                 self.journal.note_leader_change(control, batch.epoch, batch.base_offset + place)
 
-    def note_outcome(self, event: events.ResponseReceived | events.RequestFailed) -> None:
+    def note_response(self, event: events.ResponseReceived | events.RequestFailed) -> None:
         """A peer that belongs to another cluster is named in the log, once in a while."""
         response = event.response if isinstance(event, events.ResponseReceived) else None
         if getattr(response, "error", None) is not ErrorCode.INCONSISTENT_CLUSTER_ID:
@@ -84,7 +84,7 @@ class Watch:
         now = self._clock.mono_ms()
         quorum = self._quorum
         in_touch = quorum.is_in_touch(now)
-        self.journal.note_touch(in_touch=in_touch, epoch=quorum.state.epoch, now=now)
+        self.journal.note_contact(in_touch=in_touch, epoch=quorum.state.epoch, now=now)
         if in_touch:
             self._cancel()
         elif self._complaint is None and not self._stopped:

@@ -16,8 +16,8 @@ from sparkraft.metadata.snapshot import records_of
 from sparkraft.protocol.messages.metadata_records import NoOpRecord
 from sparkraft.records.batch import iter_batches
 from sparkraft.records.control import ControlType, control_batch
-from sparkraft.server.raft import history as reading
-from sparkraft.server.raft.history import PastReader, Question
+from sparkraft.server.raft import past_reader as reading
+from sparkraft.server.raft.past_reader import HistoryQuery, PastReader
 from tests.controller.cluster_of import Cluster
 from tests.server.raft.test_driver import Member, run, until
 from tests.support.ports import lasting_ports
@@ -60,9 +60,9 @@ async def appended(member: Member, batches: list[list[tuple[Any, int]]]) -> list
     return offsets
 
 
-def question(**fields: Any) -> Question:
+def question(**fields: Any) -> HistoryQuery:
     settings = {"wanted": lambda topic, _: topic == "t", "events_max": 100, **fields}
-    return Question(**settings)
+    return HistoryQuery(**settings)
 
 
 def leaders(history: Any, cluster: Cluster, name: str = "t") -> list[int]:

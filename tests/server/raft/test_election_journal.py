@@ -7,7 +7,7 @@ from sparkraft.raft.events import LeaderChange
 from sparkraft.raft.replica import Ballot, Transition
 from sparkraft.raft.states import Follower, Prospective, Unattached
 from sparkraft.raft.voters import Endpoint, ReplicaKey
-from sparkraft.server.raft.journal import ENTRIES_MAX, FILE_NAME, QuorumJournal
+from sparkraft.server.raft.election_journal import ENTRIES_MAX, FILE_NAME, ElectionJournal
 from sparkraft.storage.disk import OsDisk
 
 
@@ -20,7 +20,7 @@ class StillClock:
 
 
 def journal_in(path):
-    return QuorumJournal(OsDisk(), str(path), StillClock(), 1)
+    return ElectionJournal(OsDisk(), str(path), StillClock(), 1)
 
 
 def step(epoch, *, reason="why", at=0):
@@ -121,13 +121,13 @@ def test_a_disk_that_refuses_it_ends_nothing(tmp_path):
 
 def test_elections_are_timed_from_losing_a_leader_to_hearing_of_the_next(tmp_path):
     journal = journal_in(tmp_path)
-    journal.note_touch(in_touch=False, epoch=1, now=Millis(0))
-    journal.note_touch(in_touch=False, epoch=2, now=Millis(30))
+    journal.note_contact(in_touch=False, epoch=1, now=Millis(0))
+    journal.note_contact(in_touch=False, epoch=2, now=Millis(30))
     assert journal.leaderless_ms(Millis(40)) == 40
     assert not journal.has_met_leader
-    journal.note_touch(in_touch=True, epoch=2, now=Millis(50))
-    journal.note_touch(in_touch=False, epoch=2, now=Millis(60))
+    journal.note_contact(in_touch=True, epoch=2, now=Millis(50))
+    journal.note_contact(in_touch=False, epoch=2, now=Millis(60))
     assert journal.has_met_leader
-    journal.note_touch(in_touch=True, epoch=2, now=Millis(99))  # the same leader: no election
+    journal.note_contact(in_touch=True, epoch=2, now=Millis(99))  # the same leader: no election
     assert (journal.elections, journal.election_ms_last) == (1, 50)
     assert journal.leaderless_ms(Millis(99)) == 0
