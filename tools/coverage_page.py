@@ -1,9 +1,9 @@
 """Writes COVERAGE.md from the headers of the API files, and checks that it is up to date.
 
     python tools/coverage_page.py            write it
-    python tools/coverage_page.py --check    exit 1 where it differs from what would be written
+    python tools/coverage_page.py --check    exit 1 if it is out of date
 
-What no API file can tell (configs, storage features, tools) stands in docs/beyond-apis.md.
+Features that belong to no API (configs, storage, tools) are described in docs/beyond-apis.md.
 """
 
 import ast
@@ -20,12 +20,12 @@ BEYOND = ROOT / "docs" / "beyond-apis.md"
 API_FOLDER = Path(registry.__file__).parent
 _NOT_DONE = re.compile(r"Not done:\s*(.*?)\s*$", re.DOTALL)
 
-_HEAD = """# What is served
+_HEAD = """# API coverage
 
-Generated from the headers of `src/sparkraft/server/api/` by `tools/coverage_page.py`; don't edit it
-by hand. "Kafka" is the range that Apache Kafka 4.3 has. A key that is not served is not advertised
-in ApiVersions, and a request with it closes the connection, as in Kafka. Our own keys, from 10000
-on, are never advertised.
+Generated from the headers of `src/sparkraft/server/api/` by `tools/coverage_page.py`; do not edit.
+"Kafka" is the version range of Apache Kafka 4.3. A key that is not served is not advertised in
+ApiVersions, and a request with it closes the connection, as in Kafka. Our own keys start at 10000 and
+are never advertised.
 
 | key | API | Kafka | served | listeners | not done |
 |--:|---|---|---|---|---|
@@ -38,7 +38,7 @@ def header_of(module: str) -> str:
 
 
 def not_done(header: str) -> str:
-    """What the header names as not done, on one line; empty where nothing is."""
+    """The header's list of what is not done, on one line; empty if there is nothing."""
     found = _NOT_DONE.search(header)
     if found is None:
         return "?"
@@ -55,7 +55,7 @@ def row(info: ApiInfo) -> str:
     }
     served = [api for api in found.values() if api is not None]
     if not served:
-        return f"| {int(info.key)} | {info.name} | {kafka} | **no** | | all of it |"
+        return f"| {int(info.key)} | {info.name} | {kafka} | **no** | | everything |"
     ranges = sorted({f"{low}-{high}" for low, high in (api.version_range() for api in served)})
     sides = ", ".join(side for side, api in found.items() if api is not None)
     modules = {registry.SERVED.get(info.key), registry.SERVED_ON_CONTROLLER.get(info.key)} - {None}
@@ -77,14 +77,13 @@ def page() -> str:
 
 
 def main() -> int:
-    """Write or check."""
     wanted = page()
     if "--check" not in sys.argv[1:]:
         PAGE.write_text(wanted)
         return 0
     if PAGE.exists() and PAGE.read_text() == wanted:
         return 0
-    print("COVERAGE.md is not what the code says; run: .venv/bin/python tools/coverage_page.py")
+    print("COVERAGE.md is out of date; run: .venv/bin/python tools/coverage_page.py")
     return 1
 
 
