@@ -24,8 +24,8 @@ _HEAD = """# API coverage
 
 Generated from the headers of `src/sparkraft/server/api/` by `tools/coverage_page.py`; do not edit.
 "Kafka" is the version range of Apache Kafka 4.3. A key that is not served is not advertised in
-ApiVersions, and a request with it closes the connection, as in Kafka. Our own keys start at 10000 and
-are never advertised.
+ApiVersions, and a request with it closes the connection, as in Kafka. Our own keys start at 10000
+and are never advertised.
 
 | key | API | Kafka | served | listeners | not done |
 |--:|---|---|---|---|---|
