@@ -138,7 +138,7 @@ def test_no_cluster_there_is_exit_code_1_and_a_sentence(capsys, unused_port):
     code, _, err = run(capsys, "topics", "--bootstrap-server", f"127.0.0.1:{unused_port}", "--list")
     assert code == 1
     assert (
-        err == f"sparkraft topics: can't connect to 127.0.0.1:{unused_port}: Connection refused\n"
+        err == f"sparkraft topics: cannot connect to 127.0.0.1:{unused_port}: Connection refused\n"
     )
 
 

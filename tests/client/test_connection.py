@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
-from sparkraft.client.connection import Connection, _Frames
+from sparkraft.client.connection import Connection
+from sparkraft.client.wire_exchange import FrameReader
 from sparkraft.protocol import codec
 from sparkraft.protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
 from sparkraft.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
@@ -240,7 +241,7 @@ def test_nobody_listening_is_said_in_a_sentence():
         port = server.sockets[0].getsockname()[1]
         server.close()
         await server.wait_closed()
-        with pytest.raises(KafkaError, match=f"can't connect to 127.0.0.1:{port}"):
+        with pytest.raises(KafkaError, match=f"cannot connect to 127.0.0.1:{port}"):
             await Connection.open("127.0.0.1", port)
 
     run(test())
@@ -263,7 +264,7 @@ def test_frames_are_the_same_however_the_stream_is_cut():
     frames = [bytes([i]) * size for i, size in enumerate((4, 5, 300, 4, 1000))]
     stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
     for step in (1, 2, 3, 7, 64, len(stream)):
-        reader = _Frames(10_000)
+        reader = FrameReader(10_000)
         found = []
         for at in range(0, len(stream), step):
             found += [bytes(frame) for frame in reader.feed(stream[at : at + step])]
@@ -272,4 +273,4 @@ def test_frames_are_the_same_however_the_stream_is_cut():
 
 def test_a_frame_longer_than_allowed_is_refused_before_its_bytes_come():
     with pytest.raises(DecodeError):
-        _Frames(100).feed((101).to_bytes(4, "big"))
+        FrameReader(100).feed((101).to_bytes(4, "big"))

@@ -156,7 +156,7 @@ def test_nobody_listening_is_told_with_the_address(client_options):
         lonely = Cluster(
             replace(client_options, bootstrap_servers=(("127.0.0.1", port),), retries_max=1)
         )
-        with pytest.raises(KafkaError, match=f"can't connect to 127.0.0.1:{port}"):
+        with pytest.raises(KafkaError, match=f"cannot connect to 127.0.0.1:{port}"):
             lonely.topics(["x"])
 
 

@@ -1,15 +1,16 @@
 """A small blocking client for planners, tasks and writers: Spark runs those without event loops.
 
-Connections go to the brokers that lead what is asked for; metadata is looked up again when a
-broker says that it is not the leader or is gone. Every wait and every retry is bounded by the
-options (`request_timeout_ms`, `retries_max`).
+Connections go to the brokers that lead the requested partitions; metadata is fetched again if a
+broker is not the leader or does not respond. Every wait and every retry is bounded by the options
+(`request_timeout_ms`, `retries_max`).
 
 Invariants:
-    * Answers of one connection come in the order of its requests; anything else closes it.
-    * The bytes of a fetch answer lie in the connection's buffer and are good until its next one.
+    * Responses of a connection arrive in the order of its requests; anything else closes it.
+    * The bytes of a Fetch response lie in the connection's buffer and are valid until the next
+      response.
 
-Not here: membership in groups, transactions, anything asynchronous (`sparkraft.client`).
-Not done: TLS and SASL.
+Not here: encoding and matching (`sparkraft.client.wire_exchange`); membership in groups,
+transactions, anything asynchronous (`sparkraft.client`).    Not done: TLS and SASL.
 """
 
 from __future__ import annotations
@@ -17,13 +18,19 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
-from sparkraft.protocol import codec, headers
-from sparkraft.protocol.api_keys import API_INFO, ApiKey
+from sparkraft.client.wire_exchange import (
+    FRAME_BYTES_MAX,
+    LENGTH_BYTES,
+    WireExchange,
+    checked_length,
+    decode_response,
+    info_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,9 +40,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FRAME_BYTES_MAX: Final = 256 << 20
-"""A longer answer is refused: Kafka's `fetch.max.bytes` is 50 MiB, one batch more may follow."""
-
 _TOPIC_NAMES_VERSION: Final = 12
 """Produce and Fetch name topics up to this version, and use topic ids from the next."""
 
@@ -44,81 +48,53 @@ _SOCKET_BUFFER_BYTES: Final = 1 << 20
 _RECEIVE_BYTES: Final = 1 << 18
 """The buffer a connection starts with."""
 
-_INT32: Final = 4
-
 PEER_GONE: Final = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
-
-
-def info_of(request: Any) -> Any:
-    """What is known of a request's API."""
-    return API_INFO[ApiKey(type(request).SCHEMA.key)]
-
-
-@dataclass(slots=True)
-class _Awaited:
-    """A request whose answer is due."""
-
-    correlation_id: int
-    version: int
-    header_version: int
-    response_class: Any
 
 
 class Connection:
     """One socket to one broker; requests may be sent ahead of reading their answers.
 
-    Raises `KafkaError` NETWORK_EXCEPTION or REQUEST_TIMED_OUT where the broker is gone or silent,
-    and is of no more use then.
+    Raises `KafkaError`: NETWORK_EXCEPTION if the broker closes the connection, REQUEST_TIMED_OUT
+    if it does not respond; the connection is closed then.
     """
 
     def __init__(self, host: str, port: int, options: ClientOptions) -> None:
-        """Connect and ask which versions the broker speaks."""
+        """Connect and negotiate versions."""
         self.host = host
         self.port = port
-        self._client_id = options.client_id
         self._timeout_ms = options.request_timeout_ms
-        self._awaited: deque[_Awaited] = deque()
-        self._correlation_id = 0
+        self._exchange = WireExchange(f"{host}:{port}", client_id=options.client_id)
         self._buffer = bytearray(_RECEIVE_BYTES)
-        self._versions: dict[int, tuple[int, int]] = {}
         self.is_closed = False
         self._socket = self._connect()
         self._negotiate()
 
     def __repr__(self) -> str:
-        """Whom it connects."""
         return f"<Connection {self.host}:{self.port}{' closed' if self.is_closed else ''}>"
 
     def ask(self, request: Any, *, version_max: int | None = None) -> Any:
-        """Send `request` and wait for its answer."""
+        """Send `request` and return its response."""
         self.send(request, version_max=version_max)
         return self.receive()
 
     def send(self, request: Any, *, version_max: int | None = None) -> None:
-        """Send `request`; `receive` gives its answer when those before it were received."""
-        info = info_of(request)
-        self._send(request, info, self._version_for(info, version_max))
+        """Send `request`; `receive` returns its response after those of earlier requests."""
+        self._send(request, self._exchange.version_for(info_of(request).key, at_most=version_max))
 
     def receive(self) -> Any:
-        """The answer to the oldest request without one."""
-        awaited = self._awaited.popleft()
-        frame = self._frame()
-        correlation_id = int.from_bytes(frame[:_INT32], "big", signed=True)
-        if correlation_id != awaited.correlation_id:
-            raise self._broken(f"gave answer {correlation_id}, not {awaited.correlation_id}")
+        """Return the response to the oldest request in flight."""
         try:
-            _, at = codec.decode_from(headers.ResponseHeader, awaited.header_version, frame, 0)
-            return codec.decode(awaited.response_class, awaited.version, frame[at:])
+            frame = self._frame()
+            return decode_response(self._exchange.match(frame), frame)
         except DecodeError as error:
-            raise self._broken(f"sent what is no answer: {error}") from error
+            raise self._broken(f"sent an invalid response: {error}") from error
 
     @property
     def is_idle(self) -> bool:
-        """Whether no answer is due."""
-        return not self._awaited
+        """Whether no request is in flight."""
+        return not self._exchange.in_flight
 
     def close(self) -> None:
-        """Close the socket."""
         self.is_closed = True
         self._socket.close()
 
@@ -129,68 +105,38 @@ class Connection:
             self.is_closed = True
             raise KafkaError(
                 ErrorCode.NETWORK_EXCEPTION,
-                f"can't connect to {self.host}:{self.port}: {error.strerror or error}",
+                f"cannot connect to {self.host}:{self.port}: {error.strerror or error}",
             ) from error
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER_BYTES)
         return made
 
     def _negotiate(self) -> None:
-        """Ask for versions in v0, which every broker answers."""
-        info = API_INFO[ApiKey.API_VERSIONS]
-        self._send(info.request_class()(), info, 0)
-        answer = self.receive()
-        if answer.error_code:
-            raise self._broken(f"refused ApiVersions with error {answer.error_code}")
-        self._versions = {
-            each.api_key: (each.min_version, each.max_version) for each in answer.api_keys
-        }
+        steps = self._exchange.negotiation()
+        request, version = next(steps)
+        while True:
+            self._send(request, version)
+            response = self.receive()
+            try:
+                request, version = steps.send(response)
+            except StopIteration:
+                return
 
-    def _version_for(self, info: Any, version_max: int | None) -> int:
-        low, high = self._versions.get(int(info.key), (1, 0))
-        highest = min(
-            high, info.max_version, info.max_version if version_max is None else version_max
-        )
-        if highest < max(low, info.min_version):
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"{self.host}:{self.port} and we have no version of {info.name} in common",
-            )
-        return int(highest)
-
-    def _send(self, request: Any, info: Any, version: int) -> None:
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        header = headers.RequestHeader(
-            request_api_key=int(info.key),
-            request_api_version=version,
-            correlation_id=self._correlation_id,
-            client_id=self._client_id,
-        )
-        head = codec.encode(header, headers.request_header_version(info.key, version))
-        parts = codec.encode_parts(request, version)
-        length = len(head) + sum(map(len, parts))
+    def _send(self, request: Any, version: int) -> None:
+        buffers, in_flight = self._exchange.encode(request, version)
         try:
-            self._socket.sendall(b"".join([length.to_bytes(_INT32, "big"), head, *parts]))
+            self._socket.sendall(b"".join(buffers))
         except OSError as error:
             raise self._broken(str(error)) from error
-        self._awaited.append(
-            _Awaited(
-                self._correlation_id,
-                version,
-                headers.response_header_version(info.key, version),
-                info.response_class(),
-            )
-        )
+        self._exchange.in_flight.append(in_flight)
 
     def _frame(self) -> memoryview:
-        head = bytearray(_INT32)
+        head = bytearray(LENGTH_BYTES)
         self._fill(memoryview(head))
-        length = int.from_bytes(head, "big", signed=True)
-        if not _INT32 <= length <= FRAME_BYTES_MAX:
-            raise self._broken(f"sent a frame of {length} bytes, which is no answer")
+        length = checked_length(head, FRAME_BYTES_MAX)
         if length > len(self._buffer):
-            # A new one: views of the old may still be looked at. Its pages are the system's until
-            # bytes arrive, so a length that lies costs nothing.
+            # A new buffer: views of the old one may still be in use. The system provides its pages
+            # as bytes arrive, so a false length costs nothing.
             self._buffer = bytearray(max(length, 2 * len(self._buffer)))
         frame = memoryview(self._buffer)[:length]
         self._fill(frame)
@@ -208,7 +154,7 @@ class Connection:
             self.close()
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT,
-                f"{self.host}:{self.port} did not answer within {self._timeout_ms} ms",
+                f"{self.host}:{self.port} did not respond within {self._timeout_ms} ms",
             ) from error
         except OSError as error:
             raise self._broken(str(error)) from error
