@@ -14,7 +14,8 @@ from immutables import Map
 
 from sparkraft.base.ids import Uuid
 from sparkraft.controller.leader_election import ElectionKind, Occasion, Trigger
-from sparkraft.controller.partition_change import Target, change_partition
+from sparkraft.controller.partition_change import change_partition
+from sparkraft.controller.partition_rules import Target
 from sparkraft.metadata import features
 from sparkraft.metadata.image import Topic
 from sparkraft.metadata.partition_state import PartitionState

@@ -5,11 +5,11 @@ have seen stays unknown. Here each invariant of records, of groups and of the co
 forestalled elsewhere is the only one that is looked at. Where Kafka had the bug, its KIP is named.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.controller import partition_change, topics
-from sparkraft.controller.partition_change import _Builder
+from sparkraft.controller import partition_change, partition_rules, topics
 from sparkraft.controller.placement import place_replicas
 from sparkraft.coordinator.group import rebalance
 from sparkraft.coordinator.group.classic_group import ClassicGroup
@@ -42,15 +42,14 @@ _plant = registrar(
 
 @_plant("who becomes the leader leaves the ISR", "C2")
 def _a_leader_outside_its_isr() -> Patches:
-    original = _Builder._elect
+    original = partition_rules._set_leader
 
-    def elect(self: Any) -> Any:
-        choice = original(self)
-        if len(self._isr) > 1:
-            self._isr = tuple(r for r in self._isr if r != choice.leader)
-        return choice
+    def set_leader(before: Any, state: Any, choice: Any) -> Any:
+        after = original(before, state, choice)
+        others = tuple(r for r in after.isr if r != choice.leader)
+        return after._replace(isr=others) if len(after.isr) > 1 else after
 
-    return [(_Builder, "_elect", elect)]
+    return [(partition_rules, "_set_leader", set_leader)]
 
 
 @_plant("a change of a partition leaves its epoch as it was", "C4")
@@ -61,7 +60,14 @@ def _a_partition_epoch_that_stands_still() -> Patches:
         after = original(partition, change)
         return after._replace(partition_epoch=partition.partition_epoch)
 
-    return [(image_of_records, "merge", merge), (partition_change, "merge", merge)]
+    decided = partition_rules.next_state
+
+    def next_state(before: Any, *others: Any) -> Any:
+        transition = decided(before, *others)
+        after = transition.after._replace(partition_epoch=before.partition_epoch)
+        return replace(transition, after=after)
+
+    return [(image_of_records, "merge", merge), (partition_change, "next_state", next_state)]
 
 
 @_plant("two replicas are placed on one broker", "C8")
@@ -89,12 +95,11 @@ def _who_leaves_does_not_count() -> Patches:
 
 @_plant("the ELR stays when enough are in sync (KIP-966)", "C1")
 def _elr_that_stays() -> Patches:
-    def recompute(self: Any) -> None:
-        if self._elr_enabled:
-            known = {*self._elr, *self._old.isr}
-            self._elr = tuple(sorted(r for r in known if r not in self._isr))
+    def recompute(before: Any, state: Any, _target: Any, facts: Any) -> Any:
+        kept = tuple(sorted({*state.elr, *before.isr} - {*state.isr}))
+        return state._replace(elr=kept) if facts.elr_enabled else state
 
-    return [(_Builder, "_recompute_elr", recompute)]
+    return [(partition_rules, "_recompute_elr", recompute)]
 
 
 @_plant("one replica is enough for the high watermark (KIP-966)", "P6")

@@ -4,9 +4,9 @@ from typing import Any
 
 from sparkraft.cli import explain_partition
 from sparkraft.cli.leadership_texts import Json, isr_change_json
+from sparkraft.controller import partition_rules
 from sparkraft.controller.controller import Controller
 from sparkraft.controller.decision import Decision
-from sparkraft.controller.partition_change import _Builder as PartitionChangeBuilder
 from tests.mutants.mutant import NODES, Mutant, Patches, registrar
 
 MOVE_MUTANTS: dict[str, Mutant] = {}
@@ -16,7 +16,7 @@ _plant = registrar(MOVE_MUTANTS, tiers=NODES, workload="produce-consume", scenar
 
 @_plant("a reassignment never ends, whoever has caught up", "C10")
 def _a_move_goes_on_for_ever() -> Patches:
-    return [(PartitionChangeBuilder, "_complete_reassignment", lambda _self: None)]
+    return [(partition_rules, "_complete_reassignment", lambda state: state)]
 
 
 @_plant("the periodic check brings no preferred leader back", "C10")
@@ -29,14 +29,12 @@ def _preferred_leaders_stay_away() -> Patches:
 
 @_plant("who a reassignment takes out stays in the ISR", "C1")
 def _who_was_taken_out_stays_in_sync() -> Patches:
-    original = PartitionChangeBuilder._complete_reassignment
+    original = partition_rules._complete_reassignment
 
-    def complete(self: Any) -> None:
-        isr = self._isr
-        original(self)
-        self._isr = isr
+    def complete(state: Any) -> Any:
+        return original(state)._replace(isr=state.isr)
 
-    return [(PartitionChangeBuilder, "_complete_reassignment", complete)]
+    return [(partition_rules, "_complete_reassignment", complete)]
 
 
 @_plant("who a reassignment took out of the ISR is not told", "E1")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from sparkraft.client.history import Account
-from sparkraft.controller import brokers, causes, history, partition_change, replication
+from sparkraft.controller import brokers, causes, history, partition_rules, replication
 from sparkraft.controller.history import History
 from sparkraft.controller.leader_election import ElectionKind, Occasion, choose_leader
 from sparkraft.replication.fetch_session import FetchPosition
@@ -233,24 +233,20 @@ def _every_election_is_unclean() -> Patches:
 
 @_plant("the ELR keeps those who are in the ISR (KIP-966)", "C1")
 def _elr_beside_the_isr() -> Patches:
-    builder = partition_change._Builder
+    def recompute(before: Any, state: Any, _target: Any, facts: Any) -> Any:
+        kept = tuple(sorted({*state.elr, *before.isr}))
+        return state._replace(elr=kept) if facts.elr_enabled else state
 
-    def recompute(self: Any) -> None:
-        if self._elr_enabled:
-            self._elr = tuple(sorted({*self._elr, *self._old.isr}))
-
-    return [(builder, "_recompute_elr", recompute)]
+    return [(partition_rules, "_recompute_elr", recompute)]
 
 
 @_plant("who left the ISR too early is eligible to lead (KIP-966)", "C1", "C2", *LOST)
 def _elr_of_everybody() -> Patches:
-    builder = partition_change._Builder
+    def recompute(_before: Any, state: Any, _target: Any, facts: Any) -> Any:
+        others = tuple(r for r in state.replicas if r not in state.isr)
+        return state._replace(elr=others) if facts.elr_enabled else state
 
-    def recompute(self: Any) -> None:
-        if self._elr_enabled:
-            self._elr = tuple(r for r in self._replicas if r not in self._isr)
-
-    return [(builder, "_recompute_elr", recompute)]
+    return [(partition_rules, "_recompute_elr", recompute)]
 
 
 # ---- leaders and producers
@@ -322,7 +318,7 @@ def _elections_among_the_dead() -> Patches:
         choice = original(facts)
         return replace(choice, reason=replace(choice.reason, live=()))
 
-    return [(partition_change, "choose_leader", choose)]
+    return [(partition_rules, "choose_leader", choose)]
 
 
 @_plant("explanations leave out who lost a leadership", "E1")

@@ -10,7 +10,7 @@ from sparkraft.controller.call import Call
 from sparkraft.controller.decision import Decision
 from sparkraft.controller.decision_context import DecisionContext
 from sparkraft.controller.leader_election import ElectionKind, Occasion, Trigger
-from sparkraft.controller.partition_change import Target
+from sparkraft.controller.partition_rules import Target
 from sparkraft.controller.replication import Changes
 from sparkraft.controller.topics import check_assignment
 from sparkraft.metadata.image import Topic

@@ -14,8 +14,8 @@ from sparkraft.controller.call import Call
 from sparkraft.controller.decision import RECORDS_MAX, Decision, VersionedRecord
 from sparkraft.controller.decision_context import OFFLINE_DIRECTORY, DecisionContext
 from sparkraft.controller.leader_election import Election, ElectionKind, Occasion, Trigger
-from sparkraft.controller.partition_change import PartitionChange, Target, change_partition
-from sparkraft.metadata.apply import LEADER_UNCHANGED
+from sparkraft.controller.partition_change import PartitionChange, change_partition
+from sparkraft.controller.partition_rules import Target
 from sparkraft.metadata.image import Topic
 from sparkraft.metadata.partition_state import NO_LEADER, RECOVERED, RECOVERING, PartitionState
 from sparkraft.protocol.messages import k43_elect_leaders as k43
@@ -180,7 +180,7 @@ def _alter_one(
     made = changes.change(topic_id, index, target)
     if made is not None:
         partition = made.partition
-        if made.record[0].leader not in {broker_id, LEADER_UNCHANGED}:
+        if partition.leader != broker_id:
             # The change completed a reassignment away from this very leader.
             answer.error_code = ErrorCode.NEW_LEADER_ELECTED
             return answer
