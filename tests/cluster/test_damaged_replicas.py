@@ -100,7 +100,7 @@ def test_a_follower_found_damaged_at_its_start_is_fetched_anew(cluster: Cluster,
     cluster.start([follower])
     wait_until(
         lambda: (
-            f"{topic}-0 is damaged: it is set aside, and fetched anew"
+            f"Setting damaged {topic}-0 aside; fetching it again"
             in cluster.nodes[follower].output_path.read_text()
         ),
         "the node says what it does",
@@ -138,7 +138,7 @@ def test_a_follower_found_damaged_by_a_consumer_is_fetched_anew(cluster: Cluster
         return told in output.read_text()
 
     wait_until(reads_what_is_damaged, "a consumer is sent to the damaged replica")
-    again = f"{topic}-0 is damaged: it is set aside, and fetched anew from node {leader}"
+    again = f"Setting damaged {topic}-0 aside; fetching it again from node {leader}"
     wait_until(lambda: again in output.read_text(), "it begins anew once nobody counts on it")
     until_equal(cluster, topic, 0, list(IDS))
     until_in_sync(cluster, topic, 1, 3)

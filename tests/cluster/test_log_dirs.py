@@ -217,7 +217,7 @@ def test_a_node_killed_while_a_replica_moves_goes_on_with_it(
     wait_until(lambda: places(cluster, node, topic, 0) == [(other(before), False)], "it moved", 90)
     until_equal(cluster, topic, 0, list(IDS))
     said = cluster.nodes[node].output_path.read_text().splitlines()
-    begun = [line for line in said if f" {topic}-0 moves from " in line and "data/b (" in line]
+    begun = [line for line in said if f"Moving {topic}-0 from " in line and "data/b (" in line]
     assert len(begun) == 2, "before the kill and after it"
 
 
@@ -227,7 +227,7 @@ def test_a_move_is_taken_back_by_moving_to_where_the_replica_is(
     topic, node, before = half_moved
     assert move(cluster, node, topic, 0, directory(cluster, node, before)) is ErrorCode.NONE
     assert places(cluster, node, topic, 0) == [(before, False)]
-    assert f"{topic}-0 stays where it is" in cluster.nodes[node].output_path.read_text()
+    assert f"Abandoned the move of {topic}-0" in cluster.nodes[node].output_path.read_text()
     until_equal(cluster, topic, 0, list(IDS))
 
 
@@ -247,7 +247,7 @@ def test_the_directory_a_replica_moves_to_fails_and_the_replica_stays(
     with records_produced_throughout(cluster, topic, 1) as stream:
         stream.goes_on(500)
         disks[node].fail("write", errno.EIO, f"{cluster.nodes[node].log_dir}/b/")
-        told = f"{topic}-0 stays where it is: the directory it was to go to failed"
+        told = f"Abandoned the move of {topic}-0: its new directory failed"
         wait_until(lambda: told in cluster.nodes[node].output_path.read_text(), told, 90)
         stream.goes_on(500)
         assert not stream.failures
@@ -420,4 +420,4 @@ def test_a_broker_that_can_tell_nobody_of_a_failed_directory_stops(
             assert cluster.nodes[1].wait(seconds=150) == 1
             stream.abandon()
         said = cluster.nodes[1].output_path.read_text()
-        assert "tell the controller of a failed log directory" in said
+        assert "report a failed log directory to the controller" in said

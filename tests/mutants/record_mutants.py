@@ -18,7 +18,8 @@ from sparkraft.replication.in_sync import Committed, PendingExpand, PendingShrin
 from sparkraft.replication.leader import PartitionLeader
 from sparkraft.server.api import k10002_describe_history
 from sparkraft.server.broker import replica_manager
-from sparkraft.server.broker.isr_changes import IsrChanges
+from sparkraft.server.broker.alter_partition import AlterPartitionQueue
+from sparkraft.server.broker.isr_journal import IsrJournal
 from sparkraft.server.broker.partition import HostedPartition
 from sparkraft.server.coordinator.led_shard import LedShard
 from sparkraft.server.raft.past_reader import PastReader
@@ -334,16 +335,16 @@ def _explanations_without_losers() -> Patches:
 
 @_plant("a follower's lag is told as of the controller's answer", "E1")
 def _lags_as_of_the_answer() -> Patches:
-    original = IsrChanges._note
+    original = IsrJournal.note
 
-    def note(self: IsrChanges, hosted: Any, pending: Any, part: Any) -> None:
+    def note(self: IsrJournal, hosted: Any, pending: Any, part: Any) -> None:
         if isinstance(pending, PendingShrink):
             end = hosted.log.log_end_offset
             late = tuple(replace(lag, leader_end=end) for lag in pending.leaving)
             pending = replace(pending, leaving=late)
         original(self, hosted, pending, part)
 
-    return [(IsrChanges, "_note", note)]
+    return [(IsrJournal, "note", note)]
 
 
 @_plant("a follower is told to be behind since its last fetch, whatever that brought", "E1")
@@ -360,14 +361,14 @@ def _behind_since_the_last_fetch() -> Patches:
 
 @_plant("a change of the ISR that was refused is told as one that was made", "E1")
 def _refused_isr_changes_are_noted() -> Patches:
-    original = IsrChanges._take
+    original = AlterPartitionQueue._on_partition_response
 
-    def take(self: IsrChanges, hosted: Any, pending: Any, part: Any) -> bool:
+    def take(self: AlterPartitionQueue, hosted: Any, pending: Any, part: Any) -> bool:
         if part.error_code and hosted.leading is not None:
-            self._note(hosted, pending, part)
+            self._journal.note(hosted, pending, part)
         return original(self, hosted, pending, part)
 
-    return [(IsrChanges, "_take", take)]
+    return [(AlterPartitionQueue, "_on_partition_response", take)]
 
 
 @_plant("a change of the ISR is explained by an earlier one like it", "E1")

@@ -155,7 +155,7 @@ def test_a_damaged_log_is_named_and_left_and_others_are_compacted(tmp_path, capl
                 await set_dynamic(connection, "log.cleaner.threads", "2")
                 await until(lambda: node.broker.compaction.manager.uncleanable)
             assert list(node.broker.compaction.manager.uncleanable) == [("bad", 0)]
-            assert "bad-0 can't be compacted" in caplog.text
+            assert "Cannot compact bad-0" in caplog.text
             cleaned = node.broker.log_manager.directories[0].cleaned
             await until(lambda: cleaned == {("good", 0): 8})
             assert path.read_bytes() == data

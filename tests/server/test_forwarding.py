@@ -288,7 +288,7 @@ def test_attempts_to_connect_end_with_an_unanswered_heartbeat(
             channel_port = channel._raft.leader_node.port
             monkeypatch.setattr(Connection, "open", open_to)
             for each in (channel, heartbeats):
-                each.connect_anew("as if it were gone")
+                each.reconnect("as if it were gone")
             answer = await client.send(_creation())
             assert answer.topics[0].error_code == 0
             assert len(begun) == 2, "both were stuck"

@@ -169,7 +169,7 @@ class Place:
         """Broker 2 has been silent for longer than it may, and is found so."""
         known = self.partition.followers[OTHER]
         known.last_caught_up_ms -= self.node.broker.replica_manager.lag_ms_max + 1
-        self.node.broker.replica_manager.isr_changes.shrink_now()
+        self.node.broker.replica_manager.maybe_shrink_isrs()
 
     async def latest(self, version: int | None = None) -> Any:
         topic = ListOffsetsTopic(
@@ -296,7 +296,7 @@ def test_a_silent_follower_leaves_the_isr_and_min_insync_replicas_is_kept(tmp_pa
             assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
             assert (await append(writer, there.topic_id, batch(b"1"), acks=1)).error_code == 0
             assert there.partition.log.high_watermark == 0
-            (change,) = there.node.broker.replica_manager.isr_changes.journal
+            (change,) = there.node.broker.isr_journal.changes
             assert (change.isr_before, change.isr, change.joined) == ((1, OTHER), (1,), None)
             assert (change.left[0].replica, change.left[0].log_end_offset) == (OTHER, -1)
             assert change.left[0].behind_ms > 20_000

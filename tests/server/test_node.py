@@ -238,7 +238,7 @@ def test_a_folder_of_no_known_topic_is_set_aside_and_said(tmp_path, caplog):
 
     with caplog.at_level(logging.WARNING):
         run(test())
-    assert "setting it aside" in caplog.text
+    assert "aside: this broker is not a replica" in caplog.text
 
 
 def test_a_full_disk_refuses_takes_the_directory_offline_and_ends_the_node(tmp_path, caplog):

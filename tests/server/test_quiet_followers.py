@@ -139,8 +139,8 @@ def test_a_session_of_an_earlier_life_is_never_quiet(tmp_path, monkeypatch):
             follower = there.partition.followers[OTHER]
             follower.last_caught_up_ms = 0
             newer = there.broker_epoch + 1
-            isr_changes = there.node.broker.replica_manager.isr_changes
-            monkeypatch.setattr(isr_changes, "alive_epoch", lambda _: newer)
+            brokers = there.node.broker.replica_manager.brokers
+            monkeypatch.setattr(brokers, "alive_epoch", lambda _: newer)
             (part,) = await session.poll()
             assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert follower.last_caught_up_ms == 0

@@ -88,6 +88,10 @@ class PartitionLeader:
 
     # ---- metadata
 
+    def set_min_insync(self, min_insync: int) -> None:
+        """Apply the topic's min.insync.replicas."""
+        self.min_insync = min_insync
+
     def on_metadata(  # noqa: PLR0913 (what one image says, by name)
         self,
         *,

@@ -31,6 +31,10 @@ class ReplicationQuota:
         self._windows: deque[tuple[int, int]] = deque()
         """Start and bytes of each, the newest last."""
 
+    def set_rate(self, bytes_per_second: int) -> None:
+        """Allow this many bytes per second from now on."""
+        self.bytes_per_second = bytes_per_second
+
     def record(self, count: int, now: int) -> None:
         """Count `count` bytes at `now`, monotonic ms."""
         windows = self._windows

@@ -169,7 +169,7 @@ class _NodeCollector:
         led = sum(1 for partition in hosted if partition.is_leader)
         yield _gauge("partitions_hosted", "Replicas on this node", len(hosted))
         yield _gauge("partitions_led", "Partitions this node leads", led)
-        yield from _in_sync(hosted, broker.replica_manager.isr_changes)
+        yield from _in_sync(hosted, broker)
         offline = len(broker.log_manager.offline_directories)
         yield _gauge("log_dirs_offline", "Log directories that failed", offline)
         manager = broker.log_manager
@@ -186,7 +186,7 @@ class _NodeCollector:
             yield from _partition_offsets(hosted)
 
 
-def _in_sync(hosted: Any, isr_changes: Any) -> Iterator[Metric]:
+def _in_sync(hosted: Any, broker: Any) -> Iterator[Metric]:
     """How many led partitions are short of replicas, and how ISRs have changed."""
     leading = [partition.leading for partition in hosted if partition.leading is not None]
     under_replicated = sum(len(each.in_sync.isr) <= len(each.followers) for each in leading)
@@ -198,10 +198,19 @@ def _in_sync(hosted: Any, isr_changes: Any) -> Iterator[Metric]:
     yield _gauge("partitions_under_min_isr", about, below)
     about = "Partitions led here that would refuse acks=all with one replica less in sync"
     yield _gauge("partitions_at_min_isr", about, at)
+    journal, queue = broker.isr_journal, broker.isr_changes
     for name, about, count in (
-        ("expansions", "Followers that joined an ISR of this leader", isr_changes.expansions),
-        ("shrinkings", "Times an ISR of this leader lost followers", isr_changes.shrinkings),
-        ("failures", "ISR changes that the controller did not agree to", isr_changes.failures),
+        (
+            "expansions",
+            "Followers that joined an ISR of this leader",
+            journal.expansions,
+        ),
+        ("shrinkings", "Times an ISR of this leader lost followers", journal.shrinkings),
+        (
+            "failures",
+            "ISR changes that the controller did not agree to",
+            queue.failures,
+        ),
     ):
         yield CounterMetricFamily(f"sparkraft_isr_{name}", about, value=count)
 

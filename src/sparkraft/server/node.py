@@ -29,11 +29,12 @@ from sparkraft.storage.log_manager import LogManager
 from sparkraft.storage.quorum_state import BadQuorumState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
-    from sparkraft.server.broker import BrokerServices
     from sparkraft.server.broker.controller_channel import ControllerChannel
+    from sparkraft.server.broker.dynamic_configs import ConnectionConfigs
     from sparkraft.server.broker.metadata_publisher import MetadataPublisher
+    from sparkraft.server.broker.services import BrokerServices
     from sparkraft.server.controller.services import ControllerServices
     from sparkraft.server.controller.snapshots import MetadataSnapshots
     from sparkraft.server.env import Env
@@ -298,6 +299,19 @@ class Node:
             if (a.name in names) == controller and a.name in self.ports
         )
 
+    def _limit_connections(
+        self, configs: "ConnectionConfigs", overrides: "Mapping[str, int]"
+    ) -> None:
+        """Apply dynamic connection limits to new connections."""
+        self.connection_rates.limit(configs.number, configs.number_of)
+        connections = configs.number("max.connections")
+        for listener in self.listeners:
+            listener.limit(
+                connections_max=connections_max(connections, listeners=len(self.listeners)),
+                connections_per_ip_max=configs.number("max.connections.per.ip"),
+                per_ip_overrides=overrides,
+            )
+
     async def _serve(self, node: Any, *, controller: bool) -> None:
         for listener in self.listeners:
             if listener.controller_listener == controller:
@@ -382,17 +396,30 @@ class Node:
     # ---- broker
 
     async def _start_broker(self) -> None:
-        from sparkraft.server.broker.assembly import assemble
+        from sparkraft.server.broker.assembly import BrokerFoundation, assemble
 
         assert self.raft is not None
         assert self._log_manager is not None
         assert self.identity is not None
         assert self._publisher is not None
+        assert self.channel is not None
+        assert self.heartbeats is not None
+        controller = self.controller_services
         self.broker = broker = assemble(
-            self,
-            log_manager=self._log_manager,
-            identity=self.identity,
-            publisher=self._publisher,
+            BrokerFoundation(
+                config=self.config,
+                env=self.env,
+                cluster_id=self.identity.cluster_id,
+                advertised=self.advertised(controller=False),
+                log_manager=self._log_manager,
+                raft=self.raft,
+                controller=None if controller is None else controller.controller,
+                publisher=self._publisher,
+                channel=self.channel,
+                heartbeats=self.heartbeats,
+                supervisor=self,
+                limit_connections=self._limit_connections,
+            )
         )
         self._life = self.spawn(broker.lifecycle.run(), "broker lifecycle")
         await self._until_running(broker)

@@ -21,7 +21,8 @@ from sparkraft.controller.controller import Controller
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.metadata_records import BrokerRegistrationChangeRecord
 from sparkraft.server.api.k01_fetch import _Fetch
-from sparkraft.server.broker.isr_changes import JOURNAL_MAX, IsrChanges
+from sparkraft.server.broker.alter_partition import AlterPartitionQueue
+from sparkraft.server.broker.isr_journal import JOURNAL_MAX
 from sparkraft.server.broker.partition import HostedPartition
 from sparkraft.simulation.loop import CURRENT
 from sparkraft.simulation.true_history import Where
@@ -139,7 +140,7 @@ class ExplanationGhosts:
         if leading is None or leading.partition_epoch > partition.partition_epoch:
             return  # not led, or the controller has told it something newer
         led = self._led.setdefault(leading, _Led())
-        end, now_ms = hosted.log.log_end_offset, hosted.manager.clock.mono_ms()
+        end, now_ms = hosted.log.log_end_offset, hosted.host.clock.mono_ms()
         led.on_metadata(partition, machine.id, end, now_ms)
 
     def on_fetch(self, fetch: Any, found: list[Any]) -> None:
@@ -165,7 +166,7 @@ class ExplanationGhosts:
         if known is not None and known.pending is pending:
             return
         led = self._led.get(hosted.leading, _Led())
-        end, now_ms = hosted.log.log_end_offset, hosted.manager.clock.mono_ms()
+        end, now_ms = hosted.log.log_end_offset, hosted.host.clock.mono_ms()
         self.asked[key] = Asked(
             pending,
             frozenset(replica for replica, _ in pending.new_isr),
@@ -183,12 +184,12 @@ class ExplanationGhosts:
             Agreed(
                 where,
                 hosted.topic,
-                hosted.manager.clock.wall_ms(),
+                hosted.host.clock.wall_ms(),
                 part.leader_epoch,
                 part.partition_epoch,
                 tuple(part.isr),
                 {} if asked is None else asked.behind_of_leaving,
-                hosted.manager.lag_ms_max,
+                hosted.host.lag_ms_max,
             )
         )
 
@@ -242,8 +243,8 @@ def listening(world: "NodesWorld") -> Iterator[None]:
         for owner, name, listen in (
             (_Fetch, "read", _read),
             (HostedPartition, "apply", _apply),
-            (IsrChanges, "submit", _submit),
-            (IsrChanges, "_take", _take),
+            (AlterPartitionQueue, "submit", _submit),
+            (AlterPartitionQueue, "_on_partition_response", _take),
             (Controller, "decide", _heartbeat),
             (Controller, "fence_one_stale_broker", _stale),
             (Controller, "fence_refused_broker", _refused),

@@ -163,6 +163,10 @@ class ReadableLog:
         self._segments.config = config
         self._rules = config.rules
 
+    def configure(self, config: LogConfig) -> None:
+        """Use another config from now on."""
+        self.config = config
+
     @property
     def directory(self) -> str:
         """The directory of its files."""

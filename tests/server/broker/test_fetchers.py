@@ -20,6 +20,7 @@ from sparkraft.client.values import ConfigOperation, NewTopic, ResourceType
 from sparkraft.protocol.messages.k01_fetch import FetchRequest
 from sparkraft.replication.directory_move import MoveStage
 from sparkraft.server.broker import fetchers
+from sparkraft.server.broker.follower_client import FollowerClient
 from sparkraft.server.broker.log_dir_moves import RATE
 from tests.server.harness import append, batch, config_of, connect, format_dir, run, running, until
 from tests.support.ports import lasting_ports
@@ -184,15 +185,15 @@ def test_an_answer_to_a_follower_keeps_to_the_size_it_asked_for(
     asked: list[int] = []
     answers: list[list[int]] = []
 
-    async def watched(broker: Any, connection: Any, request: FetchRequest) -> Any:
+    async def watched(client: Any, connection: Any, request: FetchRequest) -> Any:
         asked.append(request.max_bytes)
-        answer = await fetchers_send(broker, connection, request)
+        answer = await original(client, connection, request)
         parts = [part for topic in answer.responses for part in topic.partitions]
         answers.append([len(part.records) for part in parts if part.records])
         return answer
 
-    fetchers_send = fetchers.send_as_follower
-    monkeypatch.setattr(fetchers, "send_as_follower", watched)
+    original = FollowerClient.fetch
+    monkeypatch.setattr(FollowerClient, "fetch", watched)
 
     async def test() -> None:
         sizes = {
@@ -267,7 +268,7 @@ def test_a_copy_begins_anew_with_its_replica(tmp_path: Path) -> None:
             await there.append(LEADER, b"never fetched")
             leading = there.hosted(LEADER)
             leading.followers[FOLLOWER].last_caught_up_ms -= 300_001
-            leading.manager.isr_changes.shrink_now()
+            there.nodes[LEADER].broker.replica_manager.maybe_shrink_isrs()
             await until(lambda: leading.log.high_watermark == 61)
             deleted = leading.delete_records(-1, 100_000)
             held.let_go.set()

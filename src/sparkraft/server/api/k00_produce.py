@@ -58,8 +58,8 @@ from sparkraft.server.broker.produce_shapes import VERSION_BYTES, ProduceShape
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.security.session import Session
-    from sparkraft.server.broker import BrokerServices
     from sparkraft.server.broker.partition import HostedPartition
+    from sparkraft.server.broker.services import BrokerServices
     from sparkraft.storage.log import AppendInfo
 
 _IDS_VERSION = 13
@@ -413,7 +413,7 @@ def _fast_refusal(error: KafkaError, shape: ProduceShape, version: int, listener
     )
     response = ProduceResponse(responses=[topic])
     if version >= _HINTS_VERSION:
-        _add_hints(partition.manager.image, listener, response)
+        _add_hints(partition.host.image, listener, response)
     return encode(response, version)
 
 

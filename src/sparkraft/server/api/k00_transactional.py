@@ -15,8 +15,8 @@ from sparkraft.server.broker.verification import Question
 if TYPE_CHECKING:
     from sparkraft.protocol.messages.k00_produce import ProduceRequest
     from sparkraft.server.api.registry import RequestContext
-    from sparkraft.server.broker import BrokerServices
     from sparkraft.server.broker.partition import HostedPartition
+    from sparkraft.server.broker.services import BrokerServices
 
 ADDING_VERSION = 12
 """From here on clients leave it to the leader to add a partition to their transaction."""

@@ -55,8 +55,8 @@ from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
     from sparkraft.protocol.declare import Records
-    from sparkraft.server.broker import BrokerServices
     from sparkraft.server.broker.partition import HostedPartition
+    from sparkraft.server.broker.services import BrokerServices
 
 _IDS_VERSION = 13
 _HINTS_VERSION = 16
@@ -223,7 +223,7 @@ class _Fetch:
 
     def _is_alive(self) -> bool:
         """Whether the follower is of its broker's present life; if not, each partition tells."""
-        alive = self.broker.replica_manager.isr_changes.alive_epoch(self.replica_id)
+        alive = self.broker.replica_manager.brokers.alive_epoch(self.replica_id)
         return alive is None or alive <= self.broker_epoch
 
     def _is_quiet(
@@ -293,7 +293,7 @@ class _Fetch:
     ) -> bool:
         """Whether a follower in the consumer's rack shall answer it; `data` tells which."""
         data.preferred_read_replica = preferred_read_replica(
-            self.broker,
+            self.broker.image,
             partition,
             offset=asked.fetch_offset,
             rack=self.rack,

@@ -30,8 +30,8 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import BrokerServices
     from sparkraft.server.broker.partition import HostedPartition
+    from sparkraft.server.broker.services import BrokerServices
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = (
     -1,

@@ -25,7 +25,7 @@ def handle(
         node_id=node.node_id,
         changes=[
             _entry(change)
-            for change in node.replica_manager.isr_changes.journal
+            for change in node.isr_journal.changes
             if change.topic == request.topic and request.partition in {-1, change.partition}
         ],
     )

@@ -32,8 +32,8 @@ from sparkraft.storage.disk import StorageFault
 if TYPE_CHECKING:
     import asyncio
 
-    from sparkraft.server.broker import BrokerServices
     from sparkraft.server.broker.partition import HostedPartition
+    from sparkraft.server.broker.services import BrokerServices
 
 Wait = tuple[DeleteRecordsPartitionResult, "HostedPartition", "asyncio.Future[None]"]
 

@@ -26,7 +26,7 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.coordinators_elsewhere import TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import BrokerServices
+    from sparkraft.server.broker.services import BrokerServices
 
 
 class IdempotentProducerRule(RequestRule):

@@ -34,7 +34,7 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.group_driver import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker import BrokerServices
+    from sparkraft.server.broker.services import BrokerServices
 
 _NOT_READY = frozenset(
     {

@@ -49,6 +49,6 @@ API = Api(
     ),
     controller=True,
     forward=True,
-    forward_by=forward_checked(k33),
+    forward_by=forward_checked(k33.AlterConfigsResponse, k33.AlterConfigsResourceResponse),
     refuse=_ERRORS.refuse,
 )

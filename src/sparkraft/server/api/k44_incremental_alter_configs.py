@@ -51,6 +51,8 @@ API = Api(
     ),
     controller=True,
     forward=True,
-    forward_by=forward_checked(k44),
+    forward_by=forward_checked(
+        k44.IncrementalAlterConfigsResponse, k44.AlterConfigsResourceResponse
+    ),
     refuse=_ERRORS.refuse,
 )

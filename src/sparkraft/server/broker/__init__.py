@@ -1,11 +1,7 @@
-"""What a broker knows and does: its partitions, its place in the cluster, what it passes on.
+"""The broker: its partitions, its registration with the controller, the requests it forwards.
 
-* `services.BrokerServices`: everything a request handler may reach, in one object.
+* `services.BrokerServices`: everything a request handler may use, in one object.
+* `assembly.assemble`: builds the parts, each from what it needs.
 * `replica_manager.ReplicaManager`: the partitions hosted here.
 * `lifecycle.BrokerLifecycle`: registration, heartbeats, controlled shutdown.
-* `purgatory`, `fetch_sessions`, `forwarding`, `auto_topic_creation`, `producer_ids`.
 """
-
-from sparkraft.server.broker.services import BrokerServices
-
-__all__ = ["BrokerServices"]

@@ -1,22 +1,27 @@
-"""Puts a broker together out of its parts, in the order in which they need each other."""
+"""Builds a broker's parts in the order of their dependencies."""
 
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from sparkraft.server.broker.active_brokers import ActiveBrokers
+from sparkraft.server.broker.alter_partition import AlterPartitionQueue
 from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
 from sparkraft.server.broker.background import Background
+from sparkraft.server.broker.broker_epoch import BrokerEpoch
 from sparkraft.server.broker.compaction import Compaction
 from sparkraft.server.broker.coordinators_elsewhere import CoordinatorsElsewhere
 from sparkraft.server.broker.directory_assignments import DirectoryAssignments
 from sparkraft.server.broker.dynamic_configs import DynamicConfigs
 from sparkraft.server.broker.fetch_sessions import FetchSessions
 from sparkraft.server.broker.fetchers import ReplicaFetchers
+from sparkraft.server.broker.follower_client import FollowerClient
 from sparkraft.server.broker.forwarding import Forwarding
-from sparkraft.server.broker.isr_changes import IsrChanges
-from sparkraft.server.broker.leaving_isr import LeavingIsr
+from sparkraft.server.broker.isr_expiration import expire_isrs
+from sparkraft.server.broker.isr_journal import IsrJournal
+from sparkraft.server.broker.isr_withdrawal import IsrWithdrawal
 from sparkraft.server.broker.lifecycle import BrokerLifecycle
 from sparkraft.server.broker.log_dir_moves import LogDirMoves
+from sparkraft.server.broker.metadata_cache import MetadataCache
 from sparkraft.server.broker.produce_shapes import ProduceShapes
 from sparkraft.server.broker.producer_ids import ProducerIds
 from sparkraft.server.broker.replica_manager import ReplicaManager
@@ -24,136 +29,276 @@ from sparkraft.server.broker.replication_throttles import ReplicationThrottle
 from sparkraft.server.broker.services import BrokerServices
 from sparkraft.server.broker.verification import TransactionVerification
 from sparkraft.server.config import RACK_AWARE_SELECTOR
-from sparkraft.server.coordinator.group_driver import GroupDriver
-from sparkraft.server.limits import connections_max
+from sparkraft.server.coordinator.group_driver import GROUP_METADATA_TOPIC, GroupDriver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from sparkraft.base.ids import Uuid
     from sparkraft.metadata.image import ClusterImage
+    from sparkraft.server.broker.controller_channel import ControllerChannel
+    from sparkraft.server.broker.dynamic_configs import ConnectionConfigs
     from sparkraft.server.broker.metadata_publisher import MetadataPublisher
-    from sparkraft.server.identity import Identity
-    from sparkraft.server.node import Node
+    from sparkraft.server.config import ListenerAddress, NodeConfig
+    from sparkraft.server.controller.driver import ControllerDriver
+    from sparkraft.server.env import Env
+    from sparkraft.server.raft.driver import RaftDriver
+    from sparkraft.server.supervisor import Supervisor
     from sparkraft.storage.log_manager import LogManager
 
 
-def assemble(
-    node: "Node", *, log_manager: "LogManager", identity: "Identity", publisher: "MetadataPublisher"
-) -> BrokerServices:
-    """A broker that follows the metadata log, and isn't registered yet."""
-    config, env, raft = node.config, node.env, node.raft
-    assert raft is not None
-    broker = BrokerServices()
-    broker.cluster_id = identity.cluster_id
-    broker.node_id = config.node_id
-    broker.config = config
-    broker.env = env
-    broker.clock = env.clock
-    broker.image = publisher.image
-    broker.log_manager = log_manager
-    broker.raft = raft
-    broker.controller = (
-        node.controller_services.controller if node.controller_services is not None else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFoundation:
+    """What a node has opened before its broker.
+
+    Attributes:
+        config: static configs of the node.
+        env: clock, disk, network, executor, entropy.
+        cluster_id: as in meta.properties.
+        advertised: the broker listeners that clients and brokers connect to, ports filled in.
+        log_manager: has loaded the logs of earlier runs.
+        raft: the node's member of the metadata quorum.
+        controller: the node's controller, None without that role.
+        publisher: publishes images.
+        channel: to the active controller, for everything but heartbeats.
+        heartbeats: to the active controller, for registration and heartbeats.
+        supervisor: runs tasks and handles failures.
+        limit_connections: applies dynamic connection limits to the node's listeners.
+    """
+
+    config: "NodeConfig"
+    env: "Env"
+    cluster_id: str
+    advertised: "tuple[ListenerAddress, ...]"
+    log_manager: "LogManager"
+    raft: "RaftDriver"
+    controller: "ControllerDriver | None"
+    publisher: "MetadataPublisher"
+    channel: "ControllerChannel"
+    heartbeats: "ControllerChannel"
+    supervisor: "Supervisor"
+    limit_connections: "Callable[[ConnectionConfigs, Mapping[str, int]], None]"
+
+
+def assemble(base: BrokerFoundation) -> BrokerServices:
+    """A broker that follows the metadata log and is not registered yet."""
+    config, env, supervisor = base.config, base.env, base.supervisor
+    metadata = MetadataCache(base.publisher.image)
+    broker_epoch = BrokerEpoch()
+    isr_journal = IsrJournal(env.clock)
+    isr_changes = AlterPartitionQueue(
+        base.channel, isr_journal, node_id=config.node_id, broker_epoch=broker_epoch
     )
-    broker.replica_manager = ReplicaManager(
+    replicas = ReplicaManager(
         config,
         env,
-        log_manager,
-        spawn=node.spawn,
-        on_storage_fault=node.on_storage_fault,
+        base.log_manager,
+        brokers=ActiveBrokers(metadata),
+        isr_changes=isr_changes,
+        supervisor=supervisor,
     )
-    broker.replica_manager.isr_changes = isr_changes = IsrChanges(broker)
-    broker.directory_assignments = DirectoryAssignments(broker)
-    broker.log_dir_moves = LogDirMoves(broker)
-    broker.coordinators_elsewhere = CoordinatorsElsewhere(broker)
-    broker.verification = TransactionVerification(broker)
-    broker.fetchers = ReplicaFetchers(broker, node.spawn)
-    broker.leader_throttle = ReplicationThrottle(broker, "leader")
-    _listen_to_replicas(broker, LeavingIsr(broker, node.spawn))
-    broker.groups = GroupDriver(broker)
-    assert node.channel is not None
-    assert node.heartbeats is not None
-    broker.channel = node.channel
-    broker.fetch_sessions = FetchSessions(
-        env.clock,
-        env.entropy,
-        slots=config.number("max.incremental.fetch.session.cache.slots"),
+    assignments = DirectoryAssignments(config, metadata, base.channel, broker_epoch)
+    moves = LogDirMoves(
+        config,
+        env,
+        metadata=metadata,
+        log_manager=base.log_manager,
+        replica_manager=replicas,
+        assignments=assignments,
     )
-    broker.reads_by_rack = config.text("replica.selector.class") == RACK_AWARE_SELECTOR
-    broker.produce_shapes = ProduceShapes()
-    broker.forwarding = Forwarding(config, broker.channel)
-    broker.auto_topic_creation = AutoTopicCreation(broker, node.spawn)
-    broker.producer_ids = ProducerIds(broker)
-    broker.lifecycle = BrokerLifecycle(
-        broker,
-        node.heartbeats,
-        publisher,
-        advertised=node.advertised(controller=False),
-        directories=_online(log_manager),
-        previous_epoch=log_manager.previous_broker_epoch,
+    fetchers = _follow_leaders(base, metadata, broker_epoch, replicas, moves)
+    coordinators = _coordinators(base, metadata, replicas)
+    replicas.placement_listeners.extend((moves.on_placement, coordinators.elsewhere.note))
+    lifecycle = _lifecycle(base, metadata, broker_epoch, replicas)
+    dynamic_configs = DynamicConfigs(config, base.log_manager, base.limit_connections)
+    compaction = Compaction(
+        env,
+        base.log_manager,
+        setting=dynamic_configs.value,
+        settled=lifecycle.settled,
+        off_loop=replicas.off_loop,
+        on_storage_fault=supervisor.on_storage_fault,
     )
-    broker.dynamic_configs = DynamicConfigs(config, log_manager, partial(_limit_connections, node))
-    _follow(broker, publisher)
+    _subscribe(base.publisher, metadata, dynamic_configs, fetchers, replicas, coordinators.groups)
     for work, name in (
-        (broker.directory_assignments.run(), "directory assignments"),
-        (broker.log_dir_moves.run(), "moves between log directories"),
-        (broker.coordinators_elsewhere.run(), "coordinators elsewhere"),
+        (assignments.run(), "directory assignments"),
+        (moves.run(), "moves between log directories"),
+        (coordinators.elsewhere.run(), "coordinators elsewhere"),
         (isr_changes.run(), "ISR changes"),
-        (isr_changes.shrink(), "ISR shrinking"),
+        (_expire_isrs(env, replicas), "ISR expiration"),
+        (compaction.run(), "compaction"),
+        (_background(base, replicas, lifecycle).run(), "background"),
     ):
-        node.spawn(work, name)
-    broker.compaction = Compaction(broker, broker.dynamic_configs.value, node.on_storage_fault)
-    node.spawn(broker.compaction.run(), "compaction")
-    node.spawn(Background(broker, node.on_storage_fault).run(), "background")
-    return broker
+        supervisor.spawn(work, name)
+    return BrokerServices(
+        cluster_id=base.cluster_id,
+        node_id=config.node_id,
+        config=config,
+        env=env,
+        clock=env.clock,
+        metadata=metadata,
+        log_manager=base.log_manager,
+        replica_manager=replicas,
+        isr_changes=isr_changes,
+        isr_journal=isr_journal,
+        groups=coordinators.groups,
+        raft=base.raft,
+        controller=base.controller,
+        channel=base.channel,
+        coordinators_elsewhere=coordinators.elsewhere,
+        verification=coordinators.verification,
+        log_dir_moves=moves,
+        fetch_sessions=FetchSessions(
+            env.clock,
+            env.entropy,
+            slots=config.number("max.incremental.fetch.session.cache.slots"),
+        ),
+        fetchers=fetchers,
+        reads_by_rack=config.text("replica.selector.class") == RACK_AWARE_SELECTOR,
+        produce_shapes=ProduceShapes(),
+        forwarding=Forwarding(config, base.channel),
+        auto_topic_creation=AutoTopicCreation(
+            config,
+            base.channel,
+            internal_topics={GROUP_METADATA_TOPIC: coordinators.groups.topic_to_create},
+            spawn=supervisor.spawn,
+        ),
+        producer_ids=ProducerIds(config, base.channel, broker_epoch, fault_point=env.fault_point),
+        leader_throttle=ReplicationThrottle("leader", config, metadata, env.clock),
+        lifecycle=lifecycle,
+        compaction=compaction,
+        dynamic_configs=dynamic_configs,
+    )
 
 
-def _listen_to_replicas(broker: BrokerServices, leaving: LeavingIsr) -> None:
-    """Let the broker's parts hear of replicas that come, go, and follow somebody."""
-    manager = broker.replica_manager
-    manager.placement_listeners += [
-        broker.log_dir_moves.note,
-        broker.directory_assignments.note,
-        broker.coordinators_elsewhere.note,
-    ]
-    manager.fetcher_listeners.append(broker.fetchers.on_following)
-    manager.given_up_listeners.append(leaving.leave)
+def _follow_leaders(
+    base: BrokerFoundation,
+    metadata: MetadataCache,
+    broker_epoch: BrokerEpoch,
+    replicas: ReplicaManager,
+    moves: LogDirMoves,
+) -> ReplicaFetchers:
+    """Fetchers, and the withdrawal of damaged followers, as listeners of `replicas`."""
+    config, env, spawn = base.config, base.env, base.supervisor.spawn
+    client = FollowerClient(config, metadata, broker_epoch)
+    fetchers = ReplicaFetchers(
+        config,
+        env.clock,
+        client,
+        throttle=ReplicationThrottle("follower", config, metadata, env.clock),
+        on_truncated=moves.on_truncated,
+        spawn=spawn,
+    )
+    withdrawal = IsrWithdrawal(
+        metadata, client, node_id=config.node_id, lag_ms_max=replicas.lag_ms_max, spawn=spawn
+    )
+    replicas.fetcher_listeners.append(fetchers.on_following)
+    replicas.damage_listeners.append(withdrawal.start)
+    return fetchers
 
 
-def _online(log_manager: "LogManager") -> "list[Uuid]":
-    return [
-        directory.directory_id
-        for directory in log_manager.directories
-        if directory.fault is None and directory.directory_id is not None
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Coordinators:
+    elsewhere: CoordinatorsElsewhere
+    verification: TransactionVerification
+    groups: GroupDriver
 
 
-def _limit_connections(
-    node: "Node", dynamic: DynamicConfigs, overrides: "Mapping[str, int]"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CoordinatorHost:
+    """What the coordinators use of a broker."""
+
+    config: "NodeConfig"
+    env: "Env"
+    node_id: int
+    metadata: MetadataCache
+    channel: "ControllerChannel"
+    replica_manager: ReplicaManager
+    coordinators_elsewhere: CoordinatorsElsewhere | None = None
+
+    @property
+    def image(self) -> "ClusterImage":
+        return self.metadata.image
+
+
+def _coordinators(
+    base: BrokerFoundation, metadata: MetadataCache, replicas: ReplicaManager
+) -> _Coordinators:
+    host = _CoordinatorHost(
+        config=base.config,
+        env=base.env,
+        node_id=base.config.node_id,
+        metadata=metadata,
+        channel=base.channel,
+        replica_manager=replicas,
+    )
+    untyped: Any = host
+    elsewhere = CoordinatorsElsewhere(untyped)
+    with_elsewhere: Any = replace(host, coordinators_elsewhere=elsewhere)
+    return _Coordinators(
+        elsewhere=elsewhere,
+        verification=TransactionVerification(with_elsewhere),
+        groups=GroupDriver(untyped),
+    )
+
+
+def _lifecycle(
+    base: BrokerFoundation,
+    metadata: MetadataCache,
+    broker_epoch: BrokerEpoch,
+    replicas: ReplicaManager,
+) -> BrokerLifecycle:
+    return BrokerLifecycle(
+        base.config,
+        base.env,
+        cluster_id=base.cluster_id,
+        advertised=base.advertised,
+        broker_epoch=broker_epoch,
+        channel=base.heartbeats,
+        on_heartbeat_lost=base.channel.reconnect,
+        publisher=base.publisher,
+        metadata=metadata,
+        replicas=replicas,
+        log_manager=base.log_manager,
+    )
+
+
+def _background(
+    base: BrokerFoundation, replicas: ReplicaManager, lifecycle: BrokerLifecycle
+) -> Background:
+    return Background(
+        base.config,
+        base.env.clock,
+        base.log_manager,
+        settled=lifecycle.settled,
+        off_loop=replicas.off_loop,
+        on_storage_fault=base.supervisor.on_storage_fault,
+    )
+
+
+def _expire_isrs(env: "Env", replicas: ReplicaManager) -> "Coroutine[Any, Any, None]":
+    return expire_isrs(
+        env.clock, lag_ms_max=replicas.lag_ms_max, maybe_shrink_isrs=replicas.maybe_shrink_isrs
+    )
+
+
+def _subscribe(
+    publisher: "MetadataPublisher",
+    metadata: MetadataCache,
+    dynamic_configs: DynamicConfigs,
+    fetchers: ReplicaFetchers,
+    replicas: ReplicaManager,
+    groups: GroupDriver,
 ) -> None:
-    node.connection_rates.limit(dynamic.number, dynamic.number_of)
-    connections = dynamic.number("max.connections")
-    for listener in node.listeners:
-        listener.limits = replace(
-            listener.limits,
-            connections_max=connections_max(connections, listeners=len(node.listeners)),
-            connections_per_ip_max=dynamic.number("max.connections.per.ip"),
-            per_ip_overrides=overrides,
-        )
-
-
-def _follow(broker: BrokerServices, publisher: "MetadataPublisher") -> None:
-    """Let every image reach the broker's parts."""
-    dynamic = broker.dynamic_configs
+    """Pass every image to the parts, in the order in which they need each other's changes."""
 
     def on_image(
         before: "ClusterImage", image: "ClusterImage", changed: "Iterable[Uuid] | None"
     ) -> None:
-        broker.image = image
-        dynamic.on_image(image)
-        broker.fetchers.resize(dynamic.number("num.replica.fetchers"))
-        broker.replica_manager.on_image(image, changed)
-        broker.groups.on_image(before, image, changed)
+        metadata.on_image(image)
+        dynamic_configs.on_image(image)
+        fetchers.resize(dynamic_configs.number("num.replica.fetchers"))
+        replicas.on_image(image, changed)
+        groups.on_image(before, image, changed)
 
     publisher.subscribe(on_image)

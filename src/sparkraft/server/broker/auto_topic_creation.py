@@ -1,7 +1,7 @@
-"""Topics made because somebody asked for their metadata, and the internal ones (KIP-361).
+"""Automatic creation of topics that clients request metadata of, and of internal topics (KIP-361).
 
-A topic is asked for once at a time; the asker is told UNKNOWN_TOPIC_OR_PARTITION meanwhile and asks
-again, as Kafka's brokers do it.
+Each topic has one CreateTopics in flight; meanwhile clients get UNKNOWN_TOPIC_OR_PARTITION and
+retry, as with Kafka's brokers.
 """
 
 import logging
@@ -12,30 +12,45 @@ from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.server.broker.cluster_view import topic_name_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker.controller_channel import ControllerChannel
+    from sparkraft.server.config import NodeConfig
 
 log = logging.getLogger(__name__)
 
 IN_FLIGHT_MAX = 1_000
-"""Topics being made at once; a client that asks for more hears of them when it asks again."""
+"""Topics being created at once; clients that request more have to retry."""
 
 
 class AutoTopicCreation:
-    """Asks the controller for topics."""
+    """Sends CreateTopics to the controller."""
 
     def __init__(
-        self, broker: "BrokerServices", spawn: "Callable[[Coroutine[Any, Any, Any], str], Any]"
+        self,
+        config: "NodeConfig",
+        channel: "ControllerChannel",
+        *,
+        internal_topics: "Mapping[str, Callable[[], Any]]",
+        spawn: "Callable[[Coroutine[Any, Any, Any], str], Any]",
     ) -> None:
-        """Have nothing in flight."""
-        self._broker = broker
+        """Create nothing yet.
+
+        Args:
+            config: static configs of this node.
+            channel: to the controller.
+            internal_topics: name → returns the `CreatableTopic` with that topic's own settings.
+            spawn: runs a coroutine under the node's task group, with a name.
+        """
+        self._config = config
+        self._channel = channel
+        self._internal_topics = internal_topics
         self._spawn = spawn
         self._in_flight: set[str] = set()
 
     def request(self, names: list[str]) -> dict[str, ErrorCode]:
-        """Ask for `names`, if auto.create.topics.enable; errors of those that can't be."""
-        if not self._broker.config.flag("auto.create.topics.enable"):
+        """Create `names` if auto.create.topics.enable; returns the errors of invalid names."""
+        if not self._config.flag("auto.create.topics.enable"):
             return {}
         errors: dict[str, ErrorCode] = {}
         wanted = []
@@ -48,7 +63,7 @@ class AutoTopicCreation:
         return errors
 
     def create(self, names: list[str]) -> None:
-        """Ask for topics whether or not clients may; internal ones get their own settings."""
+        """Create topics whether or not clients may; internal ones get their own settings."""
         wanted = [name for name in names if name not in self._in_flight]
         if wanted:
             self._in_flight.update(wanted)
@@ -57,31 +72,33 @@ class AutoTopicCreation:
     async def _create(self, names: list[str]) -> None:
         from sparkraft.protocol.messages.k19_create_topics import CreateTopicsRequest
 
-        timeout_ms = self._broker.config.number("request.timeout.ms")
+        timeout_ms = self._config.number("request.timeout.ms")
         request = CreateTopicsRequest(
             topics=[self._creatable(name) for name in names], timeout_ms=timeout_ms
         )
         try:
-            answer = await self._broker.channel.send(
+            response = await self._channel.send(
                 request, ApiKey.CREATE_TOPICS, timeout_ms=timeout_ms
             )
-            for topic in answer.topics:
+            for topic in response.topics:
                 if topic.error_code not in {0, ErrorCode.TOPIC_ALREADY_EXISTS}:
                     code = ErrorCode(topic.error_code).name
-                    log.warning("Can't create %s: %s %s", topic.name, code, topic.error_message)
+                    log.warning(
+                        "Failed to create topic %s: %s %s", topic.name, code, topic.error_message
+                    )
         except KafkaError as error:
-            log.warning("Can't create %s: %s", ", ".join(names), error)
+            log.warning("Failed to create topics %s: %s", ", ".join(names), error)
         finally:
             self._in_flight.difference_update(names)
 
     def _creatable(self, name: str) -> Any:
         from sparkraft.protocol.messages.k19_create_topics import CreatableTopic
 
-        if name == "__consumer_offsets":
-            return self._broker.groups.topic_to_create()
-        config = self._broker.config
+        internal = self._internal_topics.get(name)
+        if internal is not None:
+            return internal()
         return CreatableTopic(
             name=name,
-            num_partitions=config.number("num.partitions"),
-            replication_factor=config.number("default.replication.factor"),
+            num_partitions=self._config.number("num.partitions"),
+            replication_factor=self._config.number("default.replication.factor"),
         )

@@ -1,13 +1,13 @@
-"""Work a broker does by the clock: checkpoints, flushes, retention.
+"""Periodic work of a broker: flushes, checkpoints, retention.
 
-every log.flush.scheduler.interval.ms       fsync of logs whose flush.ms is over, and of segments
-                                            that are closed (off the loop)
-every replica.high.watermark.checkpoint…    recovery points, log starts, high watermarks; and what
-                                            was deleted file.delete.delay.ms ago goes, and mapped
-                                            files that nobody read in that time are let go
-every log.retention.check.interval.ms       old segments, idle producers; not before every log has
-                                            its topic's settings
-once after `INITIAL_DELAY_MS`               the first of each, so that a start is quick
+every log.flush.scheduler.interval.ms       fsync logs whose flush.ms has passed, and closed
+                                            segments (off the loop)
+every replica.high.watermark.checkpoint…    write recovery points, log start offsets and high
+                                            watermarks; remove files deleted file.delete.delay.ms
+                                            ago; unmap files that were not read meanwhile
+every log.retention.check.interval.ms       remove old segments and idle producers, once every log
+                                            has its topic's configs
+once after `INITIAL_DELAY_MS`               the first of each, to keep the start quick
 """
 
 import asyncio
@@ -17,42 +17,64 @@ from sparkraft.base.errors import KafkaError
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.base.env import Clock
+    from sparkraft.server.config import NodeConfig
+    from sparkraft.storage.log_manager import LogManager
+
+    OffLoop = Callable[..., Awaitable[object]]
 
 INITIAL_DELAY_MS = 10_000
-"""Kafka's 30 s, shortened: our rounds are cheap, and deleted files of a crash go sooner."""
+"""Kafka's 30 s, shortened: our checks are cheap, and files deleted before a crash go sooner."""
 
 FLUSH_CHECK_MS_MAX = 3_000
 """How late a flush.ms may be noticed; Kafka's scheduler default is never, its cleaner's is 3 s."""
 
 
 class Background:
-    """The rounds; `run` is one task."""
+    """The periodic work; `run` is one task."""
 
     def __init__(
-        self, broker: "BrokerServices", on_storage_fault: "Callable[[StorageFault], None]"
+        self,
+        config: "NodeConfig",
+        clock: "Clock",
+        log_manager: "LogManager",
+        *,
+        settled: asyncio.Event,
+        off_loop: "OffLoop",
+        on_storage_fault: "Callable[[StorageFault], None]",
     ) -> None:
-        """Read the intervals."""
-        config = broker.config
-        self._broker = broker
+        """Read the intervals.
+
+        Args:
+            config: static configs of this node.
+            clock: for the intervals and for retention.
+            log_manager: has the logs.
+            settled: set once every log has its topic's configs.
+            off_loop: runs blocking disk work in the executor.
+            on_storage_fault: called with every disk failure; may be called repeatedly.
+        """
+        self._clock = clock
+        self._log_manager = log_manager
+        self._settled = settled
+        self._off_loop = off_loop
         self._on_storage_fault = on_storage_fault
         flush_ms = config.number("log.flush.scheduler.interval.ms")
-        self._rounds: list[tuple[int, Callable[[], object]]] = [
+        self._work: list[tuple[int, Callable[[], object]]] = [
             (min(flush_ms, FLUSH_CHECK_MS_MAX), self._flush),
             (config.number("replica.high.watermark.checkpoint.interval.ms"), self._checkpoint),
             (config.number("log.retention.check.interval.ms"), self._retain),
         ]
 
     async def run(self) -> None:
-        """Do the rounds until cancelled."""
-        clock = self._broker.clock
+        """Work until cancelled."""
+        clock = self._clock
         started = clock.mono_ms()
-        due = [started + min(INITIAL_DELAY_MS, interval) for interval, _ in self._rounds]
+        due = [started + min(INITIAL_DELAY_MS, interval) for interval, _ in self._work]
         while True:
             await asyncio.sleep(max(min(due) - clock.mono_ms(), 1) / 1000)
-            for index, (interval, work) in enumerate(self._rounds):
+            for index, (interval, work) in enumerate(self._work):
                 if clock.mono_ms() >= due[index]:
                     due[index] = clock.mono_ms() + interval
                     result = work()
@@ -60,30 +82,30 @@ class Background:
                         await result
 
     async def _flush(self) -> None:
-        manager = self._broker.log_manager
-        due = [(log, None) for log in manager.due_for_flush(self._broker.clock.wall_ms())]
+        manager = self._log_manager
+        due = [(log, None) for log in manager.due_for_flush(self._clock.wall_ms())]
         for log, up_to in [*due, *manager.rolled()]:
             try:
-                await self._broker.replica_manager.off_loop(log.flush, up_to)
+                await self._off_loop(log.flush, up_to)
             except StorageFault as fault:
                 self._on_storage_fault(fault)
             except KafkaError:
-                continue  # it was deleted or moved meanwhile, or its directory is offline
+                continue  # deleted or moved meanwhile, or its directory is offline
 
     def _checkpoint(self) -> None:
-        self._broker.log_manager.checkpoint()
-        self._broker.log_manager.removal.empty_trash(self._broker.clock.wall_ms())
-        self._broker.log_manager.release_views()
-        self._report()
+        self._log_manager.checkpoint()
+        self._log_manager.removal.empty_trash(self._clock.wall_ms())
+        self._log_manager.release_views()
+        self._report_faults()
 
     def _retain(self) -> None:
-        if not self._broker.lifecycle.settled.is_set():
-            return  # the broker's own settings might let go what the topic's keep
-        self._broker.log_manager.removal.retention(self._broker.clock.wall_ms())
-        self._report()
+        if not self._settled.is_set():
+            return  # the broker's own configs could delete what the topic's configs keep
+        self._log_manager.removal.retention(self._clock.wall_ms())
+        self._report_faults()
 
-    def _report(self) -> None:
-        """Faults that the log manager met in a round reach the node too."""
-        for directory in self._broker.log_manager.offline_directories:
+    def _report_faults(self) -> None:
+        """Pass on failures that the log manager met meanwhile."""
+        for directory in self._log_manager.offline_directories:
             if directory.fault is not None:
                 self._on_storage_fault(directory.fault)

@@ -1,19 +1,19 @@
-"""Changes of broker configs that this broker looks at before the controller hears of them.
+"""Validates changes of broker configs before they are forwarded to the controller.
 
-A controller knows keys, types and scopes; what fits a broker's directories, names and threads, only
-that broker can say (Kafka's ConfigAdminManager). So a client sends changes of one broker's configs
-to that broker, which refuses what it could not follow, and forwards the rest:
+The controller validates keys, types and scopes; only the broker itself can check its directories,
+host names and thread counts (Kafka's ConfigAdminManager). So a client sends changes of one broker's
+configs to that broker, which rejects what it could not apply and forwards the rest:
 
-    BROKER "3" asked of broker 1                          INVALID_REQUEST
-    cordoned.log.dirs that are no log directories         INVALID_REQUEST
+    BROKER "3" sent to broker 1                           INVALID_REQUEST
+    cordoned.log.dirs that are not log directories        INVALID_REQUEST
     max.connections.per.ip.overrides of unknown hosts     INVALID_REQUEST
-    thread counts below half or above twice what they are INVALID_REQUEST
+    thread counts below half or above twice the current   INVALID_REQUEST
 
-INVALID_REQUEST where INVALID_CONFIG would say more: Kafka's brokers have always answered that. What
-is set through a controller's listener is not looked at here; a broker that can't follow it warns.
+INVALID_REQUEST instead of the more precise INVALID_CONFIG, as in Kafka. Changes sent to a
+controller's listener are not validated here; a broker that cannot apply one logs a warning.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.controller.configs import Change, Operation, changed_value
@@ -22,50 +22,65 @@ from sparkraft.metadata.image import ResourceType
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.api.registry import RequestContext
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker.dynamic_configs import DynamicConfigs
+    from sparkraft.server.broker.forwarding import Forwarding
+
+
+class ConfigHost(Protocol):
+    """The broker whose configs are changed."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def image(self) -> "ClusterImage": ...
+    @property
+    def forwarding(self) -> "Forwarding": ...
+    @property
+    def dynamic_configs(self) -> "DynamicConfigs": ...
 
 
 def forward_checked(
-    messages: Any,
-) -> "Callable[[BrokerServices, RequestContext, Any], Awaitable[Any]]":
-    """Forwards what this broker could follow of an AlterConfigs of either kind.
+    response_class: type, result_class: type
+) -> "Callable[[ConfigHost, RequestContext, Any], Awaitable[Any]]":
+    """A handler that forwards the valid resources of an AlterConfigs of either kind.
 
     Args:
-        messages: the module with the request's and the response's classes.
+        response_class: of the response.
+        result_class: of one resource's result in it.
     """
 
-    async def forward(broker: "BrokerServices", context: "RequestContext", request: Any) -> Any:
+    async def forward(broker: ConfigHost, context: "RequestContext", request: Any) -> Any:
         refused = [_refusal(broker, resource) for resource in request.resources]
         if not any(refused):
             return await broker.forwarding.forward(context, request)
         pairs = list(zip(request.resources, refused, strict=True))
         kept = [resource for resource, error in pairs if error is None]
         answered: dict[tuple[int, str], Any] = {}
-        response: Any = None
+        throttle_time_ms = 0
         if kept:
             rest = type(request)(resources=kept, validate_only=request.validate_only)
             response = await broker.forwarding.forward(context, rest)
+            throttle_time_ms = response.throttle_time_ms
             answered = {(r.resource_type, r.resource_name): r for r in response.responses}
         results = []
         for resource, error in pairs:
             key = (resource.resource_type, resource.resource_name)
             found = answered.get(key) if error is None else None
-            results.append(found or _result(messages, resource, error or _UNANSWERED))
-        if response is None:
-            name = type(request).__name__.replace("Request", "Response")
-            response = getattr(messages, name)()
-        response.responses = results
-        return response
+            results.append(found or _result(result_class, resource, error or _MISSING))
+        return response_class(throttle_time_ms=throttle_time_ms, responses=results)
 
     return forward
 
 
-_UNANSWERED = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the controller left it out of its answer")
+_MISSING = KafkaError(
+    ErrorCode.UNKNOWN_SERVER_ERROR, "the controller's response lacks this resource"
+)
 
 
-def _result(messages: Any, resource: Any, error: KafkaError) -> Any:
-    return messages.AlterConfigsResourceResponse(
+def _result(result_class: type, resource: Any, error: KafkaError) -> Any:
+    return result_class(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         error_code=int(error.code),
@@ -73,8 +88,8 @@ def _result(messages: Any, resource: Any, error: KafkaError) -> Any:
     )
 
 
-def _refusal(broker: "BrokerServices", resource: Any) -> KafkaError | None:
-    """Why this broker could not follow; None where it could, or the controller will say so."""
+def _refusal(broker: ConfigHost, resource: Any) -> KafkaError | None:
+    """Why this broker could not apply it; None if it could, or the controller will reject it."""
     if resource.resource_type != ResourceType.BROKER:
         return None
     name = resource.resource_name
@@ -89,7 +104,7 @@ def _refusal(broker: "BrokerServices", resource: Any) -> KafkaError | None:
 
 
 def _final_values(resource: Any, current: "Mapping[str, str]") -> "Mapping[str, str]":
-    """A resource's whole map after the change; KafkaError where it can't be changed so."""
+    """All of a resource's configs after the change; KafkaError if the change is invalid."""
     if not hasattr(next(iter(resource.configs), None), "config_operation"):
         return {config.name: config.value for config in resource.configs if config.value}
     final = dict(current)

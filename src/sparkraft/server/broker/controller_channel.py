@@ -1,15 +1,14 @@
-"""The way to the active controller: a call where it lives in this process, else its listener.
+"""The channel to the active controller: a local call if it is in this process, else a connection.
 
-A request is tried until its deadline: no controller known, it moved, the connection broke: wait a
-little and try again, as it may have moved. Only answers of the controller itself are passed on.
+A request is retried until its deadline: if no controller is known, it moved, or the connection
+broke, wait briefly and try again. Only responses of the active controller are returned.
 
     broker → ControllerChannel.send(request) → [local handler | Connection → controller listener]
 
-The controller answers the requests of a connection in order, so what may not wait behind others'
-commits has a channel of its own: heartbeats. One that isn't answered ends the other connection too
-(`connect_anew`): it may be as dead, and a forwarded request waits much longer to find out. The same
-holds once there is another controller (`on_leader`): the old one has a while left for answers that
-are on their way, and may be unable to send any.
+The controller serves the requests of a connection in order, so heartbeats have a channel of their
+own: they must not wait for other requests' commits. A lost heartbeat closes the other connection
+too (`reconnect`): it may be broken as well, and a forwarded request would take much longer to find
+out. So does a new controller (`on_leader`), after a grace period for responses in flight.
 """
 
 import asyncio
@@ -27,15 +26,15 @@ if TYPE_CHECKING:
 
 RETRY_MS_FIRST = 10
 RETRY_MS_MAX = 200
-"""Waits between tries: short at first, because a starting controller is there in milliseconds."""
+"""Pauses between attempts: short at first, because a controller starts in milliseconds."""
 
 LAST_ANSWERS_MS = 2_000
-"""How long what was asked of a controller is left to it once there is another. Kafka's
-controller.quorum.request.timeout.ms, after which the quorum itself asks elsewhere."""
+"""How long requests in flight to the old controller may still complete once there is a new one:
+Kafka's controller.quorum.request.timeout.ms, the quorum's own request timeout."""
 
 
 class ControllerChannel:
-    """Sends requests to whoever is the active controller."""
+    """Sends requests to the active controller."""
 
     def __init__(
         self,
@@ -46,13 +45,13 @@ class ControllerChannel:
         local: Any,
         controller_listener: str,
     ) -> None:
-        """Connect to nobody yet.
+        """Connect on first use.
 
         Args:
             env: the clock.
-            raft: knows the leader and where it listens.
+            raft: knows the leader and its endpoint.
             node_id: of this node.
-            local: the controller services of this process, None without that role.
+            local: the controller services of this process; None without that role.
             controller_listener: the listener's name, for contexts of local calls.
         """
         self._env = env
@@ -63,7 +62,7 @@ class ControllerChannel:
         self._connection: tuple[int, Connection] | None = None
         self._opening: tuple[int, asyncio.Task[Connection]] | None = None
         self.waiting = 0
-        """Requests that have no answer yet."""
+        """Requests without a response yet."""
 
     async def send(
         self,
@@ -75,29 +74,29 @@ class ControllerChannel:
         version: int | None = None,
         context: RequestContext | None = None,
     ) -> Any:
-        """The controller's answer to `request`.
+        """The controller's response to `request`.
 
         Args:
             request: a request message.
             key: its API key.
-            timeout_ms: for all tries together.
-            tries_ms: no try begins later; `timeout_ms` by default.
-            version: of the message; the newest both sides know by default.
-            context: of the client on whose behalf; None: the broker itself.
+            timeout_ms: for all attempts together.
+            tries_ms: no attempt starts later; `timeout_ms` by default.
+            version: of the message; by default the newest both sides support.
+            context: of the client whose request is forwarded; None: the broker itself.
 
         Raises:
-            KafkaError: REQUEST_TIMED_OUT where nobody answered in time.
+            KafkaError: REQUEST_TIMED_OUT if there was no response in time.
         """
         now = self._env.clock.mono_ms()
         last_try = now + (timeout_ms if tries_ms is None else min(tries_ms, timeout_ms))
         times = (last_try, now + timeout_ms)
         self.waiting += 1
         try:
-            return await self._until_answered(request, key, version, context, times)
+            return await self._send_with_retries(request, key, version, context, times)
         finally:
             self.waiting -= 1
 
-    async def _until_answered(
+    async def _send_with_retries(
         self,
         request: Any,
         key: ApiKey,
@@ -123,7 +122,7 @@ class ControllerChannel:
                 lost = self._env.fault_point("answer_of_the_controller_lost")
                 if not lost and getattr(answer, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
                     return answer
-                why = "the controller moved, or its answer was lost"
+                why = "the controller moved, or its response was lost"
             await asyncio.sleep(min(pause, last_try - now) / 1000)
             pause = min(pause * 2, RETRY_MS_MAX)
 
@@ -154,7 +153,7 @@ class ControllerChannel:
                 answer = await answer
         except KafkaError as error:
             if error.code == ErrorCode.NOT_CONTROLLER:
-                raise  # elected, but not active yet: try again
+                raise  # elected, but not active yet: retry
             answer = api.refuse(API_INFO[key].response_class(), request, version, error)
         return answer
 
@@ -186,10 +185,10 @@ class ControllerChannel:
         return open_envelope(answer, key, version)
 
     async def _connect(self, leader: int, timeout_ms: int) -> "Connection":
-        """The connection to `leader`; all who ask meanwhile wait for the same attempt.
+        """The connection to `leader`; concurrent requests share one attempt to open it.
 
-        A controller may hang and still be connected to, by the kernel. So nobody waits longer than
-        he has time, and an attempt ends as soon as somebody knows of another leader.
+        The kernel accepts connections to a controller that hangs. So each request waits only for
+        its own timeout, and the attempt is cancelled as soon as another leader is known.
         """
         if self._connection is not None:
             known, connection = self._connection
@@ -207,18 +206,20 @@ class ControllerChannel:
         except TimeoutError as error:
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT,
-                f"controller {leader} did not take the connection within {timeout_ms} ms",
+                f"controller {leader} did not accept the connection within {timeout_ms} ms",
             ) from error
         except asyncio.CancelledError as error:
             if not attempt.cancelled() or _is_cancelled():
                 raise
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"{leader} leads no more") from error
+            raise KafkaError(
+                ErrorCode.NOT_CONTROLLER, f"{leader} is no longer the leader"
+            ) from error
 
     def _begin_opening(self, leader: int) -> None:
         node = self._raft.leader_node
         if node is None or node.id != leader:
             raise KafkaError(
-                ErrorCode.NOT_CONTROLLER, f"nobody knows where controller {leader} listens"
+                ErrorCode.NOT_CONTROLLER, f"the endpoint of controller {leader} is unknown"
             )
         if self._opening is not None:
             self._opening[1].cancel()
@@ -238,10 +239,10 @@ class ControllerChannel:
         if self._opening is not None and self._opening[1] is attempt:
             self._opening = None
         if not attempt.cancelled():
-            attempt.exception()  # those who still wait hear of it; nobody may be left
+            attempt.exception()  # retrieved: no request may be waiting for it
 
     def on_leader(self, leader_id: int | None) -> None:
-        """Another controller leads, None: nobody. What the old one leaves open is asked again."""
+        """Leave the old controller for a new one; None: there is none yet."""
         if leader_id is None:
             return
         if self._opening is not None and self._opening[0] != leader_id:
@@ -252,17 +253,17 @@ class ControllerChannel:
 
     def _leave(self, known: int, connection: "Connection") -> None:
         if self._raft.leader_and_epoch.leader_id != known:
-            connection.abort(f"controller {known} leads no more")
+            connection.abort(f"controller {known} is no longer the leader")
 
-    def connect_anew(self, why: str) -> None:
-        """Give the connection up, or the attempt to get one: over another all is asked again."""
+    def reconnect(self, why: str) -> None:
+        """Abort the connection or the attempt to open one; its requests are retried on another."""
         if self._opening is not None:
             self._opening[1].cancel()
         if self._connection is not None:
             self._connection[1].abort(why)
 
     async def close(self) -> None:
-        """Close the connection, if there is one, and end an attempt to get one."""
+        """Close the connection and cancel an attempt to open one."""
         if self._opening is not None:
             self._opening[1].cancel()
         if self._connection is not None:
@@ -272,6 +273,6 @@ class ControllerChannel:
 
 
 def _is_cancelled() -> bool:
-    """Whether the running task is to end, apart from what it waits for."""
+    """Whether the running task itself was cancelled, not only the future it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,8 +1,8 @@
-"""Tells the controller in which directory each replica lies (KIP-858).
+"""Reports to the controller which log directory each replica is in (KIP-858).
 
-A broker with several log dirs chooses for itself, and the controller must know: when a directory
-fails, it moves the leaderships of what lay there. Replicas are gathered for a moment and sent in
-one request; what is refused is asked again, until the image shows it.
+A broker with several log dirs chooses one for each replica, and the controller must know it: when a
+directory fails, it moves the leaderships of the replicas there. Assignments are gathered for a
+moment and sent in one request; refused ones are sent again until the image shows them.
 """
 
 import asyncio
@@ -15,8 +15,11 @@ from sparkraft.metadata.features import DIRECTORIES_LEVEL
 from sparkraft.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
+    from sparkraft.server.broker.broker_epoch import BrokerEpoch
+    from sparkraft.server.broker.controller_channel import ControllerChannel
+    from sparkraft.server.broker.metadata_cache import MetadataCache
     from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.config import NodeConfig
 
 log = logging.getLogger(__name__)
 
@@ -27,21 +30,29 @@ ASSIGNMENTS_MAX = 2_250
 """Replicas in one request, Kafka's bound."""
 
 RETRY_MS = 1_000
-"""Between tries after a failure."""
+"""Pause after a failed request."""
 
 
 class DirectoryAssignments:
-    """Replicas whose directory the controller doesn't know yet."""
+    """Replicas whose directory the controller does not know yet."""
 
-    def __init__(self, broker: "BrokerServices") -> None:
-        """Nothing to tell yet."""
-        self._broker = broker
+    def __init__(
+        self,
+        config: "NodeConfig",
+        metadata: "MetadataCache",
+        channel: "ControllerChannel",
+        broker_epoch: "BrokerEpoch",
+    ) -> None:
+        self._node_id = config.node_id
+        self._timeout_ms = config.number("request.timeout.ms")
+        self._metadata = metadata
+        self._channel = channel
+        self._broker_epoch = broker_epoch
         self._pending: dict[tuple[bytes, int], Uuid] = {}
         self._wake = asyncio.Event()
 
-    def note(self, hosted: "HostedPartition", known: bytes) -> None:
-        """The image says `hosted` lies in `known`; remember to correct that where it's wrong."""
-        actual = self._directory_of(hosted)
+    def note(self, hosted: "HostedPartition", known: bytes, actual: "Uuid | None") -> None:
+        """Report `actual` as the directory of `hosted`, unless the image has it as `known`."""
         key = (hosted.topic_id, hosted.index)
         if actual is None or actual == known:
             self._pending.pop(key, None)
@@ -49,75 +60,63 @@ class DirectoryAssignments:
             self._pending[key] = actual
             self._wake.set()
 
-    def _directory_of(self, hosted: "HostedPartition") -> "Uuid | None":
-        """Where it lies, or where a move that has caught up is about to put it."""
-        target = self._broker.log_dir_moves.told_directory(hosted)
-        if target is not None:
-            return target
-        for directory in self._broker.log_manager.directories:
-            if directory.path == hosted.log.log_dir:
-                return directory.directory_id
-        return None
-
     async def run(self) -> None:
-        """Tell until cancelled; begins once the broker is registered."""
+        """Report until cancelled; starts once the broker is registered."""
         while True:
             await self._wake.wait()
             await asyncio.sleep(GATHER_MS / 1000)
             self._wake.clear()
-            if self._broker.replica_manager.image.metadata_version < DIRECTORIES_LEVEL:
-                continue  # no record holds directories yet; the next change of a replica tells all
-            self._forget_those_gone()
-            part = dict(list(self._pending.items())[:ASSIGNMENTS_MAX])
-            if part and not await self._tell(part):
+            if self._metadata.image.metadata_version < DIRECTORIES_LEVEL:
+                continue  # no record holds directories yet; the next change of a replica wakes us
+            self._drop_removed_replicas()
+            batch = dict(list(self._pending.items())[:ASSIGNMENTS_MAX])
+            if batch and not await self._report(batch):
                 await asyncio.sleep(RETRY_MS / 1000)
             if self._pending:
                 self._wake.set()
 
-    def _forget_those_gone(self) -> None:
-        """Nobody needs to know where a replica was that is deleted.
+    def _drop_removed_replicas(self) -> None:
+        """Forget replicas that are no longer assigned to this broker.
 
-        One whose directory failed is still to be told: only so the controller elects others.
+        A replica whose directory failed stays: only the report makes the controller elect others.
         """
-        image, node_id = self._broker.replica_manager.image, self._broker.node_id
+        image = self._metadata.image
         for topic_id, index in list(self._pending):
             known = image.partition(Uuid(topic_id), index)
-            if known is None or node_id not in known.replicas:
+            if known is None or self._node_id not in known.replicas:
                 del self._pending[topic_id, index]
 
-    async def _tell(self, part: "dict[tuple[bytes, int], Uuid]") -> bool:
-        """Whether all of `part` is known now."""
+    async def _report(self, batch: "dict[tuple[bytes, int], Uuid]") -> bool:
+        """Whether the controller accepted all of `batch`."""
         try:
-            answer = await self._broker.channel.send(
-                self._request(part),
-                ApiKey.ASSIGN_REPLICAS_TO_DIRS,
-                timeout_ms=self._broker.config.number("request.timeout.ms"),
+            response = await self._channel.send(
+                self._request(batch), ApiKey.ASSIGN_REPLICAS_TO_DIRS, timeout_ms=self._timeout_ms
             )
         except KafkaError as error:
-            log.warning("The controller can't be told of replica directories: %s", error)
+            log.warning("AssignReplicasToDirs failed: %s", error)
             return False
-        if answer.error_code:
-            log.warning("The controller refused replica directories: %d", answer.error_code)
+        if response.error_code:
+            log.warning("AssignReplicasToDirs was refused: %d", response.error_code)
             return False
-        told = 0
-        for directory in answer.directories:
+        accepted = 0
+        for directory in response.directories:
             for topic in directory.topics:
                 for partition in topic.partitions:
                     key = (topic.topic_id, partition.partition_index)
                     if not partition.error_code and self._pending.get(key) == directory.id:
                         del self._pending[key]
-                        told += 1
-        return told == len(part)
+                        accepted += 1
+        return accepted == len(batch)
 
-    def _request(self, part: "dict[tuple[bytes, int], Uuid]") -> Any:
+    def _request(self, batch: "dict[tuple[bytes, int], Uuid]") -> Any:
         from sparkraft.protocol.messages import k73_assign_replicas_to_dirs as k73
 
         by_directory: dict[Uuid, dict[Any, list[int]]] = {}
-        for (topic_id, index), directory in sorted(part.items()):
+        for (topic_id, index), directory in sorted(batch.items()):
             by_directory.setdefault(directory, {}).setdefault(topic_id, []).append(index)
         return k73.AssignReplicasToDirsRequest(
-            broker_id=self._broker.node_id,
-            broker_epoch=self._broker.lifecycle.broker_epoch,
+            broker_id=self._node_id,
+            broker_epoch=self._broker_epoch.value,
             directories=[
                 k73.AssignReplicasToDirsRequestDirectoryData(
                     id=directory,

@@ -1,23 +1,23 @@
-"""Node keys that change while the node runs: what a broker's dynamic configs say, takes effect.
+"""Applies dynamic broker configs while the node runs.
 
     this broker's dynamic  >  cluster-wide dynamic  >  server.properties  >  default
 
-    cordoned.log.dirs                           for replicas that come from then on
+    cordoned.log.dirs                           for new replicas
     log.cleaner.…                               at the next cleaning
     max.connections, max.connections.per.ip, max.connections.per.ip.overrides,
     max.connection.creation.rate
-                                                for connections that come from then on
+                                                for new connections
     num.replica.fetchers                        at once: replicas change their fetchers
-    producer.id.expiration.ms                   at the next round of retention
+    producer.id.expiration.ms                   at the next retention check
 
-Kafka allows more keys to change; one that does nothing here is named in the log once.
+Kafka allows more keys to change; one that has no effect here is logged once.
 
-Not here: keys that stand behind topic configs, log.retention.ms and so on (`topic_configs`).
+Not here: keys that are defaults of topic configs, log.retention.ms and so on (`topic_configs`).
 """
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.metadata.configs import BROKER_CONFIGS, parse_value
@@ -46,32 +46,40 @@ _THREADS = (
     "num.recovery.threads.per.data.dir",
     "num.replica.fetchers",
 )
-"""Kafka lets these be halved or doubled at a time (DynamicThreadPool), also where they do nothing
-here: a cluster of both kinds answers alike."""
+"""Kafka lets these be halved or doubled at a time (DynamicThreadPool). Checked here even for keys
+without effect, so that a mixed cluster responds alike."""
+
+
+class ConnectionConfigs(Protocol):
+    """The connection limits in force."""
+
+    def number(self, key: str) -> int: ...
+    def number_of(self, listener: str, key: str) -> int: ...
 
 
 class DynamicConfigs:
-    """Follows the two broker resources that concern this node."""
+    """Follows this node's broker resource and the cluster-wide one."""
 
     def __init__(
         self,
         config: "NodeConfig",
         log_manager: "LogManager",
-        limit_connections: "Callable[[DynamicConfigs, Mapping[str, int]], None]",
+        limit_connections: "Callable[[ConnectionConfigs, Mapping[str, int]], None]",
     ) -> None:
-        """What server.properties says is in force already.
+        """Start with server.properties, which is in force already.
 
         Args:
-            config: the static level.
-            log_manager: its default config is replaced; logs get theirs from it.
-            limit_connections: takes these configs and max.connections.per.ip.overrides, read.
+            config: the static configs.
+            log_manager: its default log config and cordoned directories are replaced.
+            limit_connections: called with these configs and max.connections.per.ip.overrides by
+                address.
         """
         self._config = config
         self._log_manager = log_manager
         self._limit_connections = limit_connections
         self._seen: tuple[object, object] = (None, None)
         self._levels: tuple[dict[str, str], dict[str, str]] = ({}, {})
-        """What every broker is told, and what this one is."""
+        """The cluster-wide configs and this broker's."""
         self._values: Mapping[str, str] = {}
         self._named: set[str] = set()
         self._checks = {
@@ -81,7 +89,7 @@ class DynamicConfigs:
         }
 
     def on_image(self, image: "ClusterImage") -> None:
-        """Follow a new image; cheap where no broker config changed."""
+        """Apply a new image; cheap if no broker config changed."""
         cluster = image.config(ResourceType.BROKER, CLUSTER_WIDE)
         own = image.config(ResourceType.BROKER, str(self._config.node_id))
         if self._seen[0] is cluster and self._seen[1] is own:
@@ -96,18 +104,18 @@ class DynamicConfigs:
             replace(manager.default_config, producer_id_expiration_ms=expiration_ms)
         )
         manager.cordon(self._cordoned())
-        self._name_idle()
+        self._log_without_effect()
 
     def value(self, key: str) -> "ConfigValue":
-        """What `key` is now."""
+        """The current value of `key`."""
         return self._value_in(self._values, key)
 
     def number(self, key: str) -> int:
-        """What a numeric `key` is now."""
+        """The current value of a numeric `key`."""
         return self._number_in(self._values, key)
 
     def number_of(self, listener: str, key: str) -> int:
-        """What a numeric `key` is now for one listener."""
+        """The current value of a numeric `key` for one listener."""
         prefixed = listener_key(listener, key)
         if prefixed in self._values:
             return self._number_in({key: self._values[prefixed]}, key)
@@ -115,13 +123,13 @@ class DynamicConfigs:
         return self._config.number_of(listener, key) if static else self.number(key)
 
     def objection(self, name: str, values: "Mapping[str, str]") -> KafkaError | None:
-        """Why this node couldn't follow if `values` were all that is set dynamically.
+        """Why this node could not apply `values` as a resource's configs.
 
-        What stays as it is isn't looked at: it may be wrong since it was set elsewhere.
+        Unchanged keys are not checked: they may be invalid because they were set elsewhere.
 
         Args:
             name: of the resource: "" for every broker, else this one.
-            values: its keys; those of the other resource stay as they are.
+            values: all its keys; those of the other resource stay as they are.
 
         Returns:
             INVALID_REQUEST with the reason, or None.
@@ -138,10 +146,10 @@ class DynamicConfigs:
         return None
 
     def _check_threads(self, key: str, after: "Mapping[str, str]") -> None:
-        """ConfigError where a thread count more than doubles or falls below half."""
+        """Raise ConfigError if a thread count more than doubles or falls below half."""
         now, then = self.number(key), self._number_in(after, key)
         if not now // 2 <= then <= now * 2:
-            raise ConfigError(f"{key}={then} is below half or above twice what it is, {now}")
+            raise ConfigError(f"{key}={then} is below half or above twice the current value {now}")
 
     def _check_overrides(self, key: str, after: "Mapping[str, str]") -> None:
         per_ip_overrides(after.get(key, self._config.text(key)))
@@ -167,19 +175,19 @@ class DynamicConfigs:
         try:
             return per_ip_overrides(self._values.get(_OVERRIDES, self._config.text(_OVERRIDES)))
         except KafkaError as error:
-            log.warning("%s; no address has a limit of its own", error.detail)
+            log.warning("%s; ignoring max.connections.per.ip.overrides", error.detail)
             return {}
 
     def _cordoned(self) -> frozenset[str]:
         try:
             return self._cordoned_in(self._values)
         except ConfigError as error:
-            log.warning("%s; no directory is cordoned", error)
+            log.warning("%s; ignoring cordoned.log.dirs", error)
             return frozenset()
 
-    def _name_idle(self) -> None:
+    def _log_without_effect(self) -> None:
         idle = set(without_effect(self._values)) - self._named
         self._named |= idle
         if idle:
             names = ", ".join(sorted(idle))
-            log.info("These dynamic configs are Kafka's, and have no effect here yet: %s", names)
+            log.info("These dynamic configs of Kafka have no effect here yet: %s", names)

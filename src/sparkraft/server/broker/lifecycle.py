@@ -1,18 +1,18 @@
-"""A broker's place in the cluster: registered, unfenced, and out again in good order (KIP-631).
+"""A broker's registration, heartbeats and controlled shutdown (KIP-631).
 
-    STARTING → register → wait until the image holds our registration → heartbeat → RUNNING
-    RUNNING → heartbeat every broker.heartbeat.interval.ms → stop asked → CONTROLLED_SHUTDOWN
+    STARTING → register → wait until the image has our registration → heartbeat → RUNNING
+    RUNNING → heartbeat every broker.heartbeat.interval.ms → stop → CONTROLLED_SHUTDOWN
     CONTROLLED_SHUTDOWN → the controller moves our leaderships away → SHUT_DOWN
 
-The broker epoch is the offset of the registration record; a request with another one is stale. A
-clean stop leaves it in `.kafka_cleanshutdown`, and the next registration names it: the controller
-then knows that nothing was lost here (KIP-966).
+The broker epoch is the offset of the registration record; requests with another one are stale. A
+clean stop writes it to `.kafka_cleanshutdown`, and the next registration sends it: the controller
+then knows that this broker lost no records (KIP-966).
 """
 
 import asyncio
 import logging
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkraft.base.env import random_uuid
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -21,29 +21,37 @@ from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sparkraft.base.ids import Uuid
+    from sparkraft.server.broker.broker_epoch import BrokerEpoch
     from sparkraft.server.broker.controller_channel import ControllerChannel
+    from sparkraft.server.broker.metadata_cache import MetadataCache
     from sparkraft.server.broker.metadata_publisher import MetadataPublisher
-    from sparkraft.server.broker.services import BrokerServices
-    from sparkraft.server.config import ListenerAddress
+    from sparkraft.server.config import ListenerAddress, NodeConfig
+    from sparkraft.server.env import Env
+    from sparkraft.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
 
 UNFENCE_RETRY_MS = 20
 """Between heartbeats while starting: the controller may need a moment to see us caught up."""
 
+DUPLICATE_RETRY_MS = 100
+"""Between registrations that another process with our id, or our last incarnation, prevents."""
+
 SHUTDOWN_MS_MAX = 30_000
-"""How long a stop waits for the controller before it goes on without it."""
+"""How long a controlled shutdown may take."""
 
 SHUTDOWN_HEARTBEAT_MS = 50
-"""Between heartbeats while stopping."""
+"""Between heartbeats during a controlled shutdown."""
 
 
 class BrokerState(Enum):
     """Kafka's broker states, by name."""
 
     STARTING = 1
-    """Registering; serves nobody."""
+    """Registering; serves no clients."""
     RUNNING = 3
     """Unfenced: in Metadata, may lead."""
     CONTROLLED_SHUTDOWN = 6
@@ -52,57 +60,87 @@ class BrokerState(Enum):
     """Out of the cluster."""
 
 
-class BrokerLifecycle:
-    """Registers and heartbeats until told to stop."""
+class Replicas(Protocol):
+    """The replicas that must match the image before the broker may be unfenced."""
 
-    def __init__(
+    async def settle(self) -> None:
+        """Return when the logs match every image so far."""
+
+    def set_strays_aside(self) -> None:
+        """Rename logs that are not assigned to this broker."""
+
+
+class BrokerLifecycle:
+    """Registers and heartbeats until stopped."""
+
+    def __init__(  # noqa: PLR0913 (every collaborator, by name)
         self,
-        broker: "BrokerServices",
-        channel: "ControllerChannel",
-        publisher: "MetadataPublisher",
+        config: "NodeConfig",
+        env: "Env",
         *,
+        cluster_id: str,
         advertised: "tuple[ListenerAddress, ...]",
-        directories: "list[Uuid]",
-        previous_epoch: int,
+        broker_epoch: "BrokerEpoch",
+        channel: "ControllerChannel",
+        on_heartbeat_lost: "Callable[[str], None]",
+        publisher: "MetadataPublisher",
+        metadata: "MetadataCache",
+        replicas: Replicas,
+        log_manager: "LogManager",
     ) -> None:
-        """Prepare; `run` does it.
+        """Prepare; `run` does the work.
 
         Args:
-            broker: whose life it is.
-            channel: to the controller.
+            config: static configs of this node.
+            env: clock, entropy and fault points.
+            cluster_id: as in meta.properties.
+            advertised: listeners that clients and brokers connect to, ports filled in.
+            broker_epoch: set once registered.
+            channel: to the controller, for registration and heartbeats.
+            on_heartbeat_lost: called with a reason when the controller does not respond.
             publisher: knows how far the metadata log is applied.
-            advertised: where clients and brokers find us, ports filled in.
-            directories: ids of the log dirs that are online.
-            previous_epoch: of the last clean stop, -1 where there was none.
+            metadata: the current image.
+            replicas: hosted here.
+            log_manager: has the log directories and the epoch of the last clean stop.
         """
-        self._broker = broker
-        self._config = broker.config
-        self._channel = channel
-        self._publisher = publisher
-        self._fault_point = broker.env.fault_point
+        self._config = config
+        self._clock = env.clock
+        self._cluster_id = cluster_id
         self._advertised = advertised
-        self._directories = directories
-        self._previous_epoch = previous_epoch
-        self._incarnation = random_uuid(broker.env.entropy)
+        self._epoch = broker_epoch
+        self._channel = channel
+        self._on_heartbeat_lost = on_heartbeat_lost
+        self._publisher = publisher
+        self._metadata = metadata
+        self._replicas = replicas
+        self._log_manager = log_manager
+        self._fault_point = env.fault_point
+        self._directories = _online(log_manager)
+        self._previous_epoch = log_manager.previous_broker_epoch
+        self._incarnation = random_uuid(env.entropy)
         self._wake = asyncio.Event()
         self._stopping = False
         self.offline_directories: list[Uuid] = []
-        self._untold_since_ms: int | None = None
-        """Since when a failed directory has been known here and not to the controller."""
+        self._unreported_since_ms: int | None = None
+        """Since when a failed directory has been unknown to the controller."""
         self.state = BrokerState.STARTING
-        self.broker_epoch = -1
         self.settled = asyncio.Event()
-        """Every log here has its topic's settings, and logs of no topic are set aside."""
+        """Every log here has its topic's configs, and unassigned logs are set aside."""
         self.running = asyncio.Event()
 
+    @property
+    def broker_epoch(self) -> int:
+        """Of this incarnation; -1 before it is registered."""
+        return self._epoch.value
+
     async def run(self) -> None:
-        """Live until `stop`; sets `running` once unfenced."""
+        """Register, heartbeat until `stop`, shut down; sets `running` once unfenced."""
         try:
             await self._register()
             self._fault_point("registered_before_caught_up")
             await self._publisher.catch_up(self.broker_epoch)
-            await self._broker.replica_manager.settle()
-            self._broker.replica_manager.set_strays_aside()
+            await self._replicas.settle()
+            self._replicas.set_strays_aside()
             self.settled.set()
             await self._unfence()
             await self._heartbeat_until_stopped()
@@ -113,19 +151,19 @@ class BrokerLifecycle:
             self.state = BrokerState.SHUT_DOWN
 
     def stop(self) -> None:
-        """Begin to leave."""
+        """Begin a controlled shutdown."""
         self._stopping = True
         self._wake.set()
 
     def report_offline(self, directory: "Uuid") -> None:
-        """A log dir failed: the controller hears of it at once.
+        """Report a failed log dir to the controller at once.
 
-        While it doesn't, it lets this broker lead what nobody can read here. After
-        log.dir.failure.timeout.ms the node gives up (KIP-858).
+        Until the controller knows, it lets this broker lead partitions it cannot read. After
+        log.dir.failure.timeout.ms the node stops (KIP-858).
         """
         self.offline_directories.append(directory)
-        if self._untold_since_ms is None:
-            self._untold_since_ms = self._broker.clock.mono_ms()
+        if self._unreported_since_ms is None:
+            self._unreported_since_ms = self._clock.mono_ms()
         self._wake.set()
 
     # ---- joining
@@ -133,30 +171,27 @@ class BrokerLifecycle:
     async def _register(self) -> None:
         request = self._registration()
         timeout_ms = self._config.number("initial.broker.registration.timeout.ms")
-        answer = await self._channel.send(
-            request, ApiKey.BROKER_REGISTRATION, timeout_ms=timeout_ms
-        )
-        pause_ms = 100
-        if answer.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+        response = await self._send_registration(request, timeout_ms)
+        if response.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
             log.warning(
-                "Broker id %d is registered by another process: this one's last life, which is "
-                "forgotten when its session lapses, or a second node of the same id",
+                "Broker id %d is registered by another process: either this broker's previous "
+                "incarnation, until its session expires, or a second node with the same id",
                 request.broker_id,
             )
-        deadline = self._broker.clock.mono_ms() + timeout_ms
-        while answer.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-            # Our last incarnation was killed and its session lasts; it is fenced when that ends.
-            if self._stopping or self._broker.clock.mono_ms() > deadline:
+        deadline = self._clock.mono_ms() + timeout_ms
+        while response.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            if self._stopping or self._clock.mono_ms() > deadline:
                 break
-            await self._pause(pause_ms)
-            answer = await self._channel.send(
-                request, ApiKey.BROKER_REGISTRATION, timeout_ms=timeout_ms
-            )
-        if answer.error_code:
-            code = ErrorCode(answer.error_code)
-            raise KafkaError(code, f"the controller refuses to register broker {request.broker_id}")
-        self.broker_epoch = answer.broker_epoch
+            await self._pause(DUPLICATE_RETRY_MS)
+            response = await self._send_registration(request, timeout_ms)
+        if response.error_code:
+            code = ErrorCode(response.error_code)
+            raise KafkaError(code, f"the controller refused to register broker {request.broker_id}")
+        self._epoch.on_registered(response.broker_epoch)
         log.info("Registered with broker epoch %d", self.broker_epoch)
+
+    async def _send_registration(self, request: Any, timeout_ms: int) -> Any:
+        return await self._channel.send(request, ApiKey.BROKER_REGISTRATION, timeout_ms=timeout_ms)
 
     def _registration(self) -> Any:
         from sparkraft.protocol.messages.k62_broker_registration import (
@@ -167,7 +202,7 @@ class BrokerLifecycle:
 
         return BrokerRegistrationRequest(
             broker_id=self._config.node_id,
-            cluster_id=self._broker.cluster_id,
+            cluster_id=self._cluster_id,
             incarnation_id=self._incarnation,
             listeners=[
                 Listener(
@@ -186,8 +221,8 @@ class BrokerLifecycle:
 
     async def _unfence(self) -> None:
         while not self._stopping:
-            answer = await self._heartbeat(want_shut_down=False)
-            if answer is not None and not answer.is_fenced:
+            response = await self._heartbeat(want_shut_down=False)
+            if response is not None and not response.is_fenced:
                 break
             await self._pause(UNFENCE_RETRY_MS)
         if not self._stopping:
@@ -202,33 +237,58 @@ class BrokerLifecycle:
             await self._pause(interval_ms)
             if not self._stopping:
                 await self._heartbeat(want_shut_down=False)
-                self._check_told()
+                self._check_reported()
 
-    def _check_told(self) -> None:
-        since_ms = self._untold_since_ms
+    def _check_reported(self) -> None:
+        since_ms = self._unreported_since_ms
         limit_ms = self._config.number("log.dir.failure.timeout.ms")
-        if since_ms is not None and self._broker.clock.mono_ms() - since_ms > limit_ms:
+        if since_ms is not None and self._clock.mono_ms() - since_ms > limit_ms:
             raise StorageFault(
                 ", ".join(map(str, self.offline_directories)),
-                "tell the controller of a failed log directory",
-                f"it has not answered for {limit_ms} ms",
+                "report a failed log directory to the controller",
+                f"no response for {limit_ms} ms",
             )
 
     async def _leave(self) -> None:
         self.state = BrokerState.CONTROLLED_SHUTDOWN
-        deadline = self._broker.clock.mono_ms() + SHUTDOWN_MS_MAX
-        while self._broker.clock.mono_ms() < deadline:
-            answer = await self._heartbeat(want_shut_down=True)
-            if answer is None or answer.should_shut_down:
+        deadline = self._clock.mono_ms() + SHUTDOWN_MS_MAX
+        while self._clock.mono_ms() < deadline:
+            response = await self._heartbeat(want_shut_down=True)
+            if response is None or response.should_shut_down:
                 return
             await asyncio.sleep(SHUTDOWN_HEARTBEAT_MS / 1000)
-        log.warning("The controller did not let this broker go in time; stopping anyway")
+        log.warning("Controlled shutdown timed out; stopping anyway")
 
     async def _heartbeat(self, *, want_shut_down: bool) -> Any:
-        """One heartbeat's answer; None where it failed, which the next one may mend."""
+        """The response to one heartbeat; None if it failed, and the next one may succeed."""
+        request = self._heartbeat_request(want_shut_down=want_shut_down)
+        reported = len(self.offline_directories)
+        if self._fault_point("heartbeat_lost"):
+            return None
+        try:
+            response = await self._channel.send(
+                request,
+                ApiKey.BROKER_HEARTBEAT,
+                timeout_ms=self._config.number("broker.session.timeout.ms") // 2,
+            )
+        except KafkaError as error:
+            log.warning("Heartbeat failed: %s", error)
+            self._channel.reconnect(_NO_RESPONSE)
+            self._on_heartbeat_lost(_NO_RESPONSE)
+            return None
+        if self._fault_point("answer_to_a_heartbeat_lost"):
+            return None
+        if response.error_code:
+            log.warning("Heartbeat was refused: %s", ErrorCode(response.error_code).name)
+            return None
+        if reported == len(self.offline_directories):
+            self._unreported_since_ms = None
+        return response
+
+    def _heartbeat_request(self, *, want_shut_down: bool) -> Any:
         from sparkraft.protocol.messages.k63_broker_heartbeat import BrokerHeartbeatRequest
 
-        request = BrokerHeartbeatRequest(
+        return BrokerHeartbeatRequest(
             broker_id=self._config.node_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._publisher.offset,
@@ -237,36 +297,14 @@ class BrokerLifecycle:
             offline_log_dirs=sorted(self.offline_directories),
             cordoned_log_dirs=self._cordoned(),
         )
-        told = len(self.offline_directories)
-        if self._fault_point("heartbeat_lost"):
-            return None
-        try:
-            answer = await self._channel.send(
-                request,
-                ApiKey.BROKER_HEARTBEAT,
-                timeout_ms=self._config.number("broker.session.timeout.ms") // 2,
-            )
-        except KafkaError as error:
-            log.warning("A heartbeat failed: %s", error)
-            for channel in (self._channel, self._broker.channel):
-                channel.connect_anew("the controller answers no heartbeat")
-            return None
-        if self._fault_point("answer_to_a_heartbeat_lost"):
-            return None
-        if answer.error_code:
-            log.warning("The controller refused a heartbeat: %s", ErrorCode(answer.error_code).name)
-            return None
-        if told == len(self.offline_directories):
-            self._untold_since_ms = None
-        return answer
 
     def _cordoned(self) -> "list[Uuid] | None":
-        """Directories that are to get no new replicas; None where the cluster needn't hear."""
-        image = self._broker.image
-        known = image.brokers.get(self._broker.node_id)
+        """Directories that may get no new replicas; None if the controller need not be told."""
+        image = self._metadata.image
+        known = image.brokers.get(self._config.node_id)
         if image.metadata_version < CORDONED_LEVEL or known is None:
             return None
-        manager = self._broker.log_manager
+        manager = self._log_manager
         found = [
             directory.directory_id
             for directory in manager.directories
@@ -275,10 +313,21 @@ class BrokerLifecycle:
         return sorted(found) if found or known.cordoned_directories else None
 
     async def _pause(self, wait_ms: int) -> None:
-        """Wait, but no longer than until `stop` or `report_offline`."""
+        """Wait; `stop` and `report_offline` end the wait early."""
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 await self._wake.wait()
         except TimeoutError:
             return
         self._wake.clear()
+
+
+_NO_RESPONSE = "the controller did not respond to a heartbeat"
+
+
+def _online(log_manager: "LogManager") -> "list[Uuid]":
+    return [
+        directory.directory_id
+        for directory in log_manager.directories
+        if directory.fault is None and directory.directory_id is not None
+    ]

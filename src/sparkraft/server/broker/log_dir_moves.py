@@ -1,16 +1,17 @@
 """Moves replicas between this broker's log directories (AlterReplicaLogDirs, KIP-113, KIP-858).
 
-    alter → copy made → steps of replica.fetch.max.bytes → caught up → AssignReplicasToDirs
-          → the image shows the new directory → caught up again → swap, within one turn of the loop
+    alter → create copy → steps of replica.fetch.max.bytes → caught up → AssignReplicasToDirs
+          → the image shows the new directory → caught up again → swap, in one event-loop iteration
 
-One replica at a time is copied, in the order of topic and partition, as in Kafka: that one is done
-sooner, and the disks read in order. Others may meanwhile wait for the controller. The copy goes on
-while the replica is written, truncated, elected; a restart finds the copy and goes on with it.
+One replica at a time is copied, in the order of topic and partition, as in Kafka: it finishes
+sooner, and the disks read sequentially. Others may meanwhile wait for the controller. Copying
+continues while the replica is written, truncated or elected, and after a restart.
 
-A move ends early when its copy's directory fails, the replica is given another directory, or goes.
-Where the cluster may have heard of the new directory already, it is told of the old one again.
+A move is abandoned when its copy's directory fails, the replica is assigned another directory, or
+is removed. If the controller may know the new directory already, the old one is reported again.
 
-The rules are `sparkraft.replication.directory_move`'s, the files `sparkraft.storage.future_logs`'s.
+The rules are in `sparkraft.replication.directory_move`, the files are
+`sparkraft.storage.future_logs`'s.
 """
 
 import asyncio
@@ -27,72 +28,94 @@ from sparkraft.storage.names import FUTURE_MARK, marked_dir
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
+    from sparkraft.server.broker.directory_assignments import DirectoryAssignments
+    from sparkraft.server.broker.metadata_cache import MetadataCache
     from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker.replica_manager import ReplicaManager
+    from sparkraft.server.config import NodeConfig
+    from sparkraft.server.env import Env
     from sparkraft.storage.log import PartitionLog
+    from sparkraft.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
-"""Only a dynamic config, of this broker or of all."""
+"""A dynamic config only, of this broker or of all."""
 
 RATE_CHECK_MS = 500
-"""How often a copy that waits looks whether the rate has changed: at a low one it waits long."""
+"""How often a throttled copy checks for a new rate: at a low rate it would sleep long."""
 
 STEPS_BEFORE_SWAP_MAX = 16
-"""Chunks copied in the turn of the swap; a replica that is farther ahead is not caught up."""
+"""Chunks copied in the iteration of the swap; a copy that lacks more is not caught up."""
 
 NAME_MAX = 255
-"""Of a file system: a topic's name may be too long for a folder that is marked (KAFKA-4893)."""
+"""Of a file name: a topic's name may be too long for a directory with a suffix (KAFKA-4893)."""
 
 WAIT_MS_MAX = 60_000
-"""The longest sleep if nobody calls; it would do for ever."""
+"""The longest sleep without being woken; a safety net."""
 
 
 class Move:
-    """One replica on its way."""
+    """One replica being moved."""
 
     __slots__ = ("core", "hosted", "retry_at_ms", "target")
 
     def __init__(self, hosted: "HostedPartition", core: DirectoryMove, target: "Uuid") -> None:
-        """`target`: id of the directory it goes to."""
+        """Move `hosted` to the directory with the id `target`."""
         self.hosted = hosted
         self.core = core
         self.target = target
         self.retry_at_ms = 0
 
+    def retry_at(self, at_ms: int) -> None:
+        self.retry_at_ms = at_ms
+
 
 class LogDirMoves:
     """Every move of this broker; `run` is one task."""
 
-    def __init__(self, broker: "BrokerServices") -> None:
-        """None yet."""
-        self._broker = broker
+    def __init__(
+        self,
+        config: "NodeConfig",
+        env: "Env",
+        *,
+        metadata: "MetadataCache",
+        log_manager: "LogManager",
+        replica_manager: "ReplicaManager",
+        assignments: "DirectoryAssignments",
+    ) -> None:
+        self._node_id = config.node_id
+        self._clock = env.clock
+        self._entropy = env.entropy
+        self._metadata = metadata
+        self._log_manager = log_manager
+        self._replicas = replica_manager
+        self._assignments = assignments
         self._moves: dict[tuple[str, int], Move] = {}
         self._wake = asyncio.Event()
-        self._chunk = broker.config.number("replica.fetch.max.bytes")
-        self._backoff_ms = broker.config.number("replica.fetch.backoff.ms")
+        self._chunk = config.number("replica.fetch.max.bytes")
+        self._backoff_ms = config.number("replica.fetch.backoff.ms")
         self._free_at_ms = 0.0
-        """When what was copied so far is within the rate."""
+        """When the bytes copied so far are within the rate."""
 
-    # -- asked for -------------------------------------------------------------------------------
+    # ---- requests
 
     def alter(self, topic: str, index: int, path: str) -> None:
-        """Put a replica into a directory: begin to move it, or remember that for when it comes.
+        """Start to move a replica to a directory, or remember it for a replica not created yet.
 
         Raises:
-            KafkaError: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR where the directory, another one or
-                the replica is offline, INVALID_REPLICA_ASSIGNMENT where it is cordoned,
-                INVALID_TOPIC_EXCEPTION where the topic's name is too long to be marked,
-                REPLICA_NOT_AVAILABLE where the replica isn't here (yet).
+            KafkaError: LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR if the directory, another one or
+                the replica is offline; INVALID_REPLICA_ASSIGNMENT if the directory is cordoned;
+                INVALID_TOPIC_EXCEPTION if the topic's name is too long for a suffix;
+                REPLICA_NOT_AVAILABLE if the replica is not here (yet).
         """
         self._check_path(topic, index, path)
-        manager = self._broker.log_manager
-        hosted = self._broker.replica_manager.hosted(topic, index)
+        manager = self._log_manager
+        hosted = self._replicas.hosted(topic, index)
         key = (topic, index)
         move = self._moves.get(key)
         if move is not None and self._directory_of(move).log_dir != path:
-            self.end(key, "it is to go elsewhere", drop=True)
+            self.end(key, "it is moved to another directory", drop=True)
         if hosted is None:
             if manager.is_offline(topic, index):
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{index} is offline")
@@ -101,52 +124,56 @@ class LogDirMoves:
         if hosted.log.log_dir == path or key in self._moves:
             return
         if manager.offline_directories:
-            # A copy may lie in one of them, from before; there must not be two.
+            # One of them may have an older copy; there must not be two.
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a log directory is offline")
         try:
             copy = manager.futures.create(hosted.log, path)
         except StorageFault as fault:
-            raise self._broker.replica_manager.on_disk_error(fault, hosted) from fault
+            raise self._replicas.on_disk_error(fault, hosted) from fault
         self._begin(hosted, copy)
 
     def _check_path(self, topic: str, index: int, path: str) -> None:
-        unique = random_uuid(self._broker.env.entropy)
+        unique = random_uuid(self._entropy)
         if len(marked_dir("", index, unique, FUTURE_MARK)) + len(topic) > NAME_MAX:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic's name is too long")
-        manager = self._broker.log_manager
+        manager = self._log_manager
         found = [directory for directory in manager.directories if directory.path == path]
         if not found:
-            raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is none of the log directories")
+            raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not a log directory")
         if found[0].fault is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is offline")
         if path in manager.cordoned:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{path} is cordoned")
 
     def _begin(self, hosted: "HostedPartition", copy: "PartitionLog") -> Move:
-        target = self._broker.log_manager.directory(copy.log_dir).directory_id
-        assert target is not None, "a directory that is online has an id"
-        level = self._broker.replica_manager.image.metadata_version
+        target = self._log_manager.directory(copy.log_dir).directory_id
+        assert target is not None, "online directories have ids"
+        level = self._metadata.image.metadata_version
         core = DirectoryMove(hosted.log, copy, tell_cluster=level >= DIRECTORIES_LEVEL)
         self._moves[hosted.topic, hosted.index] = move = Move(hosted, core, target)
-        log.info("%s moves from %s to %s", hosted, hosted.log.log_dir, copy.log_dir)
+        log.info("Moving %s from %s to %s", hosted, hosted.log.log_dir, copy.log_dir)
         self._wake.set()
         return move
 
-    # -- told ------------------------------------------------------------------------------------
+    # ---- events
 
-    def note(self, hosted: "HostedPartition", known: bytes) -> None:
-        """A placement listener: the image says that the replica lies in `known`."""
+    def on_placement(self, hosted: "HostedPartition", known: bytes) -> None:
+        """A `PlacementListener`: the image has `hosted` in the directory `known`."""
+        self._follow_placement(hosted, known)
+        self._assignments.note(hosted, known, self._actual_directory(hosted))
+
+    def _follow_placement(self, hosted: "HostedPartition", known: bytes) -> None:
         key = (hosted.topic, hosted.index)
         move = self._moves.get(key)
         if move is not None and move.hosted is not hosted:
-            self.end(key, "its replica was made anew", drop=False)
+            self.end(key, "the replica was recreated", drop=False)
             move = None
         if move is None:
-            copy = self._broker.log_manager.futures.get(*key)
+            copy = self._log_manager.futures.get(*key)
             if copy is None or copy.fault is not None:
                 return
             if copy.topic_id != hosted.topic_id:
-                self._broker.log_manager.futures.drop(*key)  # of an older topic of that name
+                self._log_manager.futures.drop(*key)  # of an older topic of that name
                 return
             move = self._begin(hosted, copy)
         if known == move.target:
@@ -154,52 +181,56 @@ class LogDirMoves:
             self._wake.set()
 
     def on_truncated(self, hosted: "HostedPartition", offset: int) -> None:
-        """A replica was truncated for good: its copy follows."""
+        """Truncate a replica's copy too, once the replica's own truncation is final."""
         move = self._moves.get((hosted.topic, hosted.index))
         if move is not None:
             move.core.on_truncated(offset)
             self._wake.set()
 
     def on_directory_failed(self) -> None:
-        """A log directory went offline, with replicas or copies."""
+        """Check every move: a log directory went offline, with replicas or copies."""
         self._wake.set()
 
-    def told_directory(self, hosted: "HostedPartition") -> "Uuid | None":
-        """The directory the cluster is to take `hosted` to be in, where a move changes that."""
+    def _actual_directory(self, hosted: "HostedPartition") -> "Uuid | None":
+        """The directory to report: a move's target once its copy has caught up, else its own."""
         move = self._moves.get((hosted.topic, hosted.index))
-        return move.target if move is not None and move.core.may_be_known else None
+        if move is not None and move.core.may_be_known:
+            return move.target
+        for directory in self._log_manager.directories:
+            if directory.path == hosted.log.log_dir:
+                return directory.directory_id
+        return None
 
     def in_order(self) -> list[Move]:
-        """Every move under way, by topic and partition."""
+        """Every running move, by topic and partition."""
         return [self._moves[key] for key in sorted(self._moves)]
 
     def end(self, key: tuple[str, int], why: str, *, drop: bool) -> None:
-        """Give a move up; `drop`: and its copy."""
+        """Abandon a move; `drop`: and delete its copy."""
         move = self._moves.pop(key)
-        log.info("%s stays where it is: %s", move.hosted, why)
+        log.info("Abandoned the move of %s: %s", move.hosted, why)
         if drop:
             try:
-                self._broker.log_manager.futures.drop(*key)
+                self._log_manager.futures.drop(*key)
             except StorageFault as fault:
-                self._broker.replica_manager.on_disk_error(fault, move.hosted)
+                self._replicas.on_disk_error(fault, move.hosted)
         if move.core.may_be_known:
-            self._tell_directory(move)
+            self._report_directory(move)
 
-    def _tell_directory(self, move: Move) -> None:
-        """Let the controller hear where the replica lies, if it doesn't know."""
+    def _report_directory(self, move: Move) -> None:
+        """Report the replica's directory to the controller, if it does not know it."""
         hosted = move.hosted
-        image = self._broker.replica_manager.image
-        partition = image.partition(hosted.topic_id, hosted.index)
-        node_id = self._broker.node_id
-        if partition is not None and node_id in partition.replicas:
-            self._broker.directory_assignments.note(hosted, partition.directory(node_id))
+        partition = self._metadata.image.partition(hosted.topic_id, hosted.index)
+        if partition is not None and self._node_id in partition.replicas:
+            known = partition.directory(self._node_id)
+            self._assignments.note(hosted, known, self._actual_directory(hosted))
 
     @staticmethod
     def _directory_of(move: Move) -> "PartitionLog":
         copy: PartitionLog = move.core.copy  # type: ignore[assignment]
         return copy
 
-    # -- the work --------------------------------------------------------------------------------
+    # ---- the work
 
     async def run(self) -> None:
         """Move replicas until cancelled."""
@@ -211,7 +242,7 @@ class LogDirMoves:
             await self._rest()
 
     async def _rest(self) -> None:
-        now = self._broker.clock.mono_ms()
+        now = self._clock.mono_ms()
         due = [move.retry_at_ms for move in self._moves.values() if move.retry_at_ms > now]
         wait_ms = min(min(due, default=now + WAIT_MS_MAX) - now, WAIT_MS_MAX)
         try:
@@ -222,7 +253,7 @@ class LogDirMoves:
 
     async def _advance(self, key: tuple[str, int]) -> None:
         """Copy until the replica has caught up, or must wait."""
-        clock = self._broker.clock
+        clock = self._clock
         while (move := self._moves.get(key)) is not None:
             if move.retry_at_ms > clock.mono_ms() or not self._is_possible(key, move):
                 return
@@ -231,7 +262,7 @@ class LogDirMoves:
             if after is None or after is Next.WAIT:
                 return
             if after is Next.ASSIGN:
-                self._tell_directory(move)
+                self._report_directory(move)
             elif after is Next.SWAP:
                 await self._swap(key, move)
                 return
@@ -240,29 +271,29 @@ class LogDirMoves:
     def _is_possible(self, key: tuple[str, int], move: Move) -> bool:
         hosted = move.hosted
         if self._directory_of(move).fault is not None:
-            self.end(key, "the directory it was to go to failed", drop=True)
-        elif self._broker.replica_manager.hosted(*key) is not hosted:
-            self.end(key, "the replica is gone", drop=False)
+            self.end(key, "its new directory failed", drop=True)
+        elif self._replicas.hosted(*key) is not hosted:
+            self.end(key, "the replica was removed", drop=False)
         return key in self._moves
 
     def _step(self, key: tuple[str, int], move: Move) -> Next | None:
         try:
             return move.core.step(self._chunk)
         except StorageFault as fault:
-            self._broker.replica_manager.on_disk_error(fault, move.hosted)
+            self._replicas.on_disk_error(fault, move.hosted)
         except KafkaError as error:
-            log.warning("Moving %s fails, and is tried again: %s", move.hosted, error)
-        move.retry_at_ms = self._broker.clock.mono_ms() + self._backoff_ms
+            log.warning("Moving %s failed and will be retried: %s", move.hosted, error)
+        move.retry_at(self._clock.mono_ms() + self._backoff_ms)
         return None
 
     async def _pace(self, copied: int) -> None:
-        """Let others have their turn; keep within the rate, for as long as that is the rate."""
-        clock = self._broker.clock
+        """Yield to the event loop; sleep to keep within the rate, until the rate changes."""
+        clock = self._clock
         rate = self._rate()
         self._free_at_ms = max(self._free_at_ms, clock.mono_ms())
         if rate is not None:
             self._free_at_ms += copied * 1000 / rate
-        due_ms = self._free_at_ms  # other copies take their turns behind it
+        due_ms = self._free_at_ms  # other copies wait for this one
         while (left_ms := due_ms - clock.mono_ms()) > RATE_CHECK_MS:
             await asyncio.sleep(RATE_CHECK_MS / 1000)
             if self._rate() != rate:
@@ -270,25 +301,25 @@ class LogDirMoves:
         await asyncio.sleep(max(0.0, left_ms) / 1000)
 
     def _rate(self) -> int | None:
-        image = self._broker.replica_manager.image
-        for name in (str(self._broker.node_id), ""):
+        image = self._metadata.image
+        for name in (str(self._node_id), ""):
             text = (image.config(ResourceType.BROKER, name).get(RATE) or "").strip()
             if text.isascii() and text.isdigit():
                 return max(int(text), 1)
         return None
 
-    # -- the swap --------------------------------------------------------------------------------
+    # ---- the swap
 
     async def _swap(self, key: tuple[str, int], move: Move) -> None:
-        """Sync the copy off the loop, then let it take the replica's place in one turn."""
+        """Fsync the copy off the loop, then replace the replica in one event-loop iteration."""
         copy = self._directory_of(move)
         try:
-            await self._broker.replica_manager.off_loop(copy.flush)
+            await self._replicas.off_loop(copy.flush)
         except StorageFault as fault:
-            self._broker.replica_manager.on_disk_error(fault, move.hosted)
+            self._replicas.on_disk_error(fault, move.hosted)
             return
         except KafkaError:
-            return  # its directory is offline: the next turn ends the move
+            return  # its directory is offline: the next step abandons the move
         if self._moves.get(key) is not move or not self._is_possible(key, move):
             return
         done = asyncio.get_running_loop().create_future()
@@ -303,25 +334,25 @@ class LogDirMoves:
         await done
 
     def _take_over(self, key: tuple[str, int], move: Move) -> "PartitionLog":
-        """The log that goes on: the copy, or the replica's where the copy can't yet."""
-        hosted, manager = move.hosted, self._broker.log_manager
+        """The log to continue with: the copy, or the replica's own if the copy is not ready."""
+        hosted, manager = move.hosted, self._log_manager
         replica, copy = hosted.log, self._directory_of(move)
         if self._moves.get(key) is not move or not self._catch_up(key, move):
             return replica
         try:
             if copy.recovery_point < replica.recovery_point:
-                copy.flush()  # what was acknowledged as synced must be so in the new place
+                copy.flush()  # records acknowledged as synced must be synced in the copy too
             manager.futures.swap_in(*key)
         except (StorageFault, KafkaError) as error:
             del self._moves[key]
-            self._broker.replica_manager.on_disk_error(error, hosted)
+            self._replicas.on_disk_error(error, hosted)
             return manager.get(*key) or replica
         del self._moves[key]
-        log.info("%s moved to %s, %d bytes", hosted, copy.log_dir, move.core.copied_bytes)
+        log.info("Moved %s to %s, %d bytes", hosted, copy.log_dir, move.core.copied_bytes)
         return copy
 
     def _catch_up(self, key: tuple[str, int], move: Move) -> bool:
-        """Copy what came during the sync; whether that was all."""
+        """Copy the records appended during the fsync; whether that was all."""
         for _ in range(STEPS_BEFORE_SWAP_MAX):
             after = self._step(key, move)
             if after is not Next.MORE:

@@ -1,23 +1,24 @@
-"""One partition hosted by this broker: its log, its role, and who waits for it.
+"""One partition hosted by this broker: its log, its role and the requests parked on it.
 
-A *leader* appends, answers fetches and moves the high watermark; the rules are those of
-`sparkraft.replication.leader`, the log and the waiting are here. Alone (one replica) the high
-watermark follows the log's end at once; with followers it follows their fetches:
+A *leader* appends, serves fetches and advances the high watermark; the rules are in
+`sparkraft.replication.leader`, the log and the parked requests are here. With a single replica the
+high watermark follows the log's end at once; with followers it follows their fetches:
 
     append → LEO=5 HW=4 → followers' fetches wake → they fetch from 5 → HW=5 → producers, consumers
 
-Where a topic asks for an fsync first (flush.messages), the leader counts itself only up to what is
-synced. The fsync runs off the loop and covers every append that came before it.
+If a topic requires an fsync first (flush.messages), the leader counts itself only up to its synced
+offset. The fsync runs off the loop and covers every append before it.
 
 A *follower* (`is_follower`) is written by its fetcher alone: `follower_append`,
-`follower_truncate`, `follower_start_at`, which refuse an answer of a leader epoch that is over.
+`follower_truncate`, `follower_start_at`, which reject responses of an earlier leader epoch.
 
-Not here: what is fetched from whom (`fetchers`), ISR changes on their way (`isr_changes`).
+Not here: fetching from leaders (`fetchers`), ISR changes in flight (`alter_partition`).
 """
 
 import asyncio
+import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.records.validate import Origin
@@ -25,21 +26,70 @@ from sparkraft.replication.leader import PartitionLeader
 from sparkraft.server.broker.purgatory import OffsetWaiters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
+    from sparkraft.base.env import Clock
     from sparkraft.base.ids import Uuid
+    from sparkraft.metadata.image import ClusterImage
     from sparkraft.metadata.partition_state import PartitionState
     from sparkraft.replication.follower import FollowerState
+    from sparkraft.replication.in_sync import Pending
+    from sparkraft.replication.leader import Brokers
     from sparkraft.server.broker.purgatory import FetchWaiter
-    from sparkraft.server.broker.replica_manager import ReplicaManager
+    from sparkraft.server.broker.timing_wheel import TimingWheel
+    from sparkraft.storage.config import LogConfig
     from sparkraft.storage.log import AppendInfo, PartitionLog
+
+log = logging.getLogger(__name__)
 
 UNSEEN_APPENDS_MAX = 4096
 """Appends above the high watermark counted one by one; more are counted together."""
 
 
+class IsrSubmitter(Protocol):
+    """Sends ISR changes to the controller."""
+
+    def submit(self, hosted: "HostedPartition", pending: "Pending") -> None:
+        """Queue a change that the leader of `hosted` made pending."""
+
+
+class PartitionHost(Protocol):
+    """What a partition needs of its broker.
+
+    Attributes:
+        clock: the node's.
+        wheel: deadlines of parked requests.
+        lag_ms_max: replica.lag.time.max.ms.
+        brokers: the leaders' view of other brokers.
+        isr_changes: takes the leaders' ISR changes.
+    """
+
+    clock: "Clock"
+    wheel: "TimingWheel"
+    lag_ms_max: int
+    brokers: "Brokers"
+    isr_changes: IsrSubmitter
+
+    @property
+    def spawn(self) -> "Callable[[Coroutine[Any, Any, Any], str], Any]":
+        """Runs a coroutine under the node's task group, with a name."""
+
+    @property
+    def image(self) -> "ClusterImage":
+        """The one its partitions follow."""
+
+    def off_loop(self, work: "Callable[..., Any]", *arguments: Any) -> "Awaitable[Any]":
+        """Run blocking disk work in the executor."""
+
+    def on_disk_error(self, error: Exception, partition: "HostedPartition") -> KafkaError:
+        """Take the log dir offline; returns the error for the client."""
+
+    def replicas_offline(self, partition: "PartitionState") -> list[int]:
+        """Replicas in an offline log directory of a live broker."""
+
+
 class HostedPartition:
-    """See the module docstring. Slots: Produce and Fetch touch one per partition and request."""
+    """See the module docstring. Slots: Produce and Fetch use one for each partition they name."""
 
     __slots__ = (
         "_acks",
@@ -50,13 +100,13 @@ class HostedPartition:
         "_synced_end",
         "_unseen",
         "followers",
+        "host",
         "index",
         "is_leader",
         "leader_epoch",
         "leader_id",
         "leading",
         "log",
-        "manager",
         "min_insync",
         "partition_epoch",
         "replica_waiters",
@@ -66,10 +116,9 @@ class HostedPartition:
     )
 
     def __init__(
-        self, manager: "ReplicaManager", topic: str, topic_id: "Uuid", index: int, log: Any
+        self, host: PartitionHost, topic: str, topic_id: "Uuid", index: int, log: Any
     ) -> None:
-        """Host `log`, led by nobody yet."""
-        self.manager = manager
+        self.host = host
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -80,37 +129,36 @@ class HostedPartition:
         self.partition_epoch = -1
         self.min_insync = 1
         self.leading: PartitionLeader | None = None
-        """The leader's state, None while somebody else leads."""
+        """The leader's state; None while another broker leads."""
         self.followers: dict[int, FollowerState] = {}
-        """Those of `leading`; empty where this replica is alone, which is the fast way."""
+        """Those of `leading`; empty for a single replica, which is the fast path."""
         self.waiters: dict[FetchWaiter, None] = {}
-        """Consumers' fetches: they read up to the high watermark."""
+        """Consumers' fetches, which read up to the high watermark."""
         self.replica_waiters: dict[FetchWaiter, None] = {}
-        """Followers' fetches: they read to the log's end."""
+        """Followers' fetches, which read to the log's end."""
         self._acks = OffsetWaiters()
         self._deletions = OffsetWaiters()
         self._unseen: deque[tuple[int, int]] = deque()
-        """End offset and bytes of appends that consumers don't see yet."""
+        """End offset and bytes of appends above the high watermark."""
         self._synced_end: int | None = None
-        """Up to where the leader counts itself while an fsync is due; None: to its log's end."""
+        """End of the synced records while an fsync is pending; None: the log's end counts."""
         self._flush_running = False
         self._flush_waiting: asyncio.Future[None] | None = None
         self._next_log: Callable[[], PartitionLog] | None = None
-        """Puts another log in the place of this one; waits for the end of an fsync."""
+        """Returns the log that replaces this one; called when no fsync is running."""
 
     def __str__(self) -> str:
-        """`topic-index`, as Kafka names partitions."""
         return f"{self.topic}-{self.index}"
 
     @property
     def is_follower(self) -> bool:
-        """Whether somebody else leads it, whom this replica follows."""
+        """Whether this replica follows another broker."""
         return self.leader_id >= 0 and not self.is_leader
 
-    # ---- what the cluster decides
+    # ---- following the image
 
     def apply(self, partition: "PartitionState", *, local_id: int) -> bool:
-        """Take over what the image says; whether whom we lead or follow changed, or the epoch."""
+        """Take the role of a new image; whether the leader or its epoch changed."""
         was = (self.is_leader, self.leader_id, self.leader_epoch)
         if partition.leader == local_id:
             if not self._lead(partition, local_id):
@@ -128,11 +176,11 @@ class HostedPartition:
         return changed
 
     def _lead(self, partition: "PartitionState", local_id: int) -> bool:
-        """Lead as the image says; False where the controller has told us something newer."""
+        """Lead as in the image; False if an AlterPartition response was already newer."""
         leading = self.leading or PartitionLeader(
-            self.manager.isr_changes, local_id=local_id, lag_ms_max=self.manager.lag_ms_max
+            self.host.brokers, local_id=local_id, lag_ms_max=self.host.lag_ms_max
         )
-        leading.min_insync = self.min_insync
+        leading.set_min_insync(self.min_insync)
         epoch = leading.leader_epoch
         news = leading.on_metadata(
             replicas=partition.replicas,
@@ -140,8 +188,8 @@ class HostedPartition:
             leader_epoch=partition.leader_epoch,
             partition_epoch=partition.partition_epoch,
             log_end_offset=self.log.log_end_offset,
-            now_ms=self.manager.clock.mono_ms(),
-            offline=self.manager.replicas_offline(partition),
+            now_ms=self.host.clock.mono_ms(),
+            offline=self.host.replicas_offline(partition),
         )
         if not news:
             return False
@@ -160,12 +208,33 @@ class HostedPartition:
         self.leading = None
         self.followers = {}
         self._unseen.clear()
-        over = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self} is not led here any more")
+        over = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self} is no longer led here")
         self._acks.fail(over)
         self._deletions.fail(over)
 
+    def configure(self, config: "LogConfig", *, min_insync: int) -> None:
+        """Apply the topic's configs; min.insync.replicas takes effect with the next `apply`."""
+        self.log.configure(config)
+        self.min_insync = min_insync
+
+    def on_isr_changed(self, partition_epoch: int) -> None:
+        """Continue with an ISR change that the controller accepted."""
+        self.partition_epoch = partition_epoch
+        self.advance()
+
+    def maybe_shrink_isr(self, now_ms: int) -> None:
+        """Ask the controller to remove followers that have fallen behind."""
+        leading = self.leading
+        if leading is None or not self.followers:
+            return
+        pending = leading.maybe_shrink(self.log.log_end_offset, now_ms)
+        if pending is not None:
+            log.info("Shrinking the ISR of %s: %s", self, pending.leaving)
+            self.host.isr_changes.submit(self, pending)
+        self.advance()  # a follower about to join may have fallen behind
+
     def end(self) -> None:
-        """Neither lead nor follow any more: the replica is gone, or its disk."""
+        """Stop leading or following: the replica was removed, or its disk failed."""
         self._stop_leading()
         self.leader_id = -1
         self.wake_all()
@@ -210,7 +279,7 @@ class HostedPartition:
             )
 
     def _on_append(self, size: int) -> None:
-        """Records came that followers may fetch, and consumers once they are committed."""
+        """Wake followers; the high watermark may advance too."""
         unseen = self._unseen
         if len(unseen) < UNSEEN_APPENDS_MAX:
             unseen.append((self.log.log_end_offset, size))
@@ -219,17 +288,17 @@ class HostedPartition:
         for waiter in list(self.replica_waiters):
             waiter.on_bytes(size)
         assert self.leading is not None
-        if len(self.leading.in_sync.maximal_isr) == 1:  # else it waits for a fetch anyway
+        if len(self.leading.in_sync.maximal_isr) == 1:  # else it depends on fetches
             self.advance()
 
     def durable(
         self, info: "AppendInfo", *, acks: int, timeout_ms: int | None = None
     ) -> "asyncio.Future[None] | None":
-        """A future that ends when `info` may be acknowledged under `acks`; None if it may now.
+        """A future that completes when `info` may be acknowledged; None if it may be now.
 
-        It fails with a KafkaError: KAFKA_STORAGE_ERROR when the fsync does, NOT_LEADER_OR_FOLLOWER
-        when leadership ends, NOT_ENOUGH_REPLICAS_AFTER_APPEND where the ISR shrank below
-        min.insync.replicas meanwhile, REQUEST_TIMED_OUT after `timeout_ms` (None: never).
+        It fails with a KafkaError: KAFKA_STORAGE_ERROR if the fsync fails, NOT_LEADER_OR_FOLLOWER
+        if leadership ends, NOT_ENOUGH_REPLICAS_AFTER_APPEND if the ISR has shrunk below
+        min.insync.replicas, REQUEST_TIMED_OUT after `timeout_ms` (None: never).
         """
         flushed = self._flush() if info.needs_fsync else None
         if acks != -1 or not self.followers:
@@ -238,7 +307,7 @@ class HostedPartition:
             return flushed
         required = info.last_offset + 1
         if self.log.high_watermark < required or flushed is not None:
-            return self._acks.add(required, self.manager.wheel, timeout_ms)
+            return self._acks.add(required, self.host.wheel, timeout_ms)
         assert self.leading is not None
         if not self.leading.is_under_min_insync:
             return None
@@ -246,42 +315,42 @@ class HostedPartition:
         return None
 
     def committed(self, offset: int) -> "asyncio.Future[None] | None":
-        """A future that ends when everything below `offset` is committed; None if it is."""
+        """A future that completes when everything below `offset` is committed; None if it is."""
         if self.log.high_watermark >= offset:
             return None
-        return self._acks.add(offset, self.manager.wheel, None)
+        return self._acks.add(offset, self.host.wheel, None)
 
     # ---- the high watermark
 
     def advance(self) -> None:
-        """Let the leader's high watermark follow what its replicas have."""
+        """Advance the leader's high watermark to what enough replicas have."""
         leading, log = self.leading, self.log
         if leading is None:
             return
         own_end = log.log_end_offset if self._synced_end is None else self._synced_end
-        offset = leading.high_watermark(own_end, self.manager.clock.mono_ms())
+        offset = leading.high_watermark(own_end, self.host.clock.mono_ms())
         if offset is None or offset <= log.high_watermark:
             return
         log.set_high_watermark(offset)
         if self._acks:
             self._acks.reach(offset, self._late_refusal())
-        self._show(offset)
+        self._wake_readers(offset)
 
     def _late_refusal(self) -> KafkaError | None:
-        """What producers hear whose records are committed, but by too few (Kafka's DelayedProduce).
+        """The error of producers whose records too few replicas have (Kafka's DelayedProduce).
 
-        The maximal ISR counts: a follower about to leave has the records too.
+        The maximal ISR counts: a follower about to be removed has the records too.
         """
         leading = self.leading
         assert leading is not None
         if len(leading.in_sync.maximal_isr) >= leading.min_insync_effective:
             return None
         return KafkaError(
-            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"{self} is short of replicas"
+            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"{self} has too few replicas in sync"
         )
 
-    def _show(self, offset: int) -> None:
-        """Tell waiting consumers of what they may read now."""
+    def _wake_readers(self, offset: int) -> None:
+        """Wake fetches after the high watermark advanced to `offset`."""
         size = 0
         unseen = self._unseen
         while unseen and unseen[0][0] <= offset:
@@ -302,17 +371,17 @@ class HostedPartition:
         leader_end: int,
         broker_epoch: int,
     ) -> None:
-        """Note what a follower has; may move the high watermark and bring it into the ISR.
+        """Record a follower's position; may advance the high watermark or expand the ISR.
 
         Args:
-            replica: the follower; assigned, as `PartitionLeader.check_follower` has seen.
-            offset: from which it reads.
+            replica: the follower; assigned, as checked by `PartitionLeader.check_follower`.
+            offset: the fetch offset.
             log_start_offset: the follower's.
-            leader_end: our log end offset at the read.
-            broker_epoch: of the follower; -1 where the request has none.
+            leader_end: the leader's log end offset at the read.
+            broker_epoch: of the follower; -1 if the request has none.
 
         Raises:
-            KafkaError: NOT_LEADER_OR_FOLLOWER where the broker epoch is over.
+            KafkaError: NOT_LEADER_OR_FOLLOWER if the broker epoch is stale.
         """
         leading = self.leading
         assert leading is not None
@@ -322,11 +391,11 @@ class HostedPartition:
             log_start_offset=log_start_offset,
             leader_end=leader_end,
             broker_epoch=broker_epoch,
-            now_ms=self.manager.clock.mono_ms(),
+            now_ms=self.host.clock.mono_ms(),
         )
         pending = leading.maybe_expand(replica, self.log.high_watermark)
         if pending is not None:
-            self.manager.isr_changes.submit(self, pending)
+            self.host.isr_changes.submit(self, pending)
         if moved:
             self.advance()
         if self._deletions:
@@ -335,10 +404,10 @@ class HostedPartition:
     # ---- deleting records
 
     def delete_records(self, offset: int, timeout_ms: int) -> "asyncio.Future[None] | None":
-        """Let the log begin at `offset` (-1: the high watermark), here and at every live replica.
+        """Delete records before `offset` (-1: the high watermark), here and at every live replica.
 
-        Gives a future that ends once all have followed; None if they have. It fails with
-        REQUEST_TIMED_OUT after `timeout_ms`, and NOT_LEADER_OR_FOLLOWER when leadership ends.
+        Returns a future that completes once all replicas have; None if they have. It fails with
+        REQUEST_TIMED_OUT after `timeout_ms`, and NOT_LEADER_OR_FOLLOWER if leadership ends.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE.
@@ -350,7 +419,7 @@ class HostedPartition:
             return None
         for waiter in self.replica_waiters:
             waiter.on_watermark()
-        return self._deletions.add(target, self.manager.wheel, timeout_ms)
+        return self._deletions.add(target, self.host.wheel, timeout_ms)
 
     @property
     def low_watermark(self) -> int:
@@ -364,13 +433,13 @@ class HostedPartition:
     # ---- fsync
 
     def _flush(self) -> "asyncio.Future[None]":
-        """One fsync for everything appended so far; a running one doesn't cover this append."""
+        """One fsync for everything appended so far; a running one does not cover this append."""
         if self._flush_waiting is None:
             self._flush_waiting = asyncio.get_running_loop().create_future()
         waiting = self._flush_waiting
         if not self._flush_running:
             self._flush_running = True
-            self.manager.spawn(self._flush_loop(), f"fsync of {self}")
+            self.host.spawn(self._flush_loop(), f"fsync of {self}")
         return waiting
 
     async def _flush_loop(self) -> None:
@@ -380,11 +449,11 @@ class HostedPartition:
                 waiting, self._flush_waiting = self._flush_waiting, None
                 end = self.log.log_end_offset
                 try:
-                    await self.manager.off_loop(self.log.flush, end)
-                except Exception as error:  # the waiters must hear of it, whatever it was
-                    refusal = self.manager.on_disk_error(error, self)
+                    await self.host.off_loop(self.log.flush, end)
+                except Exception as error:  # the waiters must fail, whatever it was
+                    refusal = self.host.on_disk_error(error, self)
                     waiting.set_exception(refusal)
-                    waiting.exception()  # known: perhaps nobody waits for this one
+                    waiting.exception()  # retrieved: it may have no waiter
                     self._acks.fail(refusal)
                     continue
                 self._on_synced(end)
@@ -393,7 +462,7 @@ class HostedPartition:
             self._flush_running = False
         self._take_next_log()
         if self.log.fault is None:
-            self._on_synced(None)  # what came during the last fsync asked for none
+            self._on_synced(None)  # appends during the last fsync did not need one
 
     def _on_synced(self, end: int | None) -> None:
         self._synced_end = end
@@ -401,9 +470,9 @@ class HostedPartition:
         self.wake_all()
 
     def replace_log(self, swap: "Callable[[], PartitionLog]") -> None:
-        """Go on with the log that `swap` gives, which holds the same and is as durable.
+        """Continue with the log that `swap` returns: equal records, equally durable.
 
-        `swap` is called now, or between two fsyncs: none must find the files of its log moved.
+        `swap` is called now or between two fsyncs, because it moves files.
         """
         self._next_log = swap
         if not self._flush_running:
@@ -415,7 +484,7 @@ class HostedPartition:
             return
         self.log = swap()
         if self.is_leader:
-            self.log.assign_epoch(self.leader_epoch)  # nothing may have been appended in it yet
+            self.log.assign_epoch(self.leader_epoch)  # the copy may have no record of it
         self.wake_all()
 
     # ---- following
@@ -423,19 +492,19 @@ class HostedPartition:
     def follower_append(
         self, records: Any, *, leader_epoch: int, leader_hw: int, leader_log_start: int
     ) -> "AppendInfo":
-        """Take in what a leader answered: batches, then its high watermark and log start offset.
+        """Apply a fetch response: batches, then the leader's high watermark and log start offset.
 
         Args:
-            records: whole batches from our log end offset on, or nothing; bytes stay as they are.
-            leader_epoch: of the fetch; batches of a later epoch are left out (KAFKA-18723).
-            leader_hw: the leader's; ours becomes it, or our log end offset where that is lower.
+            records: whole batches from our log end offset on, or nothing; appended unchanged.
+            leader_epoch: of the fetch; batches of a later epoch are skipped (KAFKA-18723).
+            leader_hw: the leader's; ours becomes it, or our log end offset if lower.
             leader_log_start: the leader's; ours never passes our high watermark.
 
-        The next fetch acknowledges what was appended: where `needs_fsync`, `synced` comes first.
+        The next fetch acknowledges the records: if they need an fsync, wait for `synced` first.
 
         Raises:
-            KafkaError: FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH where `leader_epoch` is not ours
-                (any more), CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+            KafkaError: FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if `leader_epoch` is not the
+                current one, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
             StorageFault: the disk failed.
         """
         self._check_following(leader_epoch)
@@ -448,7 +517,7 @@ class HostedPartition:
         return info
 
     def follower_truncate(self, offset: int, *, leader_epoch: int) -> bool:
-        """Remove everything from `offset` on, as the leader's epochs tell; whether there was any.
+        """Truncate to `offset`, where the leader's log diverges; whether records were removed.
 
         Raises:
             As `follower_append`.
@@ -457,7 +526,7 @@ class HostedPartition:
         return self.log.truncate_to(offset)
 
     def follower_start_at(self, offset: int, *, leader_epoch: int) -> None:
-        """Remove everything and go on at `offset`: the leader's log begins behind our end.
+        """Remove everything and start at `offset`: the leader's log starts after our end.
 
         Raises:
             As `follower_append`.
@@ -466,12 +535,12 @@ class HostedPartition:
         self.log.truncate_fully_and_start_at(offset)
 
     def synced(self, info: "AppendInfo") -> "asyncio.Future[None] | None":
-        """A future that ends when a follower's append may be acknowledged; None if it may now."""
+        """A future that completes when a follower's append may be acknowledged; None if now."""
         return self._flush() if info.needs_fsync else None
 
     def _check_following(self, leader_epoch: int) -> None:
         if self.is_leader or not self.is_follower:
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{self} follows nobody here")
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{self} is not a follower here")
         self.check_epoch(leader_epoch)
 
     # ---- reads
@@ -486,11 +555,11 @@ class HostedPartition:
         return log.high_watermark
 
     def check_caught_up(self) -> None:
-        """Refuse to tell a client of offsets while a new leader doesn't know what is committed.
+        """Reject offset lookups while a new leader may not know the high watermark (KIP-207).
 
         Raises:
             KafkaError: OFFSET_NOT_AVAILABLE until the high watermark reaches the start of this
-                leader epoch: clients have seen offsets that this leader takes for uncommitted.
+                leader epoch: clients may have seen offsets that this leader considers uncommitted.
         """
         leading = self.leading
         if leading is not None and leading.epoch_start_offset > self.log.high_watermark:
@@ -501,7 +570,7 @@ class HostedPartition:
             )
 
     def check_epoch(self, epoch: int) -> None:
-        """Refuse a reader whose idea of the leader epoch is not ours (KIP-320); -1: it has none."""
+        """Reject a reader with another leader epoch (KIP-320); -1: it sent none."""
         if epoch < 0 or epoch == self.leader_epoch:
             return
         if epoch < self.leader_epoch:
@@ -510,17 +579,17 @@ class HostedPartition:
                 f"{self} is at epoch {self.leader_epoch}, not {epoch}",
             )
         raise KafkaError(
-            ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self} is only at epoch {self.leader_epoch} here"
+            ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self} is still at epoch {self.leader_epoch} here"
         )
 
-    # ---- those who wait
+    # ---- parked fetches
 
     def wake(self, readable_bytes: int) -> None:
-        """Tell waiting consumers that there is more to read."""
+        """Report new readable bytes to consumers' fetches."""
         for waiter in list(self.waiters):
             waiter.on_bytes(readable_bytes)
 
     def wake_all(self) -> None:
-        """Let every waiting fetch look again."""
+        """Complete every parked fetch."""
         for waiter in (*self.waiters, *self.replica_waiters):
             waiter.finish()

@@ -1,4 +1,4 @@
-"""Producer ids, from blocks of 1,000 that the controller hands out (KIP-730)."""
+"""Producer ids, from blocks of 1,000 that the controller allocates (KIP-730)."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -7,21 +7,34 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.base.env import FaultPoint
+    from sparkraft.server.broker.broker_epoch import BrokerEpoch
+    from sparkraft.server.broker.controller_channel import ControllerChannel
+    from sparkraft.server.config import NodeConfig
 
 
 class ProducerIds:
-    """Hands out ids that nobody in the cluster has had."""
+    """Hands out ids that are unique in the cluster."""
 
-    def __init__(self, broker: "BrokerServices") -> None:
-        """Have no block yet."""
-        self._broker = broker
+    def __init__(
+        self,
+        config: "NodeConfig",
+        channel: "ControllerChannel",
+        broker_epoch: "BrokerEpoch",
+        *,
+        fault_point: "FaultPoint",
+    ) -> None:
+        self._node_id = config.node_id
+        self._timeout_ms = config.number("request.timeout.ms")
+        self._channel = channel
+        self._broker_epoch = broker_epoch
+        self._fault_point = fault_point
         self._next = 0
         self._end = 0
         self._fetching: asyncio.Lock | None = None
 
     def take(self) -> int | None:
-        """An id of the current block; None where it is used up."""
+        """An id of the current block; None if the block is used up."""
         if self._next >= self._end:
             return None
         self._next += 1
@@ -31,7 +44,8 @@ class ProducerIds:
         """An id, after fetching a block if no other request just did.
 
         Raises:
-            KafkaError: COORDINATOR_LOAD_IN_PROGRESS where the controller gave none: try again.
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if the controller
+                allocated no block.
         """
         if self._fetching is None:
             self._fetching = asyncio.Lock()
@@ -50,17 +64,15 @@ class ProducerIds:
         )
 
         request = AllocateProducerIdsRequest(
-            broker_id=self._broker.node_id, broker_epoch=self._broker.lifecycle.broker_epoch
+            broker_id=self._node_id, broker_epoch=self._broker_epoch.value
         )
         try:
-            answer = await self._broker.channel.send(
-                request,
-                ApiKey.ALLOCATE_PRODUCER_IDS,
-                timeout_ms=self._broker.config.number("request.timeout.ms"),
+            response = await self._channel.send(
+                request, ApiKey.ALLOCATE_PRODUCER_IDS, timeout_ms=self._timeout_ms
             )
         except KafkaError as error:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.detail) from error
-        self._broker.env.fault_point("producer_ids_given_before_used")
-        if not answer.error_code:
-            self._next = answer.producer_id_start
-            self._end = self._next + answer.producer_id_len
+        self._fault_point("producer_ids_given_before_used")
+        if not response.error_code:
+            self._next = response.producer_id_start
+            self._end = self._next + response.producer_id_len

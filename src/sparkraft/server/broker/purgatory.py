@@ -1,39 +1,50 @@
-"""Requests that wait for something other than time, without a task each (Kafka's purgatories).
+"""Parked requests, without a task each (Kafka's purgatories).
 
-`FetchWaiter` waits for bytes (min_bytes, max_wait_ms), `OffsetWaiter` for an offset to be passed:
-the high watermark by a produce with acks=all, the low watermark by DeleteRecords. All give up by
-one `TimingWheel`.
+A `FetchWaiter` waits for bytes (min_bytes, max_wait_ms), an `OffsetWaiter` for a watermark to reach
+an offset: the high watermark for a produce with acks=all, the low watermark for DeleteRecords. All
+timeouts are in one `TimingWheel`.
 
-A `FetchWaiter` hangs on the partitions it reads. They tell it how many bytes came: to a follower's
-fetch at the log's end, to a consumer's below the high watermark. Once enough are there, or its time
-is up, or something else happened (leadership, deletion), it answers: once, at the end of the
-current round of the loop, so that the appends of one round wake it once. A waiter whose connection
-goes away is cancelled through its future and leaves its partitions.
+A `FetchWaiter` is registered with the partitions it reads. They report new bytes: at the log's end
+to a follower's fetch, below the high watermark to a consumer's. Once there are enough bytes, its
+time is up or the partition changes (leadership, deletion), it completes: once, at the end of the
+current event-loop iteration, so that several appends wake it only once. If its connection closes,
+its future is cancelled and it unregisters.
 """
 
 import asyncio
 from bisect import insort
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.server.broker.timing_wheel import Deadline, TimingWheel
+
+
+class WaitedPartition(Protocol):
+    """What a `FetchWaiter` needs of a partition."""
+
+    @property
+    def waiters(self) -> "dict[FetchWaiter, None]":
+        """Consumers' fetches, which read up to the high watermark."""
+
+    @property
+    def replica_waiters(self) -> "dict[FetchWaiter, None]":
+        """Followers' fetches, which read to the log's end."""
 
 
 class FetchWaiter:
     """One parked fetch."""
 
     __slots__ = (
-        "_answer",
         "_deadline",
         "_linger",
         "_linger_ms",
         "_loop",
         "_missing",
         "_partitions",
+        "_read",
         "_scheduled",
         "_wheel",
         "future",
@@ -42,17 +53,17 @@ class FetchWaiter:
     def __init__(
         self,
         wheel: "TimingWheel",
-        partitions: "Iterable[HostedPartition]",
+        partitions: "Iterable[WaitedPartition]",
         *,
         missing_bytes: int,
         wait_ms: int,
         linger_ms: int | None,
         answer: Callable[[], Any],
     ) -> None:
-        """Wait until `missing_bytes` more came or `wait_ms` passed; then `answer()` is the answer.
+        """Wait for `missing_bytes` more bytes, at most `wait_ms`; then `answer()` is the result.
 
-        `linger_ms` is set for a follower's fetch, which reads to the log's end: so long it waits
-        for records once the high watermark moved. Must be made in a running loop.
+        `linger_ms` is set for a follower's fetch, which reads to the log's end: how long it still
+        waits for records once the high watermark has moved. Needs a running event loop.
         """
         self._wheel = wheel
         self._loop = asyncio.get_running_loop()
@@ -60,30 +71,30 @@ class FetchWaiter:
         self._missing = missing_bytes
         self._linger_ms = linger_ms
         self._linger: Deadline | None = None
-        self._answer = answer
+        self._read = answer
         self._scheduled = False
         self.future: asyncio.Future[Any] = self._loop.create_future()
         self.future.add_done_callback(self._leave)
         self._deadline: Deadline = wheel.add(wait_ms, self._finish_now)
         for partition in self._partitions:
-            self._place(partition)[self] = None
+            self._waiters_of(partition)[self] = None
 
-    def _place(self, partition: "HostedPartition") -> "dict[FetchWaiter, None]":
+    def _waiters_of(self, partition: WaitedPartition) -> "dict[FetchWaiter, None]":
         return partition.waiters if self._linger_ms is None else partition.replica_waiters
 
     def on_bytes(self, count: int) -> None:
-        """`count` bytes more may be read from one of the partitions."""
+        """Count `count` more readable bytes in one of the partitions."""
         self._missing -= count
         if self._missing <= 0:
             self.finish()
 
     def on_watermark(self) -> None:
-        """A partition's high watermark or log start moved, which a follower wants to know soon."""
+        """Complete a follower's fetch soon: a high watermark or log start offset moved."""
         if self._linger is None and self._linger_ms is not None:
             self._linger = self._wheel.add(self._linger_ms, self._finish_now)
 
     def finish(self) -> None:
-        """Answer at the end of this round of the loop."""
+        """Complete at the end of this event-loop iteration."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._finish_now)
@@ -92,36 +103,35 @@ class FetchWaiter:
         if self.future.done():
             return
         try:
-            answer = self._answer()
-        except Exception as error:  # the connection turns it into an answer
+            result = self._read()
+        except Exception as error:  # the connection turns it into an error response
             self.future.set_exception(error)
         else:
-            self.future.set_result(answer)
+            self.future.set_result(result)
 
     def _leave(self, _: "asyncio.Future[Any]") -> None:
         self._deadline.cancel()
         if self._linger is not None:
             self._linger.cancel()
         for partition in self._partitions:
-            self._place(partition).pop(self, None)
+            self._waiters_of(partition).pop(self, None)
 
 
 class OffsetWaiter:
-    """One request that waits for a watermark of one partition to reach `offset`."""
+    """One request that waits for a watermark of a partition to reach `offset`."""
 
     __slots__ = ("_deadline", "future", "offset")
 
     def __init__(self, offset: int) -> None:
-        """Wait without end; `OffsetWaiters.add` sets the deadline."""
+        """Wait indefinitely; `OffsetWaiters.add` may set a deadline."""
         self.offset = offset
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._deadline: Deadline | None = None
 
     def __lt__(self, other: "OffsetWaiter") -> bool:
-        """By offset."""
         return self.offset < other.offset
 
-    def give_up_after(self, wheel: "TimingWheel", timeout_ms: int) -> None:
+    def expire_after(self, wheel: "TimingWheel", timeout_ms: int) -> None:
         """Fail with REQUEST_TIMED_OUT once `timeout_ms` have passed."""
         self._deadline = wheel.add(timeout_ms, self._on_deadline)
 
@@ -129,7 +139,7 @@ class OffsetWaiter:
         self.finish(KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"offset {self.offset} is not reached"))
 
     def finish(self, error: KafkaError | None) -> None:
-        """End the wait, well or with an error."""
+        """End the wait, with an error if there is one."""
         if self._deadline is not None:
             self._deadline.cancel()
         if self.future.done():
@@ -138,29 +148,28 @@ class OffsetWaiter:
             self.future.set_result(None)
         else:
             self.future.set_exception(error)
-            self.future.exception()  # known: nobody need look where the request is gone
+            self.future.exception()  # retrieved: the request may be gone
 
 
 class OffsetWaiters:
-    """Those of one partition, by offset."""
+    """The offset waiters of one partition, by offset."""
 
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        """Nobody waits."""
         self._waiting: list[OffsetWaiter] = []
 
     def __bool__(self) -> bool:
-        """Whether anybody waits; those who gave up count until they are passed."""
+        """Whether there are waiters; expired ones count until their offset is reached."""
         return bool(self._waiting)
 
     def add(
         self, offset: int, wheel: "TimingWheel", timeout_ms: int | None
     ) -> "asyncio.Future[None]":
-        """A future that ends once `offset` is reached.
+        """A future that completes once `offset` is reached.
 
-        It fails with the KafkaError of `fail`, and REQUEST_TIMED_OUT after `timeout_ms` (None: it
-        waits as long as it takes).
+        It fails with the KafkaError of `fail`, and REQUEST_TIMED_OUT after `timeout_ms` (None:
+        never).
         """
         waiter = OffsetWaiter(offset)
         waiting = self._waiting
@@ -169,11 +178,11 @@ class OffsetWaiters:
         else:
             waiting.append(waiter)
         if timeout_ms is not None:
-            waiter.give_up_after(wheel, timeout_ms)
+            waiter.expire_after(wheel, timeout_ms)
         return waiter.future
 
     def reach(self, offset: int, error: KafkaError | None = None) -> None:
-        """Everything below `offset` is passed: end the waits for it, well or with an error."""
+        """End the waits for `offset` and below, with an error if there is one."""
         waiting = self._waiting
         passed = 0
         for waiter in waiting:

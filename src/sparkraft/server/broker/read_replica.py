@@ -1,8 +1,9 @@
-"""Which replica a consumer should read from: one in its rack, where there is one (KIP-392).
+"""Which replica a consumer should read from: one in its own rack, if there is one (KIP-392).
 
-Where `replica.selector.class` names that rule (`sparkraft.server.config.RACK_AWARE_SELECTOR`), a
-leader answers a consumer that tells its `client.rack` with a follower of that rack instead of with
-records: of those in sync that have the offset, the one with the most, and latest to catch up.
+With `replica.selector.class` set to the rack-aware selector (`server.config.RACK_AWARE_SELECTOR`),
+a leader responds to a consumer that sends its `client.rack` with a follower in that rack instead of
+records: of the in-sync followers that have the offset, the one with the highest log end offset,
+then the one that caught up last.
 """
 
 from typing import TYPE_CHECKING
@@ -10,21 +11,21 @@ from typing import TYPE_CHECKING
 from sparkraft.server.broker.cluster_view import live_endpoint
 
 if TYPE_CHECKING:
+    from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.server.broker.services import BrokerServices
 
 NO_PREFERENCE = -1
 
 
 def preferred_read_replica(
-    broker: "BrokerServices", partition: "HostedPartition", *, offset: int, rack: str, listener: str
+    image: "ClusterImage", partition: "HostedPartition", *, offset: int, rack: str, listener: str
 ) -> int:
     """The broker a consumer in `rack` should read `offset` of a led partition from.
 
-    NO_PREFERENCE: from the leader, which is in that rack too, or nobody else is.
+    NO_PREFERENCE: the leader, which is in that rack too, or no follower is.
     """
     leading = partition.leading
-    own = broker.image.brokers.get(broker.node_id)
+    own = image.brokers.get(partition.leader_id)
     if leading is None or (own is not None and own.rack == rack):
         return NO_PREFERENCE
     best, best_key = NO_PREFERENCE, (-1, 0, -1)
@@ -33,8 +34,8 @@ def preferred_read_replica(
             follower.log_start_offset <= offset <= follower.log_end_offset
         ):
             continue
-        place = live_endpoint(broker.image, replica, listener)
+        found = live_endpoint(image, replica, listener)
         key = (follower.log_end_offset, follower.last_caught_up_ms, replica)
-        if place is not None and place[0].rack == rack and key > best_key:
+        if found is not None and found[0].rack == rack and key > best_key:
             best, best_key = replica, key
     return best

@@ -1,21 +1,21 @@
-"""The partitions hosted here: made and removed as the image says, found by name or id.
+"""The partitions hosted by this broker, created and removed as the image changes.
 
 For request handlers:
-    leader(topic, index)       the partition, or KafkaError if it isn't led here
+    leader(topic, index)       the partition, or KafkaError if it is not led here
     append(...)                appends now; `append_and_wait` returns when it may be acknowledged
     get_log(topic, index)      the log, or None
 
-Other services learn of leadership through `leadership_listeners`: called with (topic, index,
-leader_epoch) when leadership here begins or its epoch moves, with None when it ends; the log is
-there before the first call.
+Listeners, called on the event loop once the log exists:
+    LeadershipListener         (topic, index, leader epoch) when leadership here begins or its epoch
+                               changes, with None when it ends
+    FetcherListener            (partition, leader id, leader epoch) when following begins or moves
+                               to another leader or epoch, with None as the leader when it ends (we
+                               lead, there is no leader, the replica was removed, its disk failed)
+    PlacementListener          (partition, directory id in the image) on every change of a partition
+    DamageListener             (partition) for a damaged follower that is no longer hosted
 
-Fetchers learn whom to follow through `fetcher_listeners`: called with (partition, leader id, leader
-epoch) when following a leader begins or moves to another leader or epoch, with None as the leader
-when it ends (we lead, nobody leads, the replica is gone, its disk failed). The log is there before
-the first call; `HostedPartition` says how a follower is written.
-
-The image changes at once, logs follow in small steps between the loop's rounds: a topic of 10,000
-partitions stalls nobody.
+The image changes at once; logs follow in small steps over several event-loop iterations, so that a
+topic of 10,000 partitions does not block the loop.
 
 Not here: fetching from leaders (`fetchers`), bytes of logs (`sparkraft.storage`).
 """
@@ -38,32 +38,35 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
     from sparkraft.metadata.image import ClusterImage, Topic
     from sparkraft.metadata.partition_state import PartitionState
-    from sparkraft.server.broker.isr_changes import IsrChanges
+    from sparkraft.replication.leader import Brokers
+    from sparkraft.server.broker.partition import IsrSubmitter
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.env import Env
+    from sparkraft.server.supervisor import Supervisor
     from sparkraft.storage.log import AppendInfo, PartitionLog
     from sparkraft.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
 
 STEP_MS_MAX = 10
-"""Work on logs in one round of the loop: short beside a heartbeat, long beside a mkdir."""
+"""Work on logs in one event-loop iteration: much less than a heartbeat, much more than a mkdir."""
 
 LeadershipListener = Callable[[str, int, int | None], None]
 FetcherListener = Callable[[HostedPartition, int | None, int], None]
+PlacementListener = Callable[[HostedPartition, bytes], None]
+DamageListener = Callable[[HostedPartition], None]
 Result = TypeVar("Result")
 
 
 class ReplicaManager:
-    """See the module docstring.
+    """See the module docstring. It is the `PartitionHost` of its partitions.
 
     Attributes:
-        isr_changes: where leaders send ISR changes; put in place before the first image.
-        wheel: deadlines of requests that wait.
+        wheel: deadlines of parked requests.
         lag_ms_max: replica.lag.time.max.ms.
+        brokers: the leaders' view of other brokers.
+        isr_changes: takes the leaders' ISR changes.
     """
-
-    isr_changes: "IsrChanges"
 
     def __init__(
         self,
@@ -71,17 +74,19 @@ class ReplicaManager:
         env: "Env",
         log_manager: "LogManager",
         *,
-        spawn: Callable[[Coroutine[Any, Any, Any], str], Any],
-        on_storage_fault: Callable[[StorageFault], None],
+        brokers: "Brokers",
+        isr_changes: "IsrSubmitter",
+        supervisor: "Supervisor",
     ) -> None:
         """Host nothing yet.
 
         Args:
-            config: the node's.
+            config: static configs of this node.
             env: clock, executor.
             log_manager: has loaded the logs of earlier runs.
-            spawn: runs a coroutine under the node's task group, with a name.
-            on_storage_fault: told once of every disk failure; takes the log dir offline.
+            brokers: passed to partition leaders.
+            isr_changes: passed to partition leaders.
+            supervisor: runs background work and takes failed log dirs offline.
         """
         self.config = config
         self.env = env
@@ -90,15 +95,15 @@ class ReplicaManager:
         self.wheel = TimingWheel(env.clock)
         self.lag_ms_max = config.number("replica.lag.time.max.ms")
         self.topic_configs = TopicConfigs(config)
-        self.spawn = spawn
+        self.brokers = brokers
+        self.isr_changes = isr_changes
+        self.spawn: Callable[[Coroutine[Any, Any, Any], str], Any] = supervisor.spawn
         self.leadership_listeners: list[LeadershipListener] = []
         self.fetcher_listeners: list[FetcherListener] = []
-        self.placement_listeners: list[Callable[[HostedPartition, bytes], None]] = []
-        """Called with a hosted partition and the directory the image puts it in."""
-        self.given_up_listeners: list[Callable[[HostedPartition], None]] = []
-        """Called with a follower whose log turned out to be damaged, once it is hosted no more."""
+        self.placement_listeners: list[PlacementListener] = []
+        self.damage_listeners: list[DamageListener] = []
         self.image: ClusterImage = EMPTY_IMAGE
-        self._on_storage_fault = on_storage_fault
+        self._on_storage_fault = supervisor.on_storage_fault
         log_manager.damage.listeners.append(self.on_damaged)
         self._node_id = config.node_id
         self._hosted: dict[tuple[str, int], HostedPartition] = {}
@@ -112,24 +117,20 @@ class ReplicaManager:
     # ---- finding
 
     def hosted(self, topic: str, index: int) -> HostedPartition | None:
-        """The partition, led here or not; None where it isn't hosted."""
+        """The partition, led here or not; None if it is not hosted."""
         return self._hosted.get((topic, index))
-
-    def hosted_by_id(self, topic_id: bytes, index: int) -> HostedPartition | None:
-        """The same, by topic id."""
-        return self._by_id.get((topic_id, index))
 
     def all_hosted(self) -> Iterable[HostedPartition]:
         """Every partition hosted here, in no particular order."""
         return self._hosted.values()
 
     def get_log(self, topic: str, index: int) -> "PartitionLog | None":
-        """The log of a hosted partition."""
+        """The log of a hosted partition; None if it is not hosted."""
         partition = self._hosted.get((topic, index))
         return None if partition is None else partition.log
 
     def leader(self, topic: str, index: int) -> HostedPartition:
-        """The partition, which is led here.
+        """The partition, if it is led here.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
@@ -162,7 +163,7 @@ class ReplicaManager:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not led here")
 
     def replicas_offline(self, partition: "PartitionState") -> list[int]:
-        """Replicas on a log directory that is offline, of brokers that live."""
+        """Replicas in an offline log directory of a registered broker."""
         brokers = self.image.brokers
         return [
             replica
@@ -176,7 +177,7 @@ class ReplicaManager:
         self, topic: str, index: int, records: Any, *, acks: int = -1,
         origin: Origin = Origin.COORDINATOR,
     ) -> "AppendInfo":  # fmt: skip
-        """Append one batch now; whether it may be acknowledged is `append_and_wait`'s to know.
+        """Append one batch now; `append_and_wait` also waits until it may be acknowledged.
 
         Raises:
             KafkaError: see `leader` and `HostedPartition.append`.
@@ -187,7 +188,7 @@ class ReplicaManager:
     def append_to(
         self, partition: HostedPartition, records: Any, *, acks: int, origin: Origin
     ) -> "AppendInfo":
-        """The same for a partition already found; a disk failure is KAFKA_STORAGE_ERROR."""
+        """The same for a known partition; a disk failure is KAFKA_STORAGE_ERROR."""
         try:
             return partition.append(records, acks=acks, now_ms=self.clock.wall_ms(), origin=origin)
         except StorageFault as fault:
@@ -197,7 +198,7 @@ class ReplicaManager:
         self, topic: str, index: int, records: Any, *, acks: int = -1,
         origin: Origin = Origin.COORDINATOR,
     ) -> "AppendInfo":  # fmt: skip
-        """Append one batch; returns when it is below the high watermark (and on disk if asked)."""
+        """Append one batch; returns when it may be acknowledged under `acks`."""
         partition = self.leader(topic, index)
         info = self.append_to(partition, records, acks=acks, origin=origin)
         durable = partition.durable(info, acks=acks)
@@ -211,28 +212,28 @@ class ReplicaManager:
         """Follow a new image.
 
         Args:
-            image: what holds from now on.
-            changed_topics: ids of topics that were made, changed, removed or configured since the
-                last image; None: any of them (a snapshot, a change of defaults).
+            image: the new one.
+            changed_topics: ids of topics that were created, changed, deleted or configured since
+                the last image; None: any of them (a snapshot, a change of defaults).
         """
         before, self.image = self.image, image
         if changed_topics is None:
             ids = {*dict(before.topics_by_id), *dict(image.topics_by_id)}
             changed_topics = sorted(ids)
-        # What is gone first: a topic made again has its predecessor's name, and its directory.
+        # Deleted topics first: a topic created again has the same name and directory.
         for topic_id in sorted(changed_topics, key=lambda each: each in image.topics_by_id):
             self._work.append(self._follow(topic_id, before.topics_by_id.get(topic_id)))
         self._step()
 
     async def settle(self) -> None:
-        """Return when every image given so far is followed."""
+        """Return when the logs match every image so far."""
         while self._work:
             done = asyncio.get_running_loop().create_future()
             self._settled.append(done)
             await done
 
     def _step(self) -> None:
-        """Work for a while; go on in the next round if there is more."""
+        """Work for at most `STEP_MS_MAX`; continue in the next iteration if there is more."""
         if self._working:
             return
         self._working = True
@@ -252,7 +253,7 @@ class ReplicaManager:
         self._settled.clear()
 
     def _follow(self, topic_id: "Uuid", before: "Topic | None") -> Iterator[None]:
-        """Bring one topic's logs to what the newest image says, one partition a step."""
+        """Bring one topic's logs up to the newest image, one partition per step."""
         topic = self.image.topics_by_id.get(topic_id)
         if topic is None:
             yield from self._remove(topic_id, before)
@@ -284,22 +285,20 @@ class ReplicaManager:
             config = self.log_manager.log_config(values)
             if hosted is None:
                 hosted = self._make(topic, index, partition, config)
-            else:
-                hosted.log.config = config
         except StorageFault as fault:
             self._lost.add((topic.id, index))
             self._on_storage_fault(fault)
             return
         except KafkaError as error:
             if (topic.id, index) not in self._lost:
-                log.warning("Can't host %s-%d: %s", topic.name, index, error)
+                log.warning("Cannot host %s-%d: %s", topic.name, index, error)
             if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
                 self._lost.add((topic.id, index))
             return
         self._lost.discard((topic.id, index))
+        hosted.configure(config, min_insync=values["min.insync.replicas"])
         for listener in self.placement_listeners:
             listener(hosted, partition.directory(self._node_id))
-        hosted.min_insync = values["min.insync.replicas"]
         was_leader, was_follower = hosted.is_leader, hosted.is_follower
         if hosted.apply(partition, local_id=self._node_id):
             self._on_new_role(hosted, was_leader=was_leader, was_follower=was_follower)
@@ -308,22 +307,22 @@ class ReplicaManager:
         self, hosted: HostedPartition, *, was_leader: bool, was_follower: bool
     ) -> None:
         if was_follower or hosted.is_follower:
-            self._tell_fetchers(hosted, hosted.leader_id if hosted.is_follower else None)
+            self._notify_fetchers(hosted, hosted.leader_id if hosted.is_follower else None)
         if was_leader or hosted.is_leader:
-            self._tell(hosted, hosted.leader_epoch if hosted.is_leader else None)
+            self._notify_leadership(hosted, hosted.leader_epoch if hosted.is_leader else None)
         if hosted.is_follower and (hosted.topic, hosted.index) in self.log_manager.damage.reads:
-            self._give_up(hosted)  # the damage was met while it led
+            self._drop_damaged(hosted)  # the damage was found while it led
 
     def _make(
         self, topic: "Topic", index: int, partition: "PartitionState", config: Any
     ) -> HostedPartition:
         known = self.log_manager.get(topic.name, index)
         if known is not None and known.topic_id not in {None, topic.id}:
-            log.warning("%s is of an older topic of that name: setting it aside", known)
+            log.warning("Setting %s aside: it belongs to a deleted topic of the same name", known)
             self.log_manager.mark_stray(topic.name, index)
         if (topic.name, index) in self.log_manager.damaged and self._is_spare(partition):
             log.warning(
-                "%s-%d is damaged: it is set aside, and fetched anew from node %d",
+                "Setting damaged %s-%d aside; fetching it again from node %d",
                 topic.name,
                 index,
                 partition.leader,
@@ -343,41 +342,46 @@ class ReplicaManager:
         return hosted
 
     def _is_spare(self, partition: "PartitionState") -> bool:
-        """Whether somebody else leads, and neither ISR nor ELR count on the replica here."""
+        """Whether another broker leads, and this replica is in neither the ISR nor the ELR."""
         here = self._node_id
         counted = here in partition.isr or here in partition.elr
         return partition.leader not in {-1, here} and not counted
 
     def on_damaged(self, damaged: "PartitionLog") -> None:
-        """A reader met damage in a log in use: told of; a follower is given up, to be made anew.
+        """Report damage that a reader found; drop a damaged follower, to be created again.
 
-        It leaves the ISR (`given_up_listeners` see to that); then it starts over.
-        A leader goes on with what is whole, as nobody else may have it all, until it follows.
+        It is withdrawn from the ISR first (by a `DamageListener`). A damaged leader keeps serving
+        its intact records until it becomes a follower: other replicas may lack some of them.
         """
         detail = self.log_manager.damage.reads[damaged.topic, damaged.partition]
         hosted = self._hosted.get((damaged.topic, damaged.partition))
         log.error("The replica of %s is damaged: %s", damaged.name, detail)
         if hosted is not None and hosted.log is damaged and hosted.is_follower:
-            self._give_up(hosted)
+            self._drop_damaged(hosted)
 
-    def _give_up(self, hosted: HostedPartition) -> None:
-        """Serve a follower no more that is known to be damaged."""
+    def _drop_damaged(self, hosted: HostedPartition) -> None:
+        """Stop hosting a damaged follower."""
         self.forget(hosted)
         self._lost.add((hosted.topic_id, hosted.index))
         self.log_manager.damage.give_up(hosted.log)
-        for listener in self.given_up_listeners:
+        for listener in self.damage_listeners:
             listener(hosted)
 
-    def set_strays_aside(self) -> None:
-        """Rename the logs of earlier runs that the cluster doesn't assign to us; when caught up.
+    def maybe_shrink_isrs(self) -> None:
+        """Let leaders remove followers that have fallen behind (Kafka's `maybeShrinkIsr`)."""
+        now_ms = self.clock.mono_ms()
+        for hosted in list(self.all_hosted()):
+            hosted.maybe_shrink_isr(now_ms)
 
-        What is assigned and could not be hosted, as a disk failed just now, stays where it is.
+    def set_strays_aside(self) -> None:
+        """Rename logs of earlier runs that are not assigned to this broker; once caught up.
+
+        Assigned logs that could not be hosted, because a disk just failed, are left alone.
         """
         for known in self.log_manager.logs():
             if not self._is_assigned(known):
                 log.warning(
-                    "%s is of no partition that this broker is a replica of: setting it aside",
-                    known,
+                    "Setting %s aside: this broker is not a replica of its partition", known
                 )
                 try:
                     self.log_manager.mark_stray(known.topic, known.partition)
@@ -387,7 +391,7 @@ class ReplicaManager:
             self._drop_stray_copy(copy)
 
     def _is_assigned(self, known: "PartitionLog") -> bool:
-        """Whether the cluster has a replica here whose log this is."""
+        """Whether the log is of a replica assigned to this broker."""
         topic_id = self.image.topics_by_name.get(known.topic)
         if topic_id is None or known.topic_id not in {None, topic_id}:
             return False
@@ -395,7 +399,7 @@ class ReplicaManager:
         return partition is not None and self._node_id in partition.replicas
 
     def _drop_stray_copy(self, copy: "PartitionLog") -> None:
-        """Remove a copy on its way to another directory whose replica isn't ours any more."""
+        """Delete the copy of a running move if its replica is no longer assigned here."""
         known = self.image.partition(copy.topic_id, copy.partition) if copy.topic_id else None
         if known is None or self._node_id not in known.replicas:
             try:
@@ -404,32 +408,32 @@ class ReplicaManager:
                 self._on_storage_fault(fault)
 
     def _drop(self, hosted: HostedPartition) -> None:
-        """Stop serving a partition and remove its log."""
+        """Stop hosting a partition and delete its log."""
         self.forget(hosted)
         if self.log_manager.get(hosted.topic, hosted.index) is not hosted.log:
-            return  # set aside already, and the name is another topic's
+            return  # set aside already; the name belongs to a new topic
         try:
             self.log_manager.delete(hosted.topic, hosted.index)
         except StorageFault as fault:
             self._on_storage_fault(fault)
 
     def forget(self, hosted: HostedPartition) -> None:
-        """Stop serving a partition; its files stay."""
+        """Stop hosting a partition; its files stay."""
         self._by_id.pop((hosted.topic_id, hosted.index), None)
         if self._hosted.get((hosted.topic, hosted.index)) is hosted:
             del self._hosted[hosted.topic, hosted.index]
         was_leader, was_follower = hosted.is_leader, hosted.is_follower
         hosted.end()
         if was_follower:
-            self._tell_fetchers(hosted, None)
+            self._notify_fetchers(hosted, None)
         if was_leader:
-            self._tell(hosted, None)
+            self._notify_leadership(hosted, None)
 
-    def _tell_fetchers(self, hosted: HostedPartition, leader_id: int | None) -> None:
+    def _notify_fetchers(self, hosted: HostedPartition, leader_id: int | None) -> None:
         for listener in self.fetcher_listeners:
             listener(hosted, leader_id, hosted.leader_epoch)
 
-    def _tell(self, hosted: HostedPartition, epoch: int | None) -> None:
+    def _notify_leadership(self, hosted: HostedPartition, epoch: int | None) -> None:
         for listener in self.leadership_listeners:
             listener(hosted.topic, hosted.index, epoch)
 
@@ -440,7 +444,7 @@ class ReplicaManager:
         return asyncio.get_running_loop().run_in_executor(self.env.executor, work, *arguments)
 
     def on_disk_error(self, error: Exception, partition: HostedPartition) -> KafkaError:
-        """What a client hears of a failed disk operation; the log dir goes offline."""
+        """Take the log dir offline; returns the error for the client."""
         if isinstance(error, StorageFault):
             self._on_storage_fault(error)
         else:
@@ -448,16 +452,16 @@ class ReplicaManager:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk of {partition} failed")
 
     def drop_log_dir(self, log_dir: str) -> None:
-        """Stop serving every partition of a log dir that went offline."""
+        """Stop hosting every partition of a log dir that went offline."""
         for hosted in [h for h in self._hosted.values() if h.log.log_dir == log_dir]:
             self._lost.add((hosted.topic_id, hosted.index))
             self.forget(hosted)
 
 
 def _sync_leftovers(log: "PartitionLog", flush_messages: int) -> None:
-    """Sync what a killed process left in the page cache, where records must be on disk to count.
+    """Fsync what a killed process left in the page cache, if the topic's configs require fsyncs.
 
-    A follower acknowledges its log's end with its first fetch, a leader counts its own.
+    A follower acknowledges its log end offset with its first fetch; a leader counts its own.
     """
     if log.unflushed_messages >= flush_messages:
         log.flush()

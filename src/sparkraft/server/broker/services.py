@@ -1,22 +1,25 @@
-"""Everything a handler on a broker listener may reach."""
+"""Everything a request handler on a broker listener may use."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sparkraft.base.env import Clock
     from sparkraft.base.ids import Uuid
     from sparkraft.metadata.image import ClusterImage
+    from sparkraft.server.broker.alter_partition import AlterPartitionQueue
     from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
     from sparkraft.server.broker.compaction import Compaction
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.broker.coordinators_elsewhere import CoordinatorsElsewhere
-    from sparkraft.server.broker.directory_assignments import DirectoryAssignments
     from sparkraft.server.broker.dynamic_configs import DynamicConfigs
     from sparkraft.server.broker.fetch_sessions import FetchSessions
     from sparkraft.server.broker.fetchers import ReplicaFetchers
     from sparkraft.server.broker.forwarding import Forwarding
+    from sparkraft.server.broker.isr_journal import IsrJournal
     from sparkraft.server.broker.lifecycle import BrokerLifecycle
     from sparkraft.server.broker.log_dir_moves import LogDirMoves
+    from sparkraft.server.broker.metadata_cache import MetadataCache
     from sparkraft.server.broker.produce_shapes import ProduceShapes
     from sparkraft.server.broker.producer_ids import ProducerIds
     from sparkraft.server.broker.replica_manager import ReplicaManager
@@ -30,14 +33,15 @@ if TYPE_CHECKING:
     from sparkraft.storage.log_manager import LogManager
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerServices:
-    """A broker's services; assembled once by `sparkraft.server.node.Node`.
+    """A broker's services, built in one call by `assembly.assemble`.
 
     Attributes:
-        image: the cluster as of the last committed record applied here; replaced, never changed.
+        metadata: holds the current image.
         raft: this node's member (voter or observer) of the metadata quorum.
-        controller: the local controller where this node has that role, else None.
-        reads_by_rack: whether consumers are sent to followers in their rack (KIP-392).
+        controller: the local controller if this node has that role, else None.
+        reads_by_rack: whether consumers are directed to followers in their rack (KIP-392).
     """
 
     cluster_id: str
@@ -45,16 +49,17 @@ class BrokerServices:
     config: "NodeConfig"
     env: "Env"
     clock: "Clock"
-    image: "ClusterImage"
+    metadata: "MetadataCache"
     log_manager: "LogManager"
     replica_manager: "ReplicaManager"
+    isr_changes: "AlterPartitionQueue"
+    isr_journal: "IsrJournal"
     groups: "GroupDriver"
     raft: "RaftDriver"
     controller: "ControllerDriver | None"
     channel: "ControllerChannel"
     coordinators_elsewhere: "CoordinatorsElsewhere"
     verification: "TransactionVerification"
-    directory_assignments: "DirectoryAssignments"
     log_dir_moves: "LogDirMoves"
     fetch_sessions: "FetchSessions"
     fetchers: "ReplicaFetchers"
@@ -68,6 +73,11 @@ class BrokerServices:
     compaction: "Compaction"
     dynamic_configs: "DynamicConfigs"
 
+    @property
+    def image(self) -> "ClusterImage":
+        """The cluster as of the last committed record applied here; replaced, never changed."""
+        return self.metadata.image
+
     def topic_id(self, name: str) -> "Uuid | None":
-        """The id of the topic called `name`, None where there is none."""
-        return self.image.topics_by_name.get(name)
+        """The id of the topic called `name`; None if there is none."""
+        return self.metadata.image.topics_by_name.get(name)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -181,6 +181,21 @@ class Listener:
         self.node = node
         await self._server.start_serving()
         self._watch_idle()
+
+    def limit(
+        self,
+        *,
+        connections_max: int,
+        connections_per_ip_max: int,
+        per_ip_overrides: "Mapping[str, int]",
+    ) -> None:
+        """Change the limits of new connections."""
+        self.limits = replace(
+            self.limits,
+            connections_max=connections_max,
+            connections_per_ip_max=connections_per_ip_max,
+            per_ip_overrides=per_ip_overrides,
+        )
 
     def stop_accepting(self) -> None:
         """Take no more connections; those open go on."""

@@ -7,11 +7,13 @@ from typing import Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
-from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.protocol.messages import k56_alter_partition as k56
 from sparkraft.replication.in_sync import Committed
 from sparkraft.replication.leader import PartitionLeader
-from sparkraft.server.broker.isr_changes import IsrChanges
+from sparkraft.server.broker.alter_partition import AlterPartitionQueue
+from sparkraft.server.broker.broker_epoch import BrokerEpoch
+from sparkraft.server.broker.isr_expiration import expire_isrs
+from sparkraft.server.broker.isr_journal import IsrJournal
 from sparkraft.simulation.loop import SimLoop
 from tests.server.harness import run, until
 
@@ -64,21 +66,21 @@ class FakeHosted:
         assert pending is not None
         return pending
 
-    def advance(self) -> None:
+    def on_isr_changed(self, partition_epoch: int) -> None:
+        self.partition_epoch = partition_epoch
         self.advanced += 1
 
 
 class Bench:
-    def __init__(self) -> None:
-        self.channel = FakeChannel()
-        self.broker: Any = SimpleNamespace(
-            node_id=1,
-            channel=self.channel,
-            lifecycle=SimpleNamespace(broker_epoch=7),
-            clock=SimpleNamespace(mono_ms=lambda: 0, wall_ms=lambda: 1_000),
-            replica_manager=SimpleNamespace(image=EMPTY_IMAGE),
+    def __init__(self, channel: Any = None) -> None:
+        self.channel = channel or FakeChannel()
+        clock: Any = SimpleNamespace(mono_ms=lambda: 0, wall_ms=lambda: 1_000)
+        epoch = BrokerEpoch()
+        epoch.on_registered(7)
+        self.journal = IsrJournal(clock)
+        self.changes = AlterPartitionQueue(
+            self.channel, self.journal, node_id=1, broker_epoch=epoch
         )
-        self.changes = IsrChanges(self.broker)
 
     def submit(self, hosted: Any) -> Any:
         pending = hosted.expand()
@@ -136,7 +138,7 @@ def test_what_comes_while_one_is_on_its_way_goes_together_with_the_next():
             assert hosted.leading is not None
             assert hosted.leading.in_sync == Committed(isr=(1, 2))
             assert hosted.partition_epoch == 4
-        assert [change.joined for change in bench.changes.journal] == [2, 2, 2]
+        assert [change.joined for change in bench.journal.changes] == [2, 2, 2]
 
     with_changes(test)
 
@@ -232,8 +234,8 @@ class RefusingChannel:
 
 def test_pauses_grow_up_to_a_bound_and_start_small_again_after_a_success():
     async def test() -> None:
-        bench = Bench()
-        bench.broker.channel = channel = RefusingChannel(8)
+        channel = RefusingChannel(8)
+        bench = Bench(channel)
         task = asyncio.ensure_future(bench.changes.run())
         refused_often, later = FakeHosted(0), FakeHosted(1)
         bench.submit(refused_often)
@@ -262,11 +264,10 @@ def test_followers_are_looked_at_twice_in_the_time_they_may_lag():
         return int(loop.time() * 1000)
 
     async def test() -> None:
-        bench = Bench()
-        bench.broker.clock.mono_ms = now_ms
-        bench.broker.replica_manager.lag_ms_max = lag_ms
-        bench.broker.replica_manager.all_hosted = lambda: looked.append(now_ms()) or []
-        task = asyncio.ensure_future(bench.changes.shrink())
+        clock: Any = SimpleNamespace(mono_ms=now_ms)
+        task = asyncio.ensure_future(
+            expire_isrs(clock, lag_ms_max=lag_ms, maybe_shrink_isrs=lambda: looked.append(now_ms()))
+        )
         await asyncio.sleep(4 * lag_ms / 1000 + 1)
         task.cancel()
 
