@@ -21,8 +21,10 @@ from sparkraft.controller.explanation_check import disagreements, wrong_reason
 from sparkraft.controller.history import History
 from sparkraft.protocol.messages.k10002_describe_history import DescribeHistoryRequest, HistoryTopic
 from sparkraft.protocol.messages.k10003_describe_isr_changes import DescribeIsrChangesRequest
+from sparkraft.security.session import NodeSession
 from sparkraft.server.api import k10002_describe_history as k10002
 from sparkraft.server.api import k10003_describe_isr_changes as k10003
+from sparkraft.server.api.registry import RequestContext
 from sparkraft.server.raft.past_reader import HistoryQuery
 from sparkraft.simulation.explanation_answers import Span, Truth, wrong_answer
 from sparkraft.simulation.explanation_documents import wrong_documents
@@ -176,7 +178,7 @@ class ExplanationChecks:
         request.whole_log = whole_log
         services = node.broker or node.controller_services
         try:
-            answer = _at_once(k10002.handle(services, None, request))  # type: ignore[arg-type]
+            answer = _at_once(k10002.handle(services, own_context(), request))
         except KafkaError as error:
             told = [] if error.code is ErrorCode.OFFSET_OUT_OF_RANGE else [str(error)]
             self._require(machine, told, f"what there was at {max(at_offset, at_ms)}")
@@ -309,7 +311,7 @@ class ExplanationChecks:
         question = self._request(image)
         question.journal_only = True
         services = [node.broker or node.controller_services for _, node in nodes]
-        journals = [_at_once(k10002.handle(each, None, question)) for each in services]  # type: ignore[arg-type]
+        journals = [_at_once(k10002.handle(each, own_context(), question)) for each in services]
         brokers = [node for _, node in nodes if node.broker is not None]
         changes = {
             topic.name: [_isr_changes(node, topic.name) for node in brokers]
@@ -333,7 +335,14 @@ class ExplanationChecks:
 
 
 def _isr_changes(node: Any, topic: str) -> Any:
-    return k10003.handle(node.broker, None, DescribeIsrChangesRequest(topic=topic))  # type: ignore[arg-type]
+    return k10003.handle(node.broker, own_context(), DescribeIsrChangesRequest(topic=topic))
+
+
+def own_context() -> RequestContext:
+    """A context that may ask everything, for handlers that are called without a connection."""
+    return RequestContext(
+        0, 0, 0, None, session=NodeSession("CONTROLLER"), connection=None, received_ms=0
+    )
 
 
 def _partitions_of(image: "ClusterImage") -> set[Any]:
