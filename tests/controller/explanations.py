@@ -26,7 +26,7 @@ def check_against_journal(history: History, journal: ElectionJournal) -> int:
         assert (event.before.leader, event.after.leader) == (noted.previous, noted.leader)
         assert event.election is not None
         # The sentence about the cause is the journal's alone, and so are the controller's files.
-        told = replace(event.election, trigger=noted.reason.trigger)
+        told = replace(event.election, cause=noted.reason.cause)
         assert told == noted.reason, f"{event}\n{noted}"
         assert event.derived
         count += 1

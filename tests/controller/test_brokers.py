@@ -122,7 +122,7 @@ def test_silence_fences_one_broker_after_the_other(cluster):
     first, second = cluster.core.journal.entries(topic="t")
     assert (first.election.previous, first.election.leader) == (1, 2)
     assert (second.election.previous, second.election.leader) == (2, 3)
-    assert first.election.reason.trigger == "broker 1 sent no heartbeat for 9000 ms"
+    assert first.election.reason.cause.text == "broker 1 sent no heartbeat for 9000 ms"
     assert first.election.reason.ruled_out == ((1, "fenced"),)
     assert cluster.core.journal.counts == {"offline": 2}
 

@@ -6,7 +6,7 @@ import pytest
 
 from sparkraft.controller.explanation_check import Fact, disagreements
 from sparkraft.controller.history import History
-from sparkraft.controller.leader_election import ChosenBy, Occasion, Trigger
+from sparkraft.controller.leader_election import Cause, CauseKind, ChosenBy
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE
 from tests.controller.cluster_of import Cluster
@@ -66,7 +66,7 @@ def elect(events, place, **fields):
         (lambda e: [*e, replace(e[-1], offset=10_000)], "that nobody saw"),
         (lambda e: change(e, 1, after=e[2].after), "told is"),
         (lambda e: change(e, 2, before=e[0].after), "it was"),
-        (lambda e: change(e, 1, trigger=Trigger(Occasion.FENCED, "")), "no cause is told"),
+        (lambda e: change(e, 1, cause=Cause(CauseKind.FENCED, "")), "no cause is told"),
         (lambda e: change(e, 1, election=None), "without an election"),
         (lambda e: change(e, 1, derived=False), "don't lead to leader 2"),
         (lambda e: elect(e, 1, candidates=(1, 2)), "are not the replicas"),

@@ -4,7 +4,7 @@ import pytest
 
 from sparkraft.controller import history as history_module
 from sparkraft.controller.history import History
-from sparkraft.controller.leader_election import ChosenBy, Occasion
+from sparkraft.controller.leader_election import CauseKind, ChosenBy
 from sparkraft.controller.past_events import PartitionEvent
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.metadata.partition_state import NO_LEADER
@@ -69,7 +69,7 @@ def lose_everybody(cluster: Cluster) -> None:
 
 def test_a_partition_that_was_made(cluster):
     event = last(cluster)
-    assert event.trigger.occasion is Occasion.CREATED
+    assert event.cause.kind is CauseKind.CREATED
     assert event.before is None
     assert event.leader_changed
     assert not event.isr_changed
@@ -81,7 +81,7 @@ def test_offline(cluster):
     assert event.election.name == "offline"
     assert event.election.ruled_out == ((1, "fenced"),)
     assert event.election.live == (2, 3)
-    assert event.trigger.text == "broker 1 was fenced"
+    assert event.cause.text == "broker 1 was fenced"
 
 
 def test_controlled_shutdown(cluster):
@@ -93,24 +93,24 @@ def test_preferred(cluster):
     cluster.fence(1)
     cluster.heartbeat(1)
     cluster.alter_isr("t", [2, 3, 1])
-    assert last(cluster).trigger == (Occasion.ISR_CHANGED, "leader 2 changed the ISR")
+    assert last(cluster).cause == (CauseKind.ISR_CHANGED, "leader 2 changed the ISR")
     elect(cluster, 0)
     assert last(cluster).election.name == "preferred"
 
 
 def test_reassignment(cluster):
     reassign(cluster, [4, 2, 3])
-    assert last(cluster).trigger.text == "the partition is reassigned"
+    assert last(cluster).cause.text == "the partition is reassigned"
     cluster.alter_isr("t", [1, 2, 3, 4])
     event = last(cluster)
     assert event.election.name == "reassignment"
-    assert "completed the reassignment" in event.trigger.text
+    assert "completed the reassignment" in event.cause.text
 
 
 def test_a_cancelled_reassignment(cluster):
     reassign(cluster, [4, 2, 3])
     reassign(cluster, None)
-    assert last(cluster).trigger.text == "the reassignment was cancelled"
+    assert last(cluster).cause.text == "the reassignment was cancelled"
 
 
 def test_a_move_taken_back_when_whom_it_added_was_told_to_go(cluster):
@@ -126,7 +126,7 @@ def test_a_move_taken_back_when_whom_it_added_was_told_to_go(cluster):
     after = last(cluster).after
     assert after is not None
     assert after.replicas == (1, 2, 3)
-    assert last(cluster).trigger.text == "the reassignment was cancelled"
+    assert last(cluster).cause.text == "the reassignment was cancelled"
 
 
 def test_a_move_to_replicas_that_are_in_sync_ends_at_once(cluster):
@@ -140,7 +140,7 @@ def test_a_move_to_replicas_that_are_in_sync_ends_at_once(cluster):
     assert event.after is not None
     assert event.after.replicas == (1,)
     assert not event.after.is_reassigning
-    assert event.trigger.text == "the partition is reassigned"
+    assert event.cause.text == "the partition is reassigned"
 
 
 def test_eligible_leader_replica(cluster):
@@ -152,7 +152,7 @@ def test_eligible_leader_replica(cluster):
     event = last(cluster)
     assert event.election.name == "eligible leader replica"
     assert event.election.elr == (1, 2)
-    assert event.trigger.text == "broker 2 was unfenced"
+    assert event.cause.text == "broker 2 was unfenced"
 
 
 def test_last_known_leader(cluster):
@@ -189,17 +189,17 @@ def test_unclean_where_the_topic_allows_it():
     cluster.fence(1)
     event = last(cluster)
     assert event.election.name == "unclean"
-    assert event.trigger.occasion is Occasion.FENCED
+    assert event.cause.kind is CauseKind.FENCED
 
 
 def test_a_lost_directory(cluster):
     cluster.register(1, directories=2, incarnation_id=cluster.core.latest.brokers[1].incarnation_id)
     cluster.assign("t", 1, uuid(2001))
-    assert last(cluster).trigger.occasion is Occasion.DIRECTORY_ASSIGNED
+    assert last(cluster).cause.kind is CauseKind.DIRECTORY_ASSIGNED
     cluster.heartbeat(1, offline_log_dirs=[uuid(2001)])
     event = last(cluster)
     assert event.election.name == "offline"
-    assert event.trigger.occasion is Occasion.DIRECTORY_OFFLINE
+    assert event.cause.kind is CauseKind.DIRECTORY_OFFLINE
     assert event.election.ruled_out == ((1, "its log directory is offline"),)
 
 
@@ -211,7 +211,7 @@ def test_a_directory_that_was_lost_before_it_was_assigned(cluster):
     assert cluster.partition("t").isr == (1,)
     cluster.assign("t", 1, uuid(666))
     event = last(cluster)
-    assert event.trigger.occasion is Occasion.DIRECTORY_OFFLINE
+    assert event.cause.kind is CauseKind.DIRECTORY_OFFLINE
     assert (event.after.leader, event.after.isr) == (NO_LEADER, (1,))
     assert event.election.name == "offline"
     assert event.election.isr == ()
@@ -226,20 +226,20 @@ def test_a_broker_that_left_for_good_and_one_that_crashed(cluster):
     cluster.heartbeat(3)
     cluster.register(2)
     event = last(cluster)
-    assert event.trigger.text == "broker 2 registered again"
+    assert event.cause.text == "broker 2 registered again"
     assert event.after.leader == 3
 
 
 def test_a_minimum_that_changed_and_a_topic_that_went(cluster):
     cluster.alter_isr("t", [1])
     cluster.set_topic_config("t", "min.insync.replicas", "1")
-    assert last(cluster).trigger.occasion is Occasion.ELR_CLEARED
+    assert last(cluster).cause.kind is CauseKind.ELR_CLEARED
     topic_id = cluster.core.latest.topics_by_name["t"]
     request = k20.DeleteTopicsRequest(topics=[k20.DeleteTopicState(name="t")])
     cluster.ask(ApiKey.DELETE_TOPICS, request)
     cluster.create("t")
     history = read(cluster)
-    assert history.partition_events(topic_id, 0)[-1].trigger.occasion is Occasion.DELETED
+    assert history.partition_events(topic_id, 0)[-1].cause.kind is CauseKind.DELETED
     assert history.topic_ids("t") == [topic_id, cluster.core.latest.topics_by_name["t"]]
 
 
@@ -278,7 +278,7 @@ def test_a_decision_of_several_batches_is_explained_by_the_last_of_them(monkeypa
     topic_id = cluster.core.latest.topics_by_name["t"]
     for index in range(8):
         event = history.partition_events(topic_id, index)[-1]
-        assert event.trigger.text == "broker 1 was fenced"
+        assert event.cause.text == "broker 1 was fenced"
         assert event.derived
     check_against_journal(history, cluster.core.journal)
 

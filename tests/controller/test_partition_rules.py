@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkraft.base.ids import Uuid
-from sparkraft.controller.leader_election import ElectionKind, Occasion, Trigger
+from sparkraft.controller.leader_election import Cause, CauseKind, ElectionKind
 from sparkraft.controller.partition_change import record_of
 from sparkraft.controller.partition_rules import ClusterFacts, Target, next_state
 from sparkraft.metadata.apply import merge
@@ -18,7 +18,7 @@ from sparkraft.metadata.partition_state import (
 )
 
 TOPIC_ID = Uuid((7).to_bytes(16, "big"))
-CAUSE = Trigger(Occasion.ISR_CHANGED, "a test")
+CAUSE = Cause(CauseKind.ISR_CHANGED, "a test")
 
 
 def directory(replica: int) -> Uuid:
@@ -50,13 +50,13 @@ ELR = {"elr_enabled": True, "elr_stored": True, "min_isr": 2}
 
 
 def test_nothing_changes_without_a_reason():
-    transition = next_state(state(1, 2, 3), Target(trigger=CAUSE), facts(1, 2, 3))
+    transition = next_state(state(1, 2, 3), Target(cause=CAUSE), facts(1, 2, 3))
     assert not transition.changed
     assert transition.after == transition.before
 
 
 def test_a_leader_that_leaves_the_isr_is_replaced_in_a_new_epoch():
-    after = next_state(state(1, 2, 3), Target(isr=(2, 3), trigger=CAUSE), facts(2, 3)).after
+    after = next_state(state(1, 2, 3), Target(isr=(2, 3), cause=CAUSE), facts(2, 3)).after
     assert (after.leader, after.leader_epoch, after.isr, after.partition_epoch) == (
         2,
         6,
@@ -66,31 +66,31 @@ def test_a_leader_that_leaves_the_isr_is_replaced_in_a_new_epoch():
 
 
 def test_who_leaves_a_small_isr_stays_eligible():
-    target = Target(isr=(1,), trigger=CAUSE)
+    target = Target(isr=(1,), cause=CAUSE)
     after = next_state(state(1, 2, 3, isr=(1, 2)), target, facts(1, **ELR)).after
     assert (after.isr, after.elr, after.leader_epoch) == ((1,), (2,), 5)
 
 
 def test_an_unclean_shutdown_leaves_the_elr():
-    target = Target(isr=(1,), unclean_shutdowns=(2,), trigger=CAUSE)
+    target = Target(isr=(1,), unclean_shutdowns=(2,), cause=CAUSE)
     after = next_state(state(1, 2, isr=(1, 2)), target, facts(1, **ELR)).after
     assert (after.isr, after.elr) == ((1,), ())
 
 
 def test_the_last_member_of_the_isr_stays_without_an_elr():
-    after = next_state(state(1, isr=(1,)), Target(isr=(), trigger=CAUSE), facts()).after
+    after = next_state(state(1, isr=(1,)), Target(isr=(), cause=CAUSE), facts()).after
     assert (after.leader, after.isr) == (NO_LEADER, (1,))
 
 
 def test_with_an_elr_the_last_leader_is_remembered():
-    after = next_state(state(1, isr=(1,)), Target(isr=(), trigger=CAUSE), facts(**ELR)).after
+    after = next_state(state(1, isr=(1,)), Target(isr=(), cause=CAUSE), facts(**ELR)).after
     assert (after.leader, after.isr, after.elr) == (NO_LEADER, (), (1,))
     assert after.last_known_elr == (1,)
 
 
 def test_an_unclean_leader_is_alone_and_recovering():
     before = state(1, 2, isr=(1,), leader=NO_LEADER)
-    transition = next_state(before, Target(kind=ElectionKind.UNCLEAN, trigger=CAUSE), facts(2))
+    transition = next_state(before, Target(kind=ElectionKind.UNCLEAN, cause=CAUSE), facts(2))
     after = transition.after
     assert transition.elected_uncleanly
     assert (after.leader, after.isr, after.leader_recovery_state) == (2, (2,), RECOVERING)
@@ -98,15 +98,15 @@ def test_an_unclean_leader_is_alone_and_recovering():
 
 def test_a_reassignment_completes_with_the_isr_change_that_was_missing():
     before = state(1, 2, 3, isr=(1,), adding_replicas=(3,), removing_replicas=(1,))
-    lags = Target(isr=(1, 2), trigger=CAUSE)
+    lags = Target(isr=(1, 2), cause=CAUSE)
     assert next_state(before, lags, facts(1, 2, 3)).after.replicas == (1, 2, 3)
-    after = next_state(before, Target(isr=(1, 3), trigger=CAUSE), facts(1, 2, 3)).after
+    after = next_state(before, Target(isr=(1, 3), cause=CAUSE), facts(1, 2, 3)).after
     assert (after.replicas, after.isr, after.leader) == ((2, 3), (3,), 3)
     assert not after.is_reassigning
 
 
 def test_new_replicas_get_a_directory():
-    target = Target(replicas=(1, 2), adding=(2,), trigger=CAUSE)
+    target = Target(replicas=(1, 2), adding=(2,), cause=CAUSE)
     after = next_state(state(1), target, facts(1, directory_of_new=directory)).after
     assert after.directories == (directory(1), directory(2))
 
@@ -139,7 +139,7 @@ def test_the_record_turns_one_state_into_the_other(case):
         adding=case["adding"],
         removing=case["removing"],
         kind=case["kind"],
-        trigger=CAUSE,
+        cause=CAUSE,
     )
     rules = facts(
         *case["live"],

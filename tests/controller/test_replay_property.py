@@ -308,7 +308,7 @@ class ControllerMachine(RuleBasedStateMachine):
     def every_election_names_its_reason(self) -> None:
         for entry in self.cluster.core.journal.entries():
             election = entry.election
-            assert election.reason.trigger
+            assert election.reason.cause
             assert election.leader == NO_LEADER or election.leader in election.reason.candidates
 
 

@@ -13,7 +13,7 @@ import pytest
 from immutables import Map
 
 from sparkraft.base.ids import Uuid
-from sparkraft.controller.leader_election import ElectionKind, Occasion, Trigger
+from sparkraft.controller.leader_election import Cause, CauseKind, ElectionKind
 from sparkraft.controller.partition_change import change_partition
 from sparkraft.controller.partition_rules import Target
 from sparkraft.metadata import features
@@ -95,7 +95,7 @@ class Case:
             kind=self.kind,
             unclean_shutdowns=self.unclean,
             why_not=lambda replica: None if replica in alive else "away",
-            trigger=Trigger(Occasion.ISR_CHANGED, "a test"),
+            cause=Cause(CauseKind.ISR_CHANGED, "a test"),
         )
         made = change_partition(self.rules, topic, 3, target)  # type: ignore[arg-type]
         if made is None:

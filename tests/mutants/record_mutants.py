@@ -10,7 +10,7 @@ from typing import Any
 from sparkraft.client.history import Account
 from sparkraft.controller import brokers, causes, history, partition_rules, replication
 from sparkraft.controller.history import History
-from sparkraft.controller.leader_election import ElectionKind, Occasion, choose_leader
+from sparkraft.controller.leader_election import CauseKind, ElectionKind, choose_leader
 from sparkraft.replication.fetch_session import FetchPosition
 from sparkraft.replication.fetcher import Fetcher
 from sparkraft.replication.followed import FollowedPartition, Stage
@@ -224,7 +224,7 @@ def _isr_expands_before_the_epochs_start() -> Patches:
 
 @_plant("a fenced broker stays in the ISRs", "C3", "C10")
 def _the_fenced_stay_in_sync() -> Patches:
-    return [(brokers, "leave_isrs", lambda *_arguments, **_more: None)]
+    return [(brokers, "remove_from_isrs", lambda *_arguments, **_more: None)]
 
 
 @_plant("anybody alive may lead", "C3", *LOST)
@@ -400,9 +400,9 @@ def _the_fenced_are_told_as_slow() -> Patches:
 def _every_fencing_is_for_silence() -> Patches:
     original = brokers.fence
 
-    def fence(changes: Any, broker: Any, *, trigger: Any) -> None:
-        told = trigger._replace(text=f"broker {broker.id} sent no heartbeat for 3000 ms")
-        original(changes, broker, trigger=told)
+    def fence(changes: Any, broker: Any, *, cause: Any) -> None:
+        told = cause._replace(text=f"broker {broker.id} sent no heartbeat for 3000 ms")
+        original(changes, broker, cause=told)
 
     return [(brokers, "fence", fence)]
 
@@ -413,7 +413,7 @@ def _shutdowns_are_told_as_fencings() -> Patches:
 
     def change(before: Any, record: Any) -> Any:
         if getattr(record, "in_controlled_shutdown", 0) and not record.fenced:
-            return ["fenced"], [causes.Mark(record.broker_id, Occasion.FENCED, "fenced")]
+            return ["fenced"], [causes.Mark(record.broker_id, CauseKind.FENCED, "fenced")]
         return original(before, record)
 
     return [(history, "broker_change", change)]

@@ -16,15 +16,15 @@ from sparkraft.base.ids import Millis, Offset, Uuid
 from sparkraft.controller.call import Call
 from sparkraft.controller.decision import Decision, VersionedRecord
 from sparkraft.controller.decision_context import OFFLINE_DIRECTORY, DecisionContext
-from sparkraft.controller.leader_election import Occasion, Trigger
+from sparkraft.controller.leader_election import Cause, CauseKind
 from sparkraft.controller.replication import (
     Changes,
-    Departure,
+    IsrRemoval,
     elect_for_returning_broker,
-    in_directory,
-    in_elr,
-    in_isr,
-    leave_isrs,
+    partitions_in_directory,
+    partitions_with_elr_member,
+    partitions_with_isr_member,
+    remove_from_isrs,
 )
 from sparkraft.metadata import features
 from sparkraft.metadata.image import RESERVED_DIRECTORIES, BrokerRegistration
@@ -172,11 +172,15 @@ def _clean_up_after(
     # An unknown broker can be in no ISR but that of a registration since removed: nothing to lose.
     unclean = changes.context.elr_enabled and not clean
     how = "after an unclean stop" if unclean else "again"
-    gone = Departure(broker_id, "restarted", unclean=unclean)
-    trigger = Trigger(Occasion.RESTARTED, f"broker {broker_id} registered {how}")
-    leave_isrs(changes, in_isr(changes.context, broker_id), gone, trigger=trigger)
+    removal = IsrRemoval(broker_id, "restarted", unclean=unclean)
+    cause = Cause(CauseKind.RESTARTED, f"broker {broker_id} registered {how}")
+    remove_from_isrs(
+        changes, partitions_with_isr_member(changes.context, broker_id), removal, cause=cause
+    )
     if unclean:
-        leave_isrs(changes, in_elr(changes.context, broker_id), gone, trigger=trigger)
+        remove_from_isrs(
+            changes, partitions_with_elr_member(changes.context, broker_id), removal, cause=cause
+        )
 
 
 def broker_heartbeat(context: DecisionContext, call: Call[k63.BrokerHeartbeatRequest]) -> Decision:
@@ -233,14 +237,14 @@ def _while_unfenced(
     leads = changes.context.has_leaderships(broker.id)
     if request.want_shut_down and not request.want_fence and leads:
         changes.add(_registration_change(broker, shutting_down=True))
-        leave_isrs(
+        remove_from_isrs(
             changes,
-            in_isr(changes.context, broker.id),
-            Departure(broker.id, "shutting down"),
-            trigger=Trigger(Occasion.SHUTDOWN, f"controlled shutdown of broker {broker.id}"),
+            partitions_with_isr_member(changes.context, broker.id),
+            IsrRemoval(broker.id, "shutting down"),
+            cause=Cause(CauseKind.SHUTDOWN, f"controlled shutdown of broker {broker.id}"),
         )
     elif request.want_fence or request.want_shut_down:
-        fence(changes, broker, trigger=_fenced(f"broker {broker.id} asked to be fenced"))
+        fence(changes, broker, cause=_fenced(f"broker {broker.id} asked to be fenced"))
         response.is_fenced = True
         if request.want_shut_down:
             changes.context.sessions.end(broker.id)
@@ -258,20 +262,22 @@ def _while_shutting_down(
         return
     left_at = sessions.shutdown_offset.setdefault(broker.id, image.offset)
     if left_at <= sessions.lowest_active_offset(image):
-        fence(changes, broker, trigger=_fenced(f"broker {broker.id} has shut down"))
+        fence(changes, broker, cause=_fenced(f"broker {broker.id} has shut down"))
         changes.context.sessions.end(broker.id)
         response.is_fenced = True
         response.should_shut_down = True
 
 
-def _fenced(text: str) -> Trigger:
-    return Trigger(Occasion.FENCED, text)
+def _fenced(text: str) -> Cause:
+    return Cause(CauseKind.FENCED, text)
 
 
-def fence(changes: Changes, broker: BrokerRegistration, *, trigger: Trigger) -> None:
+def fence(changes: Changes, broker: BrokerRegistration, *, cause: Cause) -> None:
     """Take a broker out of every ISR, then mark it fenced."""
-    gone = Departure(broker.id, "fenced")
-    leave_isrs(changes, in_isr(changes.context, broker.id), gone, trigger=trigger)
+    removal = IsrRemoval(broker.id, "fenced")
+    remove_from_isrs(
+        changes, partitions_with_isr_member(changes.context, broker.id), removal, cause=cause
+    )
     changes.add(_registration_change(broker, fenced=FENCE))
 
 
@@ -287,8 +293,8 @@ def fence_one_stale(context: DecisionContext, now: Millis) -> Decision | None:
         if broker is None or broker.epoch != epoch or broker.fenced:
             continue
         changes = Changes(context)
-        trigger = _fenced(f"broker {broker_id} sent no heartbeat for {sessions.timeout_ms} ms")
-        fence(changes, broker, trigger=trigger)
+        cause = _fenced(f"broker {broker_id} sent no heartbeat for {sessions.timeout_ms} ms")
+        fence(changes, broker, cause=cause)
         return Decision(
             records=tuple(changes.records), atomic=False, elections=tuple(changes.elections)
         )
@@ -306,7 +312,7 @@ def fence_refused(context: DecisionContext, broker_id: int) -> Decision | None:
     context.sessions.end(broker_id)
     changes = Changes(context)
     why = f"broker {broker_id}'s connection closed and its listener refuses connections"
-    fence(changes, broker, trigger=_fenced(why))
+    fence(changes, broker, cause=_fenced(why))
     return Decision(
         records=tuple(changes.records), atomic=False, elections=tuple(changes.elections)
     )
@@ -333,12 +339,12 @@ def _directories_offline(changes: Changes, broker: BrokerRegistration, offline: 
     if not newly:
         return
     for directory in newly:
-        leave_isrs(
+        remove_from_isrs(
             changes,
-            in_directory(changes.context, broker.id, directory),
-            Departure(broker.id, OFFLINE_DIRECTORY),
-            trigger=Trigger(
-                Occasion.DIRECTORY_OFFLINE,
+            partitions_in_directory(changes.context, broker.id, directory),
+            IsrRemoval(broker.id, OFFLINE_DIRECTORY),
+            cause=Cause(
+                CauseKind.DIRECTORY_OFFLINE,
                 f"directory {directory} of broker {broker.id} went offline",
             ),
         )
@@ -375,10 +381,14 @@ def unregister_broker(
         wrong = f"Broker ID {request.broker_id} is not currently registered"
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, wrong)
     changes = Changes(context)
-    gone = Departure(broker.id, "unregistered", unclean=True)
-    trigger = Trigger(Occasion.UNREGISTERED, f"broker {broker.id} was unregistered")
-    leave_isrs(changes, in_isr(changes.context, broker.id), gone, trigger=trigger)
-    leave_isrs(changes, in_elr(changes.context, broker.id), gone, trigger=trigger)
+    removal = IsrRemoval(broker.id, "unregistered", unclean=True)
+    cause = Cause(CauseKind.UNREGISTERED, f"broker {broker.id} was unregistered")
+    remove_from_isrs(
+        changes, partitions_with_isr_member(changes.context, broker.id), removal, cause=cause
+    )
+    remove_from_isrs(
+        changes, partitions_with_elr_member(changes.context, broker.id), removal, cause=cause
+    )
     record = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
     return Decision(
         records=(*changes.records, (record, 0)),

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from sparkraft.controller.decision_context import OFFLINE_DIRECTORY, why_not_leader
 from sparkraft.controller.leader_election import (
     Candidacy,
+    Cause,
+    CauseKind,
     ElectionKind,
-    Occasion,
     Reason,
-    Trigger,
     choose_leader,
 )
 from sparkraft.controller.past_events import PartitionEvent
@@ -35,7 +35,7 @@ class Mark(NamedTuple):
     """A broker's coming or going among the records of a batch."""
 
     broker_id: int
-    occasion: Occasion
+    kind: CauseKind
     why: str
     """What keeps its replicas from leading; empty for one that returns."""
     unclean: bool = False
@@ -55,41 +55,41 @@ def broker_change(before: ClusterImage, record: Any) -> tuple[list[str], list[Ma
     """In words, and as marks."""
     broker_id = record.broker_id
     if isinstance(record, UnregisterBrokerRecord):
-        mark = Mark(broker_id, Occasion.UNREGISTERED, "unregistered", unclean=True)
+        mark = Mark(broker_id, CauseKind.UNREGISTERED, "unregistered", unclean=True)
         return ["unregistered"], [mark]
     if isinstance(record, RegisterBrokerRecord):
         known = before.brokers.get(broker_id)
         if known is not None and known.incarnation_id == record.incarnation_id:
             return ["registration amended"], []
         again = "registered" if known is None else "registered again"
-        return [again], [Mark(broker_id, Occasion.RESTARTED, "restarted", unclean=True)]
+        return [again], [Mark(broker_id, CauseKind.RESTARTED, "restarted", unclean=True)]
     told: list[str] = []
     marks: list[Mark] = []
     if record.fenced > 0:
         told.append("fenced")
-        marks.append(Mark(broker_id, Occasion.FENCED, "fenced"))
+        marks.append(Mark(broker_id, CauseKind.FENCED, "fenced"))
     if record.fenced < 0:
         told.append("unfenced")
-        marks.append(Mark(broker_id, Occasion.RETURNED, ""))
+        marks.append(Mark(broker_id, CauseKind.RETURNED, ""))
     if record.in_controlled_shutdown:
         told.append("began its controlled shutdown")
-        marks.append(Mark(broker_id, Occasion.SHUTDOWN, "shutting down"))
+        marks.append(Mark(broker_id, CauseKind.SHUTDOWN, "shutting down"))
     if record.log_dirs:
         gone = [d for d in before.brokers[broker_id].directories if d not in record.log_dirs]
         told.append(f"log directory {', '.join(map(str, gone))} went offline")
-        marks.append(Mark(broker_id, Occasion.DIRECTORY_OFFLINE, OFFLINE_DIRECTORY))
+        marks.append(Mark(broker_id, CauseKind.DIRECTORY_OFFLINE, OFFLINE_DIRECTORY))
     if record.cordoned_log_dirs is not None:
         told.append(f"{len(record.cordoned_log_dirs)} log directories cordoned")
     return told, marks
 
 
 _TEXTS = {
-    Occasion.FENCED: "broker {} was fenced",
-    Occasion.SHUTDOWN: "controlled shutdown of broker {}",
-    Occasion.RESTARTED: "broker {} registered again",
-    Occasion.UNREGISTERED: "broker {} was unregistered",
-    Occasion.RETURNED: "broker {} was unfenced",
-    Occasion.DIRECTORY_OFFLINE: "a log directory of broker {} went offline",
+    CauseKind.FENCED: "broker {} was fenced",
+    CauseKind.SHUTDOWN: "controlled shutdown of broker {}",
+    CauseKind.RESTARTED: "broker {} registered again",
+    CauseKind.UNREGISTERED: "broker {} was unregistered",
+    CauseKind.RETURNED: "broker {} was unfenced",
+    CauseKind.DIRECTORY_OFFLINE: "a log directory of broker {} went offline",
 }
 
 
@@ -100,10 +100,10 @@ def explain_by(seen: Seen, marks: Iterable[Mark]) -> bool:
     assert before is not None
     assert after is not None
     mark = _mark_of(before, after, marks) or _lost_directory(seen)
-    event.trigger = (
-        _own_trigger(seen)
+    event.cause = (
+        _own_cause(seen)
         if mark is None
-        else Trigger(mark.occasion, _TEXTS[mark.occasion].format(mark.broker_id))
+        else Cause(mark.kind, _TEXTS[mark.kind].format(mark.broker_id))
     )
     if event.leader_changed:
         event.election, event.derived = _reason(seen, mark)
@@ -134,35 +134,35 @@ def _lost_directory(seen: Seen) -> Mark | None:
         # Without ELR the last of the ISR stays in it, and only its leadership tells.
         deposed = replica == before.leader != after.leader
         if (deposed or replica not in after.isr) and why_not(replica) == OFFLINE_DIRECTORY:
-            return Mark(replica, Occasion.DIRECTORY_OFFLINE, OFFLINE_DIRECTORY)
+            return Mark(replica, CauseKind.DIRECTORY_OFFLINE, OFFLINE_DIRECTORY)
     return None
 
 
-def _own_trigger(seen: Seen) -> Trigger:
+def _own_cause(seen: Seen) -> Cause:
     """The cause of a change beside which no broker came or went."""
     before, after = seen.event.before, seen.event.after
     assert before is not None
     assert after is not None
     if _assignment(before) != _assignment(after):
-        return _move_trigger(before, after)
+        return _reassignment_cause(before, after)
     if after.leader != before.leader:
         if before.leader == NO_LEADER:
-            return Trigger(Occasion.UNCLEAN, "an election for a partition that nobody led")
-        return Trigger(
-            Occasion.PREFERRED, "a preferred election, asked for or by the periodic check"
+            return Cause(CauseKind.UNCLEAN, "an election for a partition that nobody led")
+        return Cause(
+            CauseKind.PREFERRED, "a preferred election, asked for or by the periodic check"
         )
     if after.isr != before.isr or after.leader_recovery_state != before.leader_recovery_state:
-        return Trigger(Occasion.ISR_CHANGED, f"leader {before.leader} changed the ISR")
+        return Cause(CauseKind.ISR_CHANGED, f"leader {before.leader} changed the ISR")
     if after.directories != before.directories:
-        return Trigger(Occasion.DIRECTORY_ASSIGNED, "a directory was assigned")
-    return seen.event.trigger
+        return Cause(CauseKind.DIRECTORY_ASSIGNED, "a directory was assigned")
+    return seen.event.cause
 
 
 def _assignment(partition: PartitionState) -> tuple[tuple[int, ...], ...]:
     return partition.replicas, partition.adding_replicas, partition.removing_replicas
 
 
-def _move_trigger(before: PartitionState, after: PartitionState) -> Trigger:
+def _reassignment_cause(before: PartitionState, after: PartitionState) -> Cause:
     """Told apart by who is in sync: the last of those who were added has joined, or nobody has.
 
     Replicas that are left say nothing: those of a move that is taken back may be those it would
@@ -171,12 +171,12 @@ def _move_trigger(before: PartitionState, after: PartitionState) -> Trigger:
     ended = before.is_reassigning and not after.is_reassigning
     if ended and not set(after.isr) <= set(before.isr):
         if before.leader == NO_LEADER:
-            return Trigger(Occasion.UNCLEAN, "an election for a partition that nobody led")
+            return Cause(CauseKind.UNCLEAN, "an election for a partition that nobody led")
         text = f"leader {before.leader} changed the ISR, which completed the reassignment"
-        return Trigger(Occasion.ISR_CHANGED, text)
+        return Cause(CauseKind.ISR_CHANGED, text)
     before_it = tuple(r for r in before.replicas if r not in before.adding_replicas)
     cancelled = ended and after.replicas == before_it
-    return Trigger(Occasion.REASSIGNED, _CANCELLED if cancelled else "the partition is reassigned")
+    return Cause(CauseKind.REASSIGNED, _CANCELLED if cancelled else "the partition is reassigned")
 
 
 _CANCELLED = "the reassignment was cancelled"
@@ -213,8 +213,7 @@ def _reason(seen: Seen, mark: Mark | None) -> tuple[Reason, bool]:
         elr=reason.elr,
         live=reason.live,
         ruled_out=reason.ruled_out,
-        occasion=event.trigger.occasion,
-        trigger=event.trigger.text,
+        cause=event.cause,
     )
     return told, choice.leader == after.leader
 
@@ -222,12 +221,12 @@ def _reason(seen: Seen, mark: Mark | None) -> tuple[Reason, bool]:
 def _kind(seen: Seen) -> ElectionKind:
     """Which rules it followed: by the occasion, by the topic's config, or by how it ended."""
     event = seen.event
-    occasion = event.trigger.occasion
-    if occasion is Occasion.PREFERRED:
+    kind = event.cause.kind
+    if kind is CauseKind.PREFERRED:
         return ElectionKind.PREFERRED
-    if occasion is Occasion.UNCLEAN:
+    if kind is CauseKind.UNCLEAN:
         return ElectionKind.UNCLEAN
-    if occasion is Occasion.REASSIGNED and event.trigger.text != _CANCELLED:
+    if kind is CauseKind.REASSIGNED and event.cause.text != _CANCELLED:
         return ElectionKind.ONLINE
     image = seen.image
     text = image.config(ResourceType.TOPIC, event.topic).get(UNCLEAN_KEY)

@@ -69,7 +69,7 @@ class Controller:
         self, records: Sequence[Any], *, base_offset: int, last_offset: int, epoch: int
     ) -> bool:
         """Replay a committed batch of another controller; whether `stable` moved."""
-        self._note_registrations(records, base_offset)
+        self._record_registration_offsets(records, base_offset)
         self._replay.replay_batch(records, last_offset=last_offset, epoch=epoch)
         return self._replay.commit(last_offset)
 
@@ -83,7 +83,7 @@ class Controller:
         wall_ms: int = 0,
     ) -> None:
         """Replay a batch of our own that was appended and is not committed yet."""
-        self._note_registrations(records, last_offset - len(records) + 1)
+        self._record_registration_offsets(records, last_offset - len(records) + 1)
         self._replay.replay_batch(records, last_offset=last_offset, epoch=epoch)
         for election in elections:
             self.journal.add(election, wall_ms=wall_ms, offset=last_offset, epoch=epoch)
@@ -97,7 +97,7 @@ class Controller:
         self._replay.load(image)
         self.sessions.registered_at.clear()
 
-    def _note_registrations(self, records: Sequence[Any], base_offset: int) -> None:
+    def _record_registration_offsets(self, records: Sequence[Any], base_offset: int) -> None:
         for number, record in enumerate(records):
             if type(record) is RegisterBrokerRecord:
                 self.sessions.registered_at[record.broker_id] = Offset(base_offset + number)

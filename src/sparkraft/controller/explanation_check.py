@@ -57,7 +57,7 @@ def _state_before(facts: Sequence[Fact], offset: int) -> PartitionState | None:
 
 def _wrong_reasons(event: PartitionEvent) -> Iterator[str]:
     """Whether the reasons for the leader are reasons for this leader."""
-    if not event.trigger.text:
+    if not event.cause.text:
         yield "no cause is told"
     if not event.leader_changed or event.before is None or event.after is None:
         return

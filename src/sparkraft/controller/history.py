@@ -13,7 +13,7 @@ from typing import Any
 
 from sparkraft.base.ids import Uuid
 from sparkraft.controller.causes import BROKER_RECORDS, Mark, Seen, broker_change, explain_by
-from sparkraft.controller.leader_election import Occasion, Trigger
+from sparkraft.controller.leader_election import Cause, CauseKind
 from sparkraft.controller.past_events import BrokerEvent, PartitionEvent
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import ClusterImage, Topic
@@ -120,7 +120,7 @@ class History:
             marks += self._note_broker(before, record, place)
             for event in self._events(before, record, place, epoch):
                 self._keep(event)
-                if event.trigger is _UNKNOWN:
+                if event.cause is _UNKNOWN:
                     seen.append(Seen(event, before))
         self.image = self.image.at(last_offset, epoch)
         for record in later:
@@ -156,14 +156,14 @@ class History:
         self, before: ClusterImage, record: Any, place: tuple[int, int], epoch: int
     ) -> list[PartitionEvent]:
         events = []
-        for topic, index, trigger in _touched(before, self.image, record):
+        for topic, index, cause in _touched(before, self.image, record):
             was = before.partition(topic.id, index)
             now = self.image.partition(topic.id, index)
             if was == now:
                 continue
             concerned = self._concerned(was, now)
             if concerned or self._wanted(topic.name, index):
-                made = PartitionEvent(*place, epoch, topic.name, topic.id, index, was, now, trigger)
+                made = PartitionEvent(*place, epoch, topic.name, topic.id, index, was, now, cause)
                 events.append(made)
                 for broker_id in concerned:
                     self._elections[broker_id].append(made)
@@ -205,26 +205,26 @@ class History:
                 self._open.append(one)
 
 
-_UNKNOWN = Trigger(Occasion.ISR_CHANGED, "")
+_UNKNOWN = Cause(CauseKind.ISR_CHANGED, "")
 """Until the records around it are known."""
 
 
 def _touched(
     before: ClusterImage, after: ClusterImage, record: Any
-) -> list[tuple[Topic, int, Trigger]]:
+) -> list[tuple[Topic, int, Cause]]:
     """The partitions that a record may change, and its cause where the record itself tells it."""
     if isinstance(record, PartitionRecord):
-        made = Trigger(Occasion.CREATED, "the partition was made")
+        made = Cause(CauseKind.CREATED, "the partition was made")
         return [(after.topics_by_id[Uuid(record.topic_id)], record.partition_id, made)]
     if isinstance(record, PartitionChangeRecord):
         return [(after.topics_by_id[Uuid(record.topic_id)], record.partition_id, _UNKNOWN)]
     if isinstance(record, RemoveTopicRecord):
         topics = [before.topics_by_id[Uuid(record.topic_id)]]
-        trigger = Trigger(Occasion.DELETED, "the topic was deleted")
+        cause = Cause(CauseKind.DELETED, "the topic was deleted")
     elif isinstance(record, ClearElrRecord):
         names = [record.topic_name] if record.topic_name else sorted(before.topics_by_name)
         topics = [topic for name in names if (topic := before.topic(name)) is not None]
-        trigger = Trigger(Occasion.ELR_CLEARED, "min.insync.replicas was changed")
+        cause = Cause(CauseKind.ELR_CLEARED, "min.insync.replicas was changed")
     else:
         return []
-    return [(t, index, trigger) for t in topics for index in sorted(t.partitions)]
+    return [(t, index, cause) for t in topics for index in sorted(t.partitions)]

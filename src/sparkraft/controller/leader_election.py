@@ -47,7 +47,7 @@ class ChosenBy(Enum):
     NOBODY = "nobody"
 
 
-class Occasion(Enum):
+class CauseKind(Enum):
     """What made the controller look at a partition."""
 
     CREATED = "created"
@@ -70,10 +70,10 @@ class Occasion(Enum):
     """Asked for, or by the periodic check for leaderless partitions."""
 
 
-class Trigger(NamedTuple):
+class Cause(NamedTuple):
     """An occasion, and a sentence about this one."""
 
-    occasion: Occasion
+    kind: CauseKind
     text: str
 
 
@@ -109,13 +109,16 @@ _NAMES_BY_RULE = {
 }
 """Rules that say more than what caused the election."""
 
-_NAMES_BY_OCCASION = {
-    Occasion.SHUTDOWN: "controlled shutdown",
-    Occasion.REASSIGNED: "reassignment",
-    Occasion.ISR_CHANGED: "reassignment",
-    Occasion.PREFERRED: "preferred",
+_NAMES_BY_CAUSE = {
+    CauseKind.SHUTDOWN: "controlled shutdown",
+    CauseKind.REASSIGNED: "reassignment",
+    CauseKind.ISR_CHANGED: "reassignment",
+    CauseKind.PREFERRED: "preferred",
 }
 """A leader's own ISR change elects another only where it completes a reassignment."""
+
+
+_NO_CAUSE = Cause(CauseKind.CREATED, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,15 +144,12 @@ class Reason:
     elr: tuple[int, ...]
     live: tuple[int, ...]
     ruled_out: tuple[tuple[int, str], ...]
-    occasion: Occasion = Occasion.CREATED
-    trigger: str = ""
+    cause: Cause = _NO_CAUSE
 
     @property
     def name(self) -> str:
         """The kind of election as people speak of it: offline, preferred, unclean and so on."""
-        return _NAMES_BY_RULE.get(self.chosen_by) or _NAMES_BY_OCCASION.get(
-            self.occasion, "offline"
-        )
+        return _NAMES_BY_RULE.get(self.chosen_by) or _NAMES_BY_CAUSE.get(self.cause.kind, "offline")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

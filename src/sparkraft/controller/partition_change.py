@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from sparkraft.base.ids import Uuid
 from sparkraft.controller.decision import VersionedRecord
 from sparkraft.controller.decision_context import DecisionContext
-from sparkraft.controller.leader_election import Election, Trigger
+from sparkraft.controller.leader_election import Cause, Election
 from sparkraft.controller.partition_rules import ClusterFacts, Target, Transition, next_state
 from sparkraft.metadata import features
 from sparkraft.metadata.image import Topic
@@ -38,7 +38,7 @@ def change_partition(
     return PartitionChange(
         record=(record_of(transition, topic.id, index), features.partition_version(level)),
         partition=transition.after,
-        election=_election_of(transition, topic, index, target.trigger),
+        election=_election_of(transition, topic, index, target.cause),
     )
 
 
@@ -82,9 +82,7 @@ def record_of(transition: Transition, topic_id: Uuid, index: int) -> PartitionCh
     return record
 
 
-def _election_of(
-    transition: Transition, topic: Topic, index: int, trigger: Trigger
-) -> Election | None:
+def _election_of(transition: Transition, topic: Topic, index: int, cause: Cause) -> Election | None:
     before, after = transition.before, transition.after
     if after.leader == before.leader:
         return None
@@ -95,5 +93,5 @@ def _election_of(
         previous=before.leader,
         leader=after.leader,
         leader_epoch=after.leader_epoch,
-        reason=replace(transition.choice.reason, occasion=trigger.occasion, trigger=trigger.text),
+        reason=replace(transition.choice.reason, cause=cause),
     )

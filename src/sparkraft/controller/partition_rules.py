@@ -28,9 +28,9 @@ from dataclasses import dataclass, field
 from sparkraft.base.ids import Uuid
 from sparkraft.controller.leader_election import (
     Candidacy,
+    Cause,
     Choice,
     ElectionKind,
-    Trigger,
     choose_leader,
 )
 from sparkraft.metadata.partition_state import NO_LEADER, RECOVERING, PartitionState
@@ -64,7 +64,7 @@ class Target:
     kind: ElectionKind = ElectionKind.ONLINE
     unclean_shutdowns: Ids = ()
     why_not: Callable[[int], str | None] | None = None
-    trigger: Trigger
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sparkraft.base.ids import Uuid
-from sparkraft.controller.leader_election import Reason, Trigger
+from sparkraft.controller.leader_election import Cause, Reason
 from sparkraft.metadata.partition_state import NO_LEADER, PartitionState
 
 
@@ -34,7 +34,7 @@ class PartitionEvent:
     partition: int
     before: PartitionState | None
     after: PartitionState | None
-    trigger: Trigger
+    cause: Cause
     election: Reason | None = None
     derived: bool = True
 

@@ -9,7 +9,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.controller.call import Call
 from sparkraft.controller.decision import Decision
 from sparkraft.controller.decision_context import DecisionContext
-from sparkraft.controller.leader_election import ElectionKind, Occasion, Trigger
+from sparkraft.controller.leader_election import Cause, CauseKind, ElectionKind
 from sparkraft.controller.partition_rules import Target
 from sparkraft.controller.replication import Changes
 from sparkraft.controller.topics import check_assignment
@@ -93,7 +93,7 @@ def _moved(
         replicas=wanted + removing,
         removing=removing or None,
         adding=adding or None,
-        trigger=Trigger(Occasion.REASSIGNED, "the partition is reassigned"),
+        cause=Cause(CauseKind.REASSIGNED, "the partition is reassigned"),
     )
 
 
@@ -123,7 +123,7 @@ def _cancelled(
         removing=(),
         adding=(),
         kind=ElectionKind.UNCLEAN if unclean_allowed else ElectionKind.ONLINE,
-        trigger=Trigger(Occasion.REASSIGNED, "the reassignment was cancelled"),
+        cause=Cause(CauseKind.REASSIGNED, "the reassignment was cancelled"),
     )
 
 

@@ -13,7 +13,7 @@ from sparkraft.base.ids import Uuid
 from sparkraft.controller.call import Call
 from sparkraft.controller.decision import RECORDS_MAX, Decision, VersionedRecord
 from sparkraft.controller.decision_context import OFFLINE_DIRECTORY, DecisionContext
-from sparkraft.controller.leader_election import Election, ElectionKind, Occasion, Trigger
+from sparkraft.controller.leader_election import Cause, CauseKind, Election, ElectionKind
 from sparkraft.controller.partition_change import PartitionChange, change_partition
 from sparkraft.controller.partition_rules import Target
 from sparkraft.metadata.image import Topic
@@ -25,7 +25,7 @@ from sparkraft.protocol.messages import k73_assign_replicas_to_dirs as k73
 PREFERRED_ELECTION = 0
 UNCLEAN_ELECTION = 1
 
-Where = tuple[Topic, int, PartitionState]
+LocatedPartition = tuple[Topic, int, PartitionState]
 
 
 class Changes:
@@ -63,7 +63,7 @@ class Changes:
         return made
 
 
-class Departure(NamedTuple):
+class IsrRemoval(NamedTuple):
     """Replicas that leave ISRs with a decision.
 
     Attributes:
@@ -77,18 +77,18 @@ class Departure(NamedTuple):
     unclean: bool = False
 
 
-def leave_isrs(
-    changes: Changes, where: Iterable[Where], gone: Departure, *, trigger: Trigger
+def remove_from_isrs(
+    changes: Changes, located: Iterable[LocatedPartition], removal: IsrRemoval, *, cause: Cause
 ) -> None:
     """Take a broker out of the ISR of partitions, electing new leaders where needed."""
-    for topic, index, partition in where:
+    for topic, index, partition in located:
         context = changes.context
         target = Target(
-            isr=tuple(replica for replica in partition.isr if replica != gone.broker_id),
-            unclean_shutdowns=(gone.broker_id,) if gone.unclean else (),
-            why_not=context.why_not_leader(partition, excluded={gone.broker_id: gone.why}),
+            isr=tuple(replica for replica in partition.isr if replica != removal.broker_id),
+            unclean_shutdowns=(removal.broker_id,) if removal.unclean else (),
+            why_not=context.why_not_leader(partition, excluded={removal.broker_id: removal.why}),
             kind=_kind(context, topic),
-            trigger=trigger,
+            cause=cause,
         )
         changes.change(topic.id, index, target)
 
@@ -100,27 +100,29 @@ def elect_for_returning_broker(changes: Changes, broker_id: int) -> None:
             continue
         target = Target(
             kind=_kind(changes.context, topic),
-            trigger=Trigger(Occasion.RETURNED, f"broker {broker_id} was unfenced"),
+            cause=Cause(CauseKind.RETURNED, f"broker {broker_id} was unfenced"),
         )
         changes.change(topic.id, index, target)
 
 
-def in_isr(context: DecisionContext, broker_id: int) -> list[Where]:
+def partitions_with_isr_member(context: DecisionContext, broker_id: int) -> list[LocatedPartition]:
     """Partitions with the broker in their ISR."""
-    return [where for where in context.partitions() if broker_id in where[2].isr]
+    return [located for located in context.partitions() if broker_id in located[2].isr]
 
 
-def in_elr(context: DecisionContext, broker_id: int) -> list[Where]:
+def partitions_with_elr_member(context: DecisionContext, broker_id: int) -> list[LocatedPartition]:
     """Partitions with the broker in their ELR."""
-    return [where for where in context.partitions() if broker_id in where[2].elr]
+    return [located for located in context.partitions() if broker_id in located[2].elr]
 
 
-def in_directory(context: DecisionContext, broker_id: int, directory: Uuid) -> list[Where]:
+def partitions_in_directory(
+    context: DecisionContext, broker_id: int, directory: Uuid
+) -> list[LocatedPartition]:
     """Partitions of which the broker keeps its replica in that directory."""
     return [
-        where
-        for where in context.partitions()
-        if broker_id in where[2].replicas and where[2].directory(broker_id) == directory
+        located
+        for located in context.partitions()
+        if broker_id in located[2].replicas and located[2].directory(broker_id) == directory
     ]
 
 
@@ -175,7 +177,7 @@ def _alter_one(
         isr=tuple(isr),
         recovery_state=wanted.leader_recovery_state,
         kind=_kind(context, topic),
-        trigger=Trigger(Occasion.ISR_CHANGED, f"leader {broker_id} changed the ISR"),
+        cause=Cause(CauseKind.ISR_CHANGED, f"leader {broker_id} changed the ISR"),
     )
     made = changes.change(topic_id, index, target)
     if made is not None:
@@ -298,10 +300,10 @@ def elect_leaders(context: DecisionContext, call: Call[k43.ElectLeadersRequest])
     )
 
 
-_ASKED_PREFERRED = Trigger(Occasion.PREFERRED, "somebody asked for a preferred election")
-_ASKED_UNCLEAN = Trigger(Occasion.UNCLEAN, "somebody asked for an unclean election")
-_BALANCE = Trigger(Occasion.PREFERRED, "the periodic preferred-leader check")
-_CHECK = Trigger(Occasion.UNCLEAN, "the periodic check for leaderless partitions")
+_ASKED_PREFERRED = Cause(CauseKind.PREFERRED, "somebody asked for a preferred election")
+_ASKED_UNCLEAN = Cause(CauseKind.UNCLEAN, "somebody asked for an unclean election")
+_BALANCE = Cause(CauseKind.PREFERRED, "the periodic preferred-leader check")
+_CHECK = Cause(CauseKind.UNCLEAN, "the periodic check for leaderless partitions")
 
 _PREFERRED_TEXT = "The preferred leader was not available."
 _ELIGIBLE_TEXT = "Eligible topic partition leaders are not available."
@@ -320,7 +322,7 @@ def _elect_one(changes: Changes, name: str, index: int, election_type: int) -> K
         return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED_TEXT)
     target = Target(
         kind=ElectionKind.PREFERRED if preferred else ElectionKind.UNCLEAN,
-        trigger=_ASKED_PREFERRED if preferred else _ASKED_UNCLEAN,
+        cause=_ASKED_PREFERRED if preferred else _ASKED_UNCLEAN,
     )
     if changes.change(topic.id, index, target) is not None:
         return None
@@ -334,7 +336,7 @@ def balance_leaders(context: DecisionContext) -> Decision:
     return _periodic(
         context,
         lambda topic, partition: (
-            Target(kind=ElectionKind.PREFERRED, trigger=_BALANCE)
+            Target(kind=ElectionKind.PREFERRED, cause=_BALANCE)
             if partition.leader != partition.preferred_leader
             else None
         ),
@@ -346,7 +348,7 @@ def elect_uncleanly_where_allowed(context: DecisionContext) -> Decision:
     return _periodic(
         context,
         lambda topic, partition: (
-            Target(kind=ElectionKind.UNCLEAN, trigger=_CHECK)
+            Target(kind=ElectionKind.UNCLEAN, cause=_CHECK)
             if partition.leader == NO_LEADER and context.unclean_elections_allowed(topic.name)
             else None
         ),
@@ -383,7 +385,7 @@ def assign_replicas_to_dirs(
     broker = context.check_broker_epoch(request.broker_id, request.broker_epoch)
     changes = Changes(context)
     response = k73.AssignReplicasToDirsResponse()
-    offline: dict[tuple[str, int], Where] = {}
+    offline: dict[tuple[str, int], LocatedPartition] = {}
     for directory in request.directories:
         online = broker.has_online_directory(directory.id)
         topics = []
@@ -408,12 +410,12 @@ def assign_replicas_to_dirs(
         response.directories.append(
             k73.AssignReplicasToDirsResponseDirectoryData(id=directory.id, topics=topics)
         )
-    leave_isrs(
+    remove_from_isrs(
         changes,
         offline.values(),
-        Departure(request.broker_id, OFFLINE_DIRECTORY),
-        trigger=Trigger(
-            Occasion.DIRECTORY_OFFLINE,
+        IsrRemoval(request.broker_id, OFFLINE_DIRECTORY),
+        cause=Cause(
+            CauseKind.DIRECTORY_OFFLINE,
             f"broker {request.broker_id} assigned replicas to an offline directory",
         ),
     )
@@ -440,7 +442,7 @@ def _assign_one(
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if any(broker_id not in partition.replicas for broker_id in directories):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    trigger = Trigger(Occasion.DIRECTORY_ASSIGNED, "a directory was assigned")
-    target = Target(directories=directories, trigger=trigger)
+    cause = Cause(CauseKind.DIRECTORY_ASSIGNED, "a directory was assigned")
+    target = Target(directories=directories, cause=cause)
     changes.change(topic.id, index, target)
     return ErrorCode.NONE

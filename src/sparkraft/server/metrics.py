@@ -133,7 +133,7 @@ class _NodeCollector:
 
     def _of_controller(self, controller: Any) -> Iterator[Metric]:
         yield _gauge("controller_active", "1 on the active controller", int(controller.is_active))
-        times = controller.times
+        times = controller.timings
         for name, about, spent in (
             ("event_queue", "Requests: from their last byte to the decision", times.queued),
             ("event_processing", "Requests: deciding, appending, replaying", times.processing),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sparkraft.controller.decision_context import OFFLINE_DIRECTORY
 from sparkraft.controller.explanation_check import wrong_reason
-from sparkraft.controller.leader_election import ChosenBy, ElectionKind, Occasion, Reason
+from sparkraft.controller.leader_election import Cause, CauseKind, ChosenBy, ElectionKind, Reason
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.server.api.k10002_describe_history import OUT_OF_SYNC_MAX
@@ -133,26 +133,26 @@ def _what_keeps(image: ClusterImage, partition: PartitionState, replica: int) ->
 # ---- causes
 
 _GONE = {
-    Occasion.FENCED: "fenced",
-    Occasion.SHUTDOWN: "shutting down",
-    Occasion.RESTARTED: "restarted",
-    Occasion.UNREGISTERED: "unregistered",
-    Occasion.DIRECTORY_OFFLINE: OFFLINE_DIRECTORY,
+    CauseKind.FENCED: "fenced",
+    CauseKind.SHUTDOWN: "shutting down",
+    CauseKind.RESTARTED: "restarted",
+    CauseKind.UNREGISTERED: "unregistered",
+    CauseKind.DIRECTORY_OFFLINE: OFFLINE_DIRECTORY,
 }
 """What keeps a broker from leading that goes with the very decision."""
 
 _SAID = {
-    Occasion.SHUTDOWN: r"controlled shutdown of broker {}",
-    Occasion.RESTARTED: r"broker {} registered (again|after an unclean stop)",
-    Occasion.UNREGISTERED: r"broker {} was unregistered",
-    Occasion.RETURNED: r"broker {} was unfenced",
-    Occasion.DIRECTORY_OFFLINE: r"a log directory of broker {0} went offline"
+    CauseKind.SHUTDOWN: r"controlled shutdown of broker {}",
+    CauseKind.RESTARTED: r"broker {} registered (again|after an unclean stop)",
+    CauseKind.UNREGISTERED: r"broker {} was unregistered",
+    CauseKind.RETURNED: r"broker {} was unfenced",
+    CauseKind.DIRECTORY_OFFLINE: r"a log directory of broker {0} went offline"
     r"|directory \S+ of broker {0} went offline"
     r"|broker {0} assigned replicas to an offline directory",
 }
 
 _NEEDS_A_BROKER = {
-    o.value for o in (*_SAID, Occasion.FENCED) if o is not Occasion.DIRECTORY_OFFLINE
+    o.value for o in (*_SAID, CauseKind.FENCED) if o is not CauseKind.DIRECTORY_OFFLINE
 }
 
 
@@ -160,7 +160,7 @@ def _wrong_cause(occasion: str, text: str, change: Change, truth: Truth) -> Iter
     """A broker that came or went, the leader that asked for it, or neither of these."""
     suspects = change.suspects
     if change.before is None or change.after is None:
-        made = Occasion.CREATED if change.before is None else Occasion.DELETED
+        made = CauseKind.CREATED if change.before is None else CauseKind.DELETED
         if occasion != made.value:
             yield f"it was {made.value}, told is {occasion}"
     elif suspects:
@@ -168,9 +168,9 @@ def _wrong_cause(occasion: str, text: str, change: Change, truth: Truth) -> Iter
             yield f"its cause is among {suspects}, told is {occasion!r}: {text!r}"
     elif was_asked_for(change, truth.ghosts):
         by_leader = f"leader {change.before.leader} changed the ISR"
-        if occasion != Occasion.ISR_CHANGED.value or not text.startswith(by_leader):
+        if occasion != CauseKind.ISR_CHANGED.value or not text.startswith(by_leader):
             yield f"its leader asked for it, told is {occasion!r}: {text!r}"
-    elif occasion in _NEEDS_A_BROKER or occasion == Occasion.ISR_CHANGED.value or not text:
+    elif occasion in _NEEDS_A_BROKER or occasion == CauseKind.ISR_CHANGED.value or not text:
         yield f"nobody came, went or asked for it, told is {occasion!r}: {text!r}"
 
 
@@ -200,7 +200,7 @@ def _moving(partition: PartitionState) -> tuple[tuple[int, ...], tuple[int, ...]
 def _is_named(mark: Any, occasion: str, text: str, change: Change, truth: Truth) -> bool:
     if occasion != mark.occasion.value:
         return False
-    if mark.occasion is not Occasion.FENCED:
+    if mark.occasion is not CauseKind.FENCED:
         return re.fullmatch(_SAID[mark.occasion].format(mark.broker_id), text) is not None
     if text == f"broker {mark.broker_id} was fenced":
         return True
@@ -227,8 +227,7 @@ def _wrong_election(told: Any, change: Change, after: PartitionState) -> Iterato
         elr=tuple(told.elr),
         live=tuple(told.live),
         ruled_out=tuple((each.replica, each.why) for each in told.ruled_out),
-        occasion=Occasion.FENCED,
-        trigger="",
+        cause=Cause(CauseKind.FENCED, ""),
     )
     yield from wrong_reason(reason, after)
     if not told.is_derived:

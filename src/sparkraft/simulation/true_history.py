@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkraft.controller.explanation_check import Fact
-from sparkraft.controller.leader_election import Occasion
+from sparkraft.controller.leader_election import CauseKind
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
 from sparkraft.metadata.partition_state import NO_LEADER, PartitionState
@@ -48,7 +48,7 @@ class Mark(NamedTuple):
     """A broker that came or went within a batch."""
 
     broker_id: int
-    occasion: Occasion
+    occasion: CauseKind
 
 
 class Change(NamedTuple):
@@ -93,11 +93,11 @@ class Change(NamedTuple):
         gone = [
             mark
             for mark in self.marks
-            if mark.occasion is not Occasion.RETURNED and mark.broker_id in lost - {after.leader}
+            if mark.occasion is not CauseKind.RETURNED and mark.broker_id in lost - {after.leader}
         ]
         if gone or before.leader != NO_LEADER or after.leader == NO_LEADER:
             return gone
-        return [mark for mark in self.marks if mark.occasion is Occasion.RETURNED]
+        return [mark for mark in self.marks if mark.occasion is CauseKind.RETURNED]
 
 
 class BrokerNote(NamedTuple):
@@ -149,7 +149,7 @@ class TrueHistory:
         ]
         marks = tuple(self._marks(message for _, message in records))
         for mark in marks:
-            if mark.occasion is Occasion.FENCED:
+            if mark.occasion is CauseKind.FENCED:
                 known = self.fencings.setdefault((batch.epoch, mark.broker_id), [])
                 known.append(batch.base_offset)
         for offset, message in records:
@@ -232,15 +232,15 @@ class TrueHistory:
                 case RegisterBrokerRecord():
                     known = brokers.get(message.broker_id)
                     if known is None or known.incarnation_id != message.incarnation_id:
-                        yield Mark(message.broker_id, Occasion.RESTARTED)
+                        yield Mark(message.broker_id, CauseKind.RESTARTED)
                 case UnregisterBrokerRecord():
-                    yield Mark(message.broker_id, Occasion.UNREGISTERED)
+                    yield Mark(message.broker_id, CauseKind.UNREGISTERED)
                 case BrokerRegistrationChangeRecord():
                     for holds, occasion in (
-                        (message.fenced > 0, Occasion.FENCED),
-                        (message.fenced < 0, Occasion.RETURNED),
-                        (message.in_controlled_shutdown, Occasion.SHUTDOWN),
-                        (message.log_dirs, Occasion.DIRECTORY_OFFLINE),
+                        (message.fenced > 0, CauseKind.FENCED),
+                        (message.fenced < 0, CauseKind.RETURNED),
+                        (message.in_controlled_shutdown, CauseKind.SHUTDOWN),
+                        (message.log_dirs, CauseKind.DIRECTORY_OFFLINE),
                     ):
                         if holds:
                             yield Mark(message.broker_id, occasion)

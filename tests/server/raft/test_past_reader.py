@@ -145,7 +145,7 @@ def test_a_moment_within_a_decision_is_explained_by_the_rest_of_it(tmp_path: Pat
         middle = await member.driver.past.read(question(at_offset=offsets[-1] - 1))
         event = middle.partition_events(cluster.core.latest.topics_by_name["t"], 0)[-1]
         assert not middle.image.brokers[2].fenced
-        assert event.trigger.text == "broker 2 was fenced"
+        assert event.cause.text == "broker 2 was fenced"
         assert event.election is not None
         assert event.election.ruled_out == ((1, "not in the ISR"), (2, "fenced"))
         assert event.derived

@@ -185,14 +185,14 @@ def _event(event: PartitionEvent, reasons: _Reasons) -> k10002.HistoryEvent:
         partition=event.partition,
         before=_state(event.before),
         after=_state(event.after),
-        occasion=event.trigger.occasion.value,
-        cause=event.trigger.text,
+        occasion=event.cause.kind.value,
+        cause=event.cause.text,
     )
     found = reasons.of(event)
     if found is not None:
         reason, noted = found
         told.election = _reason(reason, from_journal=noted, is_derived=noted or event.derived)
-        told.cause = reason.trigger
+        told.cause = reason.cause.text
     return told
 
 
@@ -282,8 +282,8 @@ def _journalled(
                 after=k10002.PartitionState(
                     leader=election.leader, leader_epoch=election.leader_epoch
                 ),
-                occasion=election.reason.occasion.value,
-                cause=election.reason.trigger,
+                occasion=election.reason.cause.kind.value,
+                cause=election.reason.cause.text,
                 election=_reason(election.reason, from_journal=True, is_derived=True),
             )
         )

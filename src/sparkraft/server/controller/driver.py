@@ -58,7 +58,7 @@ STALL_MS = 2_000
 """A tick this late means that the process stood still, and heartbeats with it."""
 
 
-class Spent:
+class DurationStat:
     """How long something took, over all times: count, sum and maximum, in ms."""
 
     __slots__ = ("count", "max_ms", "total_ms")
@@ -69,23 +69,23 @@ class Spent:
         self.total_ms = 0
         self.max_ms = 0
 
-    def add(self, spent_ms: int) -> None:
+    def add(self, duration_ms: int) -> None:
         """Once more."""
         self.count += 1
-        self.total_ms += spent_ms
-        self.max_ms = max(self.max_ms, spent_ms)
+        self.total_ms += duration_ms
+        self.max_ms = max(self.max_ms, duration_ms)
 
 
-class Times:
+class RequestTimings:
     """Where requests spend their time on the active controller, for the metrics."""
 
     __slots__ = ("committing", "processing", "queued")
 
     def __init__(self) -> None:
         """Nothing yet."""
-        self.queued = Spent()
-        self.processing = Spent()
-        self.committing = Spent()
+        self.queued = DurationStat()
+        self.processing = DurationStat()
+        self.committing = DurationStat()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ class ControllerDriver:
         self._last_append_ms = Millis(0)
         self._last_tick_ms = Millis(0)
         self._timers: asyncio.Task[None] | None = None
-        self.times = Times()
+        self.timings = RequestTimings()
         self.on_role: Callable[..., None] | None = None
         """Called with `active`, when this controller takes over and when it steps back."""
 
@@ -202,10 +202,10 @@ class ControllerDriver:
         epoch = self._epoch
         if epoch is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
-        self._note_voters()
+        self._update_voter_ids()
         begun = self._clock.mono_ms()
         if received_ms is not None:
-            self.times.queued.add(begun - received_ms)
+            self.timings.queued.add(begun - received_ms)
         call = Call(
             request=request,
             version=version,
@@ -217,10 +217,10 @@ class ControllerDriver:
         self._carry_out(decision, epoch)
         self._fault_point("decided_before_committed")
         appended = self._clock.mono_ms()
-        self.times.processing.add(appended - begun)
+        self.timings.processing.add(appended - begun)
         await self._committed_up_to(self._core.latest.offset)
         if decision.records:
-            self.times.committing.add(self._clock.mono_ms() - appended)
+            self.timings.committing.add(self._clock.mono_ms() - appended)
             self._fault_point("before_answering_a_create")
         return decision.response
 
@@ -241,7 +241,7 @@ class ControllerDriver:
         if not validate_only:
             await self._committed_up_to(self._raft.log_end_offset - 1)
 
-    def _note_voters(self) -> None:
+    def _update_voter_ids(self) -> None:
         """The voters may have changed since the core was made."""
         ids = tuple(self._raft.voters.ids)
         if ids != self._core.config.voter_ids:
@@ -253,7 +253,7 @@ class ControllerDriver:
         decision = None if epoch is None else self._core.fence_refused_broker(broker_id)
         if decision is not None and epoch is not None:
             _log.info("Fencing broker %s: its process is gone", broker_id)
-            _tell(decision)
+            _log_elections(decision)
             self._carry_out_unasked(decision, epoch)
 
     def start(self) -> None:
@@ -430,13 +430,13 @@ class ControllerDriver:
 
     def _fence_stale(self, now: Millis, epoch: LeaderEpoch) -> None:
         while (decision := self._core.fence_one_stale_broker(now)) is not None:
-            _tell(decision)
+            _log_elections(decision)
             if not self._carry_out_unasked(decision, epoch):
                 return
             self._fault_point("one_broker_fenced_before_the_next")
 
 
-def _tell(decision: "Decision") -> None:
+def _log_elections(decision: "Decision") -> None:
     for election in decision.elections:
         _log.info(
             "%s-%s: leader %s → %s, %s",
@@ -444,5 +444,5 @@ def _tell(decision: "Decision") -> None:
             election.partition,
             election.previous,
             election.leader,
-            election.reason.trigger,
+            election.reason.cause.text,
         )
