@@ -202,7 +202,7 @@ def test_every_way_a_leadership_moves_is_named_and_a_journal_that_lies_is_caught
     assert (True, "resigned", "shutting down") in ends[stop]
     for move in (resign, stop):
         assert (False, "prospective", f"leader {moved[move][1]} resigned") in ends[move]
-    silence = "no answer of the leader within the fetch timeout"
+    silence = "no response from the leader within the fetch timeout"
     assert (False, "prospective", silence) in ends[pause]
     controllers = ["--bootstrap-controller", cluster.controller_bootstrap]
     capsys.readouterr()

@@ -315,7 +315,7 @@ def _fetched_batches_are_renumbered() -> Patches:
                 replica.append(replace(batch, base_offset=base, last_offset=last))
 
     def take(self: Any, correlation_id: int) -> Any:
-        asked = self._asked.get(correlation_id)
+        asked = self._in_flight.get(correlation_id)
         if asked is not None and asked.to.id in self._peers:
             self._peers[asked.to.id].correlation_id = None
         return asked
@@ -476,5 +476,5 @@ def _a_failed_peer_is_given_up() -> Patches:
     original = connections.Connections.back_off
     return [
         (connections.Connections, "back_off", back_off),
-        (connections.Connections, "reset", lambda self: self._asked.clear()),
+        (connections.Connections, "reset", lambda self: self._in_flight.clear()),
     ]

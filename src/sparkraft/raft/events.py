@@ -1,6 +1,6 @@
-"""What can happen to a member of the quorum, and what it asks of its driver.
+"""Input and output of the quorum core: events, requests and responses, and `Ready`.
 
-Requests and responses carry what the core needs to decide, not what the wire looks like:
+Requests and responses carry what the core needs for its decisions, not the wire format, which
 `server.raft` translates both ways. The same classes serve both directions.
 """
 
@@ -10,11 +10,11 @@ from enum import Enum
 from typing import NamedTuple
 
 from sparkraft.base.errors import ErrorCode
-from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset, Uuid
+from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
 from sparkraft.raft.voters import Endpoint, Node, ReplicaKey, VoterSet
 
 LATEST_OFFSET = Offset(2**63 - 1)
-"""What a Fetch below version 18 says its high watermark is: don't answer for its sake."""
+"""The high watermark of a Fetch below version 18: a new one alone does not complete the Fetch."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -29,7 +29,7 @@ class EpochAndOffset:
 
 
 NO_OFFSET = Offset(-1)
-"""Not known."""
+"""Unknown."""
 
 FIRST_EPOCH = LeaderEpoch(0)
 """Before any election."""
@@ -40,7 +40,7 @@ BOOTSTRAP_SNAPSHOT = EpochAndOffset(LeaderEpoch(0), Offset(0))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionState:
-    """What must survive a restart: the `quorum-state` file."""
+    """State that must survive a restart: the `quorum-state` file."""
 
     epoch: LeaderEpoch = FIRST_EPOCH
     leader_id: BrokerId | None = None
@@ -80,11 +80,11 @@ ControlRecord = LeaderChange | KRaftVersionChange | VotersChange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBatch:
-    """A batch of the log: offsets, the control records in it, and the driver's own `payload`.
+    """A batch of the log: offsets, its control records, and the driver's own `payload`.
 
-    `last_offset` is inclusive. `controls` are by place, None where the core has no use for one.
-    The core never looks into `payload`: for a batch from a leader it is the bytes to append, for
-    one of our own appends what `Append` brought.
+    `last_offset` is inclusive. `controls` are by position in the batch; None stands for a control
+    record that the core does not use. The core never reads `payload`: it is the bytes to append for
+    a batch fetched from a leader, and the payload of `Append` for one of our own.
     """
 
     base_offset: Offset
@@ -95,13 +95,13 @@ class LogBatch:
 
     @property
     def next_offset(self) -> Offset:
-        """The first offset behind the batch."""
+        """The first offset after the batch."""
         return Offset(self.last_offset + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRange:
-    """Bytes to read from the log for an answer; `up_to` is exclusive."""
+    """Bytes to read from the log for a response; `up_to` is exclusive."""
 
     start: Offset
     up_to: Offset
@@ -113,7 +113,7 @@ class LogRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteRequest:
-    """Vote v0-2: `voter` is whom the candidate means to ask (KIP-595, KIP-996)."""
+    """Vote v0-2; `voter` is the intended receiver (KIP-595, KIP-996)."""
 
     cluster_id: str | None
     voter: ReplicaKey | None
@@ -126,7 +126,7 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteResponse:
-    """Answer to `VoteRequest`, with the leader where the voter knows one."""
+    """Response to `VoteRequest`, with the leader if the voter knows one."""
 
     error: ErrorCode
     epoch: LeaderEpoch
@@ -137,7 +137,7 @@ class VoteResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginQuorumEpochRequest:
-    """A leader makes itself known to a voter."""
+    """A new leader announces itself to a voter."""
 
     cluster_id: str | None
     voter: ReplicaKey | None
@@ -148,7 +148,7 @@ class BeginQuorumEpochRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndQuorumEpochRequest:
-    """A leader has resigned and names who should follow, best first."""
+    """A leader has resigned; names its preferred successors, best first."""
 
     cluster_id: str | None
     leader_id: BrokerId
@@ -159,7 +159,7 @@ class EndQuorumEpochRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumEpochResponse:
-    """Answer to BeginQuorumEpoch, EndQuorumEpoch and UpdateRaftVoter."""
+    """Response to BeginQuorumEpoch, EndQuorumEpoch and UpdateRaftVoter."""
 
     error: ErrorCode
     epoch: LeaderEpoch
@@ -169,7 +169,7 @@ class QuorumEpochResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:
-    """Replication, liveness and acknowledgement at once: all below `fetch_offset` is on disk."""
+    """Replication, liveness and acknowledgement in one: all below `fetch_offset` is on disk."""
 
     cluster_id: str | None
     replica: ReplicaKey
@@ -183,9 +183,9 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResponse:
-    """Answer to `FetchRequest`: at most one of records, `diverging` and `snapshot`.
+    """Response to `FetchRequest`: at most one of records, `diverging` and `snapshot`.
 
-    Going out, `read` names the bytes to send; coming in, `batches` are what they held.
+    On the way out `read` names the bytes to send; on the way in `batches` are their content.
     """
 
     error: ErrorCode
@@ -202,7 +202,7 @@ class FetchResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSnapshotRequest:
-    """A piece of a snapshot from `position` on (KIP-630)."""
+    """A chunk of a snapshot from byte `position` on (KIP-630)."""
 
     cluster_id: str | None
     replica: ReplicaKey
@@ -214,9 +214,9 @@ class FetchSnapshotRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSnapshotResponse:
-    """Answer to `FetchSnapshotRequest`.
+    """Response to `FetchSnapshotRequest`.
 
-    Going out, the driver fills in at most `max_bytes` from `position`; coming in, `chunk` is set.
+    On the way out `chunk` is empty: the driver reads it, at most `max_bytes` from `position`.
     """
 
     error: ErrorCode
@@ -232,7 +232,7 @@ class FetchSnapshotResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddVoterRequest:
-    """AddRaftVoter (KIP-853); `ack_when_committed` False answers when the record is appended."""
+    """AddRaftVoter (KIP-853); if `ack_when_committed` is False, the append completes it."""
 
     cluster_id: str | None
     voter: ReplicaKey
@@ -262,12 +262,12 @@ class UpdateVoterRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiVersionsRequest:
-    """Which kraft versions does a voter to be support?"""
+    """Which kraft versions does a prospective voter support?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiVersionsResponse:
-    """Answer to `ApiVersionsRequest`; versions are an inclusive range, 0..0 where not named."""
+    """Response to `ApiVersionsRequest`; versions are an inclusive range, 0..0 if absent."""
 
     error: ErrorCode
     min_kraft_version: int = 0
@@ -276,7 +276,7 @@ class ApiVersionsResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeKRaftVersion:
-    """Raise kraft.version in `epoch`; the answer comes when the records are appended."""
+    """Raise kraft.version in `epoch`; completed once the records are appended."""
 
     epoch: LeaderEpoch
     kraft_version: int
@@ -294,7 +294,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """An answer that is only an error, with a sentence for people."""
+    """An error response; `detail` is a message for people."""
 
     error: ErrorCode
     detail: str = ""
@@ -302,7 +302,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """Answer to `Append`: the offset of its last record, not yet committed."""
+    """Response to `Append`: the offset of its last record, not yet committed."""
 
     last_offset: Offset
 
@@ -334,7 +334,7 @@ Response = PeerResponse | Appended
 
 
 class Failure(Enum):
-    """Why a request got no answer."""
+    """Why a request got no response."""
 
     TIMED_OUT = "timed out"
     DISCONNECTED = "disconnected"
@@ -343,12 +343,12 @@ class Failure(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
-    """`Ready.wake_at` has come, or the driver looks in for another reason."""
+    """`Ready.wake_at` has passed; a spurious one is harmless."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestReceived:
-    """A peer, a client or this node itself asks; `Respond` carries the same `request_id`."""
+    """A request of a peer, a client or this node; `Respond` carries the same `request_id`."""
 
     request_id: int
     request: Request
@@ -356,14 +356,14 @@ class RequestReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestDropped:
-    """Who asked has gone: a parked answer is no longer wanted."""
+    """The caller stopped waiting: a parked request needs no response."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseReceived:
-    """A peer answered the `Send` of this `correlation_id`."""
+    """A peer responded to the `Send` of this `correlation_id`."""
 
     correlation_id: int
     response: PeerResponse
@@ -371,7 +371,7 @@ class ResponseReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFailed:
-    """The `Send` of this `correlation_id` gets no answer."""
+    """The `Send` of this `correlation_id` gets no response."""
 
     correlation_id: int
     failure: Failure
@@ -379,7 +379,7 @@ class RequestFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFlushed:
-    """Everything below `up_to` is on disk, as asked for by a `Flush` of this `generation`."""
+    """Everything below `up_to` is on disk, after a `Flush` of this `generation`."""
 
     up_to: Offset
     generation: int
@@ -410,7 +410,7 @@ class SnapshotDiscarded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCleaned:
-    """Records below `log_start_offset` and the snapshots before it are gone."""
+    """Records below `log_start_offset` and the snapshots before it were deleted."""
 
     log_start_offset: Offset
 
@@ -448,7 +448,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """Ask a peer; answer with `ResponseReceived` or `RequestFailed`."""
+    """Send a request to a peer; `ResponseReceived` or `RequestFailed` follows."""
 
     correlation_id: int
     to: Node
@@ -458,7 +458,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Respond:
-    """The answer to a `RequestReceived`."""
+    """The response to a `RequestReceived`."""
 
     request_id: int
     response: Response
@@ -473,14 +473,14 @@ class AppendBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncateTo:
-    """Cut the log so that it ends at `offset`."""
+    """Truncate the log so that it ends at `offset`."""
 
     offset: Offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSnapshotChunk:
-    """Write `chunk` at `position` of the snapshot being fetched; position 0 starts it anew."""
+    """Write `chunk` at `position` of the snapshot being fetched; position 0 starts over."""
 
     snapshot: EpochAndOffset
     position: int
@@ -489,7 +489,7 @@ class WriteSnapshotChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallSnapshot:
-    """The fetched snapshot is complete: freeze it, empty the log to it, say `SnapshotInstalled`."""
+    """The fetched snapshot is complete: start the log at it, then report `SnapshotInstalled`."""
 
     snapshot: EpochAndOffset
 
@@ -499,14 +499,14 @@ LogEffect = AppendBatch | TruncateTo | WriteSnapshotChunk | InstallSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush:
-    """Bring everything below `up_to` to disk, then say `LogFlushed` with the same `generation`."""
+    """Bring everything below `up_to` to disk, then report `LogFlushed` of this `generation`."""
 
     up_to: Offset
     generation: int
 
 
 class LeaderAndEpoch(NamedTuple):
-    """Who leads, as far as this replica knows; None while no one does or the leader resigned."""
+    """The leader this replica knows; None if it knows none, or has itself resigned."""
 
     leader_id: BrokerId | None
     epoch: LeaderEpoch
@@ -514,15 +514,15 @@ class LeaderAndEpoch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """Work for the driver, to be done in the order of the fields.
+    """Work for the driver, carried out in the order of the fields (`ReadyQueue` keeps it).
 
     * `persist`: on disk (fsync) before anything else of this or a later `Ready`.
-    * `log`: in order; page cache is enough, so long as later reads see it.
-    * `flush`: begin it; nothing below waits for it. One at a time: a newer one replaces an
-      older one that has not begun.
-    * `send`, `respond`: reads they ask for see `log` done.
-    * `leader`, `high_watermark`: set where they changed; tell the listeners.
-    * `wake_at`: when to say `TimerFired`; always set anew, None for never.
+    * `log`: in order; the page cache is enough, as long as later reads see it.
+    * `flush`: start it; nothing below waits for it. One at a time: a newer one replaces an
+      older one that has not started.
+    * `send`, `respond`: the reads they need see `log` done.
+    * `leader`, `high_watermark`: None if unchanged; report them to the listeners.
+    * `wake_at`: when to feed `TimerFired`; replaces the last one, None for never.
     """
 
     persist: ElectionState | None = None
@@ -537,7 +537,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaProgress:
-    """A replica as its leader sees it; times are -1 where it never fetched."""
+    """A replica as its leader sees it; times are -1 if it never fetched."""
 
     key: ReplicaKey
     log_end_offset: Offset
@@ -548,7 +548,7 @@ class ReplicaProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What DescribeQuorum tells; -1 where unknown."""
+    """The content of DescribeQuorum; -1 if unknown."""
 
     leader_id: BrokerId
     epoch: LeaderEpoch
@@ -577,7 +577,3 @@ class QuorumConfig:
     fetch_max_bytes: int = 8 * 1024 * 1024
     min_kraft_version: int = 0
     max_kraft_version: int = 1
-
-
-ZERO_DIRECTORY = Uuid.ZERO
-"""On the wire: directory id not known."""

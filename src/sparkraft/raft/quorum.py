@@ -2,11 +2,11 @@
 
     driver ──event, now──▶ step ──▶ handlers change the `Replica` ──▶ timers ──▶ Ready ──▶ driver
 
-Sized for one voter or many, static or dynamic ones, and for observers. It knows no clock, no
-socket and no disk: `Ready` says what to do and in which order.
+Serves one voter or many, static or dynamic, and observers. It has no clock, socket or disk:
+`Ready` contains the work to do, in order.
 
-Not here: what the states mean (`states`), elections (`votes`), replication (`leading`,
-`following`), changing voters (`reconfiguration`), the wire and the files (`server.raft`).
+Not here: the meaning of the states (`states`), elections (`votes`), replication (`leading`,
+`following`), voter changes (`reconfiguration`), wire format and files (`server.raft`).
 """
 
 from collections import deque
@@ -63,11 +63,11 @@ from sparkraft.raft.states import Candidate, Follower, Leader, Resigned, State, 
 from sparkraft.raft.voters import Node, VoterSet
 
 REFUSED_JITTER_MS = 50
-"""Followers whose leader's port refuses them stand for election within so long, at random: at
-once they would all stand together and split the votes."""
+"""Upper bound of the random delay before a follower whose leader's port refuses connections
+starts an election; without it all followers would start at once and split the votes."""
 
 BALLOTS_MAX = 100
-"""Answers to Vote requests that are kept for whoever takes them; they are for people."""
+"""Responses to Vote requests that are kept until the election journal takes them."""
 
 NO_VOTERS = VoterSet()
 """No static voters are configured."""
@@ -85,20 +85,20 @@ class Quorum:
         static_voters: VoterSet = NO_VOTERS,
         entropy: Entropy,
     ) -> None:
-        """Take over what is on disk; `start` comes next.
+        """Take over the recovered state; `start` comes next.
 
-        `static_voters` are those of `controller.quorum.voters`, without directory ids; they count
-        until the log or a snapshot names others.
+        `static_voters` are those of `controller.quorum.voters`, without directory ids; they apply
+        until the log or a snapshot has a voter set.
         """
         self._log = LogView(recovered, static_voters)
         self._replica = Replica(config, self._log, Unattached(epoch=self._log.last_epoch), entropy)
         self._election = election or ElectionState()
-        self._told_leader: LeaderAndEpoch | None = None
-        self._told_high_watermark = self._log.high_watermark
+        self._reported_leader: LeaderAndEpoch | None = None
+        self._reported_high_watermark = self._log.high_watermark
         self._transitions: list[Transition] = []
         self._ballots: deque[Ballot] = deque(maxlen=BALLOTS_MAX)
 
-    # ---- what others may look at
+    # ---- reading
 
     @property
     def state(self) -> State:
@@ -107,22 +107,21 @@ class Quorum:
 
     @property
     def log(self) -> LogView:
-        """What the core knows of its log; for looking only."""
+        """The core's view of its log; read-only for callers."""
         return self._log
 
     @property
     def config(self) -> QuorumConfig:
-        """As it was built."""
         return self._replica.config
 
     @property
     def leader_and_epoch(self) -> LeaderAndEpoch:
-        """Who leads, as far as this replica knows."""
+        """The leader this replica knows."""
         return self._replica.leader_and_epoch
 
     @property
     def leader_node(self) -> Node | None:
-        """Where the leader listens for controllers and brokers; None where that is not known."""
+        """The leader's address for controllers and brokers; None if unknown."""
         replica = self._replica
         if replica.leader_id is None or isinstance(self.state, Resigned):
             return None
@@ -130,7 +129,6 @@ class Quorum:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this replica leads."""
         return isinstance(self.state, Leader)
 
     @property
@@ -139,9 +137,9 @@ class Quorum:
         return self._replica.is_voter
 
     def is_in_touch(self, now: Millis) -> bool:
-        """Whether this replica leads, or has heard from its leader within the fetch timeout.
+        """Whether this replica leads, or has fetched from its leader within the fetch timeout.
 
-        A voter that can't win keeps its last leader's name; that it knows one says nothing.
+        Knowing a leader is not enough: a voter that cannot win keeps its last leader's id.
         """
         match self.state:
             case Leader():
@@ -153,25 +151,25 @@ class Quorum:
 
     @property
     def may_stop(self) -> bool:
-        """Whether nobody needs this replica to hand anything over."""
+        """Whether this replica has no leadership left to hand over."""
         replica = self._replica
         remote = replica.leader_id is not None and replica.leader_id != replica.local.id
-        # Without a majority of running voters nobody can take over, however long we wait.
+        # Without a majority of running voters no voter can take over.
         voters = replica.log.voters
         hopeless = len(set(voters.ids) - replica.refusing_voters) < voters.majority
         return not replica.is_voter or replica.is_only_voter or remote or hopeless
 
     def describe(self, now: Millis) -> Description | None:
-        """The replicas' progress as this leader sees it; None where it doesn't lead."""
+        """The replicas' progress as this leader sees it; None if this replica does not lead."""
         return leading.describe(self._replica, now)
 
     def take_transitions(self) -> list[Transition]:
-        """The changes of state since the last call, for the log and the election journal."""
+        """The state transitions since the last call, for the log and the election journal."""
         taken, self._transitions = self._transitions, []
         return taken
 
     def take_ballots(self) -> list[Ballot]:
-        """The votes given and refused since the last call, for the election journal."""
+        """The votes granted and refused since the last call, for the election journal."""
         taken = list(self._ballots)
         self._ballots.clear()
         return taken
@@ -179,7 +177,7 @@ class Quorum:
     # ---- work
 
     def start(self, now: Millis) -> Ready:
-        """Begin in the state that the last life left; a quorum of one leads at once."""
+        """Start in the state that the last run left; a quorum of one leads at once."""
         replica = self._replica
         replica.set_initial(self._initial_state(now))
         replica.persist()
@@ -241,7 +239,7 @@ class Quorum:
         return voted.directory_id in (None, local.directory_id)
 
     def step(self, event: Event, now: Millis) -> Ready:
-        """Take one event in and hand the resulting work out; never blocks."""
+        """Process one event and return the resulting work; never blocks."""
         self._handle(event, now)
         return self._finish(now)
 
@@ -312,10 +310,10 @@ class Quorum:
             case _:
                 assert_never(request)
 
-    def _on_response(  # noqa: PLR0911 (one arm an answer)
+    def _on_response(  # noqa: PLR0911 (one arm a response)
         self, in_flight: InFlightRequest, response: PeerResponse, now: Millis
     ) -> bool:
-        """False where the peer is to be left alone for a moment."""
+        """Whether the peer may get its next request at once; False for a backoff."""
         replica, request = self._replica, in_flight.request
         match request, response:
             case VoteRequest(), VoteResponse():
@@ -334,7 +332,7 @@ class Quorum:
             ):
                 return following.on_voter_change_response(replica, request, response, now)
             case _:
-                return False  # A bare refusal, or an answer that doesn't fit the question.
+                return False  # A bare refusal, or a response that does not match the request.
 
     def _on_failure(self, in_flight: InFlightRequest, failure: Failure, now: Millis) -> None:
         replica, state = self._replica, self._replica.state
@@ -349,7 +347,7 @@ class Quorum:
         if not isinstance(state, Follower):
             return
         if replica.is_voter and in_flight.to.id == state.leader_id:
-            # Its process is gone. Pre-vote keeps this safe: others that still hear it refuse.
+            # Its process has stopped. Pre-vote makes this safe: voters in touch with it refuse.
             jitter = replica.entropy.below(REFUSED_JITTER_MS)
             timers.expect_leader_by(replica, state, Millis(now + jitter))
 
@@ -371,15 +369,16 @@ class Quorum:
         self._transitions += outbox.transitions
         self._ballots += outbox.ballots
         leader, high_watermark = self.leader_and_epoch, self._log.high_watermark
+        moved = high_watermark != self._reported_high_watermark
         ready = Ready(
             persist=outbox.persist,
             log=outbox.log,
             flush=outbox.flush,
             send=outbox.send,
             respond=outbox.respond,
-            leader=leader if leader != self._told_leader else None,
-            high_watermark=high_watermark if high_watermark != self._told_high_watermark else None,
+            leader=leader if leader != self._reported_leader else None,
+            high_watermark=high_watermark if moved else None,
             wake_at=wake_at,
         )
-        self._told_leader, self._told_high_watermark = leader, high_watermark
+        self._reported_leader, self._reported_high_watermark = leader, high_watermark
         return ready

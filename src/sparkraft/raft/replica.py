@@ -1,11 +1,12 @@
-"""One replica's state, and the only code that assigns it: transitions, and the work they cause.
+"""One replica's state, and the only code that assigns it: transitions and the work they cause.
 
 The handlers (`votes`, `leading`, `following`, `reconfiguration`) are functions over a `Replica`;
-`quorum.Quorum` runs them and hands out what they left in the `Outbox`.
+`quorum.Quorum` runs them and returns the content of the `Outbox`.
 
 Invariants:
     * `epoch` never goes back; a replica votes at most once in an epoch.
-    * Every state change that must survive is in `outbox.persist` before it is spoken of.
+    * Every state change that must survive a restart is in `outbox.persist` before any message that
+      depends on it.
 """
 
 from dataclasses import dataclass, field, replace
@@ -55,7 +56,7 @@ CHECK_QUORUM_FACTOR = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """A change of state and why it came about, for the log and the election journal."""
+    """A state transition and its reason, for the log and the election journal."""
 
     old: State
     new: State
@@ -65,7 +66,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """How this replica answered a Vote request; `why_not` is None where it granted."""
+    """This replica's response to a Vote request; `why_not` is None if it granted its vote."""
 
     candidate: ReplicaKey
     epoch: LeaderEpoch
@@ -75,7 +76,7 @@ class Ballot:
 
 @dataclass(slots=True)
 class Outbox:
-    """The `Ready` being made; `transitions` and `ballots` are kept beside it."""
+    """The `Ready` under construction, and what the election journal wants to know."""
 
     persist: ElectionState | None = None
     log: list[LogEffect] = field(default_factory=list)
@@ -88,7 +89,7 @@ class Outbox:
 
 @dataclass(slots=True, kw_only=True)
 class ParkedFetch:
-    """A Fetch that waits for news."""
+    """A Fetch that waits for records, a new high watermark or its deadline."""
 
     request: FetchRequest
     deadline: Millis
@@ -96,7 +97,7 @@ class ParkedFetch:
 
 @dataclass(slots=True, kw_only=True)
 class PendingVoterChange:
-    """A change of the voter set that waits: for ApiVersions, then for its record's commit."""
+    """A voter change in progress: waits for ApiVersions, then for its record's commit."""
 
     request_id: int | None
     deadline: Millis
@@ -107,7 +108,7 @@ class PendingVoterChange:
 
 @dataclass(slots=True, kw_only=True)
 class FetchingSnapshot:
-    """A snapshot on its way from the leader; `installing` once its last byte was handed out."""
+    """A snapshot being fetched; `installing` once its last chunk was passed to the driver."""
 
     snapshot: EpochAndOffset
     position: int = 0
@@ -118,7 +119,6 @@ class Replica:
     """See the module docstring."""
 
     def __init__(self, config: QuorumConfig, log: LogView, state: State, entropy: Entropy) -> None:
-        """Start in `state`, not yet persisted."""
         self.config = config
         self.log = log
         self.entropy = entropy
@@ -132,11 +132,11 @@ class Replica:
         self.leader_high_watermark = Offset(-1)
         self.shutting_down = False
         self.refusing_voters: set[BrokerId] = set()
-        """Voters whose ports refused us while we were shutting down."""
+        """Voters whose ports refused connections while this replica was shutting down."""
         self.probe_at = Millis(0)
         self._state: State = state
 
-    # ---- what it is
+    # ---- reading
 
     @property
     def state(self) -> State:
@@ -150,7 +150,6 @@ class Replica:
 
     @property
     def local(self) -> ReplicaKey:
-        """This replica."""
         return self.config.local
 
     @property
@@ -160,12 +159,12 @@ class Replica:
 
     @property
     def is_only_voter(self) -> bool:
-        """Whether this replica decides alone."""
+        """Whether this replica is a majority by itself."""
         return self.local.id >= 0 and self.log.voters.is_only_voter(self.local)
 
     @property
     def leader_id(self) -> BrokerId | None:
-        """Who leads in `epoch`, as far as is known; a resigned leader still counts."""
+        """The leader of `epoch`, if known; a resigned leader still counts."""
         match self._state:
             case Leader() | Resigned():
                 return self.local.id
@@ -176,7 +175,7 @@ class Replica:
 
     @property
     def leader_endpoints(self) -> tuple[Endpoint, ...]:
-        """Where that leader listens."""
+        """The endpoints of that leader."""
         match self._state:
             case Leader() | Resigned():
                 return self.config.endpoints
@@ -187,7 +186,7 @@ class Replica:
 
     @property
     def voted(self) -> ReplicaKey | None:
-        """Whom this replica voted for in `epoch`."""
+        """The replica that this one voted for in `epoch`."""
         match self._state:
             case Candidate():
                 return self.local
@@ -198,13 +197,13 @@ class Replica:
 
     @property
     def leader_and_epoch(self) -> LeaderAndEpoch:
-        """What listeners are told; a resigned leader is none."""
+        """The leader as reported to listeners: none if this replica has resigned."""
         leader = None if isinstance(self._state, Resigned) else self.leader_id
         return LeaderAndEpoch(leader, self.epoch)
 
     @property
     def local_voter(self) -> Voter:
-        """What this replica says of itself in a voter set."""
+        """This replica's own entry for a voter set."""
         return Voter(
             key=self.local,
             endpoints=self.config.endpoints,
@@ -214,11 +213,11 @@ class Replica:
 
     @property
     def flushes(self) -> bool:
-        """Whether what it fetches must be on disk before the next Fetch."""
+        """Whether fetched records must be on disk before the next Fetch acknowledges them."""
         return self.config.can_become_voter or self.is_voter
 
     def election_state(self) -> ElectionState:
-        """What a restart must find."""
+        """The state that a restart must find."""
         return ElectionState(
             epoch=self.epoch,
             leader_id=self.leader_id,
@@ -228,11 +227,11 @@ class Replica:
         )
 
     def voter_node(self, voter: Voter) -> Node | None:
-        """Where to reach a voter; None where it does not have our listener."""
+        """A voter's address; None if it does not have the controller listener."""
         return self.node(voter.key.id, voter.endpoints)
 
     def node(self, node_id: BrokerId, endpoints: tuple[Endpoint, ...]) -> Node | None:
-        """Where to reach a node with these endpoints, by the controller listener."""
+        """A node's address on the controller listener; None if `endpoints` lack it."""
         endpoint = address(endpoints, self.config.listener)
         return None if endpoint is None else Node(node_id, endpoint.host, endpoint.port)
 
@@ -242,25 +241,24 @@ class Replica:
         return Millis(now + base + (self.entropy.below(base) if base else 0))
 
     def set_initial(self, state: State) -> None:
-        """Start in `state` instead; only before the first event."""
+        """Replace the state; only before the first event."""
         self._state = state
 
     # ---- effects
 
     def persist(self) -> None:
-        """Ask for the election state to be on disk before anything is said."""
+        """Have the election state on disk before anything else of this `Ready`."""
         self.outbox.persist = self.election_state()
 
     def send(self, to: Node, request: PeerRequest, now: Millis) -> None:
-        """Ask a peer that is ready."""
+        """Send a request to a peer that is ready for one."""
         self.outbox.send.append(self.connections.send(to, request, now))
 
     def respond(self, request_id: int, response: Response) -> None:
-        """Answer a request."""
         self.outbox.respond.append(Respond(request_id=request_id, response=response))
 
     def append(self, batch: LogBatch) -> None:
-        """Write a batch, ours or our leader's, and have it flushed where that counts."""
+        """Append a batch, own or fetched, and flush it if this replica acknowledges records."""
         self.log.append(batch)
         self.outbox.log.append(AppendBatch(batch=batch))
         if self.flushes:
@@ -271,7 +269,7 @@ class Replica:
             self.progress.set_voters(self.log.voters)
 
     def append_controls(self, controls: tuple[ControlRecord, ...]) -> LogBatch:
-        """Write control records of ours as one batch."""
+        """Append control records of our own as one batch."""
         base = self.log.end
         batch = LogBatch(
             base_offset=base,
@@ -283,17 +281,16 @@ class Replica:
         return batch
 
     def flush(self) -> None:
-        """Ask for the whole log to be on disk."""
+        """Have the whole log brought to disk."""
         self.outbox.flush = Flush(up_to=self.log.end, generation=self.log.generation)
 
     def truncate_to(self, offset: Offset) -> None:
-        """Cut the log."""
         if offset >= self.log.end:
             return
         self.log.truncate_to(offset)
         self.outbox.log.append(TruncateTo(offset=offset))
         if self.log.durable_end < self.log.end:
-            # A flush under way belongs to the old generation and will not be counted.
+            # A flush under way belongs to the old generation and does not count.
             self.flush()
 
     # ---- transitions
@@ -314,7 +311,7 @@ class Replica:
             self.connections.reset()
 
     def _kept_snapshot(self) -> FetchingSnapshot | None:
-        """One that is being installed is finished whatever happens."""
+        """An installation under way always completes."""
         fetching = self.fetching_snapshot
         return fetching if fetching is not None and fetching.installing else None
 
@@ -332,7 +329,7 @@ class Replica:
     def become_unattached(
         self, epoch: LeaderEpoch, leader_id: BrokerId | None, reason: str, now: Millis
     ) -> None:
-        """Know no leader to fetch from in `epoch`."""
+        """Enter `epoch` without a leader to fetch from."""
         same = epoch == self.epoch
         state = Unattached(
             epoch=epoch,
@@ -343,7 +340,7 @@ class Replica:
         self._become(state, reason, now, durable=True)
 
     def _deadline_when_unattached(self, now: Millis) -> Millis | None:
-        """A running election timeout runs on, lest news of epochs puts elections off for ever."""
+        """Keep a running election timeout: a stream of new epochs must not postpone elections."""
         if not self.is_voter:
             return None
         match self._state:
@@ -357,7 +354,7 @@ class Replica:
                 return self.random_election_timeout(now)
 
     def add_vote(self, candidate: ReplicaKey, now: Millis) -> None:
-        """Vote for `candidate` in this epoch; the state must not have voted yet."""
+        """Vote for `candidate` in this epoch; there must be no vote yet."""
         state = self._state
         deadline = self.random_election_timeout(now)
         reason = f"voted for {candidate}"
@@ -382,7 +379,7 @@ class Replica:
         endpoints: tuple[Endpoint, ...],
         now: Millis,
     ) -> None:
-        """Fetch from `leader_id`, who must be someone else and reachable."""
+        """Fetch from `leader_id`, which must be another replica and have endpoints."""
         if leader_id == self.local.id or not endpoints:
             raise InvariantBroken(f"cannot follow {leader_id} at {endpoints}")
         state = Follower(
@@ -397,7 +394,7 @@ class Replica:
         self.connections.reset()
 
     def become_prospective(self, reason: str, now: Millis) -> None:
-        """Begin to ask for pre-votes; a quorum of one goes on to lead at once."""
+        """Start a pre-vote; a quorum of one wins and leads at once."""
         state = Prospective(
             epoch=self.epoch,
             leader_id=self.leader_id,
@@ -411,7 +408,7 @@ class Replica:
         self.maybe_win(now)
 
     def become_candidate(self, reason: str, now: Millis) -> None:
-        """Raise the epoch, vote for ourselves and ask for votes."""
+        """Raise the epoch, vote for this replica and request votes."""
         state = Candidate(
             epoch=LeaderEpoch(self.epoch + 1),
             granted_by=frozenset({self.local.id}),
@@ -422,11 +419,11 @@ class Replica:
         self.maybe_win(now)
 
     def record_vote(self, voter_id: BrokerId, *, granted: bool, now: Millis) -> None:
-        """Count a vote or a pre-vote of a member; others' answers don't count."""
+        """Count the response of a voter to a vote or pre-vote; observers do not count."""
         state = self._state
         if not isinstance(state, Prospective | Candidate) or voter_id not in self.log.voters.ids:
             return
-        # A first answer stands: a voter that answers twice is not asked again.
+        # The first response stands; the voter gets no second request.
         if voter_id in state.granted_by or voter_id in state.rejected_by:
             return
         voter = frozenset({voter_id})
@@ -439,14 +436,14 @@ class Replica:
         self.maybe_win(now)
 
     def maybe_win(self, now: Millis) -> None:
-        """Go on if a majority has granted: to Candidate, or to Leader."""
+        """Become candidate or leader if a majority has granted."""
         state = self._state
         if not isinstance(state, Prospective | Candidate):
             return
         if len(state.granted_by) < self.log.voters.majority:
             return
         if isinstance(state, Prospective) and (state.deferred_until or now) > now:
-            return  # `timers` asks again then.
+            return  # `timers` calls this again at that time.
         who = ", ".join(str(voter) for voter in sorted(state.granted_by))
         if isinstance(state, Prospective):
             self.become_candidate(f"pre-votes of {who}", now)
@@ -454,7 +451,7 @@ class Replica:
             self._become_leader(f"votes of {who}", now)
 
     def is_rejected(self, rejected_by: frozenset[BrokerId]) -> bool:
-        """Whether no majority can come together any more."""
+        """Whether a majority has become impossible."""
         voters = self.log.voters
         return len(voters) - len(rejected_by) < voters.majority
 
@@ -476,9 +473,9 @@ class Replica:
         self.append_controls(self._epoch_start_controls(candidate))
 
     def _epoch_start_controls(self, candidate: Candidate) -> tuple[ControlRecord, ...]:
-        """LeaderChange; and under kraft.version 1 the voters, where the log lacks or mistakes them.
+        """LeaderChange, and under kraft.version 1 the voters if the log has none or wrong ones.
 
-        The zero checkpoint is never replicated, so the first leader writes its content down.
+        The zero checkpoint is never replicated, so the first leader writes its content to the log.
         """
         voters = self.log.voters
         change = LeaderChange(
@@ -488,8 +485,8 @@ class Replica:
         )
         if self.log.kraft_version == 0:
             return (change,)
-        mistaken = voters.needs_update(self.local_voter)
-        if self.log.voters_offset != -1 and not mistaken:
+        outdated = voters.needs_update(self.local_voter)
+        if self.log.voters_offset != -1 and not outdated:
             return (change,)
         updated = voters.update(self.local_voter)
         assert updated is not None
@@ -501,14 +498,11 @@ class Replica:
 
     @property
     def is_all_committed(self) -> bool:
-        """Whether a leader has nothing that its high watermark has not reached."""
+        """Whether this replica leads and its high watermark has reached the log end."""
         return self.progress is not None and self.progress.high_watermark == self.log.end
 
     def start_resigning(self, reason: str) -> Leader:
-        """Have the leader take no more records, and resign as soon as those it has are committed.
-
-        Which the timers see to, after every event.
-        """
+        """Refuse new records, and resign once the existing ones are committed (see `timers`)."""
         state = self._state
         assert isinstance(state, Leader)
         if state.resign_reason is None:
@@ -517,7 +511,7 @@ class Replica:
         return state
 
     def become_resigned(self, reason: str, now: Millis) -> None:
-        """Stop leading and tell the voters."""
+        """Stop leading and inform the voters."""
         assert self.progress is not None
         voters = self.log.voters.ids
         state = Resigned(
@@ -529,7 +523,7 @@ class Replica:
         self._become(state, reason, now, durable=False)
 
     def update(self, state: State) -> None:
-        """Change data within the state: deadlines, flags, acknowledgements."""
+        """Change data of the state, but neither its type nor its epoch."""
         if type(state) is not type(self._state) or state.epoch != self.epoch:
-            raise InvariantBroken(f"{self._state} is not updated by {state}")
+            raise InvariantBroken(f"{self._state} cannot be updated to {state}")
         self._state = state

@@ -1,15 +1,16 @@
 """Elections: Vote, BeginQuorumEpoch and EndQuorumEpoch, both ways (KIP-595, KIP-853, KIP-996).
 
-Behaviour (facts/reliability of the design: corrections Q2, Q8, Q9):
-    * Any replica answers a Vote by epoch and log, whoever asks; only members' answers count.
+Behaviour:
+    * Any replica responds to a Vote by epoch and log, for any candidate; only responses of voters
+      count.
     * Another cluster: INCONSISTENT_CLUSTER_ID. Meant for another replica: INVALID_VOTER_KEY.
-      A negative id, or a log newer than the epoch asked in: INVALID_REQUEST. An older epoch:
+      A negative id, or a log newer than the epoch of the request: INVALID_REQUEST. An older epoch:
       FENCED_LEADER_EPOCH. A higher epoch is adopted.
-    * A pre-vote is granted where the log is up to date and no leader has been heard of in this
-      epoch; it changes nobody's vote.
-    * Not Kafka's: whoever grants a voter a pre-vote lets it go first for a moment; of two that
-      stand side by side the one with the longer log goes first, else the lower id. In Kafka both
-      become candidates, and split the votes.
+    * A pre-vote is granted if the candidate's log is up to date and this replica has not fetched
+      from a leader of this epoch. It changes no vote.
+    * Not in Kafka: a voter that grants a pre-vote defers its own candidacy for a moment. Of two
+      voters that request pre-votes of each other, the one with the longer log has priority, else
+      the lower id. In Kafka both become candidates and split the votes.
 """
 
 from dataclasses import replace
@@ -38,15 +39,15 @@ from sparkraft.raft.states import (
 from sparkraft.raft.voters import Endpoint, ReplicaKey
 
 EPOCH_MAX = LeaderEpoch(2**31 - 2)
-"""A higher epoch could not be raised any more; nobody counts that far in good faith."""
+"""A higher epoch could not be raised any more; no correct replica reaches this epoch."""
 
 DEFERRAL_DIVISOR = 10
-"""To let another go first is to wait for this part of the election timeout: 100 ms by default, far
-more than its pre-votes and votes take, far less than the timeout that a split vote costs."""
+"""A candidacy is deferred by the election timeout divided by this: 100 ms by default, far longer
+than the other voter's pre-votes and votes take, far shorter than the timeout a split vote costs."""
 
 
 def wrong_cluster(replica: Replica, cluster_id: str | None) -> bool:
-    """Whether a request is for another cluster; one that names none is for ours."""
+    """Whether a request is for another cluster; a request without a cluster id is accepted."""
     return cluster_id is not None and cluster_id != replica.config.cluster_id
 
 
@@ -67,7 +68,10 @@ def maybe_transition(
     *,
     by_leader: bool = False,
 ) -> bool:
-    """Learn of an epoch, and perhaps its leader; False where that contradicts what we know."""
+    """Adopt an epoch and perhaps its leader; False if that contradicts what is known.
+
+    `by_leader`: the leader itself sent it, so a replica that doubts its leader follows again.
+    """
     if not _is_consistent(replica, epoch, leader_id):
         return False
     known = leader_id is not None and bool(endpoints)
@@ -79,10 +83,10 @@ def maybe_transition(
             replica.become_unattached(epoch, None, f"epoch {epoch} seen", now)
     elif epoch == replica.epoch and known and not isinstance(replica.state, Leader | Resigned):
         assert leader_id is not None
-        # A prospective knows the leader and doubts it: only the leader's own word ends that.
-        fewer = len(replica.leader_endpoints) < len(endpoints)
+        # A prospective doubts the leader it knows: only the leader itself can end that.
+        lacks_endpoints = len(replica.leader_endpoints) < len(endpoints)
         doubted = by_leader and not isinstance(replica.state, Follower)
-        if replica.leader_id is None or fewer or doubted:
+        if replica.leader_id is None or lacks_endpoints or doubted:
             replica.become_follower(epoch, leader_id, endpoints, now)
     return True
 
@@ -101,7 +105,7 @@ def _is_consistent(replica: Replica, epoch: LeaderEpoch, leader_id: BrokerId | N
 
 
 def on_vote_request(replica: Replica, request: VoteRequest, now: Millis) -> VoteResponse:
-    """Grant or refuse."""
+    """Grant or refuse a vote or pre-vote."""
     if wrong_cluster(replica, request.cluster_id):
         return _vote_response(replica, ErrorCode.INCONSISTENT_CLUSTER_ID)
     error = _check_vote_request(replica, request)
@@ -141,7 +145,7 @@ def _check_vote_request(replica: Replica, request: VoteRequest) -> ErrorCode | N
 
 
 def _why_not(replica: Replica, request: VoteRequest) -> str | None:
-    """What speaks against the vote; None where it is granted."""
+    """The reason to refuse the vote; None if it is granted."""
     theirs = _claim(request)
     ours = replica.log.end_point
     behind = None
@@ -166,7 +170,7 @@ def _why_not(replica: Replica, request: VoteRequest) -> str | None:
 
 
 def _why_no_vote(replica: Replica, candidate: ReplicaKey, behind: str | None) -> str | None:
-    """For a vote that binds, as Unattached or Prospective."""
+    """As `_why_not`, for a vote (not a pre-vote), in Unattached or Prospective."""
     voted = replica.voted
     if candidate.id == replica.local.id:
         return "it has our own id"
@@ -179,7 +183,7 @@ def _why_no_vote(replica: Replica, candidate: ReplicaKey, behind: str | None) ->
 
 
 def _defer_to(replica: Replica, request: VoteRequest, now: Millis) -> None:
-    """Let go first whom we granted a pre-vote; harmless, for it is only to wait."""
+    """Defer our own candidacy to the voter we granted a pre-vote. Safe: it only delays us."""
     state = replica.state
     until = Millis(now + replica.config.election_timeout_ms // DEFERRAL_DIVISOR)
     match state:
@@ -194,20 +198,20 @@ def _defer_to(replica: Replica, request: VoteRequest, now: Millis) -> None:
 
 
 def _has_priority(replica: Replica, request: VoteRequest) -> bool:
-    """Of two that ask each other: an order that both see in the same way."""
+    """Whether the candidate precedes this replica; both compute the same order."""
     theirs, ours = _claim(request), replica.log.durable_point
     return theirs > ours or (theirs == ours and request.candidate.id < replica.local.id)
 
 
 def _maybe_retry(replica: Replica, request: VoteRequest) -> None:
-    """Who has less than we, and asks, has given the leader up: its refusal of before is stale.
+    """Send a voter with a shorter log another pre-vote: it has lost its leader since it refused.
 
-    It may have come already, or be on its way.
+    That refusal is void; it may have arrived already, or may still be on its way.
     """
     state, voter = replica.state, frozenset({request.candidate.id})
     if isinstance(state, Prospective) and _claim(request) < replica.log.durable_point:
-        rejected_by, again = state.rejected_by - voter, state.retry_voters | voter
-        replica.update(replace(state, rejected_by=rejected_by, retry_voters=again))
+        rejected_by, retry = state.rejected_by - voter, state.retry_voters | voter
+        replica.update(replace(state, rejected_by=rejected_by, retry_voters=retry))
 
 
 def _claim(request: VoteRequest) -> EpochAndOffset:
@@ -231,11 +235,11 @@ def on_vote_response(
     response: VoteResponse,
     now: Millis,
 ) -> bool:
-    """Count an answer to our candidacy; False where the voter is to be left alone a moment."""
+    """Count a response to our candidacy; False if the voter needs a backoff."""
     state = replica.state
     if response.error is ErrorCode.UNSUPPORTED_VERSION:
         if isinstance(state, Prospective) and request.pre_vote:
-            replica.become_candidate(f"{voter_id} knows no pre-vote", now)
+            replica.become_candidate(f"{voter_id} does not support pre-votes", now)
             return True
         return False
     handled = on_common_response(replica, response.error, response, now)
@@ -255,7 +259,7 @@ def on_vote_response(
 
 
 def maybe_lose(replica: Replica, now: Millis) -> None:
-    """A prospective that cannot win any more goes back; a candidate waits its time out."""
+    """End a pre-vote that cannot be won any more; a candidate waits for its timeout."""
     state = replica.state
     if isinstance(state, Prospective) and replica.is_rejected(state.rejected_by):
         who = ", ".join(str(voter) for voter in sorted(state.rejected_by))
@@ -263,7 +267,7 @@ def maybe_lose(replica: Replica, now: Millis) -> None:
 
 
 def end_pre_vote(replica: Replica, reason: str, now: Millis) -> None:
-    """Back to the leader we had, if we know where it is."""
+    """Follow the previous leader again, if its endpoints are known."""
     state = replica.state
     assert isinstance(state, Prospective)
     if state.leader_id is not None and state.leader_endpoints:
@@ -278,7 +282,7 @@ def end_pre_vote(replica: Replica, reason: str, now: Millis) -> None:
 def on_begin_request(
     replica: Replica, request: BeginQuorumEpochRequest, now: Millis
 ) -> QuorumEpochResponse:
-    """A leader makes itself known."""
+    """Follow a leader that announces itself."""
     error = _check_leader_request(replica, request.cluster_id, request.leader_id, request.epoch)
     if error is not None:
         return epoch_response(replica, error)
@@ -295,7 +299,7 @@ def on_begin_request(
 def on_end_request(
     replica: Replica, request: EndQuorumEpochRequest, now: Millis
 ) -> QuorumEpochResponse:
-    """Our leader resigned: stand for election soon, the sooner the better placed we are."""
+    """Our leader resigned: start an election after a backoff by our place among the successors."""
     error = _check_leader_request(replica, request.cluster_id, request.leader_id, request.epoch)
     if error is not None:
         return epoch_response(replica, error)
@@ -305,23 +309,23 @@ def on_end_request(
     state = replica.state
     if isinstance(state, Follower) and state.leader_id == request.leader_id:
         backoff = _succession_backoff(replica, request.preferred_successors)
-        # It has said itself that it no longer leads, so a pre-vote of ours may pass.
-        heard = replace(
+        # The leader itself has ended its leadership, so others may have our pre-vote.
+        resigned = replace(
             state,
             fetch_deadline=Millis(now + backoff),
             deadline_reason=f"leader {request.leader_id} resigned",
             leader_resigned=True,
             has_fetched=False,
         )
-        replica.update(heard)
+        replica.update(resigned)
     return epoch_response(replica, ErrorCode.NONE)
 
 
 def _succession_backoff(replica: Replica, successors: tuple[ReplicaKey, ...]) -> int:
-    """Milliseconds to wait by place in the list: none, then doubling up to the maximum.
+    """Milliseconds to wait, by position in the list: 0 for the first, then doubling to the maximum.
 
-    A leader that was started again names nobody: all may stand at once, as in Kafka
-    (`KafkaRaftClient.endEpochElectionBackoff`, where the first of none waits for none).
+    A leader that was restarted names no successors: then every voter may start an election at
+    once, as in Kafka (`KafkaRaftClient.endEpochElectionBackoff`).
     """
     if not successors:
         return 0
@@ -346,7 +350,7 @@ def _check_leader_request(
 
 
 def epoch_response(replica: Replica, error: ErrorCode) -> QuorumEpochResponse:
-    """`error`, with the epoch and leader we know."""
+    """A response with `error` and the epoch and leader known here."""
     return QuorumEpochResponse(
         error=error,
         epoch=replica.epoch,
@@ -358,7 +362,7 @@ def epoch_response(replica: Replica, error: ErrorCode) -> QuorumEpochResponse:
 def on_epoch_response(
     replica: Replica, voter_id: BrokerId, response: QuorumEpochResponse, now: Millis
 ) -> bool:
-    """An answer to Begin- or EndQuorumEpoch."""
+    """Process a response to BeginQuorumEpoch or EndQuorumEpoch."""
     handled = on_common_response(replica, response.error, response, now)
     if handled is not None:
         return handled
@@ -370,7 +374,7 @@ def on_epoch_response(
     return True
 
 
-# ---- what every answer may teach
+# ---- all responses
 
 
 def on_common_response(
@@ -379,9 +383,10 @@ def on_common_response(
     response: VoteResponse | QuorumEpochResponse | FetchResponse | FetchSnapshotResponse,
     now: Millis,
 ) -> bool | None:
-    """Epoch and leader in an answer: whether that settles it, None where it must be looked into.
+    """Process the epoch and leader of a response.
 
-    False also asks for a pause before the peer is asked again.
+    Returns None if the caller must process the rest; otherwise the response is done, and the peer
+    may get its next request at once (True) or after a backoff (False).
     """
     epoch, leader_id, endpoints = response.epoch, response.leader_id, response.leader_endpoints
     if leader_id is not None and not endpoints:
@@ -389,7 +394,7 @@ def on_common_response(
     if error in _TOP_LEVEL:
         return False
     if epoch < replica.epoch or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
-        # It is behind, or knows less than we do: no news, and no use in asking at once.
+        # The peer is behind: the response is stale, and an immediate retry would not help.
         return error is ErrorCode.NONE
     if epoch > replica.epoch or error in _LEADER_ERRORS:
         before = replica.state

@@ -211,6 +211,6 @@ def test_a_voter_that_knows_no_pre_vote_is_asked_for_its_vote_instead(tmp_path: 
         assert not member.failures
 
     run(work)
-    assert steps["candidate"] == "2 knows no pre-vote"
+    assert steps["candidate"] == "2 does not support pre-votes"
     assert steps["leader"] == "votes of 1, 2"
     assert {(key, version) for key, version, _ in old.asked} == {(VOTE, 1)}
