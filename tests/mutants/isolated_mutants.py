@@ -19,7 +19,7 @@ from sparkraft.replication.in_sync import PendingShrink
 from sparkraft.replication.leader import PartitionLeader
 from sparkraft.server.broker.partition import HostedPartition
 from sparkraft.server.controller import processes
-from sparkraft.server.coordinator.group_driver import GroupDriver
+from sparkraft.server.coordinator.group_service import GroupCoordinatorService
 from sparkraft.simulation.machine import EPOCH_MS
 from sparkraft.storage.cleaner_filter import OffsetMap
 from sparkraft.storage.epochs import LeaderEpochs
@@ -187,13 +187,15 @@ def _commits_of_older_generations() -> Patches:
 
 @_plant("who no longer leads the offsets goes on serving their groups", "G8")
 def _groups_without_leadership() -> Patches:
-    original = GroupDriver.on_leadership
+    original = GroupCoordinatorService.on_leadership
 
-    def on_leadership(self: GroupDriver, topic: str, index: int, epoch: int | None) -> None:
+    def on_leadership(
+        self: GroupCoordinatorService, topic: str, index: int, epoch: int | None
+    ) -> None:
         if epoch is not None:
             original(self, topic, index, epoch)
 
-    return [(GroupDriver, "on_leadership", on_leadership)]
+    return [(GroupCoordinatorService, "on_leadership", on_leadership)]
 
 
 # ---- what clients see, by Jepsen's names

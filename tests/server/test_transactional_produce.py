@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from sparkraft.base.errors import ErrorCode
-from sparkraft.server.broker import verification as verification_module
-from sparkraft.server.broker.verification import TransactionVerification
+from sparkraft.server.coordinator import transaction_verification as verification_module
+from sparkraft.server.coordinator.transaction_verification import TransactionVerification
 from tests.server.harness import (
     append,
     batch,
@@ -29,7 +29,7 @@ class Coordinator:
         self.hold = None
         self.meanwhile = None
         monkeypatch.setattr(TransactionVerification, "is_possible", True)
-        node.broker.verification.ask = self.ask
+        node.broker.verification.verify = self.ask
 
     async def ask(self, question):
         self.questions.append(question)
@@ -37,7 +37,7 @@ class Coordinator:
             await self.meanwhile()
         if self.hold is not None:
             await self.hold.wait()
-        return dict.fromkeys(question.places, self.code)
+        return dict.fromkeys(question.partitions, self.code)
 
 
 async def send(connection, topic_id, *values, version=None, transactional_id="tx", **given):
@@ -209,14 +209,14 @@ def test_without_a_coordinator_in_the_cluster_it_is_refused_at_once(tmp_path):
     ],
 )
 def test_a_coordinators_words_become_a_producers(said, add, told):
-    assert verification_module._for_producer(said, add=add) is told
+    assert verification_module._for_producer(said, adds=add) is told
 
 
 def test_a_coordinator_that_can_t_be_reached_is_to_be_tried_again(tmp_path):
     async def test():
         async with node_in(tmp_path) as node:
-            question = verification_module.Question("tx", 1, 0, [("t", 0)], add=True)
-            said = await node.broker.verification.ask(question)
+            question = verification_module.AddPartitionsCheck("tx", 1, 0, [("t", 0)], adds=True)
+            said = await node.broker.verification.verify(question)
             assert said == {("t", 0): ErrorCode.NOT_ENOUGH_REPLICAS}
 
     run(test())

@@ -1,7 +1,7 @@
 """A Spark session for a pipeline: quiet, in UTC, with nothing left behind.
 
-Spark runs in this process (`local[*]`) or on any master. Settings whose defaults suit one machine
-badly are set here; a pipeline file's `[spark]` overrides them.
+Spark runs in this process (`local[*]`) or on any master. What its defaults do badly on one
+machine is set here; a pipeline file's `[spark]` goes over it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_JAVA: Final = (
 
 
 class NoJava(RuntimeError):  # noqa: N818 (a missing thing, not a mistake)
-    """There is no Java that Spark can run on; the message names the remedy."""
+    """There is no Java that Spark can run on; the message says how to get one."""
 
 
 _QUIET_LOG: Final = """\
@@ -54,12 +54,11 @@ logger.python.level = off
 logger.util.name = org.apache.spark.util
 logger.util.level = off
 """
-"""Failures arrive as exceptions and are reported once, in a sentence; Spark would print them as
-well."""
+"""Failures reach us as exceptions and are told once, in a sentence; Spark would print them too."""
 
 
 def java_version() -> int | None:
-    """The major version of the `java` that Spark would start; None if there is none."""
+    """The major version of the `java` that Spark would start; None where there is none."""
     import re
     import subprocess
 
@@ -91,14 +90,14 @@ def session(
 ) -> SparkSession:
     """Start Spark, with its temporary files in `work`, which only this session uses.
 
-    Output of the JVM and its Python workers goes to the file `log`, if one is given.
+    What the JVM and its Python workers print goes to the file `log`, if one is given.
     """
     check_java()
     _prepare(work)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Importing pyspark takes half a second; an invalid pipeline file is reported before that.
+    # Importing pyspark takes half a second; a wrong pipeline file is told before that.
     from pyspark.sql import SparkSession
 
     from sparkraft.pipeline import register
@@ -143,7 +142,7 @@ def _own_signals() -> Iterator[None]:
 
 
 def _prepare(work: Path) -> None:
-    """Return an empty folder: a killed Spark does not delete its blocks."""
+    """An empty folder: a killed Spark leaves its blocks behind."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     (work / "log4j2.properties").write_text(_QUIET_LOG)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class SpecError(ValueError):
-    """An error in a pipeline file, and its location."""
+    """What is wrong with a pipeline file, and where."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """Destination of results; `kind` determines which fields apply."""
+    """Where results go; which fields count depends on `kind`."""
 
     kind: str
     path: str = ""
@@ -126,7 +126,7 @@ _CONNECTORS: Final = {"sparkraft": "sparkraft", "official": "kafka"}
 
 
 def load(path: Path, values: Mapping[str, str] | None = None) -> Pipeline:
-    """Read and check a pipeline file; `SpecError` names the error."""
+    """Read and check a pipeline file; `SpecError` says what is wrong with it."""
     try:
         text = path.read_text()
     except OSError as error:

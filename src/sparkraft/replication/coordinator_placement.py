@@ -1,18 +1,19 @@
-"""Keeps partitions led by brokers that serve what their leader has to serve.
+"""Keep partitions of internal topics led by brokers that serve their coordinator.
 
-Who leads a partition of `__transaction_state` or `__share_group_state` is the coordinator of what
-hashes to it. In a cluster with Apache Kafka's brokers some replicas may lie on brokers that don't
-serve that coordinator. They copy the records like any other, but should not lead:
+The leader of a partition of `__transaction_state` or `__share_group_state` coordinates the keys
+that hash to it. In a cluster with Apache Kafka's brokers, some replicas may be on brokers that do
+not serve that coordinator. These replicate like any other, but should not lead:
 
     replicas [ours, k1, k2]  leader ours   → the order [k1, k2, ours], then a preferred election
     replicas [k1, ours, k2]  leader k1     → the order [k1, k2, ours]: elections go by the order
-    replicas [ours]          leader ours   → [k1]: it is moved, or nobody could ever serve it
+    replicas [ours]          leader ours   → [k1]: otherwise no broker could ever serve it
 
-An able replica that is in sync always goes first, so ours leads only while no able one is in sync,
-which keeps the records: without it nobody would lead. All of it are requests that any controller
-serves, Kafka's too; nothing else in an election knows of ability.
+An able in-sync replica always comes first, so ours leads only while no able one is in sync; that
+keeps the records available. Any controller serves these requests, Kafka's too. Elections know
+nothing about ability.
 
-Not here: asking what brokers serve, sending (`sparkraft.server.broker.coordinators_elsewhere`).
+Not here: learning what brokers serve, sending requests
+(`sparkraft.server.coordinator.external_coordinators`).
 """
 
 from collections.abc import Sequence
@@ -20,11 +21,11 @@ from typing import NamedTuple, Protocol
 
 
 class PlacedPartition(Protocol):
-    """A partition as the metadata tell."""
+    """The metadata of a partition."""
 
     @property
     def replicas(self) -> Sequence[int]:
-        """The assignment; the first is preferred as the leader."""
+        """The assignment; the first is the preferred leader."""
 
     @property
     def isr(self) -> Sequence[int]:
@@ -32,38 +33,38 @@ class PlacedPartition(Protocol):
 
     @property
     def leader(self) -> int:
-        """-1 for nobody."""
+        """-1 if there is none."""
 
     @property
     def adding_replicas(self) -> Sequence[int]:
-        """Of a move under way."""
+        """Of a reassignment in progress."""
 
     @property
     def removing_replicas(self) -> Sequence[int]:
-        """Of a move under way."""
+        """Of a reassignment in progress."""
 
 
 class Reassign(NamedTuple):
-    """Ask for AlterPartitionReassignments to these."""
+    """Request AlterPartitionReassignments to these replicas."""
 
     replicas: tuple[int, ...]
 
 
 class ElectPreferred(NamedTuple):
-    """Ask for a preferred leader election."""
+    """Request a preferred leader election."""
 
 
 def next_reassignment(
     partition: PlacedPartition, index: int, *, able: Sequence[int], local_id: int
 ) -> Reassign | ElectPreferred | None:
-    """What the broker `local_id`, which is not able, should ask of the controller now.
+    """The next request of the broker `local_id`, which is not able, to the controller.
 
-    Of several unable replicas one speaks: the leader if it is unable, else the first of them.
+    Of several unable replicas one sends it: the leader if it is unable, otherwise the first.
 
     Args:
-        partition: as the newest image has it.
+        partition: from the newest image.
         index: of the partition; moves go to the able brokers in turn.
-        able: live brokers that serve the coordinator, rising.
+        able: unfenced brokers that serve the coordinator, in ascending order.
         local_id: this broker.
     """
     replicas = tuple(partition.replicas)
@@ -72,10 +73,10 @@ def next_reassignment(
         return None
     if local_id != (partition.leader if partition.leader in unable else unable[0]):
         return None
-    wanted = _preferred_order(partition, index, able=able, unable=unable)
-    if wanted != replicas:
-        return Reassign(wanted)
-    if partition.leader in unable and wanted[0] in able and wanted[0] in partition.isr:
+    target = _preferred_order(partition, index, able=able, unable=unable)
+    if target != replicas:
+        return Reassign(target)
+    if partition.leader in unable and target[0] in able and target[0] in partition.isr:
         return ElectPreferred()
     return None
 
@@ -87,6 +88,6 @@ def _preferred_order(
     first = [replica for replica in replicas if replica in able]
     if not first:
         return (able[index % len(able)], *replicas[:-1])
-    if partition.leader in unable:  # it has to give way now, so to one that can take over
+    if partition.leader in unable:  # prefer one that can take over at once
         first.sort(key=lambda replica: replica not in partition.isr)
     return (*first, *unable)

@@ -7,7 +7,7 @@ G8  groups are served by the leader of their partition alone, one in an epoch
 
 from typing import TYPE_CHECKING, Any
 
-from sparkraft.server.coordinator.group_driver import GROUP_METADATA_TOPIC
+from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
     from sparkraft.simulation.machine import Machine
@@ -45,14 +45,14 @@ class ProcessChecks:
             node = machine.live_node
             if node is None or node.broker is None:
                 continue
-            shards = node.broker.groups._shards  # noqa: SLF001 (a checker)
-            for index in sorted(shards):
-                self._check_shard(machine, node.broker.replica_manager, index, shards[index])
+            runtimes = node.broker.groups.runtimes
+            for index in sorted(runtimes):
+                self._check_shard(machine, node.broker.replica_manager, index, runtimes[index])
 
-    def _check_shard(self, machine: "Machine", replicas: Any, index: int, shard: Any) -> None:
-        if not shard._loaded or shard._closed:  # noqa: SLF001 (a checker)
+    def _check_shard(self, machine: "Machine", replicas: Any, index: int, runtime: Any) -> None:
+        if not runtime.is_serving:
             return
-        epoch = shard._epoch  # noqa: SLF001 (likewise)
+        epoch = runtime.leader_epoch
         hosted = next(
             (
                 p

@@ -1,4 +1,4 @@
-"""A broker around `GroupDriver`: a log in memory, a disk that syncs when told, and one topic."""
+"""A broker around `GroupCoordinatorService`: a `ShardHost` in memory, and one topic."""
 
 import asyncio
 from types import SimpleNamespace
@@ -6,12 +6,14 @@ from typing import Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.records.batch import parse_header, patch_in_place
 from sparkraft.server.api.registry import RequestContext, load_api
 from sparkraft.server.config import NodeConfig
-from sparkraft.server.coordinator.group_driver import GROUP_METADATA_TOPIC, GroupDriver
+from sparkraft.server.coordinator.group_service import GroupCoordinatorService
+from sparkraft.server.coordinator.host import LogRange
 from sparkraft.server.env import SystemClock
 from tests.coordinator.world import CountingEntropy
 from tests.support.sessions import client_session
@@ -22,13 +24,23 @@ PARTITIONS = 1
 TOPIC_ID = Uuid(bytes(range(16)))
 
 
-class FakeLog:
-    """Batches in memory, read back as the real log reads them."""
+class FakeHost:
+    """A partition in memory; `sync_by_hand` makes every append wait for `sync`."""
 
-    def __init__(self) -> None:
+    def __init__(self, metadata: Any) -> None:
+        self.clock = SystemClock()
+        self.metadata = metadata
+        self.leader_epoch = 0
         self.batches: list[bytes] = []
-        self.log_start_offset = 0
         self.log_end_offset = 0
+        self.refuse: ErrorCode | None = None
+        self.sync_by_hand = False
+        self.waiting: asyncio.Future[None] | None = None
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def in_epoch(self, topic: str, index: int, epoch: int) -> "HostInEpoch":
+        assert (topic, index) == (GROUP_METADATA_TOPIC, 0)
+        return HostInEpoch(self, epoch)
 
     def append(self, batch: bytes) -> int:
         base = self.log_end_offset
@@ -38,29 +50,7 @@ class FakeLog:
         self.log_end_offset = parse_header(patched).next_offset
         return base
 
-    def read(self, offset: int, *, max_bytes: int, up_to: int) -> Any:
-        for batch in self.batches:
-            header = parse_header(batch)
-            if header.last_offset >= offset:
-                return SimpleNamespace(pieces=[batch], size=len(batch))
-        return SimpleNamespace(pieces=[], size=0)
-
-
-class FakePartition:
-    """The leader of the partition; `sync_by_hand` makes every append wait for `sync`."""
-
-    def __init__(self) -> None:
-        self.log = FakeLog()
-        self.leader_epoch = 0
-        self.sync_by_hand = False
-        self.waiting: asyncio.Future[None] | None = None
-
-    def durable(self, _: Any, *, acks: int) -> Any:
-        assert acks == -1
-        return self.committed(self.log.log_end_offset)
-
-    def committed(self, offset: int) -> Any:
-        assert offset == self.log.log_end_offset
+    def until_synced(self) -> Any:
         if not self.sync_by_hand:
             return None
         if self.waiting is None:
@@ -76,35 +66,38 @@ class FakePartition:
             waiting.set_exception(error)
 
 
-class FakeReplicas:
-    """What the group driver needs of the replica manager."""
+class HostInEpoch:
+    """The `ShardHost` that the runtime of one leader epoch gets."""
 
-    def __init__(self) -> None:
-        self.leadership_listeners: list[Any] = []
-        self.partition = FakePartition()
-        self.refuse: ErrorCode | None = None
-        self.tasks: list[asyncio.Task[None]] = []
+    def __init__(self, fake: FakeHost, epoch: int) -> None:
+        self.clock = fake.clock
+        self.metadata = fake.metadata
+        self._fake = fake
+        self._epoch = epoch
+
+    def append(self, batch: bytes) -> Any:
+        if self._fake.refuse is not None:
+            raise KafkaError(self._fake.refuse)
+        if self._fake.leader_epoch != self._epoch:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return SimpleNamespace(base_offset=self._fake.append(batch))
+
+    def committed(self, _: Any) -> Any:
+        return self._fake.until_synced()
+
+    def committed_up_to(self, offset: int) -> Any:
+        assert offset == self._fake.log_end_offset
+        return self._fake.until_synced()
+
+    def log_range(self) -> LogRange:
+        return LogRange(0, self._fake.log_end_offset)
+
+    def read(self, offset: int, *, end: int, max_bytes: int) -> bytes:
+        del end, max_bytes
+        return next(one for one in self._fake.batches if parse_header(one).last_offset >= offset)
 
     def spawn(self, work: Any, name: str) -> None:
-        self.tasks.append(asyncio.get_running_loop().create_task(work, name=name))
-
-    def get_log(self, topic: str, index: int) -> FakeLog:
-        assert (topic, index) == (GROUP_METADATA_TOPIC, 0)
-        return self.partition.log
-
-    def leader(self, _topic: str, _index: int) -> FakePartition:
-        if self.refuse is not None:
-            raise KafkaError(self.refuse)
-        return self.partition
-
-    def append_to(self, partition: FakePartition, batch: bytes, **_: Any) -> Any:
-        return SimpleNamespace(base_offset=partition.log.append(batch))
-
-    def lead(self, epoch: int | None) -> None:
-        if epoch is not None:
-            self.partition.leader_epoch = epoch
-        for listener in self.leadership_listeners:
-            listener(GROUP_METADATA_TOPIC, 0, epoch)
+        self._fake.tasks.append(asyncio.get_running_loop().create_task(work, name=name))
 
 
 class FakeBroker:
@@ -124,10 +117,16 @@ class FakeBroker:
                 **{key.replace("_", "."): value for key, value in properties.items()},
             }
         )
-        self.env = SimpleNamespace(clock=SystemClock(), entropy=CountingEntropy())
-        self.replica_manager = FakeReplicas()
         self.image: Any = FakeImage()
-        self.groups = GroupDriver(self)  # type: ignore[arg-type] # (a fake of what it uses)
+        self.host = FakeHost(self)
+        self.groups = GroupCoordinatorService(
+            self.config, CountingEntropy(), metadata=self, host_of=self.host.in_epoch
+        )
+
+    def lead(self, epoch: int | None) -> None:
+        if epoch is not None:
+            self.host.leader_epoch = epoch
+        self.groups.on_leadership(GROUP_METADATA_TOPIC, 0, epoch)
 
     def ask(self, key: ApiKey, request: Any, version: int | None = None) -> Any:
         """The handler's answer, or an awaitable of it; a KafkaError as the refusal."""

@@ -1,4 +1,4 @@
-"""What the shard requires of a group, whatever its protocol."""
+"""The interface of a group to its shard, independent of the group's protocol."""
 
 from collections.abc import Sequence
 from typing import Protocol

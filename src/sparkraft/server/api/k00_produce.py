@@ -120,7 +120,7 @@ async def _handle_transactional(
     """The same once the coordinator has said that the batches are part of a transaction."""
     from sparkraft.server.api.k00_transactional import verified
 
-    async with broker.verification.turn_of(_producer_of(request)):
+    async with broker.verification.lock_of(_producer_of(request)):
         check = await verified(broker, context, request, partial(_name_of, broker))
         answer = _append_all(broker, context, request, check)
     return await answer if isinstance(answer, Awaitable) else answer

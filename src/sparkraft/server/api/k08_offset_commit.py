@@ -1,18 +1,18 @@
-"""OffsetCommit: v2-10. Keep a group's place in its partitions. (KIP-211, KIP-320, KIP-345, KIP-848)
+"""OffsetCommit: v2-10. Store a group's offsets. (KIP-211, KIP-320, KIP-345, KIP-848)
 
 Behaviour:
     * From a member: its id and generation must be current (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION,
       FENCED_INSTANCE_ID), and the group not between join and sync (REBALANCE_IN_PROGRESS).
-    * From outside (generation -1): only while the group has no members; makes it if need be.
+    * Without a member (generation -1): only while the group is empty; creates it if needed.
     * Topics and partitions must exist: UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID.
     * Metadata longer than offset.metadata.max.bytes: OFFSET_METADATA_TOO_LARGE for the partition.
-    * Answered when the offsets are durable in `__consumer_offsets`.
-Versions: v2-4 carry a retention time, honoured; v6 leader epochs; v7 static members; v8 flexible;
-    v9 GROUP_ID_NOT_FOUND for a group that is not there; v10 topic ids.
+    * The response is sent once the offsets are committed to `__consumer_offsets`.
+Versions: v2-4 have a retention time; v6 leader epochs; v7 static members; v8 flexible;
+    v9 GROUP_ID_NOT_FOUND for an unknown group; v10 topic ids.
 Not done: members of KIP-848 groups.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
@@ -28,8 +28,8 @@ from sparkraft.protocol.messages.k08_offset_commit import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each, on_group
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.coordinator.answers import when
 from sparkraft.server.coordinator.requests import peer_of
+from sparkraft.server.coordinator.responses import Response, map_response
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage, Topic
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 _BY_ID_FROM = 10
 
 
-def handle(broker: "BrokerServices", context: RequestContext, request: OffsetCommitRequest) -> Any:
+def handle(
+    broker: "BrokerServices", context: RequestContext, request: OffsetCommitRequest
+) -> Response[OffsetCommitResponse]:
     """Check topics against the image, then let the group's shard decide."""
     refused: list[OffsetCommitResponseTopic] = []
     accepted: list[OffsetCommitRequestTopic] = []
@@ -46,19 +48,21 @@ def handle(broker: "BrokerServices", context: RequestContext, request: OffsetCom
         _check_topic(broker.image, topic, context.api_version, accepted, refused)
     if not accepted:
         return OffsetCommitResponse(topics=refused)
-    asked, request.topics = request.topics, accepted
+    requested, request.topics = request.topics, accepted
     try:
-        answer = commit(broker, peer_of(context), request)
+        response = commit(broker, peer_of(context), request)
     except KafkaError:
-        request.topics = asked
+        request.topics = requested
         raise
-    return when(answer, lambda response: _merged(refused, response)) if refused else answer
+    return map_response(response, lambda one: _merged(refused, one)) if refused else response
 
 
-def commit(broker: "BrokerServices", peer: Peer, request: OffsetCommitRequest) -> Any:
-    """Let the shard of the group decide; gives its response, or an awaitable of it."""
-    shard = broker.groups.shard_of(request.group_id)
-    return shard.ask(lambda core, now: core.handle_offset_commit(request, peer, now))
+def commit(
+    broker: "BrokerServices", peer: Peer, request: OffsetCommitRequest
+) -> Response[OffsetCommitResponse]:
+    """Let the group's shard decide."""
+    runtime = broker.groups.shard_for(request.group_id)
+    return runtime.execute_write(lambda shard, now: shard.handle_offset_commit(request, peer, now))
 
 
 def _check_topic(
@@ -68,11 +72,11 @@ def _check_topic(
     accepted: list[OffsetCommitRequestTopic],
     refused: list[OffsetCommitResponseTopic],
 ) -> None:
-    """Put `topic`, or the part of it that exists, into `accepted` and the rest into `refused`."""
+    """Divide `topic` into the partitions that exist (`accepted`) and the rest (`refused`)."""
     found = _find(image, topic, version)
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if found is not None:
-        # A commit by name is stored with the topic's id too, as Kafka does since KIP-848.
+        # As in Kafka since KIP-848, a commit by name is stored with the topic's id too.
         topic.name, topic.topic_id = found.name, found.id
     elif version >= _BY_ID_FROM:
         error = ErrorCode.UNKNOWN_TOPIC_ID

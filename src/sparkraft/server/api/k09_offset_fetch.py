@@ -1,4 +1,4 @@
-"""OffsetFetch: v1-10. Where did groups stop reading? (KIP-88, KIP-447, KIP-709, KIP-848)
+"""OffsetFetch: v1-10. The committed offsets of groups. (KIP-88, KIP-447, KIP-709, KIP-848)
 
 Behaviour:
     * A partition, or a whole group, without a commit: offset -1, no error.
@@ -11,7 +11,7 @@ Versions: v3 throttle; v5 leader epochs; v6 flexible; v8 several groups; v9 memb
 Not done: member epochs of KIP-848 groups are not checked.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
@@ -30,7 +30,12 @@ from sparkraft.protocol.messages.k09_offset_fetch import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.coordinator.answers import is_later, when, when_all
+from sparkraft.server.coordinator.responses import (
+    Response,
+    catch_error,
+    map_response,
+    map_responses,
+)
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
@@ -41,16 +46,18 @@ _GROUPS_FROM = 8
 _BY_ID_FROM = 10
 
 
-def handle(broker: "BrokerServices", context: RequestContext, request: OffsetFetchRequest) -> Any:
-    """Ask the shard of each group."""
+def handle(
+    broker: "BrokerServices", context: RequestContext, request: OffsetFetchRequest
+) -> Response[OffsetFetchResponse]:
+    """Read from the shard of each group."""
     version = context.api_version
     groups = request.groups if version >= _GROUPS_FROM else [_only_group(request)]
-    answers = [
+    fetched = [
         _fetch(broker, version, group, require_stable=request.require_stable) for group in groups
     ]
     if version >= _GROUPS_FROM:
-        return when_all(answers, lambda found: OffsetFetchResponse(groups=found))
-    return when(answers[0], _flat)
+        return map_responses(fetched, lambda found: OffsetFetchResponse(groups=found))
+    return map_response(fetched[0], _flat)
 
 
 def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -65,44 +72,38 @@ def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 
 def _fetch(
     broker: "BrokerServices", version: int, group: OffsetFetchRequestGroup, *, require_stable: bool
-) -> Any:
-    asked = group.topics
+) -> Response[OffsetFetchResponseGroup]:
+    requested = group.topics
     unknown: list[OffsetFetchResponseTopics] = []
-    if version >= _BY_ID_FROM and asked is not None:
-        group.topics = _named(broker.image, asked, unknown)
+    if version >= _BY_ID_FROM and requested is not None:
+        group.topics = _named(broker.image, requested, unknown)
     try:
-        shard = broker.groups.shard_of(group.group_id)
-        answer = shard.read(
-            lambda core, _: core.fetch_offsets(group, require_stable=require_stable)
-        )
+        runtime = broker.groups.shard_for(group.group_id)
     except KafkaError as error:
-        group.topics = asked
+        group.topics = requested
         return _group_error(group, error.code, version)
-    if is_later(answer):
-        answer = _or_error(answer, group, version)
+    response = catch_error(
+        lambda: runtime.execute_read(
+            lambda shard, _: shard.fetch_offsets(group, require_stable=require_stable)
+        ),
+        # Not committed within the timeout: this group fails, the others do not.
+        lambda _: _group_error(group, ErrorCode.NOT_COORDINATOR, version),
+    )
     if version < _BY_ID_FROM:
-        return answer
-    if asked is None:
-        return when(answer, lambda found: _with_ids(broker.image, found))
-    return when(answer, lambda found: _with_unknown(found, unknown))
-
-
-async def _or_error(answer: Any, group: OffsetFetchRequestGroup, version: int) -> Any:
-    """Not durable in time: this group is refused, the others are not."""
-    try:
-        return await answer
-    except KafkaError:
-        return _group_error(group, ErrorCode.NOT_COORDINATOR, version)
+        return response
+    if requested is None:
+        return map_response(response, lambda found: _with_ids(broker.image, found))
+    return map_response(response, lambda found: _with_unknown(found, unknown))
 
 
 def _named(
     image: "ClusterImage",
-    asked: list[OffsetFetchRequestTopics],
+    requested: list[OffsetFetchRequestTopics],
     unknown: list[OffsetFetchResponseTopics],
 ) -> list[OffsetFetchRequestTopics]:
-    """Give topics their names; those without one go to `unknown`."""
+    """Set the topics' names; those with an unknown id go to `unknown`."""
     known = []
-    for topic in asked:
+    for topic in requested:
         found = image.topics_by_id.get(topic.topic_id)
         if found is not None:
             topic.name = found.name
@@ -121,7 +122,7 @@ def _with_unknown(
 
 
 def _with_ids(image: "ClusterImage", found: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
-    """Give topics their ids; those that are gone can't be told of."""
+    """Set the topics' ids and drop deleted topics, which have none."""
     for topic in found.topics:
         topic.topic_id = image.topics_by_name.get(topic.name, Uuid.ZERO)
     found.topics = [topic for topic in found.topics if topic.topic_id != Uuid.ZERO]
@@ -129,7 +130,7 @@ def _with_ids(image: "ClusterImage", found: OffsetFetchResponseGroup) -> OffsetF
 
 
 def _flat(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
-    """The answer of v1-7, which knows one group."""
+    """The response of v1-7, for one group."""
     return OffsetFetchResponse(
         error_code=group.error_code,
         topics=[
@@ -154,12 +155,12 @@ def _flat(group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
 def _group_error(
     group: OffsetFetchRequestGroup, error: ErrorCode, version: int
 ) -> OffsetFetchResponseGroup:
-    answer = OffsetFetchResponseGroup(group_id=group.group_id)
+    response = OffsetFetchResponseGroup(group_id=group.group_id)
     if version >= _TOP_LEVEL_ERROR_FROM:
-        answer.error_code = error
+        response.error_code = error
     else:
-        answer.topics = [_topic_error(topic, error) for topic in group.topics or ()]
-    return answer
+        response.topics = [_topic_error(topic, error) for topic in group.topics or ()]
+    return response
 
 
 def _topic_error(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:

@@ -1,14 +1,14 @@
-"""LeaveGroup: v0-5. Members go, or are sent away by a tool. (KIP-345, KIP-800)
+"""LeaveGroup: v0-5. Members leave, or an admin tool removes them. (KIP-345, KIP-800)
 
 Behaviour:
     * v0-2 one member, its error at the top; from v3 several, each with its own error.
-    * A static member may be named by its instance id alone (a tool removing it).
-    * The rest of the group rebalances at once, not only after a session timeout.
+    * An admin tool identifies a static member by its instance id alone.
+    * The group rebalances at once, not only after a session timeout.
 Versions: v1 throttle; v3 several members; v4 flexible; v5 reason.
 Not done: members of KIP-848 groups.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
@@ -21,8 +21,8 @@ from sparkraft.protocol.messages.k13_leave_group import (
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_group
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.coordinator.answers import when
 from sparkraft.server.coordinator.requests import check_group_id
+from sparkraft.server.coordinator.responses import Response, map_response
 
 if TYPE_CHECKING:
     from sparkraft.server.broker.services import BrokerServices
@@ -30,20 +30,23 @@ if TYPE_CHECKING:
 _MEMBERS_FROM = 3
 
 
-def handle(broker: "BrokerServices", context: RequestContext, request: LeaveGroupRequest) -> Any:
+def handle(
+    broker: "BrokerServices", context: RequestContext, request: LeaveGroupRequest
+) -> Response[LeaveGroupResponse]:
     """Let the group's shard decide."""
     check_group_id(request.group_id)
     version = context.api_version
     if version < _MEMBERS_FROM:
         request.members = [MemberIdentity(member_id=request.member_id)]
-    shard = broker.groups.shard_of(request.group_id)
+    runtime = broker.groups.shard_for(request.group_id)
+    response: Response[LeaveGroupResponse]
     try:
-        answer = shard.ask(lambda core, now: core.handle_leave_group(request, now))
+        response = runtime.execute_write(lambda shard, now: shard.handle_leave_group(request, now))
     except KafkaError as error:
         if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
             raise
-        answer = _all_unknown(request)  # There is no such group.
-    return answer if version >= _MEMBERS_FROM else when(answer, _flat)
+        response = _all_unknown(request)  # The group does not exist.
+    return response if version >= _MEMBERS_FROM else map_response(response, _flat)
 
 
 def _all_unknown(request: LeaveGroupRequest) -> LeaveGroupResponse:
@@ -60,7 +63,7 @@ def _all_unknown(request: LeaveGroupRequest) -> LeaveGroupResponse:
 
 
 def _flat(response: LeaveGroupResponse) -> LeaveGroupResponse:
-    """The answer of v0-2: the only member's error is the answer's."""
+    """The response of v0-2: the error of the only member."""
     return LeaveGroupResponse(error_code=response.error_code or response.members[0].error_code)
 
 

@@ -1,13 +1,13 @@
-"""DescribeGroups: v0-6. Members of classic groups, and their share. (KIP-345, KIP-430, KIP-1043)
+"""DescribeGroups: v0-6. Members and assignments of classic groups. (KIP-345, KIP-430, KIP-1043)
 
 Behaviour:
-    * A group that is not there, or of another protocol: state Dead; from v6 GROUP_ID_NOT_FOUND.
+    * An unknown group, or one of another protocol: state Dead; from v6 GROUP_ID_NOT_FOUND.
     * Metadata and assignor only in state Stable.
 Versions: v1 throttle; v3 authorized operations; v4 instance ids; v5 flexible; v6 errors.
 Not done: -
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
@@ -20,7 +20,7 @@ from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import GROUP_OPERATIONS
-from sparkraft.server.coordinator.answers import is_later, when_all
+from sparkraft.server.coordinator.responses import Response, catch_error, map_responses
 
 if TYPE_CHECKING:
     from sparkraft.server.broker.services import BrokerServices
@@ -30,8 +30,8 @@ _AUTHORIZED_OPERATIONS_FROM = 3
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: DescribeGroupsRequest
-) -> Any:
-    """Ask the shard of each group."""
+) -> Response[DescribeGroupsResponse]:
+    """Read from the shard of each group."""
     operations = None
     if request.include_authorized_operations and context.api_version >= _AUTHORIZED_OPERATIONS_FROM:
         operations = GROUP_OPERATIONS
@@ -42,24 +42,19 @@ def handle(
                 group.authorized_operations = operations
         return DescribeGroupsResponse(groups=found)
 
-    return when_all([_describe(broker, context, one) for one in request.groups], respond)
+    return map_responses([_describe(broker, context, one) for one in request.groups], respond)
 
 
-def _describe(broker: "BrokerServices", context: RequestContext, group_id: str) -> Any:
-    try:
-        shard = broker.groups.shard_of(group_id)
-    except KafkaError as error:
-        return DescribedGroup(group_id=group_id, error_code=error.code)
+def _describe(
+    broker: "BrokerServices", context: RequestContext, group_id: str
+) -> Response[DescribedGroup]:
     version = context.api_version
-    answer = shard.read(lambda core, _: core.describe_groups([group_id], version)[0])
-    return _or_error(answer, group_id) if is_later(answer) else answer
-
-
-async def _or_error(answer: Any, group_id: str) -> Any:
-    try:
-        return await answer
-    except KafkaError as error:
-        return DescribedGroup(group_id=group_id, error_code=error.code)
+    return catch_error(
+        lambda: broker.groups.shard_for(group_id).execute_read(
+            lambda shard, _: shard.describe_groups([group_id], version)[0]
+        ),
+        lambda error: DescribedGroup(group_id=group_id, error_code=error.code),
+    )
 
 
 def refuse(

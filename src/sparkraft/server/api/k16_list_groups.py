@@ -1,13 +1,13 @@
 """ListGroups: v0-5. The groups coordinated by this broker. (KIP-518, KIP-848)
 
 Behaviour:
-    * Filters by state (v4+) and type (v5+), in any case; an unknown word matches nothing.
-    * Groups of other protocols that another broker left behind are listed with their type.
+    * Filters by state (v4+) and type (v5+), case-insensitive; an unknown word matches nothing.
+    * Groups of other protocols, written by other brokers, are listed with their type.
     * While a shard is loading: COORDINATOR_LOAD_IN_PROGRESS, as the list would be incomplete.
 Versions: v1 throttle; v3 flexible; v4 state; v5 type.    Not done: -
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k16_list_groups import (
@@ -18,19 +18,21 @@ from sparkraft.protocol.messages.k16_list_groups import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.coordinator.answers import when_all
+from sparkraft.server.coordinator.responses import Response, map_responses
 
 if TYPE_CHECKING:
     from sparkraft.server.broker.services import BrokerServices
 
 
-def handle(broker: "BrokerServices", _: RequestContext, request: ListGroupsRequest) -> Any:
-    """Ask every shard led here."""
-    answers = [
-        shard.read(lambda core, now: core.list_groups(request, now))
-        for shard in broker.groups.loaded_shards()
+def handle(
+    broker: "BrokerServices", _: RequestContext, request: ListGroupsRequest
+) -> Response[ListGroupsResponse]:
+    """Read from every shard led here."""
+    listed = [
+        runtime.execute_read(lambda shard, now: shard.list_groups(request, now))
+        for runtime in broker.groups.loaded_shards()
     ]
-    return when_all(answers, _joined)
+    return map_responses(listed, _joined)
 
 
 def _joined(found: list[list[ListedGroup]]) -> ListGroupsResponse:

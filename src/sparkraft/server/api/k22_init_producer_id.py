@@ -1,20 +1,21 @@
 """InitProducerId: v0-5. An id for an idempotent producer. (KIP-98, KIP-360)
 
 Behaviour:
-    * Ids come from blocks of 1,000 that the controller hands out; epoch 0 each time.
-    * A producer id without an epoch or the other way round: INVALID_REQUEST.
-    * A transactional id where other brokers coordinate transactions (Kafka's): NOT_COORDINATOR, as
-      the leadership that led the client here is about to move to one of them.
+    * Ids come from blocks of 1,000 that the controller allocates; the epoch is always 0.
+    * A producer id without an epoch, or an epoch without an id: INVALID_REQUEST.
+    * A transactional id if other brokers (Kafka's) coordinate transactions: NOT_COORDINATOR, as the
+      partition that led the client here is about to move to one of them.
 Versions: v2 flexible; v3 the producer's current id.
-Not done: transactions: where nobody coordinates them a transactional id is
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client takes as fatal, so that it stops at
-    once instead of trying for ever.
+Not done: transactions: if no broker coordinates them, a transactional id is
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client treats as fatal, so that it stops at
+    once instead of retrying forever.
 """
 
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.coordinator.internal_topics import KeyType
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k22_init_producer_id import (
     InitProducerIdRequest,
@@ -23,7 +24,6 @@ from sparkraft.protocol.messages.k22_init_producer_id import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import Permissions, RequestRule, on_transactional_id
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.broker.coordinators_elsewhere import TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from sparkraft.server.broker.services import BrokerServices
@@ -46,7 +46,7 @@ class IdempotentProducerRule(RequestRule):
 def handle(
     broker: "BrokerServices", context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
-    """Hand an id out, from the current block if it has one left."""
+    """Return a new id, from the current block if one is left."""
     if request.transactional_id is not None:
         if not request.transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -60,9 +60,8 @@ def handle(
 
 
 async def _refuse_transactions(broker: "BrokerServices") -> InitProducerIdResponse:
-    elsewhere = broker.coordinators_elsewhere
-    await elsewhere.learn()
-    if elsewhere.able(TRANSACTION_STATE):
+    await broker.coordinators.discover(KeyType.TRANSACTION, [])
+    if broker.coordinators.is_served(KeyType.TRANSACTION):
         raise KafkaError(ErrorCode.NOT_COORDINATOR, "other brokers coordinate transactions")
     raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
@@ -74,7 +73,7 @@ async def _fetch(broker: "BrokerServices") -> InitProducerIdResponse:
 
 
 def refuse(_: type, request: Any, version: int, error: KafkaError) -> InitProducerIdResponse:
-    """The error, with no id."""
+    """The error, without an id."""
     return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
 
 

@@ -17,6 +17,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k27_write_txn_markers import (
     WritableTxnMarker,
@@ -31,7 +32,6 @@ from sparkraft.records.validate import Origin
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.coordinator.group_driver import GROUP_METADATA_TOPIC
 
 if TYPE_CHECKING:
     from sparkraft.server.broker.services import BrokerServices

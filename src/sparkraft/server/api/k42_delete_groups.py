@@ -1,12 +1,12 @@
-"""DeleteGroups: v0-2. Remove groups without members, with their offsets. (KIP-229)
+"""DeleteGroups: v0-2. Delete groups without members and their offsets. (KIP-229)
 
 Behaviour:
-    * With members: NON_EMPTY_GROUP; not there: GROUP_ID_NOT_FOUND.
-    * Answered when the tombstones are durable.
+    * With members: NON_EMPTY_GROUP; unknown: GROUP_ID_NOT_FOUND.
+    * The response is sent once the tombstones are committed.
 Versions: v2 flexible.    Not done: -
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.protocol.api_keys import ApiKey
@@ -18,33 +18,28 @@ from sparkraft.protocol.messages.k42_delete_groups import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.coordinator.answers import is_later, when_all
+from sparkraft.server.coordinator.responses import Response, catch_error, map_responses
 
 if TYPE_CHECKING:
     from sparkraft.server.broker.services import BrokerServices
 
 
-def handle(broker: "BrokerServices", _: RequestContext, request: DeleteGroupsRequest) -> Any:
-    """Ask the shard of each group, once for each id."""
+def handle(
+    broker: "BrokerServices", _: RequestContext, request: DeleteGroupsRequest
+) -> Response[DeleteGroupsResponse]:
+    """Delete each group once, in its shard."""
     ids = list(dict.fromkeys(request.groups_names))
-    answers = [_delete(broker, one) for one in ids]
-    return when_all(answers, lambda results: DeleteGroupsResponse(results=results))
+    results = [_delete(broker, one) for one in ids]
+    return map_responses(results, lambda found: DeleteGroupsResponse(results=found))
 
 
-def _delete(broker: "BrokerServices", group_id: str) -> Any:
-    try:
-        shard = broker.groups.shard_of(group_id)
-        answer = shard.ask(lambda core, now: core.handle_delete_group(group_id, now))
-    except KafkaError as error:
-        return DeletableGroupResult(group_id=group_id, error_code=error.code)
-    return _or_error(answer, group_id) if is_later(answer) else answer
-
-
-async def _or_error(answer: Any, group_id: str) -> Any:
-    try:
-        return await answer
-    except KafkaError as error:
-        return DeletableGroupResult(group_id=group_id, error_code=error.code)
+def _delete(broker: "BrokerServices", group_id: str) -> Response[DeletableGroupResult]:
+    return catch_error(
+        lambda: broker.groups.shard_for(group_id).execute_write(
+            lambda shard, now: shard.handle_delete_group(group_id, now)
+        ),
+        lambda error: DeletableGroupResult(group_id=group_id, error_code=error.code),
+    )
 
 
 def refuse(

@@ -1,13 +1,13 @@
-"""OffsetDelete: v0. Forget a group's offsets in some partitions. (KIP-496)
+"""OffsetDelete: v0. Delete a group's offsets of some partitions. (KIP-496)
 
 Behaviour:
     * A topic that a member is subscribed to: GROUP_SUBSCRIBED_TO_TOPIC for its partitions.
-    * A group with members that are no consumers: NON_EMPTY_GROUP; not there: GROUP_ID_NOT_FOUND.
+    * A group with members that are not consumers: NON_EMPTY_GROUP; unknown: GROUP_ID_NOT_FOUND.
     * Topics and partitions must exist: UNKNOWN_TOPIC_OR_PARTITION.
 Versions: one, not flexible.    Not done: -
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.api_keys import ApiKey
@@ -21,15 +21,17 @@ from sparkraft.protocol.messages.k47_offset_delete import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each, on_group
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.coordinator.answers import when
 from sparkraft.server.coordinator.requests import check_group_id
+from sparkraft.server.coordinator.responses import Response, map_response
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.broker.services import BrokerServices
 
 
-def handle(broker: "BrokerServices", _: RequestContext, request: OffsetDeleteRequest) -> Any:
+def handle(
+    broker: "BrokerServices", _: RequestContext, request: OffsetDeleteRequest
+) -> Response[OffsetDeleteResponse]:
     """Check topics against the image, then let the group's shard decide."""
     check_group_id(request.group_id)
     refused: dict[str, OffsetDeleteResponseTopic] = {}
@@ -38,10 +40,10 @@ def handle(broker: "BrokerServices", _: RequestContext, request: OffsetDeleteReq
         known = _known(broker.image, topic, refused)
         if known.partitions:
             accepted.append(known)
-    asked = OffsetDeleteRequest(group_id=request.group_id, topics=accepted)
-    shard = broker.groups.shard_of(request.group_id)
-    answer = shard.ask(lambda core, _: core.handle_offset_delete(asked))
-    return when(answer, lambda response: _merged(refused, response)) if refused else answer
+    checked = OffsetDeleteRequest(group_id=request.group_id, topics=accepted)
+    runtime = broker.groups.shard_for(request.group_id)
+    response = runtime.execute_write(lambda shard, _: shard.handle_offset_delete(checked))
+    return map_response(response, lambda one: _merged(refused, one)) if refused else response
 
 
 def _known(
@@ -49,15 +51,15 @@ def _known(
     topic: OffsetDeleteRequestTopic,
     refused: dict[str, OffsetDeleteResponseTopic],
 ) -> OffsetDeleteRequestTopic:
-    """The part of `topic` that exists; the rest is put into `refused`."""
+    """The partitions of `topic` that exist; the rest is added to `refused`."""
     found = image.topic(topic.name)
     known = OffsetDeleteRequestTopic(name=topic.name)
     for partition in topic.partitions:
         if found is not None and partition.partition_index in found.partitions:
             known.partitions.append(partition)
             continue
-        answer = refused.setdefault(topic.name, OffsetDeleteResponseTopic(name=topic.name))
-        answer.partitions.append(
+        missing = refused.setdefault(topic.name, OffsetDeleteResponseTopic(name=topic.name))
+        missing.partitions.append(
             OffsetDeleteResponsePartition(
                 partition_index=partition.partition_index,
                 error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

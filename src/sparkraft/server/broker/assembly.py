@@ -1,15 +1,16 @@
 """Builds a broker's parts in the order of their dependencies."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sparkraft.coordinator.internal_topics import KeyType
 from sparkraft.server.broker.active_brokers import ActiveBrokers
 from sparkraft.server.broker.alter_partition import AlterPartitionQueue
 from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
 from sparkraft.server.broker.background import Background
 from sparkraft.server.broker.broker_epoch import BrokerEpoch
 from sparkraft.server.broker.compaction import Compaction
-from sparkraft.server.broker.coordinators_elsewhere import CoordinatorsElsewhere
 from sparkraft.server.broker.directory_assignments import DirectoryAssignments
 from sparkraft.server.broker.dynamic_configs import DynamicConfigs
 from sparkraft.server.broker.fetch_sessions import FetchSessions
@@ -27,9 +28,12 @@ from sparkraft.server.broker.producer_ids import ProducerIds
 from sparkraft.server.broker.replica_manager import ReplicaManager
 from sparkraft.server.broker.replication_throttles import ReplicationThrottle
 from sparkraft.server.broker.services import BrokerServices
-from sparkraft.server.broker.verification import TransactionVerification
 from sparkraft.server.config import RACK_AWARE_SELECTOR
-from sparkraft.server.coordinator.group_driver import GROUP_METADATA_TOPIC, GroupDriver
+from sparkraft.server.coordinator.directory import CoordinatorDirectory
+from sparkraft.server.coordinator.external_coordinators import ExternalCoordinators
+from sparkraft.server.coordinator.group_service import GroupCoordinatorService
+from sparkraft.server.coordinator.host import LedPartition
+from sparkraft.server.coordinator.transaction_verification import TransactionVerification
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -108,7 +112,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
     )
     fetchers = _follow_leaders(base, metadata, broker_epoch, replicas, moves)
     coordinators = _coordinators(base, metadata, replicas)
-    replicas.placement_listeners.extend((moves.on_placement, coordinators.elsewhere.note))
+    replicas.placement_listeners.append(moves.on_placement)
     lifecycle = _lifecycle(base, metadata, broker_epoch, replicas)
     dynamic_configs = DynamicConfigs(config, base.log_manager, base.limit_connections)
     compaction = Compaction(
@@ -123,7 +127,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
     for work, name in (
         (assignments.run(), "directory assignments"),
         (moves.run(), "moves between log directories"),
-        (coordinators.elsewhere.run(), "coordinators elsewhere"),
+        (coordinators.external.run(), "external coordinators"),
         (isr_changes.run(), "ISR changes"),
         (_expire_isrs(env, replicas), "ISR expiration"),
         (compaction.run(), "compaction"),
@@ -145,7 +149,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         raft=base.raft,
         controller=base.controller,
         channel=base.channel,
-        coordinators_elsewhere=coordinators.elsewhere,
+        coordinators=coordinators.directory,
         verification=coordinators.verification,
         log_dir_moves=moves,
         fetch_sessions=FetchSessions(
@@ -157,12 +161,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         reads_by_rack=config.text("replica.selector.class") == RACK_AWARE_SELECTOR,
         produce_shapes=ProduceShapes(),
         forwarding=Forwarding(config, base.channel),
-        auto_topic_creation=AutoTopicCreation(
-            config,
-            base.channel,
-            internal_topics={GROUP_METADATA_TOPIC: coordinators.groups.topic_to_create},
-            spawn=supervisor.spawn,
-        ),
+        auto_topic_creation=coordinators.topic_creation,
         producer_ids=ProducerIds(config, base.channel, broker_epoch, fault_point=env.fault_point),
         leader_throttle=ReplicationThrottle("leader", config, metadata, env.clock),
         lifecycle=lifecycle,
@@ -199,46 +198,45 @@ def _follow_leaders(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Coordinators:
-    elsewhere: CoordinatorsElsewhere
+    groups: GroupCoordinatorService
+    topic_creation: AutoTopicCreation
+    external: ExternalCoordinators
+    directory: CoordinatorDirectory
     verification: TransactionVerification
-    groups: GroupDriver
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CoordinatorHost:
-    """What the coordinators use of a broker."""
-
-    config: "NodeConfig"
-    env: "Env"
-    node_id: int
-    metadata: MetadataCache
-    channel: "ControllerChannel"
-    replica_manager: ReplicaManager
-    coordinators_elsewhere: CoordinatorsElsewhere | None = None
-
-    @property
-    def image(self) -> "ClusterImage":
-        return self.metadata.image
 
 
 def _coordinators(
-    base: BrokerFoundation, metadata: MetadataCache, replicas: ReplicaManager
+    base: BrokerFoundation,
+    metadata: MetadataCache,
+    replicas: ReplicaManager,
 ) -> _Coordinators:
-    host = _CoordinatorHost(
-        config=base.config,
-        env=base.env,
-        node_id=base.config.node_id,
+    groups = GroupCoordinatorService(
+        base.config,
+        base.env.entropy,
         metadata=metadata,
-        channel=base.channel,
-        replica_manager=replicas,
+        host_of=partial(LedPartition, replicas, metadata, base.supervisor.spawn),
     )
-    untyped: Any = host
-    elsewhere = CoordinatorsElsewhere(untyped)
-    with_elsewhere: Any = replace(host, coordinators_elsewhere=elsewhere)
+    replicas.leadership_listeners.append(groups.on_leadership)
+    external = ExternalCoordinators(base.config, metadata, base.channel, own_topics={groups.topic})
+    replicas.placement_listeners.append(external.on_placement)
+    topic_creation = AutoTopicCreation(
+        base.config,
+        base.channel,
+        internal_topics={groups.topic: groups.topic_to_create},
+        spawn=base.supervisor.spawn,
+    )
+    directory = CoordinatorDirectory(
+        metadata,
+        services={KeyType.GROUP: groups},
+        external=external,
+        create_topic=topic_creation.create,
+    )
     return _Coordinators(
-        elsewhere=elsewhere,
-        verification=TransactionVerification(with_elsewhere),
-        groups=GroupDriver(untyped),
+        groups=groups,
+        topic_creation=topic_creation,
+        external=external,
+        directory=directory,
+        verification=TransactionVerification(base.config, metadata, directory, external),
     )
 
 
@@ -288,7 +286,7 @@ def _subscribe(
     dynamic_configs: DynamicConfigs,
     fetchers: ReplicaFetchers,
     replicas: ReplicaManager,
-    groups: GroupDriver,
+    groups: GroupCoordinatorService,
 ) -> None:
     """Pass every image to the parts, in the order in which they need each other's changes."""
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
     from sparkraft.server.broker.compaction import Compaction
     from sparkraft.server.broker.controller_channel import ControllerChannel
-    from sparkraft.server.broker.coordinators_elsewhere import CoordinatorsElsewhere
     from sparkraft.server.broker.dynamic_configs import DynamicConfigs
     from sparkraft.server.broker.fetch_sessions import FetchSessions
     from sparkraft.server.broker.fetchers import ReplicaFetchers
@@ -24,10 +23,11 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.producer_ids import ProducerIds
     from sparkraft.server.broker.replica_manager import ReplicaManager
     from sparkraft.server.broker.replication_throttles import ReplicationThrottle
-    from sparkraft.server.broker.verification import TransactionVerification
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.controller.driver import ControllerDriver
-    from sparkraft.server.coordinator.group_driver import GroupDriver
+    from sparkraft.server.coordinator.directory import CoordinatorDirectory
+    from sparkraft.server.coordinator.group_service import GroupCoordinatorService
+    from sparkraft.server.coordinator.transaction_verification import TransactionVerification
     from sparkraft.server.env import Env
     from sparkraft.server.raft.driver import RaftDriver
     from sparkraft.storage.log_manager import LogManager
@@ -54,11 +54,11 @@ class BrokerServices:
     replica_manager: "ReplicaManager"
     isr_changes: "AlterPartitionQueue"
     isr_journal: "IsrJournal"
-    groups: "GroupDriver"
+    groups: "GroupCoordinatorService"
     raft: "RaftDriver"
     controller: "ControllerDriver | None"
     channel: "ControllerChannel"
-    coordinators_elsewhere: "CoordinatorsElsewhere"
+    coordinators: "CoordinatorDirectory"
     verification: "TransactionVerification"
     log_dir_moves: "LogDirMoves"
     fetch_sessions: "FetchSessions"

@@ -1,1 +1,8 @@
-"""Drivers of the coordinators' cores: logs, timers and answers around `sparkraft.coordinator`."""
+"""Run coordinators: logs, timers, effects and responses for the cores of `sparkraft.coordinator`.
+
+* `shard_runtime.ShardRuntime`: executes the decisions of one shard.
+* `coordinator_service.CoordinatorService`: the shards of one kind.
+* `group_service.GroupCoordinatorService`: those of groups.
+* `directory.CoordinatorDirectory`: which broker coordinates a key.
+* `external_coordinators`, `transaction_verification`: coordinators that other brokers serve.
+"""

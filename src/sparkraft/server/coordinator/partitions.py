@@ -1,10 +1,10 @@
-"""Which partition of an internal topic a coordinator's key belongs to."""
+"""Map a coordinator's key to a partition of its internal topic."""
 
 _SIGN_BIT = 1 << 31
 
 
 def java_string_hash(text: str) -> int:
-    """Java's `String.hashCode`: over UTF-16 units, wrapped to a signed 32-bit number."""
+    """Java's `String.hashCode`: over UTF-16 code units, wrapped to a signed 32-bit integer."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for at in range(0, len(units), 2):
@@ -13,6 +13,6 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_of(key: str, partition_count: int) -> int:
-    """Kafka's choice: the absolute hash, and 0 for the one number that has none."""
+    """Kafka's mapping: the absolute hash (0 for the smallest int32) modulo the count."""
     value = java_string_hash(key)
     return (0 if value == -_SIGN_BIT else abs(value)) % partition_count

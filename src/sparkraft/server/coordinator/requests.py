@@ -1,4 +1,4 @@
-"""What the API files of the group protocol share."""
+"""Shared code of the API files of groups."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def peer_of(context: "RequestContext") -> Peer:
-    """Who sent a request, as the core names them."""
+    """The sender of a request."""
     return Peer(
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",
@@ -19,6 +19,6 @@ def peer_of(context: "RequestContext") -> Peer:
 
 
 def check_group_id(group_id: str) -> None:
-    """Refuse the empty group id, which only offsets may have."""
+    """Raise KafkaError for the empty group id, which only offset commits may use."""
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")

@@ -1,4 +1,4 @@
-"""The group driver: loading, waiting for durability, losing leadership, failed writes."""
+"""The group coordinator: loading, waiting for commits, losing leadership, failed appends."""
 
 import asyncio
 import struct
@@ -113,17 +113,17 @@ def test_a_group_belongs_to_the_partition_java_says(
 def test_what_was_committed_is_there_after_the_log_is_loaded() -> None:
     async def test() -> None:
         broker = FakeBroker()
-        broker.replica_manager.lead(0)
+        broker.lead(0)
         assert error_of_commit(broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9)) is ErrorCode.NONE
         assert offset_of(broker.ask(ApiKey.OFFSET_FETCH, fetch(), 9)) == 5
-        broker.replica_manager.lead(1)
+        broker.lead(1)
         loading = broker.ask(ApiKey.OFFSET_FETCH, fetch(), 9)
         assert loading.groups[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         listing = broker.ask(ApiKey.LIST_GROUPS, ListGroupsRequest())
         assert listing.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         beat = broker.ask(ApiKey.HEARTBEAT, HeartbeatRequest(group_id="g", member_id="m"))
         assert beat.error_code == ErrorCode.NONE
-        await asyncio.gather(*broker.replica_manager.tasks)
+        await asyncio.gather(*broker.host.tasks)
         assert offset_of(broker.ask(ApiKey.OFFSET_FETCH, fetch(), 9)) == 5
 
     run(test)
@@ -134,15 +134,15 @@ def test_what_was_loaded_is_told_only_once_it_is_committed() -> None:
 
     async def test() -> None:
         broker = FakeBroker()
-        broker.replica_manager.lead(0)
+        broker.lead(0)
         assert error_of_commit(broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9)) is ErrorCode.NONE
-        broker.replica_manager.partition.sync_by_hand = True
-        broker.replica_manager.lead(1)
-        await asyncio.gather(*broker.replica_manager.tasks)
+        broker.host.sync_by_hand = True
+        broker.lead(1)
+        await asyncio.gather(*broker.host.tasks)
         answer = asyncio.ensure_future(broker.ask(ApiKey.OFFSET_FETCH, fetch(), 9))
         await asyncio.sleep(0)
         assert not answer.done()
-        broker.replica_manager.partition.sync()
+        broker.host.sync()
         assert offset_of(await answer) == 5
 
     run(test)
@@ -153,20 +153,20 @@ def test_a_generation_that_was_loaded_is_told_only_once_it_is_committed() -> Non
 
     async def test() -> None:
         broker = FakeBroker()
-        broker.replica_manager.lead(0)
+        broker.lead(0)
         required = broker.ask(ApiKey.JOIN_GROUP, join())
         joined = await broker.ask(ApiKey.JOIN_GROUP, join(required.member_id))
         assert broker.ask(ApiKey.SYNC_GROUP, sync(joined.member_id)).assignment == b"mine"
-        broker.replica_manager.partition.sync_by_hand = True
-        broker.replica_manager.lead(1)
-        await asyncio.gather(*broker.replica_manager.tasks)
+        broker.host.sync_by_hand = True
+        broker.lead(1)
+        await asyncio.gather(*broker.host.tasks)
         synced = asyncio.ensure_future(broker.ask(ApiKey.SYNC_GROUP, sync(joined.member_id)))
         rejoined = asyncio.ensure_future(broker.ask(ApiKey.JOIN_GROUP, join()))
         for _ in range(3):
             await asyncio.sleep(0)
         assert not synced.done()
         assert not rejoined.done()
-        broker.replica_manager.partition.sync()
+        broker.host.sync()
         assert (await synced).assignment == b"mine"
         assert (await rejoined).error_code == ErrorCode.MEMBER_ID_REQUIRED
         broker.groups.close()
@@ -177,9 +177,9 @@ def test_a_generation_that_was_loaded_is_told_only_once_it_is_committed() -> Non
 def test_transactions_and_unknown_records_of_another_broker_are_read() -> None:
     async def test() -> None:
         broker = FakeBroker()
-        broker.replica_manager.lead(0)
+        broker.lead(0)
         broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9)
-        log = broker.replica_manager.partition.log
+        log = broker.host
         strange = BatchBuilder()
         strange.append(1, struct.pack(">h", 99), b"?")
         strange.append(2, struct.pack(">hh", 3, 1) + b"k", b"\0\0epoch")
@@ -199,8 +199,8 @@ def test_transactions_and_unknown_records_of_another_broker_are_read() -> None:
                     EndTransaction(kind, 0), producer_id=producer_id, producer_epoch=0, timestamp=4
                 )
             )
-        broker.replica_manager.lead(1)
-        await asyncio.gather(*broker.replica_manager.tasks)
+        broker.lead(1)
+        await asyncio.gather(*broker.host.tasks)
         assert offset_of(broker.ask(ApiKey.OFFSET_FETCH, fetch(), 9)) == 9
         groups = broker.ask(ApiKey.LIST_GROUPS, ListGroupsRequest()).groups
         assert [(one.group_id, one.group_type) for one in groups] == [
@@ -216,9 +216,9 @@ def test_a_log_that_can_not_be_read_is_not_served() -> None:
         broker = FakeBroker()
         torn = BatchBuilder()
         torn.append(1, b"\0\1\0\5a", b"")
-        broker.replica_manager.partition.log.append(torn.build())
-        broker.replica_manager.lead(0)
-        await asyncio.gather(*broker.replica_manager.tasks)
+        broker.host.append(torn.build())
+        broker.lead(0)
+        await asyncio.gather(*broker.host.tasks)
         answer = broker.ask(ApiKey.OFFSET_FETCH, fetch(), 9)
         assert answer.groups[0].error_code == ErrorCode.NOT_COORDINATOR
 
@@ -228,8 +228,8 @@ def test_a_log_that_can_not_be_read_is_not_served() -> None:
 def test_answers_wait_until_what_they_rest_on_is_durable() -> None:
     async def test() -> None:
         broker = FakeBroker()
-        broker.replica_manager.lead(0)
-        partition = broker.replica_manager.partition
+        broker.lead(0)
+        partition = broker.host
         partition.sync_by_hand = True
         committing = asyncio.ensure_future(broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9))
         fetching = asyncio.ensure_future(broker.ask(ApiKey.OFFSET_FETCH, fetch(), 9))
@@ -248,8 +248,8 @@ def test_answers_wait_until_what_they_rest_on_is_durable() -> None:
 def test_a_cancelled_request_leaves_the_others_waiting() -> None:
     async def test() -> None:
         broker = FakeBroker()
-        broker.replica_manager.lead(0)
-        partition = broker.replica_manager.partition
+        broker.lead(0)
+        partition = broker.host
         partition.sync_by_hand = True
         first = asyncio.ensure_future(broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9))
         second = asyncio.ensure_future(broker.ask(ApiKey.OFFSET_FETCH, fetch(), 9))
@@ -265,8 +265,8 @@ def test_a_cancelled_request_leaves_the_others_waiting() -> None:
 def test_what_is_not_durable_in_time_is_refused() -> None:
     async def test() -> None:
         broker = FakeBroker(offsets_commit_timeout_ms="1")
-        broker.replica_manager.lead(0)
-        broker.replica_manager.partition.sync_by_hand = True
+        broker.lead(0)
+        broker.host.sync_by_hand = True
         with pytest.raises(KafkaError) as refused:
             await broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9)
         assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -279,8 +279,8 @@ def test_what_is_not_durable_in_time_is_refused() -> None:
 def test_a_failed_disk_refuses_the_commit() -> None:
     async def test() -> None:
         broker = FakeBroker()
-        broker.replica_manager.lead(0)
-        partition = broker.replica_manager.partition
+        broker.lead(0)
+        partition = broker.host
         partition.sync_by_hand = True
         committing = asyncio.ensure_future(broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9))
         await asyncio.sleep(0)
@@ -305,10 +305,10 @@ def test_a_refused_write_is_told_in_a_coordinators_words(
 ) -> None:
     async def test() -> None:
         broker = FakeBroker()
-        broker.replica_manager.lead(0)
-        broker.replica_manager.refuse = refused
+        broker.lead(0)
+        broker.host.refuse = refused
         assert error_of_commit(broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9)) is told
-        broker.replica_manager.refuse = None
+        broker.host.refuse = None
         assert offset_of(broker.ask(ApiKey.OFFSET_FETCH, fetch(), 9)) == -1
 
     run(test)
@@ -317,7 +317,7 @@ def test_a_refused_write_is_told_in_a_coordinators_words(
 def test_a_group_meets_and_goes_to_the_new_leader() -> None:
     async def test() -> None:
         broker = FakeBroker()
-        broker.replica_manager.lead(0)
+        broker.lead(0)
         required = broker.ask(ApiKey.JOIN_GROUP, join())
         assert required.error_code == ErrorCode.MEMBER_ID_REQUIRED
         joined = await broker.ask(ApiKey.JOIN_GROUP, join(required.member_id))
@@ -328,19 +328,19 @@ def test_a_group_meets_and_goes_to_the_new_leader() -> None:
             ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["g"])
         ).groups
         assert described.members[0].client_host == "/127.0.0.1"
-        assert [one.kind for one in broker.groups.decisions("g")] == ["leader", "assignor"]
+        assert [one.kind for one in broker.groups.journal("g")] == ["leader", "assignor"]
         # A second member makes the first rejoin; before that leadership is lost.
         other = broker.ask(ApiKey.JOIN_GROUP, join())
         parked = broker.ask(ApiKey.JOIN_GROUP, join(other.member_id))
-        broker.replica_manager.lead(None)
+        broker.lead(None)
         assert (await parked).error_code == ErrorCode.NOT_COORDINATOR
         beat = broker.ask(
             ApiKey.HEARTBEAT,
             HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id),
         )
         assert beat.error_code == ErrorCode.NOT_COORDINATOR
-        broker.replica_manager.lead(2)
-        await asyncio.gather(*broker.replica_manager.tasks)
+        broker.lead(2)
+        await asyncio.gather(*broker.host.tasks)
         beat = broker.ask(
             ApiKey.HEARTBEAT,
             HeartbeatRequest(group_id="g", generation_id=1, member_id=joined.member_id),
@@ -354,13 +354,13 @@ def test_a_group_meets_and_goes_to_the_new_leader() -> None:
 def test_a_leader_of_an_older_epoch_does_not_write() -> None:
     async def test() -> None:
         broker = FakeBroker()
-        broker.replica_manager.lead(0)
-        broker.replica_manager.partition.leader_epoch = 1  # The driver has yet to be told.
+        broker.lead(0)
+        broker.host.leader_epoch = 1  # The driver has yet to be told.
         assert (
             error_of_commit(broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9))
             is ErrorCode.NOT_COORDINATOR
         )
-        assert broker.replica_manager.partition.log.batches == []
+        assert broker.host.batches == []
 
     run(test)
 
@@ -368,7 +368,7 @@ def test_a_leader_of_an_older_epoch_does_not_write() -> None:
 def test_topics_and_partitions_that_are_not_there_are_refused_beside_the_others() -> None:
     async def test() -> None:
         broker = FakeBroker()
-        broker.replica_manager.lead(0)
+        broker.lead(0)
         request = commit(5)
         request.topics += commit(6, topic="gone").topics
         request.topics[0].partitions += commit(7, partition=9).topics[0].partitions
@@ -387,7 +387,7 @@ def test_topics_and_partitions_that_are_not_there_are_refused_beside_the_others(
 def test_offsets_are_committed_and_fetched_by_topic_id() -> None:
     async def test() -> None:
         broker = FakeBroker()
-        broker.replica_manager.lead(0)
+        broker.lead(0)
         request = commit(5)
         request.topics[0].name, request.topics[0].topic_id = "", TOPIC_ID
         assert error_of_commit(broker.ask(ApiKey.OFFSET_COMMIT, request, 10)) is ErrorCode.NONE
@@ -411,14 +411,14 @@ def test_offsets_are_committed_and_fetched_by_topic_id() -> None:
 def test_old_versions_ask_for_one_group() -> None:
     async def test() -> None:
         broker = FakeBroker()
-        broker.replica_manager.lead(0)
+        broker.lead(0)
         broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9)
         request = OffsetFetchRequest(
             group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
         )
         answer = broker.ask(ApiKey.OFFSET_FETCH, request, 5)
         assert [one.committed_offset for one in answer.topics[0].partitions] == [5, -1]
-        broker.replica_manager.lead(None)
+        broker.lead(None)
         assert broker.ask(ApiKey.OFFSET_FETCH, request, 2).error_code == ErrorCode.NOT_COORDINATOR
         oldest = broker.ask(ApiKey.OFFSET_FETCH, request, 1)
         assert {one.error_code for one in oldest.topics[0].partitions} == {
@@ -433,7 +433,7 @@ def test_old_versions_ask_for_one_group() -> None:
 def test_leaving_a_group_that_is_not_there_is_an_error_of_the_member() -> None:
     async def test() -> None:
         broker = FakeBroker()
-        broker.replica_manager.lead(0)
+        broker.lead(0)
         left = broker.ask(ApiKey.LEAVE_GROUP, LeaveGroupRequest(group_id="g", member_id="m"), 1)
         assert left.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -443,7 +443,7 @@ def test_leaving_a_group_that_is_not_there_is_an_error_of_the_member() -> None:
 def test_deleting_a_group_a_topic_and_an_offset() -> None:
     async def test() -> None:
         broker = FakeBroker()
-        broker.replica_manager.lead(0)
+        broker.lead(0)
         broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9)
         one = [OffsetDeleteRequestPartition(partition_index=0)]
         request = OffsetDeleteRequest(
@@ -472,7 +472,7 @@ def test_deleting_a_group_a_topic_and_an_offset() -> None:
 def test_bounds_and_names_are_checked_before_the_group_is_asked() -> None:
     async def test() -> None:
         broker = FakeBroker()
-        broker.replica_manager.lead(0)
+        broker.lead(0)
         quick = join()
         quick.session_timeout_ms = 5_999
         answer = broker.ask(ApiKey.JOIN_GROUP, quick)
@@ -490,21 +490,21 @@ def test_bounds_and_names_are_checked_before_the_group_is_asked() -> None:
 def test_a_marker_publishes_or_drops_pending_offsets_once_it_is_durable(committed: bool) -> None:
     async def test() -> None:
         broker = FakeBroker()
-        replicas = broker.replica_manager
-        replicas.lead(0)
+        host = broker.host
+        broker.lead(0)
         broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9)
-        (record,) = decode_records(replicas.partition.log.batches[0])
+        (record,) = decode_records(host.batches[0])
         assert record.value is not None
         pending = BatchBuilder(
             producer_id=40, producer_epoch=0, base_sequence=-1, transactional=True
         )
         value = record.value[:2] + struct.pack(">q", 7) + record.value[10:]
         pending.append(3, record.key, value)
-        replicas.partition.log.append(pending.build())
-        replicas.lead(1)
-        await asyncio.gather(*replicas.tasks)
+        host.append(pending.build())
+        broker.lead(1)
+        await asyncio.gather(*host.tasks)
         assert offset_of(broker.ask(ApiKey.OFFSET_FETCH, fetch(), 9)) == 5
-        replicas.partition.sync_by_hand = True
+        host.sync_by_hand = True
         kind = ControlType.COMMIT if committed else ControlType.ABORT
         marker = end_transaction_batch(
             EndTransaction(kind, 1), producer_id=40, producer_epoch=0, timestamp=4
@@ -514,10 +514,10 @@ def test_a_marker_publishes_or_drops_pending_offsets_once_it_is_durable(committe
         )
         await asyncio.sleep(0)
         assert not ending.done()
-        replicas.partition.sync()
+        host.sync()
         await ending
         assert offset_of(broker.ask(ApiKey.OFFSET_FETCH, fetch(), 9)) == (7 if committed else 5)
-        replicas.lead(None)
+        broker.lead(None)
         with pytest.raises(KafkaError) as caught:
             await broker.groups.end_transaction(0, marker, 40, committed=committed)
         assert caught.value.code is ErrorCode.NOT_COORDINATOR

@@ -1,0 +1,232 @@
+"""The runtime with a shard of its own kind: effects, their results, errors and lost leadership."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Millis, Offset
+from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
+from sparkraft.coordinator.runtime import (
+    AppendCallback,
+    CoordinatorShard,
+    Decision,
+    Effect,
+    Instant,
+    MetadataDelta,
+)
+from sparkraft.metadata.image import EMPTY_IMAGE
+from sparkraft.server.coordinator.shard_runtime import ShardRuntime, ShardSpec
+from tests.server.coordinator.fake_broker import FakeHost
+
+NOTHING: Decision[str, None] = Decision(response=None)
+
+
+@dataclass(frozen=True)
+class SendMarker(Effect):
+    word: str
+
+
+@dataclass(frozen=True)
+class WordAppended(AppendCallback):
+    word: str
+
+
+class WordShard:
+    """Keeps the words of its log. `send` appends a word, sends it, and appends the result."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self.events: list[Any] = []
+        self.wake_at: Millis | None = None
+
+    def replay(self, offset: Offset, record: str, producer_id: int = -1) -> None:
+        self.words.append(record)
+
+    def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> None:
+        self.words.append(f"end of {producer_id}")
+
+    def loaded(self, image: Any, now: Instant) -> Decision[str, None]:
+        unsent = [word for word in self.words if f"sent {word}" not in self.words]
+        sends = [word for word in unsent if not word.startswith("sent ")]
+        return Decision(response=None, effects=tuple(SendMarker(word) for word in sends))
+
+    def unload(self, now: Instant) -> None:
+        self.events.append("unload")
+
+    def on_image(self, delta: MetadataDelta, now: Instant) -> Decision[str, None]:
+        self.events.append(delta.deleted_topics)
+        return NOTHING
+
+    def on_append_completed(
+        self, callback: AppendCallback, error: ErrorCode | None, now: Instant
+    ) -> Decision[str, None]:
+        self.events.append((callback, error))
+        return NOTHING
+
+    def on_effect_completed(self, effect: Effect, result: Any, now: Instant) -> Decision[str, None]:
+        self.events.append((effect, result))
+        assert isinstance(effect, SendMarker)
+        if isinstance(result, KafkaError):
+            return NOTHING
+        return Decision(response=None, records=(f"sent {effect.word}",))
+
+    def on_timers(self, now: Instant) -> Iterable[Decision[str, None]]:
+        return ()
+
+    def take_replies(self) -> list[tuple[int, Any]]:
+        return []
+
+    def send(self, word: str) -> Decision[str, int]:
+        return Decision(
+            response=len(self.words),
+            records=(word,),
+            append_callback=WordAppended(word),
+            effects=(SendMarker(word),),
+        )
+
+
+_: CoordinatorShard[str] = WordShard()
+
+
+class Sender:
+    """Executes `SendMarker` when it is released."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def send(self, effect: SendMarker) -> Any:
+        self.sent.append(effect.word)
+        return await asyncio.shield(self.result)
+
+
+def runtime_on(host: FakeHost, sender: Sender) -> ShardRuntime[WordShard, str]:
+    spec = ShardSpec(
+        topic="words",
+        new_shard=WordShard,
+        encode=lambda word: (b"word", word.encode()),
+        decode=lambda _, value: None if value is None else value.decode(),
+        translate_error=lambda error: error,
+        write_timeout_ms=60_000,
+        compression=0,
+        executors={SendMarker: sender.send},
+    )
+    opened = host.in_epoch(GROUP_METADATA_TOPIC, 0, host.leader_epoch)
+    return ShardRuntime(spec, opened, 0, host.leader_epoch)
+
+
+def new_host() -> FakeHost:
+    return FakeHost(SimpleNamespace(image=EMPTY_IMAGE))
+
+
+async def turns() -> None:
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+def test_effects_start_once_records_are_committed_and_their_results_are_events() -> None:
+    async def test() -> None:
+        host, sender = new_host(), Sender()
+        runtime = runtime_on(host, sender)
+        runtime.start()
+        host.sync_by_hand = True
+        response = runtime.execute_write(lambda shard, _: shard.send("a"))
+        await turns()
+        assert sender.sent == []
+        host.sync()
+        assert not isinstance(response, int)
+        assert await response == 0
+        await turns()
+        assert sender.sent == ["a"]
+        assert runtime.shard.events == [(WordAppended("a"), None)]
+        host.sync_by_hand = False
+        sender.result.set_result("done")
+        await turns()
+        assert runtime.shard.events[1:] == [(SendMarker("a"), "done")]
+        assert runtime.shard.words == ["a", "sent a"]
+
+    asyncio.run(test())
+
+
+def test_effects_of_a_failed_append_are_dropped() -> None:
+    async def test() -> None:
+        host, sender = new_host(), Sender()
+        runtime = runtime_on(host, sender)
+        runtime.start()
+        host.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+        with pytest.raises(KafkaError):
+            runtime.execute_write(lambda shard, _: shard.send("a"))
+        host.refuse = None
+        host.sync_by_hand = True
+        response = runtime.execute_write(lambda shard, _: shard.send("b"))
+        host.sync(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+        assert not isinstance(response, int)
+        with pytest.raises(KafkaError):
+            await response
+        await turns()
+        assert sender.sent == []
+        assert runtime.shard.events == [
+            (WordAppended("a"), ErrorCode.NOT_ENOUGH_REPLICAS),
+            (WordAppended("b"), ErrorCode.KAFKA_STORAGE_ERROR),
+        ]
+
+    asyncio.run(test())
+
+
+def test_an_error_of_an_effect_is_its_result() -> None:
+    async def test() -> None:
+        host, sender = new_host(), Sender()
+        runtime = runtime_on(host, sender)
+        runtime.start()
+        runtime.execute_write(lambda shard, _: shard.send("a"))
+        error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        sender.result.set_exception(error)
+        await turns()
+        assert runtime.shard.events[1:] == [(SendMarker("a"), error)]
+        assert runtime.shard.words == ["a"]
+
+    asyncio.run(test())
+
+
+def test_the_next_leader_repeats_an_effect_whose_result_was_lost() -> None:
+    async def test() -> None:
+        host, sender = new_host(), Sender()
+        first = runtime_on(host, sender)
+        first.start()
+        first.execute_write(lambda shard, _: shard.send("a"))
+        await turns()
+        host.leader_epoch = 1
+        first.close()
+        sender.result.set_result("done")
+        await turns()
+        assert first.shard.events[1:] == ["unload"]
+        again = Sender()
+        second = runtime_on(host, again)
+        assert second.must_load
+        host.sync_by_hand = True
+        await second.load()
+        await turns()
+        assert again.sent == []  # The loaded log is not committed yet.
+        host.sync()
+        await turns()
+        assert again.sent == ["a"]
+
+    asyncio.run(test())
+
+
+def test_a_shard_sees_each_change_of_metadata_while_it_serves() -> None:
+    async def test() -> None:
+        runtime = runtime_on(new_host(), Sender())
+        delta = MetadataDelta(EMPTY_IMAGE, EMPTY_IMAGE, None)
+        runtime.on_image(delta)
+        assert runtime.shard.events == []
+        runtime.start()
+        runtime.on_image(delta)
+        assert runtime.shard.events == [frozenset()]
+
+    asyncio.run(test())
