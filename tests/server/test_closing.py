@@ -91,7 +91,7 @@ def test_a_sync_that_fails_at_the_stop_is_said_and_the_others_are_done(tmp_path,
 
     with caplog.at_level(logging.ERROR):
         run(test())
-    assert "failed while it was closed" in caplog.text
+    assert "failed during shutdown" in caplog.text
 
 
 def test_a_metadata_log_that_cannot_be_closed_ends_the_node_in_order(tmp_path, caplog):

@@ -59,7 +59,7 @@ def test_keys_without_effect_are_listed_and_those_that_code_reads_are_not():
 
     import sparkraft.server
     from sparkraft.server.config import _NOT_IMPLEMENTED, OWN_CONFIGS
-    from sparkraft.server.effective_keys import EFFECTIVE_KEYS
+    from sparkraft.server.supported_configs import SUPPORTED_CONFIGS
 
     config = NodeConfig(BASE | {"num.io.threads": "8", "log.retention.hours": "5", "x.y": "z"})
     assert config.without_effect == ["num.io.threads"]
@@ -68,7 +68,7 @@ def test_keys_without_effect_are_listed_and_those_that_code_reads_are_not():
     for path in folder.rglob("*.py"):
         pattern = r"\.(?:number|text|flag|words)\(\s*\"([a-z.]+)\""
         read |= set(re.findall(pattern, path.read_text()))
-    assert read - EFFECTIVE_KEYS - set(OWN_CONFIGS) - set(_NOT_IMPLEMENTED) == set()
+    assert read - SUPPORTED_CONFIGS - set(OWN_CONFIGS) - set(_NOT_IMPLEMENTED) == set()
 
 
 def test_secrets_are_not_shown():

@@ -9,11 +9,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sparkraft.cli import main as cli
 from sparkraft.server.config import ConfigError
+from sparkraft.server.health import LEADERLESS_MS_MAX, health_of
 from sparkraft.server.http import (
     CONNECTIONS_MAX,
     HEAD_BYTES_MAX,
-    LEADERLESS_MS_MAX,
-    health_of,
     parse_address,
 )
 from tests.support.ports import wait_until

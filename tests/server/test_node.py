@@ -251,7 +251,7 @@ def test_a_full_disk_refuses_takes_the_directory_offline_and_ends_the_node(tmp_p
             disk.fault = lambda operation, path: errno.ENOSPC if operation == "append" else 0
             answer = await append(connection, topic_id, batch(b"lost"))
             assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            await node._stop_asked.wait()  # it was the last directory
+            await node._tasks.stop_requested.wait()  # it was the last directory
             assert node.failure is not None
         async with node_in(tmp_path) as node:
             connection = await connect(node)
@@ -278,7 +278,7 @@ def test_a_failing_fsync_acknowledges_nothing(tmp_path):
                 assert answer.error_code in {
                     ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER
                 }  # fmt: skip
-            await node._stop_asked.wait()
+            await node._tasks.stop_requested.wait()
 
     run(test())
 
@@ -449,7 +449,7 @@ def test_a_broker_that_no_controller_answers_stops_at_once(tmp_path, monkeypatch
             await start
 
     run(test())
-    assert "cutting it short" not in caplog.text
+    assert "aborting" not in caplog.text
 
 
 def test_a_node_whose_disk_fails_while_it_leaves_waits_for_nobody(tmp_path, monkeypatch, caplog):
@@ -471,7 +471,7 @@ def test_a_node_whose_disk_fails_while_it_leaves_waits_for_nobody(tmp_path, monk
             await stop
 
     run(test())
-    assert "cutting it short" not in caplog.text
+    assert "aborting" not in caplog.text
 
 
 def test_a_replica_that_could_not_be_hosted_is_not_set_aside(tmp_path):

@@ -21,8 +21,8 @@ from sparkraft.metadata.configs import BROKER_CONFIGS, ConfigValue, parse_value,
 from sparkraft.metadata.configs.broker import definition_of, listener_key
 from sparkraft.metadata.configs.definition import ConfigDef, ConfigType, one_of
 from sparkraft.security.protocols import IMPLEMENTED, SecurityProtocol, is_implemented
-from sparkraft.server.effective_keys import without_effect
 from sparkraft.server.properties import parse_properties
+from sparkraft.server.supported_configs import without_effect
 
 INT_MAX = (1 << 31) - 1
 

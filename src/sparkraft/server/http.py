@@ -1,12 +1,12 @@
 """`sparkraft.http.listener`: /health as JSON and /metrics for Prometheus, over HTTP/1.1.
 
     GET /health    200 only while this node serves and the quorum has a leader, else 503
-    GET /metrics   what `metrics` knows of the node, in Prometheus' text format
+    GET /metrics   the node's metrics in Prometheus' text format
 
-For machines that look at a node now and then, not for the public: no TLS, no names, GET and HEAD
-only, and every bound is small. A connection serves one request after another.
+For monitoring systems in a trusted network: no TLS, no authentication, GET and HEAD only, and small
+limits. A connection serves one request after another.
 
-Not here: what is measured (`metrics`). This module is loaded only where the listener is on.
+Not here: what is measured (`metrics`). This module is loaded only if the listener is enabled.
 """
 
 from __future__ import annotations
@@ -14,26 +14,25 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkraft.server.config import ConfigError
+from sparkraft.server.health import health_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sparkraft.server.node import Node
+    from sparkraft.server.env import Network
+    from sparkraft.server.status import NodeStatus
 
 HEAD_BYTES_MAX = 8_192
-"""A request's line and headers; browsers send about 1 KiB."""
+"""Request line and headers; browsers send about 1 KiB."""
 
 CONNECTIONS_MAX = 64
-"""At once; scrapers keep one or two."""
+"""Open connections; a scraper keeps one or two."""
 
 IDLE_SECONDS_MAX = 75
-"""Longer than Prometheus' default scrape interval, so its connection lives from one to the next."""
-
-LEADERLESS_MS_MAX = 1_000
-"""An election takes less; a node that has heard of no leader for longer is not healthy."""
+"""Longer than Prometheus' default scrape interval, so that its connection stays open."""
 
 _REASONS = {
     200: "OK",
@@ -50,39 +49,40 @@ _PORT_MAX = 0xFFFF
 
 log = logging.getLogger(__name__)
 
-Answer = tuple[int, str, bytes]
+Response = tuple[int, str, bytes]
 """Status, content type, body."""
 
 
 class HttpServer:
     """The listener of one node."""
 
-    def __init__(self, node: Node, address: str) -> None:
-        """Serve `node` on `address`, `host:port` or `[host]:port`; port 0 is any free one.
+    def __init__(self, node: NodeStatus, network: Network, address: str) -> None:
+        """Serve on `address`, `host:port` or `[host]:port`; port 0 is any free one.
 
         Raises:
-            ConfigError: `address` is no address.
+            ConfigError: `address` is invalid.
         """
-        self.node = node
+        self._node = node
+        self._network = network
         self.host, self.port = parse_address(address)
         self.connections: set[_Connection] = set()
         self._server: asyncio.AbstractServer | None = None
-        self._routes: dict[str, Callable[[], Answer]] = {
+        self._routes: dict[str, Callable[[], Response]] = {
             "/": self._index,
             "/health": self._health,
             "/metrics": self._metrics,
         }
 
     async def start(self) -> None:
-        """Bind; OSError where the port is taken."""
-        self._server = await self.node.env.network.listen(
+        """Bind and accept; OSError if the port is taken."""
+        self._server = await self._network.listen(
             lambda: _Connection(self), self.host or None, self.port
         )
         await self._server.start_serving()
         sockets = getattr(self._server, "sockets", ())
         if sockets:
             self.port = sockets[0].getsockname()[1]
-        log.info("HTTP listens on %s:%d for /health and /metrics", self.host or "*", self.port)
+        log.info("HTTP listener on %s:%d serves /health and /metrics", self.host or "*", self.port)
 
     async def stop(self) -> None:
         """Close the listener and every connection."""
@@ -93,57 +93,31 @@ class HttpServer:
             connection.close()
         await self._server.wait_closed()
 
-    def answer(self, path: str) -> Answer:
-        """What a GET of `path` gives."""
+    def respond(self, path: str) -> Response:
+        """The response to a GET of `path`."""
         route = self._routes.get(path)
         if route is None:
             known = ", ".join(sorted(self._routes))
-            return 404, _TEXT, f"Nothing is at {path[:80]}; there are {known}\n".encode()
+            return 404, _TEXT, f"No page {path[:80]}; available: {known}\n".encode()
         try:
             return route()
-        except Exception:  # a scrape must not end a node, whatever it stumbles over
+        except Exception:  # a scrape must not stop a node
             log.exception("GET %s failed", path)
-            return 500, _TEXT, b"This is a bug; the node's log says more.\n"
+            return 500, _TEXT, b"Internal error; see the node's log.\n"
 
-    def _index(self) -> Answer:
+    def _index(self) -> Response:
         return 200, _TEXT, b"sparkraft: /health /metrics\n"
 
-    def _health(self) -> Answer:
-        found = health_of(self.node)
+    def _health(self) -> Response:
+        found = health_of(self._node)
         body = json.dumps(found, indent=2).encode() + b"\n"
         return 200 if found["healthy"] else 503, "application/json", body
 
-    def _metrics(self) -> Answer:
+    def _metrics(self) -> Response:
         # prometheus_client takes 20 ms and 3 MiB: only nodes that are scraped pay for it.
         from sparkraft.server.metrics import CONTENT_TYPE, exposition
 
-        return 200, CONTENT_TYPE, exposition(self.node)
-
-
-def health_of(node: Node) -> dict[str, Any]:
-    """Whether the node serves, with what there is to know when it doesn't."""
-    leader, epoch, leaderless_ms, in_touch = -1, -1, 0, False
-    if node.raft is not None:
-        leaderless_ms = node.raft.leaderless_ms
-        # Of no leader's name: nobody has one while an election lasts, and that is no illness.
-        in_touch = node.raft.has_met_leader and leaderless_ms < LEADERLESS_MS_MAX
-        known = node.raft.leader_and_epoch
-        leader = -1 if known.leader_id is None else int(known.leader_id)
-        epoch = int(known.epoch)
-    serving = node.failure is None
-    state = "CONTROLLER"
-    if node.broker is not None:
-        state = node.broker.lifecycle.state.name
-        serving = serving and state == "RUNNING"
-    return {
-        "healthy": serving and in_touch,
-        "serving": serving,
-        "nodeId": node.config.node_id,
-        "state": state,
-        "quorumLeader": leader if leader >= 0 else None,
-        "quorumEpoch": epoch,
-        "quorumLeaderlessMs": leaderless_ms,
-    }
+        return 200, CONTENT_TYPE, exposition(self._node)
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -151,12 +125,12 @@ def parse_address(text: str) -> tuple[str, int]:
     bare = text.rsplit("://", 1)[-1]
     host, colon, port = bare.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX:
-        raise ConfigError(f"sparkraft.http.listener is host:port, not {text!r}")
+        raise ConfigError(f"sparkraft.http.listener must be host:port, not {text!r}")
     return host.strip("[]"), int(port)
 
 
 class _Connection(asyncio.Protocol):
-    """Reads requests, answers at once; nothing here waits, so nothing queues."""
+    """Reads requests and responds at once; there is no queue."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
@@ -183,7 +157,7 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
     def pause_writing(self) -> None:
-        # It asks and does not read: nobody needs such a client.
+        # The client sends requests without reading the responses.
         if self._transport is not None:
             self._transport.abort()
 
@@ -221,15 +195,15 @@ class _Connection(asyncio.Protocol):
             self._refuse(405)
             return
         keep = "close" not in headers.get("connection", "") and version == "HTTP/1.1"
-        answer = self._server.answer(target.partition("?")[0])
-        self._write(answer, keep=keep, with_body=method == "GET")
+        response = self._server.respond(target.partition("?")[0])
+        self._write(response, keep=keep, with_body=method == "GET")
 
     def _refuse(self, status: int) -> None:
         self._write((status, _TEXT, _REASONS[status].encode() + b"\n"), keep=False, with_body=True)
 
-    def _write(self, answer: Answer, *, keep: bool, with_body: bool) -> None:
+    def _write(self, response: Response, *, keep: bool, with_body: bool) -> None:
         assert self._transport is not None
-        status, content_type, body = answer
+        status, content_type, body = response
         head = (
             f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {content_type}\r\n"
             f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\n"

@@ -1,9 +1,9 @@
-"""What Prometheus is told of a node: read from its state at every scrape, counted nowhere else.
+"""A node's metrics for Prometheus, read from its state at every scrape.
 
-So metrics cost nothing while nobody looks. Names start with `sparkraft_`; labels are bounded: a
-node with more than `PARTITIONS_MAX` partitions tells sums per topic only.
+Metrics cost nothing between scrapes. Names start with `sparkraft_`; label values are bounded: a
+node with more than `PARTITIONS_MAX` partitions exports only sums per topic.
 
-Loaded by `http` at the first scrape: prometheus_client is no part of a node's start.
+Loaded by `http` at the first scrape, so that prometheus_client does not slow the start.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
 from sparkraft import __version__
-from sparkraft.server.replication_metrics import of_replication
+from sparkraft.server.health import health_of
+from sparkraft.server.replication_metrics import replication_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from prometheus_client.metrics_core import Metric
 
-    from sparkraft.server.node import Node
+    from sparkraft.server.status import BrokerStatus, NodeStatus
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 PARTITIONS_MAX = 2_000
-"""More series than that a scrape should not carry, and building them would hold up the loop."""
+"""More series would make scrapes too large, and building them would block the loop."""
 
 WALKED_MAX = 20_000
-"""Partitions of a cluster that a scrape looks at one by one: some ten milliseconds."""
+"""Partitions of a cluster that a scrape iterates over: about ten milliseconds."""
 
 
-def exposition(node: Node) -> bytes:
+def exposition(node: NodeStatus) -> bytes:
     """The node's metrics in Prometheus' text format."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -43,36 +44,35 @@ def exposition(node: Node) -> bytes:
 
 
 class _NodeCollector:
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeStatus) -> None:
         self._node = node
 
     def collect(self) -> Iterator[Metric]:
-        """Every family."""
-        yield from self._of_node()
-        yield from self._of_network()
+        yield from self._node_metrics()
+        yield from self._network_metrics()
         if self._node.raft is not None:
-            yield from self._of_raft(self._node.raft)
+            yield from self._raft_metrics(self._node.raft)
         if self._node.controller_services is not None:
-            yield from self._of_controller(self._node.controller_services.controller)
+            yield from self._controller_metrics(self._node.controller_services.controller)
         if self._node.channel is not None:
             waiting = self._node.channel.waiting
-            yield _gauge("forwarding_queue", "Requests on their way to the controller", waiting)
+            yield _gauge(
+                "forwarding_queue", "Requests to the controller without a response", waiting
+            )
         if self._node.broker is not None:
-            yield from self._of_cluster(self._node.broker.image)
-            yield from self._of_partitions(self._node.broker)
-            yield from of_replication(self._node.broker)
+            yield from self._cluster_metrics(self._node.broker.image)
+            yield from self._partition_metrics(self._node.broker)
+            yield from replication_metrics(self._node.broker)
 
     def describe(self) -> list[Metric]:
-        """Nothing ahead of time: families depend on the node's roles."""
+        """Empty: the metrics depend on the node's roles."""
         return []
 
-    def _of_node(self) -> Iterator[Metric]:
-        from sparkraft.server.http import health_of
-
+    def _node_metrics(self) -> Iterator[Metric]:
         identity = self._node.identity
         yield InfoMetricFamily(
             "sparkraft_node",
-            "Who this node is",
+            "Identity of this node",
             value={
                 "node_id": str(self._node.config.node_id),
                 "cluster_id": identity.cluster_id if identity is not None else "",
@@ -80,19 +80,19 @@ class _NodeCollector:
             },
         )
         health = health_of(self._node)
-        yield _gauge("node_healthy", "1 while /health answers 200", int(health["healthy"]))
+        yield _gauge("node_healthy", "1 while /health returns 200", int(health["healthy"]))
 
-    def _of_network(self) -> Iterator[Metric]:
+    def _network_metrics(self) -> Iterator[Metric]:
         names = ["listener"]
-        open_now = GaugeMetricFamily(
-            "sparkraft_connections", "Connections that are open", labels=names
-        )
+        open_now = GaugeMetricFamily("sparkraft_connections", "Open connections", labels=names)
         accepted = CounterMetricFamily(
             "sparkraft_connections_accepted", "Connections accepted since the start", labels=names
         )
-        sent = CounterMetricFamily("sparkraft_sent_bytes", "Bytes of answers", labels=names)
+        sent = CounterMetricFamily("sparkraft_sent_bytes", "Bytes of responses", labels=names)
         bad = CounterMetricFamily(
-            "sparkraft_bad_requests", "Connections closed for bytes that mean nothing", labels=names
+            "sparkraft_bad_requests",
+            "Connections closed because of malformed requests",
+            labels=names,
         )
         for listener in self._node.listeners:
             open_now.add_metric([listener.name], listener.connections)
@@ -101,37 +101,43 @@ class _NodeCollector:
             bad.add_metric([listener.name], listener.bad_requests)
         yield from (open_now, accepted, sent, bad)
 
-    def _of_raft(self, raft: Any) -> Iterator[Metric]:
+    def _raft_metrics(self, raft: Any) -> Iterator[Metric]:
         known = raft.leader_and_epoch
         leader = -1 if known.leader_id is None else known.leader_id
-        yield _gauge("raft_leader_id", "The active controller, -1 for none", leader)
+        yield _gauge("raft_leader_id", "Id of the active controller; -1 if there is none", leader)
         yield _gauge("raft_epoch", "Epoch of the metadata quorum", known.epoch)
         yield _gauge("raft_is_leader", "1 on the active controller", int(raft.is_leader))
         yield _gauge(
-            "raft_high_watermark", "Committed end of the metadata log", raft.high_watermark
+            "raft_high_watermark", "High watermark of the metadata log", raft.high_watermark
         )
-        yield _gauge("raft_log_end_offset", "End of the metadata log here", raft.log_end_offset)
+        yield _gauge(
+            "raft_log_end_offset",
+            "Log end offset of the metadata log on this node",
+            raft.log_end_offset,
+        )
         state = GaugeMetricFamily(
-            "sparkraft_raft_state", "1 for the state it is in", labels=["state"]
+            "sparkraft_raft_state", "1 for the current state", labels=["state"]
         )
         for name in _STATES:
             state.add_metric([name.lower()], int(raft.state_name == name))
         yield state
-        yield from self._of_elections(raft)
-        yield from _voter_lags(raft)
+        yield from self._election_metrics(raft)
+        yield from _follower_lags(raft)
 
-    def _of_elections(self, raft: Any) -> Iterator[Metric]:
+    def _election_metrics(self, raft: Any) -> Iterator[Metric]:
         journal = raft.journal
-        about = "How long no leader has been heard of here"
+        about = "Time since this node last had a leader"
         yield _gauge("raft_leaderless_ms", about, raft.leaderless_ms)
-        about = "From losing a leader to knowing the next, as seen here; sum and count"
+        about = "From losing a leader to learning the next one, as seen by this node; sum and count"
         yield CounterMetricFamily("sparkraft_raft_elections", about, value=journal.elections)
         total = journal.election_ms_total
         yield CounterMetricFamily("sparkraft_raft_election_ms", about, value=total)
-        yield _gauge("raft_election_ms_last", "The last one", journal.election_ms_last)
-        yield _gauge("raft_election_ms_max", "The longest since the start", journal.election_ms_max)
+        yield _gauge("raft_election_ms_last", "The last election", journal.election_ms_last)
+        yield _gauge(
+            "raft_election_ms_max", "The longest election since the start", journal.election_ms_max
+        )
 
-    def _of_controller(self, controller: Any) -> Iterator[Metric]:
+    def _controller_metrics(self, controller: Any) -> Iterator[Metric]:
         yield _gauge("controller_active", "1 on the active controller", int(controller.is_active))
         times = controller.timings
         for name, about, spent in (
@@ -153,30 +159,30 @@ class _NodeCollector:
             elections.add_metric([kind], count)
         yield elections
         if controller.is_active:
-            yield from _leaderships(controller.image)
+            yield from _leadership_metrics(controller.image)
 
-    def _of_cluster(self, image: Any) -> Iterator[Metric]:
+    def _cluster_metrics(self, image: Any) -> Iterator[Metric]:
         fenced = sum(1 for registration in image.brokers.values() if registration.fenced)
         brokers = GaugeMetricFamily("sparkraft_brokers", "Registered brokers", labels=["state"])
         brokers.add_metric(["active"], len(image.brokers) - fenced)
         brokers.add_metric(["fenced"], fenced)
         yield brokers
-        yield _gauge("topics", "Topics of the cluster", len(image.topics_by_id))
-        yield _gauge("metadata_offset", "Offset of the metadata applied here", image.offset)
+        yield _gauge("topics", "Topics in the cluster", len(image.topics_by_id))
+        yield _gauge("metadata_offset", "Last metadata offset applied on this node", image.offset)
 
-    def _of_partitions(self, broker: Any) -> Iterator[Metric]:
+    def _partition_metrics(self, broker: BrokerStatus) -> Iterator[Metric]:
         hosted = list(broker.replica_manager.all_hosted())
         led = sum(1 for partition in hosted if partition.is_leader)
         yield _gauge("partitions_hosted", "Replicas on this node", len(hosted))
         yield _gauge("partitions_led", "Partitions this node leads", led)
-        yield from _in_sync(hosted, broker)
+        yield from _isr_metrics(hosted, broker)
         offline = len(broker.log_manager.offline_directories)
         yield _gauge("log_dirs_offline", "Log directories that failed", offline)
         manager = broker.log_manager
         damaged = len(manager.damaged) + len(manager.damage.reads)
-        yield _gauge("partitions_damaged", "Replicas whose files are damaged", damaged)
+        yield _gauge("partitions_damaged", "Replicas with damaged files", damaged)
         cleaner = broker.compaction.manager
-        about = "Replicas that can't be compacted; the log says why"
+        about = "Replicas that cannot be compacted; see the log for the reason"
         yield _gauge("partitions_uncleanable", about, len(cleaner.uncleanable))
         yield CounterMetricFamily(
             "sparkraft_log_cleanings", "Logs compacted since the start", value=cleaner.cleanings
@@ -186,37 +192,41 @@ class _NodeCollector:
             yield from _partition_offsets(hosted)
 
 
-def _in_sync(hosted: Any, broker: Any) -> Iterator[Metric]:
-    """How many led partitions are short of replicas, and how ISRs have changed."""
+def _isr_metrics(hosted: Any, broker: BrokerStatus) -> Iterator[Metric]:
+    """Led partitions with too small ISRs, and changes of ISRs."""
     leading = [partition.leading for partition in hosted if partition.leading is not None]
     under_replicated = sum(len(each.in_sync.isr) <= len(each.followers) for each in leading)
     below = sum(each.is_under_min_insync for each in leading)
     at = sum(len(each.in_sync.isr) == each.min_insync_effective for each in leading)
-    about = "Partitions led here of which not every replica is in sync"
+    about = "Partitions led here with an out-of-sync replica"
     yield _gauge("partitions_under_replicated", about, under_replicated)
-    about = "Partitions led here that refuse acks=all"
+    about = "Partitions led here that reject acks=all"
     yield _gauge("partitions_under_min_isr", about, below)
-    about = "Partitions led here that would refuse acks=all with one replica less in sync"
+    about = "Partitions led here that would reject acks=all with one less in-sync replica"
     yield _gauge("partitions_at_min_isr", about, at)
     journal, queue = broker.isr_journal, broker.isr_changes
     for name, about, count in (
         (
             "expansions",
-            "Followers that joined an ISR of this leader",
+            "Followers added to the ISR of a partition led here",
             journal.expansions,
         ),
-        ("shrinkings", "Times an ISR of this leader lost followers", journal.shrinkings),
+        (
+            "shrinkings",
+            "Times followers were removed from the ISR of a partition led here",
+            journal.shrinkings,
+        ),
         (
             "failures",
-            "ISR changes that the controller did not agree to",
+            "ISR changes that the controller refused",
             queue.failures,
         ),
     ):
         yield CounterMetricFamily(f"sparkraft_isr_{name}", about, value=count)
 
 
-def _leaderships(image: Any) -> Iterator[Metric]:
-    """Where leaders are missing or not where they belong; nothing of a very large cluster."""
+def _leadership_metrics(image: Any) -> Iterator[Metric]:
+    """Missing, non-preferred leaders and small ISRs; skipped in a very large cluster."""
     if sum(len(topic.partitions) for topic in image.topics_by_id.values()) > WALKED_MAX:
         return
     offline = imbalanced = below = 0
@@ -225,27 +235,29 @@ def _leaderships(image: Any) -> Iterator[Metric]:
             offline += partition.leader < 0
             imbalanced += partition.leader != partition.preferred_leader
             below += len(partition.isr) < len(partition.replicas)
-    yield _gauge("partitions_offline", "Partitions that nobody leads", offline)
-    about = "Partitions that another than their first replica leads"
+    yield _gauge("partitions_offline", "Partitions without a leader", offline)
+    about = "Partitions not led by their preferred replica"
     yield _gauge("partitions_imbalanced", about, imbalanced)
-    about = "Partitions of which some replica is not in sync"
+    about = "Partitions with an out-of-sync replica"
     yield _gauge("partitions_out_of_sync", about, below)
 
 
 _STATES = ("Unattached", "Prospective", "Candidate", "Follower", "Leader", "Resigned")
 
 
-def _voter_lags(raft: Any) -> Iterator[Metric]:
-    """What the leader knows of its followers; nothing elsewhere."""
+def _follower_lags(raft: Any) -> Iterator[Metric]:
+    """The followers' lags, on the active controller only."""
     found = raft.describe()
     if found is None:
         return
     labels = ["node_id", "role"]
     lag = GaugeMetricFamily(
-        "sparkraft_raft_follower_lag", "Records the replica is behind", labels=labels
+        "sparkraft_raft_follower_lag", "Records the replica lacks", labels=labels
     )
     caught_up = GaugeMetricFamily(
-        "sparkraft_raft_follower_caught_up_ms", "When it last had all, ms since 1970", labels=labels
+        "sparkraft_raft_follower_caught_up_ms",
+        "When it last had every record, ms since 1970",
+        labels=labels,
     )
     for role, replicas in (("voter", found.voters), ("observer", found.observers)):
         for replica in replicas:
@@ -263,7 +275,9 @@ def _topic_bytes(hosted: Iterable[Any]) -> Metric:
     sizes: dict[str, int] = {}
     for partition in hosted:
         sizes[partition.topic] = sizes.get(partition.topic, 0) + partition.log.size_in_bytes
-    family = GaugeMetricFamily("sparkraft_topic_bytes", "Bytes of logs here", labels=["topic"])
+    family = GaugeMetricFamily(
+        "sparkraft_topic_bytes", "Bytes of logs on this node", labels=["topic"]
+    )
     for topic, size in sorted(sizes.items()):
         family.add_metric([topic], size)
     return family
@@ -271,10 +285,12 @@ def _topic_bytes(hosted: Iterable[Any]) -> Metric:
 
 def _partition_offsets(hosted: Iterable[Any]) -> Iterator[Metric]:
     labels = ["topic", "partition"]
-    start = GaugeMetricFamily("sparkraft_log_start_offset", "First offset", labels=labels)
-    end = GaugeMetricFamily("sparkraft_log_end_offset", "Offset after the last", labels=labels)
+    start = GaugeMetricFamily("sparkraft_log_start_offset", "Log start offset", labels=labels)
+    end = GaugeMetricFamily(
+        "sparkraft_log_end_offset", "Log end offset: after the last record", labels=labels
+    )
     watermark = GaugeMetricFamily(
-        "sparkraft_high_watermark", "Offset up to which consumers read", labels=labels
+        "sparkraft_high_watermark", "High watermark: consumers read up to it", labels=labels
     )
     for partition in hosted:
         names = [partition.topic, str(partition.index)]

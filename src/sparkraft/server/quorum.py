@@ -1,9 +1,11 @@
-"""Makes this node's controller, and registers it with the active one.
+"""Opens this node's member of the metadata quorum and everything that follows its log.
 
-Not here: the raft member (`server.raft.setup`), what a controller does (`server.controller`).
+Not here: how a member is opened (`server.raft.setup`), what a controller does
+(`server.controller`), what a broker does (`server.broker`).
 """
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.env import random_uuid
@@ -13,26 +15,126 @@ from sparkraft.controller.decision_context import ControllerConfig
 from sparkraft.metadata.features import CONTROLLER_REGISTRATION_LEVEL, SUPPORTED_FEATURES
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.framing import decode_metadata_record
+from sparkraft.server.broker.controller_channel import ControllerChannel
+from sparkraft.server.broker.metadata_publisher import MetadataPublisher
 from sparkraft.server.controller.driver import ControllerDriver, Intervals
 from sparkraft.server.controller.processes import ProcessWatch
 from sparkraft.server.controller.services import ControllerServices
+from sparkraft.server.controller.snapshots import MetadataSnapshots
+from sparkraft.server.metadata_checkpoint import MetadataRecoveryPoint
+from sparkraft.server.raft.setup import open_raft
 from sparkraft.storage.snapshot_files import BOOTSTRAP_CHECKPOINT, open_snapshot
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.controller_channel import ControllerChannel
-    from sparkraft.server.broker.metadata_publisher import MetadataPublisher
+    from collections.abc import Callable
+
     from sparkraft.server.config import ListenerAddress, NodeConfig
     from sparkraft.server.env import Env
     from sparkraft.server.identity import Identity
     from sparkraft.server.raft.driver import RaftDriver
+    from sparkraft.storage.disk import StorageFault
+    from sparkraft.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
 
 FENCE_REFUSED = "broker.refused.connection.fence.enable"
-"""Ours: whether a broker whose process is certainly gone is fenced at once."""
+"""Ours: whether a broker whose process has certainly ended is fenced at once."""
 
 REGISTRATION_MS_MAX = 60_000
-"""How long a controller tries to register with the active one, each time."""
+"""Timeout of each attempt to register with the active controller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumFollowers:
+    """What follows the metadata log on every node.
+
+    Attributes:
+        controller_services: of the local controller; None without that role.
+        publisher: publishes images to the broker.
+        snapshots: writes metadata snapshots.
+        channel: to the active controller, for everything but heartbeats.
+        heartbeats: to the active controller, for registration and heartbeats.
+    """
+
+    controller_services: ControllerServices | None
+    publisher: MetadataPublisher
+    snapshots: MetadataSnapshots
+    channel: ControllerChannel
+    heartbeats: ControllerChannel
+
+
+def open_member(
+    config: "NodeConfig",
+    env: "Env",
+    identity: "Identity",
+    log_manager: "LogManager",
+    *,
+    on_fatal: "Callable[[BaseException], None]",
+) -> "RaftDriver":
+    """This node's member of the quorum, on the metadata log; not started.
+
+    From now on the metadata log's directory checkpoints how far the log was committed.
+    """
+    log_dir = log_manager.directory(config.metadata_log_dir)
+    known = log_dir.metadata_recovery_point()
+    raft = open_raft(
+        config,
+        env,
+        cluster_id=identity.cluster_id,
+        directory_id=identity.directory_ids[config.metadata_log_dir],
+        recovery_point=known,
+        on_fatal=on_fatal,
+    )
+    log_dir.set_metadata_recovery_point(lambda: max(known, raft.recovery_point))
+    return raft
+
+
+def follow_quorum(
+    config: "NodeConfig",
+    env: "Env",
+    identity: "Identity",
+    raft: "RaftDriver",
+    log_manager: "LogManager",
+    *,
+    on_storage_fault: "Callable[[StorageFault], None]",
+) -> QuorumFollowers:
+    """Register every listener of the metadata log: a controller before the publisher it feeds."""
+    raft.register(
+        MetadataRecoveryPoint(log_manager, config.metadata_log_dir, env.clock, on_storage_fault)
+    )
+    services = None
+    if config.is_controller:
+        services = make_controller(config, env, identity, raft)
+        raft.register(services.controller)
+    publisher = MetadataPublisher(None if services is None else services.controller.core)
+    raft.register(publisher)
+    snapshots = MetadataSnapshots(
+        raft,
+        lambda: publisher.image,
+        env.clock,
+        bytes_between=config.number("metadata.log.max.record.bytes.between.snapshots"),
+        interval_ms=config.number("metadata.log.max.snapshot.interval.ms"),
+    )
+    raft.register(snapshots)
+    channel, heartbeats = (
+        ControllerChannel(
+            env,
+            raft,
+            node_id=config.node_id,
+            local=services,
+            controller_listener=config.controller_listener_names[0],
+        )
+        for _ in range(2)
+    )
+    publisher.tell_leaders(channel.on_leader)
+    publisher.tell_leaders(heartbeats.on_leader)
+    return QuorumFollowers(
+        controller_services=services,
+        publisher=publisher,
+        snapshots=snapshots,
+        channel=channel,
+        heartbeats=heartbeats,
+    )
 
 
 def make_controller(
@@ -61,20 +163,21 @@ def make_controller(
         intervals=_intervals(config),
         fault_point=env.fault_point,
     )
-    services = ControllerServices(
+    processes = None
+    if config.flag(FENCE_REFUSED):
+        processes = ProcessWatch(
+            driver, env.clock, heartbeat_interval_ms=config.number("broker.heartbeat.interval.ms")
+        )
+        driver.set_role_listener(processes.on_role)
+    return ControllerServices(
         cluster_id=identity.cluster_id,
         node_id=config.node_id,
         config=config,
         env=env,
         raft=raft,
         controller=driver,
+        processes=processes,
     )
-    if config.flag(FENCE_REFUSED):
-        services.processes = ProcessWatch(
-            driver, env.clock, heartbeat_interval_ms=config.number("broker.heartbeat.interval.ms")
-        )
-        driver.on_role = services.processes.on_role
-    return services
 
 
 def _intervals(config: "NodeConfig") -> Intervals:
@@ -87,7 +190,7 @@ def _intervals(config: "NodeConfig") -> Intervals:
 
 
 def _bootstrap_records(config: "NodeConfig", env: "Env") -> list[tuple[Any, int]] | None:
-    """What `bootstrap.checkpoint` of the formatted directory asks for; None without one."""
+    """The records of `bootstrap.checkpoint` in a formatted directory; None without one."""
     path = f"{config.metadata_log_dir}/{BOOTSTRAP_CHECKPOINT}"
     try:
         snapshot = open_snapshot(env.disk, path)
@@ -103,7 +206,7 @@ async def register_controller(
     publisher: "MetadataPublisher",
     advertised: "tuple[ListenerAddress, ...]",
 ) -> None:
-    """Tell the active controller where this one listens and what it supports (KIP-919).
+    """Register this controller's endpoints and features with the active one (KIP-919).
 
     Once metadata.version has records for it, as Kafka's ControllerRegistrationManager does.
     """
@@ -128,12 +231,14 @@ async def register_controller(
     await publisher.until_metadata_version(CONTROLLER_REGISTRATION_LEVEL)
     while True:
         try:
-            answer = await channel.send(
+            response = await channel.send(
                 request, ApiKey.CONTROLLER_REGISTRATION, timeout_ms=REGISTRATION_MS_MAX
             )
         except KafkaError as error:
-            log.warning("This controller is not registered yet: %s", error)
+            log.warning("Failed to register this controller; retrying: %s", error)
             continue
-        if answer.error_code:
-            log.error("The active controller refuses this one: %s", answer.error_message)
+        if response.error_code:
+            log.error(
+                "The active controller refused to register this one: %s", response.error_message
+            )
         return

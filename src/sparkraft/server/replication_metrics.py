@@ -1,13 +1,12 @@
-"""What Prometheus is told of a broker's fetchers, throttles and moves between directories.
+"""Metrics of a broker's fetchers, replication throttles and moves between log directories.
 
 Kafka's AbstractFetcherManager (MaxLag, FailedPartitionsCount), FetcherStats (RequestsPerSec,
-BytesPerSec) and the byte rates of its replication quotas; read at every scrape, counted nowhere
-else.
+BytesPerSec) and the byte rates of its replication quotas, read at every scrape.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -16,47 +15,52 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
+    from sparkraft.server.broker.fetchers import ReplicaFetchers
+    from sparkraft.server.status import BrokerStatus
 
-def of_replication(broker: Any) -> Iterator[Metric]:
-    """Every family."""
-    yield from _of_fetchers(broker.fetchers)
+
+def replication_metrics(broker: BrokerStatus) -> Iterator[Metric]:
+    yield from _fetcher_metrics(broker.fetchers)
     rates = GaugeMetricFamily(
         "sparkraft_throttled_replication_bytes_per_second",
-        "Bytes of throttled replicas lately",
+        "Recent byte rate of throttled replicas",
         labels=["side"],
     )
     rates.add_metric(["leader"], broker.leader_throttle.bytes_per_second)
     rates.add_metric(["follower"], broker.fetchers.throttle.bytes_per_second)
     yield rates
     lag = GaugeMetricFamily(
-        "sparkraft_directory_moves_lag", "Records that copies on their way are behind, all together"
+        "sparkraft_directory_moves_lag",
+        "Records that moving replicas have not copied yet, in total",
     )
     moves = broker.log_dir_moves.in_order()
     lag.add_metric([], sum(max(move.core.lag, 0) for move in moves))
     yield lag
     yield GaugeMetricFamily(
         "sparkraft_directory_moves",
-        "Replicas on their way to another log directory",
+        "Replicas being moved to another log directory",
         value=len(moves),
     )
 
 
-def _of_fetchers(fetchers: Any) -> Iterator[Metric]:
+def _fetcher_metrics(fetchers: ReplicaFetchers) -> Iterator[Metric]:
     labels = ["leader_id", "fetcher"]
     partitions = GaugeMetricFamily(
-        "sparkraft_fetcher_partitions", "Partitions that are followed", labels=labels
+        "sparkraft_fetcher_partitions", "Partitions being fetched", labels=labels
     )
     lag = GaugeMetricFamily(
         "sparkraft_fetcher_max_lag",
-        "The farthest a followed partition is behind its leader's high watermark, in records",
+        "Largest lag of a partition behind its leader's high watermark, in records",
         labels=labels,
     )
     failed = GaugeMetricFamily(
         "sparkraft_fetcher_failed_partitions",
-        "Partitions that are not fetched before a later leader epoch",
+        "Partitions that will not be fetched until a later leader epoch",
         labels=labels,
     )
-    requests = CounterMetricFamily("sparkraft_fetcher_requests", "Fetches sent", labels=labels)
+    requests = CounterMetricFamily(
+        "sparkraft_fetcher_requests", "Fetch requests sent", labels=labels
+    )
     fetched = CounterMetricFamily(
         "sparkraft_fetcher_bytes", "Bytes of records fetched from leaders", labels=labels
     )

@@ -1,16 +1,24 @@
-"""What a part of a node may ask of the node: run a task, stop, or handle a failed disk."""
+"""Runs a node's tasks, and decides when the node stops."""
 
+import asyncio
+import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sparkraft.base.errors import DecodeError
+from sparkraft.storage.disk import StorageFault
+from sparkraft.storage.quorum_state import BadQuorumState
+
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Coroutine
 
-    from sparkraft.storage.disk import StorageFault
+log = logging.getLogger(__name__)
+
+BAD_DISKS = (StorageFault, BadQuorumState, DecodeError)
+"""Failures of disks and files: logged without a traceback, their text says it all."""
 
 
 class Supervisor(Protocol):
-    """Implemented by `sparkraft.server.node.Node`."""
+    """What a part of a node may ask of the node; implemented by `sparkraft.server.node.Node`."""
 
     def spawn(self, work: "Coroutine[Any, Any, Any]", name: str) -> "asyncio.Task[Any]":
         """Run `work` as a task of the node; an unexpected exception stops the node."""
@@ -18,5 +26,54 @@ class Supervisor(Protocol):
     def fail(self, error: BaseException) -> None:
         """Stop the node because of `error`; only the first one is kept."""
 
-    def on_storage_fault(self, fault: "StorageFault") -> None:
+    def on_storage_fault(self, fault: StorageFault) -> None:
         """Take a failed log directory offline, and stop the node if it cannot run without it."""
+
+
+class NodeTasks:
+    """The tasks of a node, and the reason it stops.
+
+    Attributes:
+        failure: the first error; None if there was none.
+        stop_requested: set by a signal or a failure.
+        failed: set by a failure.
+    """
+
+    def __init__(self) -> None:
+        self.failure: BaseException | None = None
+        self.stop_requested = asyncio.Event()
+        self.failed = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: "Coroutine[Any, Any, Any]", name: str) -> "asyncio.Task[Any]":
+        """See `Supervisor`."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+        return task
+
+    def fail(self, error: BaseException) -> None:
+        """See `Supervisor`."""
+        if self.failure is None:
+            self.failure = error
+            traceback = None if isinstance(error, BAD_DISKS) else error
+            log.critical("This node stops: %s", error, exc_info=traceback)
+        self.failed.set()
+        self.stop_requested.set()
+
+    def keep(self, error: BaseException | None) -> None:
+        """Keep `error` as the failure of a node that is stopping anyway, if it is the first."""
+        self.failure = self.failure or error
+
+    async def cancel_all(self) -> None:
+        """Cancel every task and wait for it."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _on_done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("Task %r failed", task.get_name(), exc_info=error)
+            self.fail(error)

@@ -35,6 +35,10 @@ class LogDir:
     """Returns the recovery point of the quorum's log, which is not among `logs`: the one
     checkpointed by the last run, until the node replaces it. Called at each checkpoint."""
 
+    def set_metadata_recovery_point(self, point: Callable[[], int]) -> None:
+        """Checkpoint what `point` returns from now on."""
+        self.metadata_recovery_point = point
+
     def all_logs(self) -> "list[tuple[TopicPartition, PartitionLog]]":
         """Logs, and copies on their way to be one."""
         return [*self.logs.items(), *self.futures.items()]

@@ -25,8 +25,8 @@ from sparkraft.metadata.configs.broker import listener_key
 from sparkraft.metadata.image import ResourceType
 from sparkraft.server.broker.topic_configs import CLUSTER_WIDE
 from sparkraft.server.config import ConfigError, cordoned
-from sparkraft.server.effective_keys import without_effect
 from sparkraft.server.limits import per_ip_overrides
+from sparkraft.server.supported_configs import without_effect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

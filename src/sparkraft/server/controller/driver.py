@@ -156,7 +156,7 @@ class ControllerDriver:
         self._last_tick_ms = Millis(0)
         self._timers: asyncio.Task[None] | None = None
         self.timings = RequestTimings()
-        self.on_role: Callable[..., None] | None = None
+        self._on_role: Callable[..., None] | None = None
         """Called with `active`, when this controller takes over and when it steps back."""
 
     # What others ask.
@@ -256,6 +256,10 @@ class ControllerDriver:
             _log_elections(decision)
             self._carry_out_unasked(decision, epoch)
 
+    def set_role_listener(self, on_role: "Callable[..., None]") -> None:
+        """Call `on_role(active=...)` when this controller becomes active or steps back."""
+        self._on_role = on_role
+
     def start(self) -> None:
         """Start the timers; needs a running event loop."""
         if self._timers is None:
@@ -320,14 +324,14 @@ class ControllerDriver:
                 _log.info("Controller %s steps back: %s", self._core.config.node_id, error)
                 self._give_up()
                 return
-            if self.on_role is not None:
-                self.on_role(active=True)
+            if self._on_role is not None:
+                self._on_role(active=True)
 
     def _give_up(self) -> None:
         self._epoch = None
         self._core.deactivate()
-        if self.on_role is not None:
-            self.on_role(active=False)
+        if self._on_role is not None:
+            self._on_role(active=False)
         waiting, self._waiting = self._waiting, []
         for _, _, future in waiting:
             if not future.done():

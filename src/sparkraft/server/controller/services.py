@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class ControllerServices:
     """A controller's services; assembled once by `sparkraft.server.node.Node`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (every service, by name)
         self,
         *,
         cluster_id: str,
@@ -24,6 +24,7 @@ class ControllerServices:
         env: "Env",
         raft: "RaftDriver",
         controller: "ControllerDriver",
+        processes: "ProcessWatch | None",
     ) -> None:
         """Bundle them."""
         self.cluster_id = cluster_id
@@ -32,7 +33,7 @@ class ControllerServices:
         self.env = env
         self.raft = raft
         self.controller = controller
-        self.processes: ProcessWatch | None = None
+        self.processes = processes
 
     @property
     def clock(self) -> "Clock":

@@ -1,6 +1,6 @@
-"""Which of Kafka's node keys do something here; the others are named at the start when they're set.
+"""The Kafka node configs that have an effect here; others are logged at the start if they are set.
 
-A key belongs here when code reads it; `tests/server/test_config.py` compares.
+A config belongs here if code reads it; `tests/server/test_config.py` compares.
 """
 
 from collections.abc import Iterable
@@ -54,14 +54,14 @@ _DYNAMIC_ONLY = frozenset(
         "replica.alter.log.dirs.io.max.bytes.per.second",
     }
 )
-"""Broker keys that no file sets."""
+"""Configs that can only be set dynamically."""
 
-EFFECTIVE_KEYS = (
+SUPPORTED_CONFIGS = (
     _READ | _DYNAMIC_ONLY | {s.name for synonyms in TOPIC_SYNONYMS.values() for s in synonyms}
 )
-"""Kafka's node keys that change what this node does."""
+"""Kafka's node configs that change what this node does."""
 
 
 def without_effect(known_keys: Iterable[str]) -> list[str]:
-    """Those of `known_keys` that change nothing here yet."""
-    return sorted(key for key in known_keys if key not in EFFECTIVE_KEYS)
+    """The `known_keys` that have no effect here yet, sorted."""
+    return sorted(key for key in known_keys if key not in SUPPORTED_CONFIGS)

@@ -1,7 +1,7 @@
-"""Keeps on disk how far the metadata log is whole: what was committed and must not be missing.
+"""Checkpoints how far the metadata log was committed: records below that must never be missing.
 
-The first commit writes it at once, so that from then on damage isn't taken for a torn tail; later
-ones every `INTERVAL_MS`. Brokers write it with their other recovery points as well.
+The first commit is checkpointed at once, so that damage is not mistaken for a torn tail; later ones
+every `INTERVAL_MS`. Brokers also write it with their other recovery points.
 
     commit → recovery-point-offset-checkpoint: `__cluster_metadata 0 <offset>`
 """
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from sparkraft.storage.log_manager import LogManager
 
 INTERVAL_MS = 5_000
-"""As brokers' checkpoints: a few milliseconds of the loop, seldom enough."""
+"""Like brokers' checkpoints, each of which blocks the loop for a few milliseconds."""
 
 
-class MetadataPoint:
-    """A listener of the quorum; see the module's docstring."""
+class MetadataRecoveryPoint:
+    """A listener of the metadata log; see the module docstring."""
 
     def __init__(
         self,
@@ -33,39 +33,39 @@ class MetadataPoint:
         clock: "Clock",
         on_storage_fault: "Callable[[StorageFault], None]",
     ) -> None:
-        """Nothing is written before the first news.
+        """Write nothing before the first commit.
 
         Args:
             logs: writes the checkpoint.
-            path: the directory with the metadata log.
+            path: of the directory with the metadata log.
             clock: for the interval.
-            on_storage_fault: told of a disk that failed.
+            on_storage_fault: called with a disk failure.
         """
         self._logs = logs
-        self._place = logs.directory(path)
+        self._log_dir = logs.directory(path)
         self._clock = clock
         self._on_storage_fault = on_storage_fault
         self._written_ms: int | None = None
 
     def on_commit(self, batch: "CommittedBatch") -> None:
-        """Records don't matter, only how far they reach."""
+        """Ignored: only offsets matter."""
 
     def on_snapshot(self, reader: "SnapshotReader") -> None:
-        """Nor does what they come from."""
+        """Ignored."""
 
     def on_leader_change(self, leader_id: "BrokerId | None", epoch: "LeaderEpoch") -> None:
-        """Nothing depends on it."""
+        """Ignored."""
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Something was committed: write how far that is, if it is time."""
+        """Checkpoint what was committed, if the interval has passed."""
         now_ms = self._clock.mono_ms()
         if self._written_ms is not None and now_ms - self._written_ms < INTERVAL_MS:
             return
-        point = self._place.metadata_recovery_point()
-        if point <= self._place.recovery_points.get((METADATA_TOPIC, 0), 0):
+        point = self._log_dir.metadata_recovery_point()
+        if point <= self._log_dir.recovery_points.get((METADATA_TOPIC, 0), 0):
             return
         self._written_ms = now_ms
         try:
-            self._logs.checkpoint_recovery_points(self._place.path)
+            self._logs.checkpoint_recovery_points(self._log_dir.path)
         except StorageFault as fault:
             self._on_storage_fault(fault)

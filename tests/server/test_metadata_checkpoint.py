@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from sparkraft.server.metadata_point import INTERVAL_MS, MetadataPoint
+from sparkraft.server.metadata_checkpoint import INTERVAL_MS, MetadataRecoveryPoint
 from sparkraft.storage.disk import StorageFault
 from sparkraft.storage.log_dir import LogDir
 from sparkraft.storage.names import METADATA_TOPIC
@@ -29,7 +29,7 @@ def test_the_first_commit_is_written_at_once_and_later_ones_now_and_then():
     logs, faults = Logs(), []
     now = [0]
     clock = SimpleNamespace(mono_ms=lambda: now[0])
-    point = MetadataPoint(logs, "/logs", clock, faults.append)
+    point = MetadataRecoveryPoint(logs, "/logs", clock, faults.append)
     point.on_high_watermark(0)
     assert logs.written == []
     logs.place.metadata_recovery_point = lambda: 3

@@ -1,0 +1,35 @@
+"""Whether a node is healthy: it serves, and it has been in touch with the quorum's leader."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparkraft.server.status import NodeStatus
+
+LEADERLESS_MS_MAX = 1_000
+"""An election takes less; a node without a leader for longer is not healthy."""
+
+
+def health_of(node: "NodeStatus") -> dict[str, Any]:
+    """The body of /health: the verdict, and the facts behind it."""
+    leader, epoch, leaderless_ms, in_touch = -1, -1, 0, False
+    if node.raft is not None:
+        leaderless_ms = node.raft.leaderless_ms
+        # Not whether a leader is known: during an election none is, and the node is still healthy.
+        in_touch = node.raft.has_met_leader and leaderless_ms < LEADERLESS_MS_MAX
+        known = node.raft.leader_and_epoch
+        leader = -1 if known.leader_id is None else int(known.leader_id)
+        epoch = int(known.epoch)
+    serving = node.failure is None
+    state = "CONTROLLER"
+    if node.broker is not None:
+        state = node.broker.lifecycle.state.name
+        serving = serving and state == "RUNNING"
+    return {
+        "healthy": serving and in_touch,
+        "serving": serving,
+        "nodeId": node.config.node_id,
+        "state": state,
+        "quorumLeader": leader if leader >= 0 else None,
+        "quorumEpoch": epoch,
+        "quorumLeaderlessMs": leaderless_ms,
+    }

@@ -1,0 +1,147 @@
+"""A node's listeners: binds them, applies connection limits, knows their advertised addresses."""
+
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.server.config import ConfigError, ListenerAddress
+from sparkraft.server.limits import connections_max, per_ip_overrides
+from sparkraft.server.network.connection_rate import ConnectionRates
+from sparkraft.server.network.listener import Limits, Listener, Turns
+from sparkraft.server.network.request_memory import RequestMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from sparkraft.security.authorizer import Authorizer
+    from sparkraft.server.broker.dynamic_configs import ConnectionConfigs
+    from sparkraft.server.config import NodeConfig
+    from sparkraft.server.env import Env
+
+
+class NodeListeners:
+    """See the module docstring.
+
+    Attributes:
+        all: in the order of `listeners`, once bound.
+        ports: listener name → port it is bound to.
+        rates: limits of max.connection.creation.rate.
+    """
+
+    def __init__(self, config: "NodeConfig", env: "Env") -> None:
+        self._config = config
+        self._env = env
+        self._turns = Turns(env.clock)
+        self.all: list[Listener] = []
+        self.ports: dict[str, int] = {}
+        self.rates = ConnectionRates(config)
+
+    async def bind(
+        self,
+        limits: Limits,
+        *,
+        authorizer: "Authorizer",
+        fail: "Callable[[BaseException], None]",
+        translate: "Callable[[Exception, str], KafkaError]",
+        on_unreadable: "Callable[[], None]",
+    ) -> None:
+        """Take the ports without serving yet.
+
+        Args:
+            limits: as returned by `limits_of`.
+            authorizer: decides for every session.
+            fail: called when an invariant of ours is broken.
+            translate: returns a client's error for an exception other than KafkaError.
+            on_unreadable: called when records of a response cannot be read from their file.
+
+        Raises:
+            OSError: a port is taken.
+        """
+        memory = RequestMemory(self._config.number("queued.max.request.bytes"))
+        for address in self._config.listeners:
+            controller_listener = address.name in self._config.controller_listener_names
+            listener = Listener(
+                address.name,
+                controller_listener=controller_listener,
+                limits=limits,
+                clock=self._env.clock,
+                turns=self._turns,
+                on_invariant_broken=fail,
+                security_protocol=address.security_protocol,
+                authorizer=authorizer,
+                rates=self.rates.of(address.name),
+                memory=None if controller_listener else memory,
+                translate=translate,
+                on_unreadable=on_unreadable,
+            )
+            self.all.append(listener)
+            await listener.bind(self._env.network, address.host or None, address.port)
+            self.ports[address.name] = listener.port
+
+    def advertised(self, *, controller: bool) -> tuple[ListenerAddress, ...]:
+        """The advertised listeners of one kind, with the ports that were 0 filled in."""
+        names = set(self._config.controller_listener_names)
+        return tuple(
+            ListenerAddress(
+                name=a.name,
+                host=a.host,
+                port=a.port or self.ports[a.name],
+                security_protocol=a.security_protocol,
+            )
+            for a in self._config.advertised_listeners
+            if (a.name in names) == controller and a.name in self.ports
+        )
+
+    def limit(self, configs: "ConnectionConfigs", overrides: "Mapping[str, int]") -> None:
+        """Apply dynamic limits to new connections.
+
+        Args:
+            configs: the values in force.
+            overrides: max.connections.per.ip.overrides, by address.
+        """
+        self.rates.limit(configs.number, configs.number_of)
+        connections = configs.number("max.connections")
+        for listener in self.all:
+            listener.limit(
+                connections_max=connections_max(connections, listeners=len(self.all)),
+                connections_per_ip_max=configs.number("max.connections.per.ip"),
+                per_ip_overrides=overrides,
+            )
+
+    async def serve(self, services: Any, *, controller: bool) -> None:
+        """Accept connections on the listeners of one kind, with `services` for their handlers."""
+        for listener in self.all:
+            if listener.controller_listener == controller:
+                await listener.serve(services)
+
+    async def close_brokers(self) -> None:
+        """Close the broker listeners; controllers still need theirs to hand over."""
+        for listener in self.all:
+            if not listener.controller_listener:
+                await listener.close()
+
+    async def close(self) -> None:
+        """Close all listeners; harmless for those already closed."""
+        for listener in self.all:
+            await listener.close()
+
+
+def limits_of(config: "NodeConfig") -> Limits:
+    """The connection limits of server.properties.
+
+    Raises:
+        ConfigError: max.connections.per.ip.overrides is invalid.
+        FileLimitTooLow: the process may open too few files.
+    """
+    try:
+        overrides = per_ip_overrides(config.text("max.connections.per.ip.overrides"))
+    except KafkaError as error:
+        raise ConfigError(error.detail) from error
+    return Limits(
+        connections_max=connections_max(
+            config.number("max.connections"), listeners=len(config.listeners)
+        ),
+        connections_per_ip_max=config.number("max.connections.per.ip"),
+        per_ip_overrides=overrides,
+        request_bytes_max=config.number("socket.request.max.bytes"),
+        idle_ms_max=config.number("connections.max.idle.ms"),
+    )
