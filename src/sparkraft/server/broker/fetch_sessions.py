@@ -1,16 +1,16 @@
-"""Incremental fetch sessions (KIP-227): what a client fetches is remembered between its requests.
+"""Incremental fetch sessions (KIP-227): a client's fetched partitions are kept between requests.
 
-A full fetch (epoch 0) asks for a session and gets an id; the next ones (epochs 1, 2 …) name only
-what changed, and are answered with only the partitions that have news. Epoch -1 is a full fetch
-that wants no session and ends the one it names.
+A full fetch (epoch 0) requests a session and gets an id; the next ones (epochs 1, 2 …) name only
+changes, and their responses contain only partitions with news. Epoch -1 is a full fetch without a
+session, and ends the one it names.
 
-    session_id 0, epoch 0   → new session, all partitions answered, id in the answer
+    session_id 0, epoch 0   → new session, all partitions and the id in the response
     session_id n, epoch k   → k must be the next one, else INVALID_FETCH_SESSION_EPOCH
     session_id n, epoch -1  → session n ends
 
 The cache is bounded (max.incremental.fetch.session.cache.slots, 1000). A new session takes the
-slot of one unused for `EVICTION_MS_MIN`; where there is none the client gets no session (id 0),
-which is correct, only slower.
+slot of one unused for `EVICTION_MS_MIN`; if there is none the client gets no session (id 0), which
+is correct but slower.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ EPOCH_MAX = (1 << 31) - 1
 
 
 class SessionPartition:
-    """One partition of a session: what the client asked, and what it was last told."""
+    """One partition of a session: the last request and the last response."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -51,7 +51,7 @@ class SessionPartition:
     )
 
     def __init__(self, topic: str | None, topic_id: "Uuid", index: int) -> None:
-        """Nothing was asked or told yet; `topic` is None while its id is unknown here."""
+        """Without a request yet; `topic` is None while its id is unknown here."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -64,10 +64,10 @@ class SessionPartition:
         self.log_start_offset = -1
         self.told_error = False
         self.quiet: HostedPartition | None = None
-        """Of a follower that read to the log's end: where to look whether there is anything new."""
+        """Set for a follower that has read to the log's end: the partition to check for news."""
 
     def ask(self, asked: Any) -> None:
-        """Take over what a request says of it (a `FetchPartition`)."""
+        """Apply a request (a `FetchPartition`)."""
         self.fetch_offset = asked.fetch_offset
         self.max_bytes = asked.partition_max_bytes
         self.current_leader_epoch = asked.current_leader_epoch
@@ -76,7 +76,7 @@ class SessionPartition:
         self.quiet = None
 
     def is_quiet(self, hosted: "HostedPartition") -> bool:
-        """Whether `hosted`, as it was led at the last look, has nothing that wasn't told."""
+        """Whether `hosted` has no news, and is still led in the same epoch."""
         log = hosted.log
         return (
             log.log_end_offset == self.fetch_offset
@@ -89,10 +89,10 @@ class SessionPartition:
         )
 
     def has_news(self, answer: Any) -> bool:
-        """Whether an incremental answer must carry `answer`; remembers what it tells.
+        """Whether an incremental response must contain `answer`; remembers its values.
 
         News: records, an error, a moved high watermark or log start, a diverging epoch, a preferred
-        read replica; and the first answer after an error.
+        read replica; and the first response after an error.
         """
         news = bool(answer.records) or answer.error_code != 0 or self.told_error
         if answer.high_watermark != self.high_watermark:
@@ -113,12 +113,12 @@ Key = tuple[bytes | str, int]
 
 
 class FetchSession:
-    """A client's remembered fetch; `partitions` is in the order they are read."""
+    """A client's session; `partitions` are in the order in which they are read."""
 
     __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "uses_ids")
 
     def __init__(self, session_id: int, *, now: int, uses_ids: bool) -> None:
-        """Start at epoch 1: the request that made it was epoch 0."""
+        """Start at epoch 1: the request that created it was epoch 0."""
         self.id = session_id
         self.epoch = 1
         self.created_ms = now
@@ -126,12 +126,17 @@ class FetchSession:
         self.uses_ids = uses_ids
         self.partitions: dict[Key, SessionPartition] = {}
 
+    def advance(self, now: int) -> None:
+        """Expect the next epoch; the session was used at `now`, monotonic ms."""
+        self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
+        self.last_used_ms = now
+
     def key_of(self, topic: Any, index: int) -> Key:
-        """What a partition of a request is called in this session."""
+        """The key of a request's partition in this session."""
         return (topic.topic_id if self.uses_ids else topic.topic, index)
 
     def move_to_end(self, keys: "Iterable[Key]") -> None:
-        """Read these last next time, so that every partition gets its turn."""
+        """Read these last next time, so that no partition starves."""
         for key in keys:
             partition = self.partitions.pop(key, None)
             if partition is not None:
@@ -142,22 +147,20 @@ class FetchSessions:
     """All sessions of a broker."""
 
     def __init__(self, clock: "Clock", entropy: "Entropy", *, slots: int) -> None:
-        """Keep at most `slots` sessions."""
         self._clock = clock
         self._entropy = entropy
         self._slots = slots
         self._sessions: dict[int, FetchSession] = {}
 
     def __len__(self) -> int:
-        """How many sessions there are."""
         return len(self._sessions)
 
     def find(self, session_id: int, epoch: int, *, uses_ids: bool) -> FetchSession:
-        """The session of an incremental request; it moves on to its next epoch.
+        """The session of an incremental request; it advances to its next epoch.
 
         Raises:
             KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
-                FETCH_SESSION_TOPIC_ID_ERROR where names and ids are mixed.
+                FETCH_SESSION_TOPIC_ID_ERROR if names and ids are mixed.
         """
         session = self._sessions.get(session_id)
         if session is None:
@@ -166,15 +169,14 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_ids != uses_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
-        session.last_used_ms = self._clock.mono_ms()
-        # The youngest stands last: the first is the one to evict.
+        session.advance(self._clock.mono_ms())
+        # Ordered by last use: the first is the one to evict.
         del self._sessions[session_id]
         self._sessions[session_id] = session
         return session
 
     def make(self, *, uses_ids: bool) -> FetchSession | None:
-        """A new session, or None where every slot is in use."""
+        """A new session, or None if every slot is in use."""
         now = self._clock.mono_ms()
         if len(self._sessions) >= self._slots and not self._evict(now):
             return None
@@ -183,7 +185,7 @@ class FetchSessions:
         return session
 
     def end(self, session_id: int) -> None:
-        """Forget a session."""
+        """Remove a session."""
         self._sessions.pop(session_id, None)
 
     def _evict(self, now: int) -> bool:

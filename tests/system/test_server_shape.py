@@ -1,0 +1,119 @@
+"""The shape of `sparkraft.server`: parts get what they need, and change only themselves.
+
+Nothing in `server` sets an attribute of another object or looks one up by a computed name, because
+neither can be found by reading or searching the class. Messages are filled in where they are made:
+by API handlers, and by the few functions listed here. The list may only shrink.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SERVER = Path(__file__).parents[2] / "src" / "sparkraft" / "server"
+
+FILLED_MESSAGES = {
+    "broker/fetchers.py": {"request.max_wait_ms", "request.min_bytes", "request.max_bytes"},
+    "broker/follower_client.py": {"request.replica_state", "request.replica_id"},
+    "controller/submission.py": {"result.error_code", "result.error_message"},
+    "raft/wire.py": {
+        "partition.current_leader",
+        "partition.diverging_epoch",
+        "partition.snapshot_id",
+    },
+}
+"""File → targets that are fields of a wire message."""
+
+NOT_YET = {
+    "api/k01_fetch.py": {"self.session.partitions"},
+    "api/k18_api_versions.py": {"context.connection.client_name"},
+    "controller/driver.py": {"self._core.config", "check.last_ms"},
+    "network/connection.py": {
+        "self.listener.bad_requests",
+        "self.listener.bytes_out",
+        "slot.future",
+        "slot.parts",
+        "slot.ready",
+    },
+    "network/connection_rate.py": {"rate.per_second_max"},
+    "network/listener.py": {"connection.awaits_turn"},
+    "raft/commit_publisher.py": {"context.next_offset", "context.reported_leader"},
+    "raft/peers.py": {"peer.connection"},
+}
+"""File → targets to be replaced by methods."""
+
+COMPUTED = {"raft/wire.py": 5}
+"""File → number of `getattr` and `setattr` with a computed name."""
+
+SERVICES = {"broker", "node", "services", "context", "controller"}
+"""How API handlers call what they share; they set nothing of it."""
+
+
+def targets(tree: ast.AST) -> Iterator[ast.Attribute]:
+    """Every attribute that is assigned to."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+            yield node
+
+
+def root(attribute: ast.Attribute) -> str:
+    value: ast.expr = attribute
+    while isinstance(value, ast.Attribute | ast.Subscript):
+        value = value.value
+    return ast.unparse(value)
+
+
+def foreign_targets(path: Path) -> set[str]:
+    """Attributes of other objects that a module sets."""
+    in_api = path.parent.name == "api"
+    found = set()
+    for target in targets(ast.parse(path.read_text())):
+        own = ast.unparse(target.value) in {"self", "cls"}
+        if not own and (not in_api or root(target) in SERVICES | {"self"}):
+            found.add(ast.unparse(target))
+    return found
+
+
+def computed_lookups(path: Path) -> list[str]:
+    return [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in {"getattr", "setattr", "delattr"}
+        and not isinstance(node.args[1], ast.Constant)
+    ]
+
+
+PATHS = {str(path.relative_to(SERVER)): path for path in sorted(SERVER.rglob("*.py"))}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_no_attribute_of_another_object_is_set(name: str) -> None:
+    allowed = FILLED_MESSAGES.get(name, set()) | NOT_YET.get(name, set())
+    assert foreign_targets(PATHS[name]) <= allowed, "give the object a method instead"
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_no_attribute_is_looked_up_by_a_computed_name(name: str) -> None:
+    found = computed_lookups(PATHS[name])
+    assert len(found) <= COMPUTED.get(name, 0), found
+
+
+def test_only_handlers_and_the_assembly_know_all_services_of_a_broker() -> None:
+    """Each part of a broker takes what it uses."""
+    importers = {
+        name for name, path in PATHS.items() if "server.broker.services import" in path.read_text()
+    }
+    others = {name for name in importers if not name.startswith("api/")}
+    assert others - {"broker/assembly.py", "node.py"} <= UNCONVERTED
+
+
+UNCONVERTED = {
+    "broker/coordinators_elsewhere.py",
+    "broker/verification.py",
+    "coordinator/group_driver.py",
+    "coordinator/led_shard.py",
+}
+"""Parts that still take all of a broker's services; the list may only shrink."""
