@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from sparkraft.cli import explain_partition
-from sparkraft.cli.leadership_texts import Json, isr_change_json
+from sparkraft.client.explain import partition as explain_partition
+from sparkraft.client.explain.events import Json, isr_change_json
 from sparkraft.controller import partition_rules
 from sparkraft.controller.controller import Controller
 from sparkraft.controller.decision import Decision

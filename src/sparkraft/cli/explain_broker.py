@@ -2,104 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sparkraft.cli.leadership_texts import (
-    Json,
-    account_json,
-    election_json,
-    election_lines,
-    head_lines,
-    options_for,
-    told,
-)
-from sparkraft.cli.moments import time_text
-from sparkraft.cli.session import print_json, run
+from sparkraft.cli.explain_options import fetch_history, options_for, print_document
+from sparkraft.cli.session import run
+from sparkraft.client.explain.broker import broker_document, broker_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from sparkraft.cli.options import Values
-    from sparkraft.client.history import Account
 
 
 def main(argv: list[str]) -> int:
-    """Explain."""
     options = options_for("broker", "Tells how a broker is, and what leaderships it won and lost.")
     options.add_argument("broker", type=int)
     return run(_main(options.parse(argv)))
 
 
 async def _main(values: Values) -> int:
-    account = await told(values, brokers=[values.broker])
-    document = document_of(account, account.history.brokers[0], last=values.last)
-    if values.output == "json":
-        print_json(document)
-    else:
-        for line in _lines(document):
-            print(line)
+    account = await fetch_history(values, brokers=[values.broker])
+    document = broker_document(account, account.history.brokers[0], last=values.last)
+    print_document(values, document, broker_lines)
     return 0
-
-
-def document_of(account: Account, broker: Any, *, last: int) -> Json:
-    """Everything about one broker; changes and elections newest first."""
-    elections = [e for event in broker.elections if (e := election_json(event)) is not None]
-    return {
-        "broker": broker.broker_id,
-        **account_json(account),
-        "state": _state(broker),
-        "brokerEpoch": broker.broker_epoch if broker.is_registered else None,
-        "rack": broker.rack,
-        "directories": [str(d) for d in broker.directories],
-        "cordonedDirectories": [str(d) for d in broker.cordoned_directories],
-        "leads": broker.leads,
-        "preferredLeaderOf": broker.preferred,
-        "replicas": broker.replicas,
-        "inSync": broker.in_sync,
-        "eligible": broker.eligible,
-        "outOfSync": [f"{p.topic}-{p.partition}" for p in broker.out_of_sync],
-        "changes": [
-            {
-                "offset": change.offset,
-                "time": time_text(change.at_ms),
-                "brokerEpoch": change.broker_epoch,
-                "what": change.what,
-            }
-            for change in broker.changes[::-1][:last]
-        ],
-        "elections": elections[::-1][:last],
-    }
-
-
-def _state(broker: Any) -> str:
-    if not broker.is_registered:
-        return "not registered"
-    if broker.is_fenced:
-        return "fenced"
-    return "shutting down" if broker.is_shutting_down else "serving"
-
-
-def _lines(document: Json) -> Iterator[str]:
-    yield f"broker {document['broker']}"
-    yield from head_lines(document)
-    yield ""
-    rack = "" if document["rack"] is None else f", rack {document['rack']}"
-    epoch = document["brokerEpoch"]
-    yield f"{document['state']}{'' if epoch is None else f', broker epoch {epoch}'}{rack}"
-    yield (
-        f"leads {document['leads']} of {document['replicas']} partitions, would lead "
-        f"{document['preferredLeaderOf']} where all is well; in sync with {document['inSync']}, "
-        f"eligible for {document['eligible']}"
-    )
-    if document["outOfSync"]:
-        yield f"not in sync: {', '.join(document['outOfSync'])}"
-    yield ""
-    changes = document["changes"]
-    yield "what happened to it, the newest first:" if changes else "nothing is told of its past"
-    for change in changes:
-        yield f"  {change['time']}  offset {change['offset']}  {change['what']}"
-    yield ""
-    elections = document["elections"]
-    yield "leaderships won and lost:" if elections else "no leaderships won or lost are told"
-    for entry in elections:
-        yield from election_lines(entry, name=True)

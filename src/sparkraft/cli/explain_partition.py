@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sparkraft.cli.leadership_texts import (
-    Json,
-    account_json,
-    elected,
-    election_json,
-    election_lines,
-    head_lines,
-    ids,
-    isr_change_json,
-    isr_lines,
-    options_for,
-    told,
-)
-from sparkraft.cli.session import print_json, run
+from sparkraft.cli.explain_options import fetch_history, options_for, print_document
+from sparkraft.cli.session import run
+from sparkraft.client.explain.partition import partition_document, partition_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from sparkraft.cli.options import Values
-    from sparkraft.client.history import Account
 
 
 def main(argv: list[str]) -> int:
-    """Explain."""
     options = options_for("partition", "Tells who leads a partition, since when, and why.")
     options.add_argument("topic")
     options.add_argument("partition", type=int)
@@ -38,97 +23,7 @@ async def _main(values: Values) -> int:
     from sparkraft.protocol.messages.k10002_describe_history import HistoryTopic
 
     topic = HistoryTopic(name=values.topic, partitions=[values.partition])
-    account = await told(values, topics=[topic])
-    document = document_of(account, account.history.partitions[0], last=values.last)
-    if values.output == "json":
-        print_json(document)
-    else:
-        for line in _lines(document):
-            print(line)
+    account = await fetch_history(values, topics=[topic])
+    document = partition_document(account, account.history.partitions[0], last=values.last)
+    print_document(values, document, partition_lines)
     return 0
-
-
-def document_of(account: Account, partition: Any, *, last: int) -> Json:
-    """Everything about one partition; elections and ISR changes newest first."""
-    elections = [e for event in partition.events if (e := election_json(event)) is not None]
-    changes = [
-        c for event in partition.events if (c := isr_change_json(event, account)) is not None
-    ]
-    state = partition.state
-    found: Json = {
-        "topic": partition.topic,
-        "topicId": str(partition.topic_id),
-        "partition": partition.partition,
-        **account_json(account),
-        "exists": state is not None,
-    }
-    if state is not None:
-        found |= _state_json(partition, elections)
-    found["elections"] = elections[::-1][:last]
-    found["isrChanges"] = changes[::-1][:last]
-    return found
-
-
-def _state_json(partition: Any, elections: list[Json]) -> Json:
-    state = partition.state
-    leader = state.leader if state.leader >= 0 else None
-    since = elections[-1] if elections and elections[-1]["leader"] == leader else None
-    return {
-        "leader": leader,
-        "leaderEpoch": state.leader_epoch,
-        "partitionEpoch": state.partition_epoch,
-        "isRecovering": bool(state.leader_recovery_state),
-        "since": None if since is None else {k: since[k] for k in ("offset", "time", "kind")},
-        "replicas": list(state.replicas),
-        "isr": list(state.isr),
-        "elr": list(state.elr),
-        "lastKnownLeader": state.last_known_elr[0] if state.last_known_elr else None,
-        "offline": list(partition.offline_replicas),
-        "reassignment": {"adding": list(state.adding), "removing": list(state.removing)}
-        if state.adding or state.removing
-        else None,
-    }
-
-
-def _lines(document: Json) -> Iterator[str]:
-    yield f"{document['topic']}-{document['partition']}"
-    yield from head_lines(document)
-    yield ""
-    yield from state_lines(document)
-    yield ""
-    yield "elections, the newest first:" if document["elections"] else "no elections are told"
-    for entry in document["elections"]:
-        yield from election_lines(entry)
-    yield ""
-    changes = document["isrChanges"]
-    yield "changes of the ISR, the newest first:" if changes else "no changes of the ISR are told"
-    for entry in changes:
-        yield from isr_lines(entry)
-
-
-def state_lines(document: Json) -> Iterator[str]:
-    """As it is now, or was then."""
-    if not document["exists"]:
-        yield "it does not exist"
-        return
-    since = document["since"]
-    how = (
-        "since before what is told"
-        if since is None
-        else f"since {since['time'] or 'offset'} (offset {since['offset']}; {elected(since)})"
-    )
-    leader = "nobody leads" if document["leader"] is None else f"leader {document['leader']}"
-    yield f"{leader} in epoch {document['leaderEpoch']}, {how}"
-    yield f"replicas {ids(document['replicas'])}; in sync {ids(document['isr'])}"
-    if document["elr"] or document["lastKnownLeader"] is not None:
-        last = document["lastKnownLeader"]
-        known = "" if last is None else f"; last known leader {last}"
-        yield f"eligible to lead besides: {ids(document['elr'])}{known}"
-    if document["offline"]:
-        yield f"offline: {ids(document['offline'])}"
-    if document["isRecovering"]:
-        yield "it was elected uncleanly and is recovering: records may have been lost"
-    move = document["reassignment"]
-    if move is not None:
-        coming, going = ids(move["adding"]), ids(move["removing"])
-        yield f"reassignment under way: {coming} joining, {going} leaving"

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkraft.cli.explain_partition import document_of
-from sparkraft.cli.leadership_texts import (
-    Json,
-    account_json,
-    elected,
-    head_lines,
-    ids,
-    options_for,
-    told,
-)
-from sparkraft.cli.session import print_json, run
+from sparkraft.cli.explain_options import fetch_history, options_for, print_document
+from sparkraft.cli.session import run
+from sparkraft.client.explain.topic import topic_document, topic_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from sparkraft.cli.options import Values
-    from sparkraft.client.history import Account
-
-_OWN = ("node", "asOf", "toldFromOffset", "silent", "topic", "topicId")
 
 
 def main(argv: list[str]) -> int:
-    """Explain."""
     options = options_for(
         "topic", "Tells who leads each partition of a topic, since when, and why."
     )
@@ -37,59 +23,7 @@ def main(argv: list[str]) -> int:
 async def _main(values: Values) -> int:
     from sparkraft.protocol.messages.k10002_describe_history import HistoryTopic
 
-    account = await told(values, topics=[HistoryTopic(name=values.topic)])
-    document = topic_document_of(account, values.topic, last=values.last)
-    if values.output == "json":
-        print_json(document)
-    else:
-        for line in _lines(document):
-            print(line)
+    account = await fetch_history(values, topics=[HistoryTopic(name=values.topic)])
+    document = topic_document(account, values.topic, last=values.last)
+    print_document(values, document, topic_lines)
     return 0
-
-
-def topic_document_of(account: Account, topic: str, *, last: int) -> Json:
-    """Everything about the account's partitions of a topic."""
-    told = [p for p in account.history.partitions if p.topic == topic]
-    partitions = [document_of(account, p, last=last) for p in told]
-    return {
-        "topic": topic,
-        "topicId": partitions[0]["topicId"] if partitions else None,
-        **account_json(account),
-        "partitions": [{k: v for k, v in p.items() if k not in _OWN} for p in partitions],
-        # Their brokers set them aside as strays when they return.
-        "copiesThatOutliveDeletion": sorted({b for p in partitions for b in p.get("offline", ())}),
-    }
-
-
-def _lines(document: Json) -> Iterator[str]:
-    yield f"{document['topic']}, id {document['topicId']}"
-    yield from head_lines(document)
-    yield ""
-    for partition in document["partitions"]:
-        yield _line(partition)
-    if not document["partitions"]:
-        yield "it does not exist"
-    away = document["copiesThatOutliveDeletion"]
-    if away:
-        yield ""
-        yield (
-            f"if it were deleted now, copies on {ids(away)} would stay there until those brokers "
-            "return"
-        )
-
-
-def _line(partition: Json) -> str:
-    name = f"  partition {partition['partition']}: "
-    if not partition["exists"]:
-        return f"{name}does not exist"
-    leader = "nobody" if partition["leader"] is None else str(partition["leader"])
-    since = partition["since"]
-    how = "" if since is None else f" since {since['time'] or since['offset']} ({elected(since)})"
-    notes = [f"in sync {ids(partition['isr'])} of {ids(partition['replicas'])}"]
-    if partition["elr"]:
-        notes.append(f"eligible {ids(partition['elr'])}")
-    if partition["offline"]:
-        notes.append(f"offline {ids(partition['offline'])}")
-    if partition["reassignment"] is not None:
-        notes.append(f"{ids(partition['reassignment']['adding'])} joining")
-    return f"{name}leader {leader} in epoch {partition['leaderEpoch']}{how}; {'; '.join(notes)}"

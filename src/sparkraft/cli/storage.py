@@ -10,27 +10,17 @@ A directory formatted here starts under Apache Kafka, and one formatted there st
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkraft.base.env import Clock, Entropy, random_uuid
-from sparkraft.base.ids import BrokerId, Uuid
+from sparkraft.base.env import Entropy, random_uuid
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.feature_levels import print_dependencies, print_version_mapping
-from sparkraft.cli.options import Options, Values
-from sparkraft.metadata.features import (
-    FEATURE_DEPENDENCIES,
-    KRAFT_VERSION,
-    METADATA_VERSION,
-    SUPPORTED_FEATURES,
-    default_levels,
-    level_of,
-    name_of,
-)
+from sparkraft.cli.options import Options
+from sparkraft.metadata.features import METADATA_VERSION
 from sparkraft.protocol.framing import encode_metadata_record
-from sparkraft.protocol.messages.metadata_records import FeatureLevelRecord
-from sparkraft.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from sparkraft.server.config import ConfigError, NodeConfig
 from sparkraft.server.env import SystemClock, SystemEntropy
+from sparkraft.server.node_format import FormatOptions, directories_of, format_node
 from sparkraft.storage.disk import Disk, OsDisk
-from sparkraft.storage.format import FormatError, FormatRequest, format_directories
+from sparkraft.storage.format import FormatError
 from sparkraft.storage.meta_properties import (
     BadMetaProperties,
     MetaProperties,
@@ -38,9 +28,7 @@ from sparkraft.storage.meta_properties import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sparkraft.records.control import ControlType
+    from collections.abc import Callable, Mapping
 
 _SCRAM_LEVEL = 11
 """metadata.version 3.5-IV2, from which SCRAM credentials may stand in the metadata log."""
@@ -126,63 +114,29 @@ def _format(argv: list[str]) -> int:
     config = _read_config(values.config)
     disk, clock, entropy = OsDisk(), SystemClock(), SystemEntropy()
     try:
-        format_node(config, values, disk=disk, clock=clock, entropy=entropy)
+        options = FormatOptions(
+            cluster_id=values.cluster_id,
+            release_version=values.release_version,
+            features=dict(_feature(entry) for entry in values.feature),
+            standalone=values.standalone,
+            initial_controllers=values.initial_controllers,
+            no_initial_controllers=values.no_initial_controllers,
+            ignore_formatted=values.ignore_formatted,
+            more_records=lambda levels: _scram_records(values.add_scram, levels, entropy),
+        )
+        written = format_node(config, options, disk=disk, clock=clock, entropy=entropy)
     except FormatError as error:
         raise CommandError(str(error)) from error
     finally:
         disk.close()
-    return 0
-
-
-def format_node(
-    config: NodeConfig, values: Values, *, disk: Disk, clock: Clock, entropy: Entropy
-) -> None:
-    """Format the directories of `config` as `values`, the options of `format`, say."""
-    voters = _initial_voters(config, values, entropy)
-    levels = _feature_levels(values, dynamic=not config.words("controller.quorum.voters"))
-    records = _bootstrap_records(levels, values.add_scram, entropy)
-    own = voters.get(BrokerId(config.node_id))
-    request = FormatRequest(
-        directories=tuple(_directories(config)),
-        metadata_directory=config.metadata_log_dir,
-        cluster_id=values.cluster_id,
-        node_id=BrokerId(config.node_id),
-        bootstrap_records=tuple(records),
-        voter_controls=_voter_controls(levels, voters),
-        directory_id=own.key.directory_id if own else None,
-        ignore_formatted=values.ignore_formatted,
-    )
-    written = format_directories(disk, request, clock=clock, entropy=entropy)
     if not written:
         print("All of the log directories are already formatted.")
     for directory in written:
-        kind = _kind(config, directory, voters)
-        release = name_of(levels[METADATA_VERSION])
-        print(f"Formatting {kind} {directory} with metadata.version {release}.")
-
-
-def _voter_controls(
-    levels: dict[str, int], voters: VoterSet
-) -> tuple[tuple["ControlType", bytes], ...]:
-    # Loaded here: random-uuid and info need nothing of the server.
-    from sparkraft.server.raft.records import snapshot_controls
-
-    return tuple(snapshot_controls(levels[KRAFT_VERSION], voters)) if len(voters) else ()
-
-
-def _kind(config: NodeConfig, directory: str, voters: VoterSet) -> str:
-    """What Kafka calls such a directory."""
-    if directory != config.metadata_log_dir:
-        return "data directory"
-    if not len(voters):
-        return "metadata directory"
-    if voters.get(BrokerId(config.node_id)) is None:
-        return "dynamic metadata directory"
-    return "dynamic metadata voter directory"
-
-
-def _directories(config: NodeConfig) -> list[str]:
-    return sorted({*config.log_dirs, config.metadata_log_dir})
+        print(
+            f"Formatting {directory.kind} {directory.path} with metadata.version "
+            f"{directory.release}."
+        )
+    return 0
 
 
 def _read_config(path: str) -> NodeConfig:
@@ -192,81 +146,6 @@ def _read_config(path: str) -> NodeConfig:
         raise CommandError(f"{path}: {error}") from error
 
 
-def _initial_voters(config: NodeConfig, values: Values, entropy: Entropy) -> VoterSet:
-    """The voters to write down; empty where none are known."""
-    static = config.words("controller.quorum.voters")
-    if static and (values.standalone or values.initial_controllers):
-        raise CommandError(
-            "You cannot specify controller.quorum.voters and format the node with "
-            "--initial-controllers or --standalone. If you want to use dynamic quorum, please "
-            "remove controller.quorum.voters and specify controller.quorum.bootstrap.servers "
-            "instead."
-        )
-    if values.standalone:
-        return VoterSet.of([_standalone(config, entropy)])
-    if values.initial_controllers:
-        return _parse_voters(config, values.initial_controllers)
-    if config.is_controller and not static and not values.no_initial_controllers:
-        raise CommandError(
-            "Because controller.quorum.voters is not set on this controller, you must specify one "
-            "of the following: --standalone, --initial-controllers, or --no-initial-controllers."
-        )
-    return VoterSet()
-
-
-def _standalone(config: NodeConfig, entropy: Entropy) -> Voter:
-    if not config.is_controller:
-        raise CommandError("You can only use --standalone on a controller.")
-    names = config.controller_listener_names
-    address = next(a for a in config.advertised_listeners if a.name in names)
-    return Voter(
-        key=ReplicaKey(BrokerId(config.node_id), random_uuid(entropy)),
-        endpoints=(Endpoint(address.name, address.host, address.port),),
-    )
-
-
-def _parse_voters(config: NodeConfig, text: str) -> VoterSet:
-    listener = config.controller_listener_names[0]
-    try:
-        return VoterSet.of(_parse_voter(entry.strip(), listener) for entry in text.split(","))
-    except ValueError as error:
-        raise CommandError(f"--initial-controllers: {error}") from error
-
-
-def _parse_voter(entry: str, listener: str) -> Voter:
-    """`id@host:port:directory-id`; a host with colons stands in brackets."""
-    node_id, at, address = entry.partition("@")
-    rest, _, directory = address.rpartition(":")
-    host, _, port = rest.rpartition(":")
-    numbers = node_id.isascii() and node_id.isdigit() and port.isascii() and port.isdigit()
-    if not (at and host and numbers) or int(port) > 65535:  # noqa: PLR2004 (TCP's largest port)
-        raise ValueError(f"{entry!r} is not of the form id@host:port:directory-id")
-    return Voter(
-        key=ReplicaKey(BrokerId(int(node_id)), Uuid.parse(directory)),
-        endpoints=(Endpoint(listener, host.strip("[]"), int(port)),),
-    )
-
-
-def _feature_levels(values: Values, *, dynamic: bool) -> dict[str, int]:
-    """What the cluster finalizes, metadata.version and kraft.version among it."""
-    given = dict(_feature(entry) for entry in values.feature)
-    if METADATA_VERSION in given and values.release_version:
-        raise CommandError(
-            "Use --release-version instead of --feature metadata.version=X to avoid ambiguity."
-        )
-    release = given.get(METADATA_VERSION, SUPPORTED_FEATURES[METADATA_VERSION][1])
-    if values.release_version:
-        found = level_of(values.release_version)
-        if found is None:
-            raise CommandError(f"Unknown metadata.version {values.release_version!r}")
-        release = found
-    levels = default_levels(release) | {KRAFT_VERSION: 1 if dynamic else 0} | given
-    for name, level in levels.items():
-        _check_feature(name, level, levels)
-    _check_kraft_version(levels[KRAFT_VERSION], dynamic=dynamic)
-    return levels
-
-
 def _feature(entry: str) -> tuple[str, int]:
     name, equals, level = entry.partition("=")
     if not equals or not level.strip().isascii() or not level.strip().isdigit():
@@ -274,47 +153,14 @@ def _feature(entry: str) -> tuple[str, int]:
     return name.strip(), int(level)
 
 
-def _check_feature(name: str, level: int, levels: dict[str, int]) -> None:
-    if name not in SUPPORTED_FEATURES:
-        known = ", ".join(sorted(SUPPORTED_FEATURES))
-        raise CommandError(f"Unsupported feature: {name}. Supported features are: {known}")
-    low, high = SUPPORTED_FEATURES[name]
-    if not low <= level <= high:
-        raise CommandError(f"No feature:{name} with feature level {level}")
-    for needed, at_least in FEATURE_DEPENDENCIES.get((name, level), {}).items():
-        if levels.get(needed, 0) < at_least:
-            shown = f"{needed}={at_least}"
-            raise CommandError(f"{name} could not be set to {level} because it depends on {shown}")
+def _scram_records(scram: list[str], levels: "Mapping[str, int]", entropy: Entropy) -> list[bytes]:
+    if not scram:
+        return []
+    if levels[METADATA_VERSION] < _SCRAM_LEVEL:
+        raise CommandError("SCRAM is only supported in metadata.version 3.5-IV2 or later.")
+    from sparkraft.cli.scram_argument import scram_record
 
-
-def _check_kraft_version(level: int, *, dynamic: bool) -> None:
-    if level == 0 and dynamic:
-        raise CommandError(
-            "Cannot set kraft.version to 0 if controller.quorum.voters is empty: the quorum is "
-            "dynamic then"
-        )
-    if level > 0 and not dynamic:
-        raise CommandError(
-            f"Cannot set kraft.version to {level} unless controller.quorum.voters is empty and one "
-            "of the flags --standalone, --initial-controllers, or --no-initial-controllers is used"
-        )
-
-
-def _bootstrap_records(levels: dict[str, int], scram: list[str], entropy: Entropy) -> list[bytes]:
-    """metadata.version first, then the other features by name; kraft.version is no record."""
-    others = sorted(set(levels) - {METADATA_VERSION, KRAFT_VERSION})
-    wanted = [METADATA_VERSION, *(name for name in others if levels[name] > 0)]
-    records = [
-        encode_metadata_record(FeatureLevelRecord(name=name, feature_level=levels[name]), 0)
-        for name in wanted
-    ]
-    if scram:
-        if levels[METADATA_VERSION] < _SCRAM_LEVEL:
-            raise CommandError("SCRAM is only supported in metadata.version 3.5-IV2 or later.")
-        from sparkraft.cli.scram_argument import scram_record
-
-        records += [encode_metadata_record(scram_record(entry, entropy), 0) for entry in scram]
-    return records
+    return [encode_metadata_record(scram_record(entry, entropy), 0) for entry in scram]
 
 
 # ---- info
@@ -328,7 +174,7 @@ def _info(argv: list[str]) -> int:
     config = _read_config(values.config)
     disk = OsDisk()
     try:
-        found, first, problems = _inspect(disk, _directories(config))
+        found, first, problems = _inspect(disk, directories_of(config))
     finally:
         disk.close()
     if values.output == "json":

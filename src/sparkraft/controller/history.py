@@ -4,7 +4,7 @@ A `History` takes in committed batches and keeps what happened to the partitions
 each change with its cause (`causes`).
 
 Not here: journals, which know more than the log (`journal`, brokers' ISR changes), reading the log
-(`sparkraft.server.raft.past_reader`), comparing with what really happened (`explanation_check`).
+(`sparkraft.server.raft.past_reader`).
 """
 
 from collections import deque

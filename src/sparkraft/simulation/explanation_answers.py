@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from sparkraft.controller.decision_context import OFFLINE_DIRECTORY
-from sparkraft.controller.explanation_check import wrong_reason
 from sparkraft.controller.leader_election import Cause, CauseKind, ChosenBy, ElectionKind, Reason
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.server.api.k10002_describe_history import OUT_OF_SYNC_MAX
+from sparkraft.simulation.election_reasons import wrong_reason
 from sparkraft.simulation.explanation_ghosts import ExplanationGhosts
 from sparkraft.simulation.true_history import Change, TrueHistory, Where
 

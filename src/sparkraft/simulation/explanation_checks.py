@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.history import put_together
-from sparkraft.controller.explanation_check import disagreements, wrong_reason
 from sparkraft.controller.history import History
 from sparkraft.protocol.messages.k10002_describe_history import DescribeHistoryRequest, HistoryTopic
 from sparkraft.protocol.messages.k10003_describe_isr_changes import DescribeIsrChangesRequest
@@ -26,6 +25,7 @@ from sparkraft.server.api import k10002_describe_history as k10002
 from sparkraft.server.api import k10003_describe_isr_changes as k10003
 from sparkraft.server.api.registry import RequestContext
 from sparkraft.server.raft.past_reader import HistoryQuery
+from sparkraft.simulation.election_reasons import disagreements, wrong_reason
 from sparkraft.simulation.explanation_answers import Span, Truth, wrong_answer
 from sparkraft.simulation.explanation_documents import wrong_documents
 from sparkraft.simulation.explanation_ghosts import Agreed, ExplanationGhosts

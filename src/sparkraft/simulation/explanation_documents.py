@@ -8,9 +8,11 @@ and how long it was behind, from what was seen of its fetches (`explanation_ghos
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sparkraft.cli import explain_broker, explain_partition, explain_topic
-from sparkraft.cli.leadership_texts import Json
-from sparkraft.cli.moments import time_text
+from sparkraft.client.explain.broker import broker_document
+from sparkraft.client.explain.events import Json
+from sparkraft.client.explain.partition import partition_document
+from sparkraft.client.explain.times import time_text
+from sparkraft.client.explain.topic import topic_document
 from sparkraft.client.history import Account
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.metadata.partition_state import PartitionState
@@ -37,16 +39,16 @@ def wrong_documents(
     topics: dict[str, list[Any]] = {}
     for told in account.history.partitions:
         topics.setdefault(told.topic, []).append(told)
-        document = explain_partition.document_of(account, told, last=span.events_max)
+        document = partition_document(account, told, last=span.events_max)
         where = (told.topic_id, told.partition)
         changes = span.of(truth.history.changes.get(where, ()))
         expected = _partition(image.partition(*where), image, changes, truth, agreed)
         yield from _differing(f"{told.topic}-{told.partition}", document, expected)
     for name, partitions in topics.items():
-        document = explain_topic.topic_document_of(account, name, last=span.events_max)
+        document = topic_document(account, name, last=span.events_max)
         yield from _differing(name, document, _topic(partitions, image))
     for told in account.history.brokers:
-        document = explain_broker.document_of(account, told, last=span.events_max)
+        document = broker_document(account, told, last=span.events_max)
         broker_id = told.broker_id
         yield from _differing(
             f"broker {broker_id}", document, _broker(broker_id, image, span, truth)

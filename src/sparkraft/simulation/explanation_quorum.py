@@ -7,7 +7,7 @@ not flushed to disk, so some of it may be gone; what is there must be so.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sparkraft.cli.explain_quorum import Epoch, account_of
+from sparkraft.client.explain.quorum import Epoch, epochs_of
 from sparkraft.protocol.messages.k10000_describe_elections import DescribeElectionsRequest
 from sparkraft.raft.events import LeaderChange
 from sparkraft.server.api import k10000_describe_elections as k10000
@@ -32,7 +32,7 @@ class QuorumTruth:
     def wrong_account(self, nodes: Iterable[Any]) -> Iterator[str]:
         """What is wrong with what `nodes` tell."""
         seen = [k10000.handle(node, None, DescribeElectionsRequest()) for node in nodes]  # type: ignore[arg-type]
-        for epoch in account_of(seen):
+        for epoch in epochs_of(seen):
             yield from self._wrong_epoch(epoch)
 
     def _wrong_epoch(self, epoch: Epoch) -> Iterator[str]:

@@ -9,12 +9,9 @@ may strike in the middle of a function: `Died` unwinds it, and nothing of that p
 import errno
 import random
 import signal
-from argparse import Namespace
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import redirect_stdout
 from functools import partial
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import InvariantBroken
@@ -22,6 +19,7 @@ from sparkraft.base.ids import Millis, Uuid
 from sparkraft.server.config import NodeConfig
 from sparkraft.server.env import Env
 from sparkraft.server.node import Node
+from sparkraft.server.node_format import FormatOptions, format_node
 from sparkraft.simulation.core_node import SeededEntropy
 from sparkraft.simulation.invariants import Violation
 from sparkraft.simulation.loop import CURRENT, Incarnation, SimLoop
@@ -170,29 +168,22 @@ class Machine:
 
     def _format(self, *, initial: bool) -> None:
         """As `storage format` does, with the voters where the quorum is dynamic."""
-        from sparkraft.cli.storage import format_node  # the command's own way, so not another
-
         world = self.world
         voters = world.initial_voters if world.dynamic and initial else None
-        values = Namespace(
+        options = FormatOptions(
             cluster_id=world.cluster_id,
             release_version=world.release,
-            feature=[],
-            add_scram=[],
-            ignore_formatted=False,
-            standalone=False,
             no_initial_controllers=voters is None,
             initial_controllers=voters,
         )
         dice = random.Random(f"{world.seed} {self.name} format {self.disks}")
-        with redirect_stdout(StringIO()):
-            format_node(
-                NodeConfig(world.properties(self)),
-                values,
-                disk=self.disk,
-                clock=SimClock(world.loop, Incarnation(self.name)),
-                entropy=SeededEntropy(dice),
-            )
+        format_node(
+            NodeConfig(world.properties(self)),
+            options,
+            disk=self.disk,
+            clock=SimClock(world.loop, Incarnation(self.name)),
+            entropy=SeededEntropy(dice),
+        )
         self.disk.fsync_dir(DIRECTORY)
         meta = read_meta_properties(self.disk, DIRECTORY)
         assert meta is not None

@@ -13,7 +13,6 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sparkraft.controller.explanation_check import Fact
 from sparkraft.controller.leader_election import CauseKind
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
@@ -27,6 +26,7 @@ from sparkraft.protocol.messages.metadata_records import (
     UnregisterBrokerRecord,
 )
 from sparkraft.records.record import decode_records
+from sparkraft.simulation.election_reasons import Fact
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid

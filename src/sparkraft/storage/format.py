@@ -8,7 +8,7 @@
 
 Invariant: a directory that has a `meta.properties` was formatted to the end.
 
-Not here: which features and voters a cluster starts with (`sparkraft.cli.storage`).
+Not here: which features and voters a cluster starts with (`sparkraft.server.node_format`).
 """
 
 from collections.abc import Iterable, Iterator

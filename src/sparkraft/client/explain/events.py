@@ -1,71 +1,17 @@
-"""What `explain partition`, `broker` and `topic` share: their options, events as JSON and as lines.
-
-Answers become JSON documents first; the text is written from those, so both tell the same.
-"""
+"""Elections and ISR changes as JSON documents, and these as lines of text."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.cli.errors import CommandError, UsageError, sentence_of
-from sparkraft.cli.moments import moment, span_text, time_text
-from sparkraft.cli.options import Options, Values
-from sparkraft.cli.session import connected
+from sparkraft.client.explain.times import duration_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from sparkraft.client.history import Account
 
-EVENTS_MAX = 10
-"""Elections and ISR changes shown unless more are asked for."""
-
 Json = dict[str, Any]
-
-
-def options_for(what: str, about: str) -> Options:
-    """The options of one of the three."""
-    options = Options(f"explain {what}", about)
-    options.connection(controllers=True)
-    options.value(
-        "--at-offset", about="as of this offset of the metadata log, not as of now", type=int
-    )
-    options.value("--at-time", about="as of then: 90s, 10m, 2h, 3d ago, or 2026-11-20T12:00:00Z")
-    options.value(
-        "--last", about=f"how many changes to show of each kind ({EVENTS_MAX})", type=int,
-        default=EVENTS_MAX,
-    )  # fmt: skip
-    options.flag("--whole-log", "read all of the metadata log that is kept, however long it is")
-    options.output()
-    return options
-
-
-async def told(
-    values: Values, *, topics: Iterable[Any] = (), brokers: Iterable[int] = ()
-) -> Account:
-    """What the cluster tells."""
-    from sparkraft.client.history import account
-    from sparkraft.protocol.messages.k10002_describe_history import DescribeHistoryRequest
-
-    if values.at_offset is not None and values.at_time is not None:
-        raise UsageError("give --at-offset or --at-time, not both")
-    request = DescribeHistoryRequest(
-        topics=list(topics),
-        broker_ids=list(brokers),
-        at_offset=-1 if values.at_offset is None else values.at_offset,
-        at_ms=moment(values.at_time, "--at-time"),
-        # ISR changes and elections share what is kept; each shall find its last ones there.
-        events_max=max(1, values.last) * 5,
-        whole_log=values.whole_log,
-    )
-    async with connected(values, client_id="explain") as cluster:
-        try:
-            return await account(cluster, request)
-        except KafkaError as error:
-            if error.code in {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_OUT_OF_RANGE}:
-                raise CommandError(error.detail or sentence_of(error)) from error
-            raise
 
 
 # ---- documents
@@ -228,7 +174,7 @@ def isr_lines(entry: Json) -> Iterator[str]:
         how_long = (
             "never had everything in this leadership"
             if lag["behindMs"] is None
-            else f"without everything for {span_text(lag['behindMs'])}"
+            else f"without everything for {duration_text(lag['behindMs'])}"
         )
         yield f"      {lag['replica']} left: {how_far}, {how_long}"
     for replica in entry["joined"] if not entry["lags"] else ():

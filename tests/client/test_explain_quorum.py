@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkraft.cli.explain_quorum import Epoch, account_of
+from sparkraft.client.explain.quorum import Epoch, epochs_of
 from sparkraft.protocol.messages.k10000_describe_elections import (
     Ballot,
     DescribeElectionsResponse,
@@ -51,7 +51,7 @@ def record(leader: int, voters: Sequence[int], epoch: int = 4) -> ElectionEntry:
 
 
 def the_epoch(*witnesses: DescribeElectionsResponse) -> Epoch:
-    (epoch,) = account_of(witnesses)
+    (epoch,) = epochs_of(witnesses)
     return epoch
 
 
@@ -108,7 +108,7 @@ def test_what_cannot_all_be_true_is_a_contradiction(
 
 
 def test_a_contradiction_of_one_epoch_is_none_of_the_others() -> None:
-    told = account_of(
+    told = epochs_of(
         [
             witness(1, won(1, [1, 2], 3), record(1, [1, 2], 3), won(1, [1, 2], 5)),
             witness(2, follows(1, 3), follows(2, 4), record(3, [2, 3], 4), follows(1, 5)),

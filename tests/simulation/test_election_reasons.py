@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from sparkraft.controller.explanation_check import Fact, disagreements
 from sparkraft.controller.history import History
 from sparkraft.controller.leader_election import Cause, CauseKind, ChosenBy
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE
+from sparkraft.simulation.election_reasons import Fact, disagreements
 from tests.controller.cluster_of import Cluster
 
 
