@@ -1,4 +1,4 @@
-"""What the documents name exists: files, commands, options, classes; and nothing of one machine."""
+"""The documents name only files, commands, options and classes that exist, and no local paths."""
 
 import importlib
 import io
@@ -17,16 +17,19 @@ from sparkraft.metadata.configs import BROKER_CONFIGS
 from sparkraft.pipeline import spec
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")})
+PAGES = sorted(
+    {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")}
+)
+BY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@BY_PAGE
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@BY_PAGE
 def test_a_page_names_no_place_on_one_machine(page):
     assert not re.search(r"(?<![\w.])/(?:work|root|home|tmp)/", page.read_text())
 
@@ -70,21 +73,70 @@ def test_the_pipeline_page_shows_a_whole_file(tmp_path):
     assert spec.parse(text, folder=tmp_path, values={"bootstrap": "h:1"}).watermark
 
 
-NAMED = sorted(
-    {
-        name
-        for name in re.findall(r"`([a-z_]+(?:\.\w+)+)`", (ROOT / "ARCHITECTURE.md").read_text())
-        if name.partition(".")[0] in {p.name for p in (ROOT / "src/sparkraft").iterdir()}
-    }
-    - set(BROKER_CONFIGS)  # such as `controller.quorum.voters`
-)
+def code_in(page: Path) -> list[str]:
+    """Code spans and lines of code blocks, without comments in blocks."""
+    lines, spans, in_block = [], [], False
+    for line in page.read_text().splitlines():
+        if line.lstrip().startswith("```"):
+            in_block = not in_block
+        elif in_block or line.startswith("    "):
+            spans.append(line.partition("#")[0])
+        else:
+            lines.append(line)
+    return [*re.findall(r"`([^`]+)`", "\n".join(lines)), *spans]
+
+
+@BY_PAGE
+def test_the_commands_named_exist(page):
+    code = "\n".join(code_in(page))
+    commands = set(re.findall(r"(?<![\w./-])sparkraft ([a-z][a-z-]*)(?![\w.-])", code))
+    assert commands <= cli._MODULES.keys()
+
+
+@BY_PAGE
+def test_the_programs_named_exist(page):
+    code = "\n".join(code_in(page))
+    for program in set(re.findall(r"(?<![\w./])(?:\./(?!\.)|tools/)[a-z][\w.-]*\b", code)):
+        assert (ROOT / program).is_file(), program
+
+
+PATHS = re.compile(r"^(?:[\w.-]+/)+[\w.*-]+/?$")
+
+
+@BY_PAGE
+def test_the_paths_named_exist(page):
+    tops = {path.name for path in ROOT.iterdir()}
+    rooms = {path.name for path in (ROOT / "src/sparkraft").iterdir()}
+    for path in filter(PATHS.match, code_in(page)):
+        top = path.partition("/")[0]
+        base = ROOT if top in tops else ROOT / "src/sparkraft" if top in rooms else None
+        if base is not None and "NN" not in path:
+            assert (base / path).exists(), path
+
+
+KEYS_OF_KAFKA = {*BROKER_CONFIGS, "metadata.version", "client.rack"}
+"""Kafka's keys that begin like one of our packages."""
+
+
+def names_of_code(page: Path) -> set[str]:
+    """Dotted names that begin with one of our packages, without `sparkraft.`."""
+    packages = {path.name for path in (ROOT / "src/sparkraft").iterdir()}
+    dotted = re.findall(r"`(?:sparkraft\.)?([a-z_]+(?:\.\w+)+)`", page.read_text())
+    return {name for name in dotted if name.partition(".")[0] in packages} - KEYS_OF_KAFKA
+
+
+NAMED = [
+    pytest.param(name, id=f"{page.relative_to(ROOT)}-{name}")
+    for page in PAGES
+    for name in sorted(names_of_code(page))
+]
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_what_the_architecture_names_is_there(name):
+def test_the_code_named_exists(name):
     parts = f"sparkraft.{name}".removesuffix(".py").split(".")
     found = None
-    for count in range(len(parts), 0, -1):
+    for count in range(len(parts), 1, -1):
         try:
             found = importlib.import_module(".".join(parts[:count]))
         except ModuleNotFoundError:
@@ -104,7 +156,7 @@ def test_classes_named_without_their_module_are_there():
 
 
 def test_the_light_core_loads_without_the_pipelines_packages():
-    """What `pip install .` alone brings is enough for every command but `pipeline`."""
+    """`pip install .` is enough for every command except `pipeline`."""
     blocked = ("numpy", "pyarrow", "pyspark", "deltalake", "pandas")
     program = (
         f"import sys\nsys.modules.update(dict.fromkeys({blocked!r}))\n"
