@@ -147,12 +147,37 @@ def test_the_code_named_exists(name):
     assert found is not None
 
 
-def test_classes_named_without_their_module_are_there():
-    """In the walks: `Class.method`."""
-    sources = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-    for owner, method in re.findall(r"`([A-Z]\w+)\.(\w+)`", (ROOT / "ARCHITECTURE.md").read_text()):
-        assert re.search(rf"^class {owner}\b", sources, re.MULTILINE), owner
-        assert re.search(rf"^ +(?:async )?(?:def )?{method}\b", sources, re.MULTILINE), method
+CLASS = re.compile(r"^class (\w+).*?(?=^\S(?<!\)))", re.MULTILINE | re.DOTALL)
+
+
+def classes() -> dict[str, list[str]]:
+    """The source of every class of ours, by name; several may share one."""
+    found: dict[str, list[str]] = {}
+    for path in (ROOT / "src").rglob("*.py"):
+        for body in re.findall(
+            r"^class .*?(?=^\S(?<!\)))", path.read_text() + "\nx", re.MULTILINE | re.DOTALL
+        ):
+            found.setdefault(re.match(r"class (\w+)", body)[1], []).append(body)
+    return found
+
+
+CLASSES = classes()
+
+
+@BY_PAGE
+def test_classes_named_without_their_module_exist(page):
+    """Such as `Class.method`."""
+    for owner, member in re.findall(r"`([A-Z]\w+)\.(\w+)`", page.read_text()):
+        assert owner in CLASSES, owner
+        defined = rf"(?:def |^    |self\.|\"){member}\b"
+        assert any(re.search(defined, body, re.MULTILINE) for body in CLASSES[owner]), (
+            f"{owner}.{member}"
+        )
+
+
+def test_the_classes_in_the_architecture_exist():
+    names = re.findall(r"`([A-Z][a-z]+[A-Z]\w+)`", (ROOT / "ARCHITECTURE.md").read_text())
+    assert set(names) <= CLASSES.keys()
 
 
 def test_the_light_core_loads_without_the_pipelines_packages():
