@@ -18,8 +18,9 @@ from sparkraft.server.api.authorization import NoAuthorization
 from sparkraft.server.api.registry import Api
 from sparkraft.server.env import SystemClock, SystemNetwork
 from sparkraft.server.network import dispatch
-from sparkraft.server.network.connection import BACKLOG_AHEAD_MAX
-from sparkraft.server.network.listener import ROUND_MS_MAX, Limits, Listener, Turns
+from sparkraft.server.network.listener import Limits, Listener
+from sparkraft.server.network.loop_budget import ITERATION_MS_MAX, LoopBudget
+from sparkraft.server.network.responses import BACKLOG_AHEAD_MAX
 from tests.server.harness import until
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -59,7 +60,7 @@ async def serving(clock=None, **limits):
         controller_listener=False,
         limits=Limits(**given),
         clock=clock,
-        turns=Turns(clock),
+        budget=LoopBudget(clock),
         on_invariant_broken=broken.append,
     )
     await listener.bind(SystemNetwork(), "127.0.0.1", 0)
@@ -507,12 +508,12 @@ def test_memory_for_a_large_frame_grows_only_as_it_arrives():
             writer.write((1 << 30).to_bytes(4, "big") + bytes(1000))
 
             def begun():
-                return [c for c in served.listener._connections if c._chunk_bytes]
+                return [c for c in served.listener._connections if c._reader._chunk_bytes]
 
             await until(begun)
             await assert_alive(served)
             (connection,) = begun()
-            assert sum(map(len, connection._chunks)) == 1004
+            assert sum(map(len, connection._reader._chunks)) == 1004
             writer.close()
 
     run(test())
@@ -565,8 +566,6 @@ class Rounds:
 
 def test_clients_share_a_round_and_those_after_it_wait_for_the_next():
     class Client:
-        awaits_turn = False
-
         def __init__(self, cost):
             self.cost = cost
             self.ran = 0
@@ -578,19 +577,19 @@ def test_clients_share_a_round_and_those_after_it_wait_for_the_next():
     clock = HandClock()
 
     async def test():
-        turns = Turns(clock)
-        busy, late, later = Client(ROUND_MS_MAX), Client(ROUND_MS_MAX), Client(1)
-        assert turns.take(busy)
+        budget = LoopBudget(clock)
+        busy, late, later = Client(ITERATION_MS_MAX), Client(ITERATION_MS_MAX), Client(1)
+        assert budget.try_run(busy)
         busy.run()
-        assert not turns.take(late)
-        assert not turns.take(later)
-        assert not turns.take(late), "nobody waits twice"
+        assert not budget.try_run(late)
+        assert not budget.try_run(later)
+        assert not budget.try_run(late), "nobody waits twice"
         assert (late.ran, later.ran) == (0, 0)
         await asyncio.sleep(0)
         assert (late.ran, later.ran) == (1, 0), "the budget of a round was overrun"
         await asyncio.sleep(0)
         assert (late.ran, later.ran) == (1, 1)
-        assert turns.take(Client(1)), "a new round has a new budget"
+        assert budget.try_run(Client(1)), "a new round has a new budget"
 
     run(test())
 
@@ -605,7 +604,7 @@ def test_a_client_that_sends_a_thousand_requests_at_once_gives_the_loop_its_roun
 
             def half_a_round(node, context, request):
                 handled.append(rounds.count)
-                clock.now += ROUND_MS_MAX // 2
+                clock.now += ITERATION_MS_MAX // 2
                 return API_INFO[ApiKey.DESCRIBE_PRODUCERS].response_class()()
 
             version = put_api(monkeypatch, served, half_a_round)
@@ -645,7 +644,7 @@ def test_answers_that_come_at_once_bring_no_client_its_turn_before_others(monkey
                     waiting.append(1)
                     return waits()
                 handled.append(rounds.count)
-                clock.now += ROUND_MS_MAX
+                clock.now += ITERATION_MS_MAX
                 return API_INFO[ApiKey.DESCRIBE_PRODUCERS].response_class()()
 
             version = put_api(monkeypatch, served, first_waits_then_works)

@@ -54,7 +54,7 @@ class Visitor:
         self.rests = False
         self.served_at_ms = -1
 
-    def rest(self) -> None:
+    def pause_reading(self) -> None:
         self.rests = True
 
     def run(self) -> None:

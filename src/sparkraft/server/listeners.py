@@ -6,7 +6,8 @@ from sparkraft.base.errors import KafkaError
 from sparkraft.server.config import ConfigError, ListenerAddress
 from sparkraft.server.limits import connections_max, per_ip_overrides
 from sparkraft.server.network.connection_rate import ConnectionRates
-from sparkraft.server.network.listener import Limits, Listener, Turns
+from sparkraft.server.network.listener import Limits, Listener
+from sparkraft.server.network.loop_budget import LoopBudget
 from sparkraft.server.network.request_memory import RequestMemory
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class NodeListeners:
     def __init__(self, config: "NodeConfig", env: "Env") -> None:
         self._config = config
         self._env = env
-        self._turns = Turns(env.clock)
+        self._budget = LoopBudget(env.clock)
         self.all: list[Listener] = []
         self.ports: dict[str, int] = {}
         self.rates = ConnectionRates(config)
@@ -64,7 +65,7 @@ class NodeListeners:
                 controller_listener=controller_listener,
                 limits=limits,
                 clock=self._env.clock,
-                turns=self._turns,
+                budget=self._budget,
                 on_invariant_broken=fail,
                 security_protocol=address.security_protocol,
                 authorizer=authorizer,

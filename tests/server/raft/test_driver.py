@@ -19,7 +19,8 @@ from sparkraft.protocol.messages.metadata_records import NoOpRecord, TopicRecord
 from sparkraft.server.config import NodeConfig
 from sparkraft.server.controller.snapshots import MetadataSnapshots
 from sparkraft.server.env import Env, real_env
-from sparkraft.server.network.listener import Limits, Listener, Turns
+from sparkraft.server.network.listener import Limits, Listener
+from sparkraft.server.network.loop_budget import LoopBudget
 from sparkraft.server.raft.driver import RaftDriver
 from sparkraft.server.raft.metadata_log_listener import CommittedBatch, SnapshotReader
 from sparkraft.server.raft.setup import open_raft
@@ -133,7 +134,7 @@ async def serve(driver: RaftDriver, env: Env, port: int) -> Any:
             idle_ms_max=600_000,
         ),
         clock=env.clock,
-        turns=Turns(env.clock),
+        budget=LoopBudget(env.clock),
         on_invariant_broken=give_up,
         translate=translate,
     )

@@ -200,9 +200,9 @@ def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its conte
     acks = request.acks
     partition: HostedPartition | None = None
     place = (topic_id if context.api_version >= _IDS_VERSION else name, part.index)
-    behind = context.connection.refused.get(place)
-    if behind is not None:
-        _refuse_partition(answer, behind)
+    earlier = context.connection.pipelined_refusals.get(place)
+    if earlier is not None:
+        _refuse_partition(answer, earlier)
         return answer
     try:
         partition = _partition(broker, context, name, topic_id, part, acks)
@@ -214,7 +214,7 @@ def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its conte
     except KafkaError as error:
         _refuse_partition(answer, error)
         if error.code in _MAY_PASS:
-            context.refuse_behind(place, error)
+            context.refuse_pipelined_after(place, error)
         if partition is not None and error.code in _TOLD_WITH_LOG_START:
             answer.log_start_offset = partition.log.log_start_offset
         return answer

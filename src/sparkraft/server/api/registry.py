@@ -111,9 +111,12 @@ class RequestContext:
             if supported >> operation & 1 and self.is_allowed(operation, resource_type, name)
         )
 
-    def refuse_behind(self, what: Hashable, error: KafkaError) -> None:
-        """Have the connection remember this refusal until it has sent it (`Connection.refused`)."""
-        self.connection.refused[what] = error
+    def refuse_pipelined_after(self, what: Hashable, error: KafkaError) -> None:
+        """Refuse later requests about `what` until the response to this one has left.
+
+        See `Connection.pipelined_refusals`.
+        """
+        self.connection.pipelined_refusals[what] = error
         self.refused += (what,)
 
     @property

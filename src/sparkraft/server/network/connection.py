@@ -1,160 +1,173 @@
-"""One client's connection: frames in, answers out, in order, each with a bound (DESIGN D2).
+"""One client's connection: frames in, handlers called, responses out in order.
 
     size i32 | request header | request …   →   size i32 | correlation_id i32 | [tags] | response
 
-* Every whole frame of a received chunk is handled before anything is written; answers of the chunk
-  leave in one write. Large pieces are handed to the transport as they are, never joined.
-* Answers keep the order of their requests. A request that must wait (for replication, an fsync, a
-  timer) holds the following ones back, as in Kafka, except where both are `pipelined` (Produce):
-  their effects have happened, only the answers wait. What such a one was refused is remembered
-  until its answer leaves (`refused`): Kafka would not have looked at the next ones before.
-* While an answer is leaving, the next requests are served already, so that the socket never runs
-  dry; but a client that doesn't read fills its backlog, and then its requests rest in the kernel.
-* Frames of a client are handled while the round of the loop has time (`Turns`), whatever brought
-  their turn: bytes that came, an answer before them, room in the socket.
-* Bytes of an unfinished frame are kept as they arrive: a length prefix allocates nothing. All such
-  frames share queued.max.request.bytes (`request_memory`).
-* Bytes that are no request close the connection, with a line in the log that says what came.
+* Every whole frame of a received chunk is handled before anything is written.
+* Frames of a client are handled while the loop's iteration has time (`loop_budget`), whatever the
+  occasion: bytes that arrived, a response that was awaited, room in the socket.
+* A Produce may start before the response to an earlier one is known. If the earlier one was refused
+  for a reason that may be temporary, the later one must not succeed: it would leave a gap. Such
+  refusals are kept until their response leaves (`pipelined_refusals`); Kafka, which takes requests
+  one by one, does not need this.
+* Bytes that are not a request close the connection, with a line in the log that describes them.
 
-Not here: which handler answers (`dispatch`), accepting and limits of a listener (`listener`).
+Not here: bytes to frames (`frames`), the order of responses (`responses`), which handler responds
+(`dispatch`), accepting and limits of a listener (`listener`).
 """
 
 import asyncio
 import logging
 import struct
-from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkraft.base.errors import DecodeError, InvariantBroken, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.errors import EncodeError
 from sparkraft.server.api.registry import RequestContext
 from sparkraft.server.network.dispatch import (
-    ANSWER_HEAD,
     HEADER,
     Route,
+    Routes,
     encode_response,
     skip_tagged_fields,
 )
-from sparkraft.server.network.hexdump import hexdump
+from sparkraft.server.network.frames import BadLengthError, FrameReader
+from sparkraft.server.network.refusals import log_bad_length, log_malformed, log_unserved
+from sparkraft.server.network.responses import RUN_BYTES_MAX, PendingResponse, ResponseQueue
 from sparkraft.server.network.sending import Sender, sender_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Collection, Hashable
+    from collections.abc import Awaitable, Callable
 
+    from sparkraft.base.env import Clock
     from sparkraft.security.session import Session
-    from sparkraft.server.network.listener import Listener
+    from sparkraft.server.network.request_memory import RequestMemory
 
 log = logging.getLogger(__name__)
 
-IN_FLIGHT_MAX = 256
-"""Requests of a connection that may wait at once: beyond it the client waits in the kernel."""
-
-RUN_BYTES_MAX = 2 << 20
-"""Answers collected before a write: two of 1 MB leave together a tenth faster than apart, since the
-peer is woken less often; more gains nothing and holds memory."""
-
-BACKLOG_AHEAD_MAX = 1 << 20
-"""Unsent bytes behind which the next request is served all the same: one large answer's worth."""
-
-SMALL_CHUNK_BYTES = 4096
-"""Received pieces below it are gathered, so that a slow dribble costs no object per byte."""
-
-_SIZE = struct.Struct(">i")
-_HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC", b"CONN", b"PRI ")
+_ROUTE_CODE = struct.Struct(">i")
+"""The first bytes of a frame, key and version, as `Routes.by_code` has them."""
 
 
-class _Slot:
-    """An answer that is not there yet, and the request it belongs to."""
+class ConnectionOwner(Protocol):
+    """The listener, as its connections use it."""
 
-    __slots__ = ("context", "future", "parts", "ready", "request", "route")
+    name: str
+    node: Any
+    routes: Routes
+    clock: "Clock"
+    memory: "RequestMemory"
+    request_bytes_max: int
+    controller_listener: bool
 
-    def __init__(self, route: Route, context: RequestContext, request: Any) -> None:
-        self.route = route
-        self.context = context
-        self.request = request
-        self.future: asyncio.Future[Any] | None = None
-        self.parts: list[Any] | None = None
-        self.ready = False
+    def session_of(self, client_host: str) -> "Session":
+        """The session of a connection from there."""
+        ...
+
+    def on_open(self, connection: "Connection", local: Any, peer: Any) -> str:
+        """Count a connection in, name it, and abort it if there are too many."""
+        ...
+
+    def on_close(self, connection: "Connection") -> None:
+        """Count a connection out."""
+        ...
+
+    def when_closed(
+        self, connection: "Connection", on_closed: "Callable[[Connection], None]"
+    ) -> None:
+        """Have `on_closed` called when the connection is lost."""
+        ...
+
+    def try_run(self, connection: "Connection") -> bool:
+        """Whether the connection may run now; otherwise it is run later."""
+        ...
+
+    def must_yield(self, connection: "Connection") -> bool:
+        """Whether the connection must stop now; it is run later then."""
+        ...
+
+    def on_sent(self, byte_count: int) -> None:
+        """So much was written."""
+        ...
+
+    def on_bad_request(self) -> None:
+        """A peer sent what is not a request."""
+        ...
+
+    def on_unreadable(self) -> None:
+        """What a response holds of a file can't be read."""
+        ...
+
+    def on_invariant_broken(self, error: BaseException) -> None:
+        """We have a bug: stop the node."""
+        ...
+
+    def translate(self, error: Exception, where: str) -> KafkaError:
+        """What a client is told of an exception that is not a KafkaError."""
+        ...
 
 
 class Connection(asyncio.Protocol):
-    """See the module docstring. Made by a `Listener`, one per accepted socket."""
+    """See the module docstring. Made by a `Listener`, one per accepted socket.
+
+    Attributes:
+        listener: its owner.
+        session: on whose behalf its requests run; set in `connection_made`.
+        client_host: the peer's IP address.
+        client_name: software name and version from ApiVersions (KIP-511).
+        last_active_ms: monotonic time of the last request or the last response bytes that left.
+        requests: how many were received.
+        pipelined_refusals: see `ResponseQueue.refusals`.
+    """
 
     __slots__ = (
-        "_at",
-        "_awaits_memory",
-        "_backlog",
-        "_buffer",
-        "_chunk_bytes",
-        "_chunks",
         "_closed",
+        "_deferred",
         "_flush_due",
-        "_gathered_bytes",
-        "_handled_bytes",
-        "_held",
         "_name",
-        "_needed",
         "_node",
-        "_out",
-        "_out_bytes",
-        "_pending",
+        "_reader",
         "_reading_paused",
+        "_responses",
         "_routes",
         "_running",
         "_sender",
-        "_slots_pipelined",
-        "awaits_turn",
         "client_host",
         "client_name",
         "last_active_ms",
         "listener",
-        "refused",
+        "pipelined_refusals",
         "requests",
         "session",
         "transport",
     )
 
-    def __init__(self, listener: "Listener") -> None:
-        """Belong to `listener`; nothing is known of the peer before `connection_made`."""
+    def __init__(self, listener: ConnectionOwner) -> None:
         self.listener = listener
-        self._routes = listener.routes
-        self._node = listener.node
-        self._name = ""
-        self.client_host = ""
         self.session: Session
-        """Set once the peer is known, in `connection_made`."""
         self.transport: asyncio.Transport | None = None
+        self.client_host = ""
+        self.client_name: tuple[str, str] | None = None
         self.last_active_ms = 0
         self.requests = 0
-        self.awaits_turn = False
-        """Whether `Turns` has it in its queue; nobody else assigns it."""
-        self.client_name: tuple[str, str] | None = None
-        """Software name and version from ApiVersions (KIP-511)."""
-        self._chunks: list[bytes | bytearray] = []
-        self._chunk_bytes = 0
-        self._needed = 0
-        self._gathered_bytes = 0
-        """Taken of `RequestMemory` for the frame in `_chunks`."""
-        self._handled_bytes = 0
-        """The same for what is in `_buffer`; given back once that is handled."""
-        self._awaits_memory = False
-        self._buffer: bytes | bytearray = b""
-        self._at = 0
-        self._out: list[Any] = []
-        self._out_bytes = 0
-        self._pending: deque[_Slot] = deque()
-        self._slots_pipelined = True
-        self._held = False
-        self._running = False
+        self._name = ""
+        self._routes = listener.routes
+        self._node = listener.node
         self._sender: Sender | None = None
-        self._backlog: Collection[Any] = ()
-        """The sender's: what waits for the client to read."""
+        self._responses = ResponseQueue()
+        self._reader = FrameReader(
+            listener.memory,
+            listener.request_bytes_max,
+            on_wait=self.pause_reading,
+            on_memory=self.run,
+        )
+        self.pipelined_refusals = self._responses.refusals
+        self._deferred = False
+        """Frames wait in the reader."""
+        self._running = False
         self._flush_due = False
         self._reading_paused = False
         self._closed = False
-        self.refused: dict[Hashable, KafkaError] = {}
-        """Refusals that their sender doesn't know of yet (`RequestContext.refuse_behind`)."""
 
     def __str__(self) -> str:
         """`local:port-peer:port-number`, as Kafka names connections."""
@@ -162,28 +175,27 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """No request waits for its answer; answers that nobody reads make it no busier."""
-        return self._closed or not self._pending
+        """No request waits for its response; responses that are not read make it no busier."""
+        return self._closed or not self._responses.pending
 
     @property
     def unsent(self) -> int:
-        """Bytes of answers that wait for the client to read."""
-        return 0 if self._sender is None else self._sender.unsent
+        """Bytes of responses that wait for the client to read."""
+        return self._responses.unsent
 
     @property
     def takes_views(self) -> bool:
-        """Whether answers may hold parts mapped from files (`sending`)."""
+        """Whether responses may hold parts mapped from files (`sending`)."""
         return self._sender is not None and self._sender.takes_views
 
-    # ---- what asyncio tells us
+    # ---- what asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection in, or close it where the listener is full."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         transport.set_write_buffer_limits(high=64 * 1024, low=0)
         self._sender = sender_of(transport, self._on_room, self.listener.on_unreadable)
-        self._backlog = self._sender.backlog
+        self._responses.bind(self._sender)
         peer = transport.get_extra_info("peername") or ("?", 0)
         local = transport.get_extra_info("sockname") or ("?", 0)
         self.client_host = str(peer[0])
@@ -192,124 +204,49 @@ class Connection(asyncio.Protocol):
         self.last_active_ms = self.listener.clock.mono_ms()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget everything that waits; parked long polls die here."""
+        """Forget everything that waits; long polls are cancelled."""
         self._closed = True
-        for slot in self._pending:
-            if slot.future is not None and slot.route.api.dies_with_connection:
-                slot.future.cancel()
-        self._pending.clear()
-        if self._sender is not None:
-            self._sender.drop()
-            self._sender = None
-        self._chunks.clear()
-        self._buffer = b""
-        self._out = []
-        self._handled_bytes += self._gathered_bytes
-        self._gathered_bytes = 0
-        if self._handled_bytes:
-            self._give_back()
+        self._responses.close()
+        self._sender = None
+        self._reader.close()
         self.listener.on_close(self)
 
     def data_received(self, data: bytes) -> None:
-        """Gather frames; handle all that are whole, unless this client must wait its turn."""
+        """Handle every whole frame, unless this client must wait for the next iteration."""
         if self._closed:
             return
-        if self._chunks:
-            self._gather(data)
-            if self._chunk_bytes < self._needed:
+        try:
+            if not self._reader.feed(data):
                 return
-            data = b"".join(self._chunks)
-            self._chunks.clear()
-            self._chunk_bytes = 0
-            self._handled_bytes += self._gathered_bytes
-            self._gathered_bytes = 0
-        if self._buffer:  # held back by an earlier request or by a slow reader: in front of us
-            data = bytes(memoryview(self._buffer)[self._at :]) + data
-        self._buffer = data
-        self._at = 0
-        if self.listener.takes_turn(self):
+        except BadLengthError as error:
+            self._close_for_length(error)
+            return
+        if self.listener.try_run(self):
             self.run()
         else:
-            self._hold()
-
-    def _run_in_turn(self) -> None:
-        """As `run`, once there is time; what is ready leaves at once."""
-        if self.listener.takes_turn(self):
-            self.run()
-        else:
-            self._flush()
+            self._defer()
 
     def pause_writing(self) -> None:
-        """The transport holds enough: this client doesn't read."""
+        """The transport holds enough: this client does not read."""
         if self._sender is not None:
             self._sender.pause()
 
     def resume_writing(self) -> None:
-        """The transport has room: what waits first, then the requests that rested."""
+        """The transport has room: send the backlog first, then handle the requests that waited."""
         if self._sender is not None:
             self._sender.resume()
         self._on_room()
 
     def _on_room(self) -> None:
-        """The client reads: some of what waited has left."""
         self.last_active_ms = self.listener.clock.mono_ms()
-        if self._held or self._reading_paused:
-            self._run_in_turn()
+        if self._deferred or self._reading_paused:
+            self._run_when_allowed()
 
     def eof_received(self) -> bool:
-        """The peer sends no more: close, as nobody half-closes in this protocol."""
+        """The peer sends no more: close, since Kafka's protocol has no half-closed connections."""
         return False
 
     # ---- frames in
-
-    def _gather(self, data: bytes) -> None:
-        last = self._chunks[-1]
-        if len(data) >= SMALL_CHUNK_BYTES:
-            self._chunks.append(data)
-        elif isinstance(last, bytearray):
-            last += data
-        else:
-            self._chunks.append(bytearray(data))
-        self._chunk_bytes += len(data)
-        if self._needed < 4 <= self._chunk_bytes:  # noqa: PLR2004 (the length prefix)
-            self._needed = self._frame_end(b"".join(self._chunks), 0)
-            self._take_memory()
-
-    def _take_memory(self) -> None:
-        """Have room for the rest of the frame in `_chunks`, or read nothing until there is."""
-        missing = self._needed > self._chunk_bytes
-        if not missing or self.listener.memory.take(self, self._needed):
-            self._gathered_bytes = self._needed if missing else 0
-            return
-        self._awaits_memory = True
-        self.rest()
-
-    def on_memory(self, count: int) -> bool:
-        """There are `count` bytes for the frame that waits; whether they are still wanted."""
-        if self._closed:
-            return False
-        self._awaits_memory = False
-        self._gathered_bytes = count
-        self.run()
-        return True
-
-    def _give_back(self) -> None:
-        count, self._handled_bytes = self._handled_bytes, 0
-        self.listener.memory.give_back(count)
-
-    def rest(self) -> None:
-        """Read no more until the next `run` that leaves nothing to wait for."""
-        if not self._reading_paused and self.transport is not None:
-            self._reading_paused = True
-            self.transport.pause_reading()
-
-    def _frame_end(self, buffer: bytes | bytearray, at: int) -> int:
-        """Where the frame at `at` ends; -1 for a length nobody may send, and it is closed."""
-        (size,) = _SIZE.unpack_from(buffer, at)
-        if 0 <= size <= self.listener.request_bytes_max:
-            return at + 4 + int(size)
-        self._refuse_length(size, bytes(buffer[at : at + 64]))
-        return -1
 
     def run(self) -> None:
         """Handle whole frames until there are none, or one must wait; then write once."""
@@ -318,76 +255,66 @@ class Connection(asyncio.Protocol):
         self._running = True
         try:
             self._run_frames()
+        except BadLengthError as error:
+            self._close_for_length(error)
         finally:
             self._running = False
         self._flush()
 
     def _run_frames(self) -> None:
-        buffer = self._buffer
-        end = len(buffer)
-        view = memoryview(buffer)
+        reader, responses = self._reader, self._responses
         self.last_active_ms = now = self.listener.clock.mono_ms()
-        needed = 4
-        while end - self._at >= 4:  # noqa: PLR2004 (the length prefix)
-            at = self._at
-            frame_end = self._frame_end(buffer, at)
-            if frame_end < 0:
+        while (frame := reader.next()) is not None:
+            if (responses.pending or responses.backlog) and self._must_wait(frame):
+                reader.put_back(frame)
+                self._defer()
                 return
-            if frame_end > end:
-                needed = frame_end - at
-                break
-            if (self._pending or self._backlog) and self._must_wait(view, at):
-                self._hold()
+            try:
+                self._dispatch(frame, now)
+            except DecodeError as error:
+                log_malformed(self, error, frame)
+                self.listener.on_bad_request()
+                self.close()
+            if self._closed:
                 return
-            self._at = frame_end
-            if not self._on_frame(view[at + 4 : frame_end], now):
-                return
-            if self._out_bytes > RUN_BYTES_MAX:
+            if responses.bytes > RUN_BYTES_MAX:
                 self._flush()
-            if end - self._at >= 4 and self.listener.ends_turn(self):  # noqa: PLR2004 (as above)
-                self._hold()
+            if reader.end - reader.at >= 4 and self.listener.must_yield(self):  # noqa: PLR2004 (a length prefix)
+                self._defer()
                 return
-        self._keep_rest(buffer, needed)
-
-    def _keep_rest(self, buffer: bytes | bytearray, needed: int) -> None:
-        """Put the start of an unfinished frame aside and read on."""
-        rest = bytes(memoryview(buffer)[self._at :])
-        self._buffer = b""
-        self._at = 0
-        self._held = False
-        if self._handled_bytes:
-            self._give_back()
-        if rest:
-            self._chunks.append(rest)
-            self._chunk_bytes = len(rest)
-            self._needed = needed
-            if needed > 4:  # noqa: PLR2004 (the length prefix)
-                self._take_memory()
-        if self._reading_paused and not self._awaits_memory and self.transport is not None:
+        reader.put_aside()
+        self._deferred = False
+        if self._reading_paused and not reader.awaits_memory and self.transport is not None:
             self._reading_paused = False
             self.transport.resume_reading()
 
-    def _must_wait(self, view: memoryview, at: int) -> bool:
-        """Whether the frame at `at` has to wait for answers before it."""
-        if self._backlog and self.unsent > BACKLOG_AHEAD_MAX:
-            return True
-        if not self._pending:
-            return False
-        if len(self._pending) >= IN_FLIGHT_MAX or not self._slots_pipelined:
-            return True
-        return view[at + 4] != 0 or view[at + 5] != 0  # only Produce (key 0) is pipelined
+    def _must_wait(self, frame: memoryview) -> bool:
+        """Whether the request in `frame` has to wait for responses before it."""
+        pipelined = False
+        if len(frame) >= _ROUTE_CODE.size:
+            route = self._routes.by_code.get(_ROUTE_CODE.unpack_from(frame)[0])
+            pipelined = route is not None and route.pipelined
+        return self._responses.must_wait(pipelined=pipelined)
 
-    def _hold(self) -> None:
-        self._held = True
-        self.rest()
+    def _run_when_allowed(self) -> None:
+        """Handle frames once there is time; what is ready leaves at once."""
+        if self.listener.try_run(self):
+            self.run()
+        else:
+            self._flush()
 
-    def _on_frame(self, frame: memoryview, now: int) -> bool:
-        """Handle one request; whether the connection is still open."""
-        try:
-            self._dispatch(frame, now)
-        except DecodeError as error:
-            self._refuse_bytes(error, frame)
-        return not self._closed
+    def _defer(self) -> None:
+        """Leave the frames that are left for later, and read no more until then."""
+        self._deferred = True
+        self.pause_reading()
+
+    def pause_reading(self) -> None:
+        """Read no more until a `run` that leaves nothing to wait for."""
+        if not self._reading_paused and self.transport is not None:
+            self._reading_paused = True
+            self.transport.pause_reading()
+
+    # ---- requests
 
     def _dispatch(self, frame: memoryview, now: int) -> None:
         if len(frame) < HEADER.size:
@@ -409,12 +336,12 @@ class Connection(asyncio.Protocol):
             else:
                 at = skip_tagged_fields(frame, at)
         body = frame[at:]
-        answer = None
         session = self.session
-        if route.fast is not None and session.is_unrestricted and not self.refused:
-            answer = route.fast(self._node, version, body, session)
-            if type(answer) is bytes and not self._pending:
-                self._emit_small(route, correlation_id, answer)
+        response = None
+        if route.fast is not None and session.is_unrestricted and not self.pipelined_refusals:
+            response = route.fast(self._node, version, body, session)
+            if type(response) is bytes and not self._responses.pending:
+                self._responses.add_small(route, correlation_id, response)
                 return
         context = RequestContext(
             key,
@@ -425,137 +352,94 @@ class Connection(asyncio.Protocol):
             connection=self,
             received_ms=now,
         )
-        if answer is None:
+        if response is None:
             self._call(route, context, body)
         else:
-            self._answer(route, context, None, answer)
+            self._respond(route, context, None, response)
 
     def _call(self, route: Route, context: RequestContext, body: memoryview) -> None:
         request, _ = route.decode(route.request_class, route.version, body, 0)
         try:
-            answer = route.handle(self._node, context, request)
+            response = route.handle(self._node, context, request)
         except Exception as error:  # the root of a request's work
-            answer = self._failed(route, context, request, error)
-        self._answer(route, context, request, answer)
+            response = self._failed(route, context, request, error)
+        self._respond(route, context, request, response)
 
-    def _answer(self, route: Route, context: RequestContext, request: Any, answer: Any) -> None:
-        """Send an answer, or keep it for its turn."""
-        if answer is None:
-            self._forget_refused(context)
-        elif hasattr(answer, "__await__"):
-            self._park(route, context, request, answer)
-        elif self._pending:
-            slot = _Slot(route, context, None)
-            slot.parts = encode_response(route, context.correlation_id, answer)
-            slot.ready = True
-            self._pending.append(slot)
+    def _respond(self, route: Route, context: RequestContext, request: Any, response: Any) -> None:
+        """Send a response, or keep it until it is next."""
+        responses = self._responses
+        if response is None:
+            responses.forget_refusals(context)
+        elif hasattr(response, "__await__"):
+            self._respond_later(PendingResponse(route, context, request), response)
+        elif responses.pending:
+            slot = PendingResponse(route, context, None)
+            slot.complete(encode_response(route, context.correlation_id, response))
+            responses.add_in_order(slot)
         else:
-            self._forget_refused(context)
-            self._emit(encode_response(route, context.correlation_id, answer))
+            responses.forget_refusals(context)
+            responses.add(encode_response(route, context.correlation_id, response))
 
-    # ---- answers out
+    def _respond_later(self, slot: PendingResponse, response: "Awaitable[Any]") -> None:
+        self._responses.wait_for(slot)
+        slot.future = asyncio.ensure_future(response)
+        slot.future.add_done_callback(lambda future: self._on_response(slot, future))
 
-    def _forget_refused(self, context: RequestContext) -> None:
-        """The client is told of them now."""
-        for what in context.refused:
-            self.refused.pop(what, None)
-
-    def _park(
-        self, route: Route, context: RequestContext, request: Any, answer: "Awaitable[Any]"
-    ) -> None:
-        """Remember a request whose answer comes later."""
-        slot = _Slot(route, context, request)
-        self._pending.append(slot)
-        self._slots_pipelined = route.pipelined
-        slot.future = asyncio.ensure_future(answer)
-        slot.future.add_done_callback(lambda future: self._on_answer(slot, future))
-
-    def _on_answer(self, slot: _Slot, future: "asyncio.Future[Any]") -> None:
+    def _on_response(self, slot: PendingResponse, future: "asyncio.Future[Any]") -> None:
         if self._closed:
             if not future.cancelled() and future.exception() is not None:
-                self._note_late_failure(slot, future.exception())
+                self._log_late_failure(slot, future.exception())
             return
         if future.cancelled():
             self.close("its request was cancelled")
             return
         error = future.exception()
-        answer = future.result() if error is None else self._late(slot, error)
+        response = future.result() if error is None else self._late(slot, error)
+        route = slot.route
         try:
-            slot.parts = (
+            slot.complete(
                 []
-                if answer is None
-                else encode_response(slot.route, slot.context.correlation_id, answer)
+                if response is None
+                else encode_response(route, slot.context.correlation_id, response)
             )
-        except EncodeError as problem:  # a bug of ours: better no answer than none for ever
-            log.exception("The answer to %s can't be written", slot.route.api.key.name)
-            self.close(f"its answer can't be written: {problem}")
+        except EncodeError as problem:  # a bug of ours: better to close than to never respond
+            log.exception("The response to %s can't be encoded", route.api.key.name)
+            self.close(f"its response can't be encoded: {problem}")
             return
-        slot.ready = True
         self._release()
 
-    def _late(self, slot: _Slot, error: BaseException) -> Any:
+    def _late(self, slot: PendingResponse, error: BaseException) -> Any:
         if not isinstance(error, Exception):
             raise error
         return self._failed(slot.route, slot.context, slot.request, error)
 
     def _release(self) -> None:
-        """Send the answers that are next in order, then go on with the requests behind them."""
-        pending = self._pending
-        pipelined = False
-        while pending and pending[0].ready:
-            slot = pending.popleft()
-            pipelined = slot.route.pipelined
-            self._forget_refused(slot.context)
-            if slot.parts:
-                self._emit(slot.parts)
-        if not pending:
-            self._slots_pipelined = True
-        if not pipelined:
-            self._go_on()
+        """Send the responses that are next, then continue with the requests after them."""
+        if not self._responses.release():
+            self._resume()
         elif not self._flush_due:
-            # At the end of this round: a high watermark ends the waits of many produces at once.
+            # At the end of this iteration: a high watermark ends many produces' waits at once.
             self._flush_due = True
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._resume)
 
-    def _go_on(self) -> None:
-        """Write what is there, and handle what waited for it."""
+    def _resume(self) -> None:
+        """Write what is ready, and handle the frames that waited for it."""
         self._flush_due = False
         if self._running:
             return
-        if self._held:
-            self._run_in_turn()
+        if self._deferred:
+            self._run_when_allowed()
         else:
             self._flush()
 
-    def _emit_small(self, route: Route, correlation_id: int, body: bytes) -> None:
-        """`encode_response` and `_emit` for the fast way."""
-        if route.flexible_response:
-            answer = ANSWER_HEAD.pack(len(body) + 5, correlation_id) + b"\0" + body
-        else:
-            answer = ANSWER_HEAD.pack(len(body) + 4, correlation_id) + body
-        self._out.append(answer)
-        self._out_bytes += len(answer)
-
-    def _emit(self, parts: list[Any]) -> None:
-        self._out += parts
-        for part in parts:
-            self._out_bytes += len(part)
-
     def _flush(self) -> None:
-        """Hand collected answers to the transport: small ones joined, large ones as they are."""
-        out = self._out
-        if not out or self._closed:
-            return
-        self._out = []
-        total, self._out_bytes = self._out_bytes, 0
-        self.listener.bytes_out += total
-        assert self._sender is not None
-        self._sender.send(out, total)
+        if not self._closed and (sent := self._responses.flush()):
+            self.listener.on_sent(sent)
 
-    # ---- refusals
+    # ---- failures
 
     def _failed(self, route: Route, context: RequestContext, request: Any, error: Exception) -> Any:
-        """The answer to a request whose handler raised."""
+        """The response to a request whose handler raised."""
         if isinstance(error, InvariantBroken | AssertionError):
             self.listener.on_invariant_broken(error)
             raise error
@@ -563,11 +447,11 @@ class Connection(asyncio.Protocol):
             error = self.listener.translate(error, f"{route.api.key.name} of {self._name}")
         try:
             return route.api.refuse(route.response_class, request, route.version, error)
-        except AttributeError:  # no place for an error in this response: Kafka closes, too
+        except AttributeError:  # this response has no field for an error: Kafka closes, too
             self.close(f"{route.api.key.name} failed: {error}")
             return None
 
-    def _note_late_failure(self, slot: _Slot, error: BaseException | None) -> None:
+    def _log_late_failure(self, slot: PendingResponse, error: BaseException | None) -> None:
         if isinstance(error, InvariantBroken | AssertionError):
             self.listener.on_invariant_broken(error)
         elif not isinstance(error, KafkaError):
@@ -580,39 +464,17 @@ class Connection(asyncio.Protocol):
             body = too_new_body()
             size = (4 + len(body)).to_bytes(4, "big")
             head = size + correlation_id.to_bytes(4, "big", signed=True)
-            self._emit([head + body])
+            self._responses.add([head + body])
             return
-        try:
-            name = ApiKey(key).name
-        except ValueError:
-            name = "no such API"
-        log.warning(
-            "Closing %s: it asked for key %d (%s) version %d, which listener %s does not serve",
-            self._name, key, name, version, self.listener.name,
-        )  # fmt: skip
+        log_unserved(self, key, version, self.listener.name)
         self.close()
 
-    def _refuse_bytes(self, error: DecodeError, frame: memoryview) -> None:
-        log.warning("Closing %s: a request of %d bytes is invalid: %s", self, len(frame), error)
-        if log.isEnabledFor(logging.DEBUG):
-            log.debug("What came:\n%s", hexdump(bytes(frame[:4096]), error.at))
-        self.listener.bad_requests += 1
+    def _close_for_length(self, error: BadLengthError) -> None:
+        log_bad_length(self, error, self.listener.request_bytes_max)
+        self.listener.on_bad_request()
         self.close()
 
-    def _refuse_length(self, size: int, start: bytes) -> None:
-        if start[:4] in _HTTP:
-            what = "it speaks HTTP, and this is a Kafka listener"
-        elif start[0] == 0x16 and start[1] == 3:  # noqa: PLR2004 (a TLS handshake record)
-            what = "it speaks TLS, and this is a PLAINTEXT listener"
-        elif size < 0:
-            what = f"a request of negative length {size}"
-        else:
-            what = f"a request of {size} bytes; socket.request.max.bytes is " + str(
-                self.listener.request_bytes_max
-            )
-        log.warning("Closing %s: %s", self, what)
-        self.listener.bad_requests += 1
-        self.close()
+    # ---- closing
 
     def close(self, why: str = "") -> None:
         """Write what is ready and close; requests that wait are dropped."""
@@ -625,14 +487,14 @@ class Connection(asyncio.Protocol):
         self._sender.close()
 
     def expire(self, why: str) -> None:
-        """Close for idleness; what nobody has read in all that time is dropped."""
+        """Close for idleness; drop responses the client has not read in all that time."""
         if self._closed or (self._sender is not None and self._sender.waits):
-            log.info("Dropping %s and what it doesn't read: %s", self._name, why)
+            log.info("Dropping %s and its unread responses: %s", self._name, why)
             self.abort()
         else:
             self.close(why)
 
     def abort(self) -> None:
-        """Close at once, unsent answers and all."""
+        """Close at once and drop unsent responses."""
         if self.transport is not None:
             self.transport.abort()

@@ -1,45 +1,50 @@
-"""How fast connections are taken (KIP-612): max.connection.creation.rate, Kafka's ConnectionQuotas.
+"""How fast connections are accepted (KIP-612): max.connection.creation.rate, as ConnectionQuotas.
 
     accepted → AcceptLine.enter → under every limit: served at once
-                                → over one: waits in line, unread; those behind it wait too
+                                → over one: waits in line, unread, and so do those after it
 
-A node's broker listeners share one limit, and each has one of its own, under its prefix. What was
-accepted is measured over a few windows, so a burst passes after a quiet time; each connection
-beyond it makes its listener wait, for at most a window, as Kafka's acceptor does before it accepts
-the next.
+A node's broker listeners share one limit, and each has one of its own, under its prefix. The rate
+is measured over a few windows, so a burst passes after a quiet time; each connection beyond it
+makes its listener wait, for at most a window, as Kafka's acceptor does before it accepts the next.
 
-Here the kernel's accept has happened by then: who waits in line holds a socket and counts for
-max.connections. Quotas of single addresses (connection_creation_rate) are not enforced.
+Here the kernel has accepted the connection by then: while it waits in line it holds a socket and
+counts for max.connections. Quotas of single addresses (connection_creation_rate) are not enforced.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparkraft.base.env import Clock
     from sparkraft.server.config import NodeConfig
-    from sparkraft.server.network.connection import Connection
-
 RATE = "max.connection.creation.rate"
 
 UNLIMITED = (1 << 31) - 1
 """Kafka's default for every rate of connections."""
 
 
+class Waiting(Protocol):
+    """A connection that may have to wait before it is served."""
+
+    def pause_reading(self) -> None: ...
+
+    def run(self) -> None: ...
+
+
 class CreationRate:
-    """Connections of late, and the limit they are held to."""
+    """Recently accepted connections, and the limit they are held to."""
 
     def __init__(self, *, windows: int, window_ms: int, per_second_max: int = UNLIMITED) -> None:
-        """Nothing was accepted yet.
+        """Start without connections.
 
         Args:
             windows: `quota.window.num`, how many are kept.
             window_ms: their length, `quota.window.size.seconds` in ms.
-            per_second_max: the limit; it may be assigned anew at any time.
+            per_second_max: the limit; it may change at any time.
         """
         self.per_second_max = per_second_max
         self._window_ms = window_ms
@@ -75,12 +80,11 @@ class CreationRate:
 class ConnectionRates:
     """The limits of a node: each listener's, and one that its broker listeners share.
 
-    As in Kafka, controllers' listeners share another, and brokers come in by
-    inter.broker.listener.name past the shared limit where clients have a listener of their own.
+    As in Kafka, controller listeners share another one, and connections to
+    inter.broker.listener.name are exempt from the shared limit if clients have another listener.
     """
 
     def __init__(self, config: "NodeConfig") -> None:
-        """What server.properties says."""
         self._config = config
         self._shared = {True: self._rate(), False: self._rate()}
         """By whether a listener is for controllers."""
@@ -94,7 +98,7 @@ class ConnectionRates:
         )
 
     def of(self, listener: str) -> tuple[CreationRate, ...]:
-        """Those that connections of `listener` are held to."""
+        """The limits that connections of `listener` are held to."""
         config = self._config
         own = self._own[listener]
         is_protected = (
@@ -104,7 +108,7 @@ class ConnectionRates:
         return (own,) if is_protected else (own, shared)
 
     def limit(self, number: "Callable[[str], int]", number_of: "Callable[[str, str], int]") -> None:
-        """Follow what the configs say now: `number(key)`, and `number_of(listener, key)`."""
+        """Apply the current configs: `number(key)`, and `number_of(listener, key)`."""
         for rate in self._shared.values():
             rate.per_second_max = number(RATE)
         for listener, rate in self._own.items():
@@ -112,22 +116,22 @@ class ConnectionRates:
 
 
 class AcceptLine:
-    """The connections of one listener that aren't served yet."""
+    """The connections of one listener that are not served yet."""
 
     def __init__(self, rates: Sequence[CreationRate], clock: "Clock") -> None:
         """Hold connections to `rates`, each of them."""
         self._rates = rates
         self._clock = clock
-        self._waiting: deque[Connection] = deque()
+        self._waiting: deque[Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, connection: "Connection") -> None:
-        """Let a new connection be served, now or when it is its turn."""
+    def enter(self, connection: Waiting) -> None:
+        """Serve a new connection now, or when the rates allow it."""
         if self._waiting:
-            connection.rest()
+            connection.pause_reading()
             self._waiting.append(connection)
         elif wait_ms := self._record():
-            connection.rest()
+            connection.pause_reading()
             self._waiting.append(connection)
             self._admit_in(wait_ms)
 
@@ -136,7 +140,7 @@ class AcceptLine:
         return len(self._waiting)
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Serve none of them."""
         if self._timer is not None:
             self._timer.cancel()
         self._waiting.clear()
@@ -150,7 +154,7 @@ class AcceptLine:
         self._timer = loop.call_later(wait_ms / 1000, self._admit)
 
     def _admit(self) -> None:
-        """Serve the first in line, who was counted, and those behind as far as the rates go."""
+        """Serve the first in line, which is counted already, and others as the rates allow."""
         while self._waiting:
             self._waiting.popleft().run()
             wait_ms = self._record() if self._waiting else 0

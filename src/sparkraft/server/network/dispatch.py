@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HEADER = struct.Struct(">hhih")
 """request_api_key, request_api_version, correlation_id, length of client_id."""
 
-ANSWER_HEAD = struct.Struct(">ii")
+RESPONSE_HEAD = struct.Struct(">ii")
 """size, correlation_id."""
 
 HEADER_TAGS_MAX = 16

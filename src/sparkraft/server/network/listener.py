@@ -1,14 +1,13 @@
 """A listening address: accepts up to its limits, names connections, closes idle ones.
 
 Clients share the loop with the controller. Frames of a controller listener are handled at once;
-client connections of one loop round share a time budget, frame by frame, and what comes after it is
-spent waits for the next round, behind whatever the sockets of the quorum brought meanwhile and the
-timers that became due, heartbeats among them (DESIGN D2).
+client connections share the time of one loop iteration, frame by frame (`loop_budget`). What is
+left when it is used up waits for the next iteration, after the frames that the quorum's sockets
+received meanwhile and the timers that became due, heartbeats among them.
 """
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from sparkraft.security.session import Session
 from sparkraft.server.network.connection import Connection
 from sparkraft.server.network.connection_rate import AcceptLine, CreationRate
 from sparkraft.server.network.dispatch import Routes
+from sparkraft.server.network.loop_budget import LoopBudget
 from sparkraft.server.network.request_memory import RequestMemory
 
 if TYPE_CHECKING:
@@ -31,11 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ROUND_MS_MAX = 8
-"""Client work in one round of the loop before the quorum's sockets are looked at again."""
-
 IDLE_CHECK_MS = 1_000
-"""How often idle connections are looked for; small beside any sensible idle limit."""
+"""Interval of the search for idle connections; small compared with any sensible idle limit."""
 
 REFUSALS_LOGGED_EACH_MS = 5_000
 """A flood of refused connections is one line in this time."""
@@ -43,7 +40,7 @@ REFUSALS_LOGGED_EACH_MS = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a listener bears.
+    """How many connections and how large requests a listener accepts.
 
     Attributes:
         connections_max: open connections; further ones are closed when accepted.
@@ -64,49 +61,6 @@ class Limits:
         return self.per_ip_overrides.get(address, self.connections_per_ip_max)
 
 
-class Turns:
-    """Shares a loop's rounds among client connections: each works while the round has time.
-
-    A round begins with the first who works in it and ends after all that the loop had to do then,
-    sockets of the quorum included. Whoever comes too late, or isn't done, waits for the next one.
-    """
-
-    def __init__(self, clock: "Clock") -> None:
-        """Nothing is spent yet."""
-        self._clock = clock
-        self._round_started_ms: int | None = None
-        self._waiting: deque[Connection] = deque()
-
-    def take(self, connection: Connection) -> bool:
-        """Whether `connection` may run now; else it is run in a later round."""
-        if not self._waiting and not self.is_over():
-            return True
-        self.wait(connection)
-        return False
-
-    def wait(self, connection: Connection) -> None:
-        """Have `connection` run in a later round, after those who wait already."""
-        if not connection.awaits_turn:
-            connection.awaits_turn = True
-            self._waiting.append(connection)
-
-    def is_over(self) -> bool:
-        """Whether the time of this round is spent; begins one where there is none."""
-        now = self._clock.mono_ms()
-        if self._round_started_ms is None:
-            self._round_started_ms = now
-            asyncio.get_running_loop().call_soon(self._end_round)
-        return now - self._round_started_ms >= ROUND_MS_MAX
-
-    def _end_round(self) -> None:
-        """A new round: those who waited first, as far as the time goes."""
-        self._round_started_ms = None
-        while self._waiting and not self.is_over():
-            connection = self._waiting.popleft()
-            connection.awaits_turn = False
-            connection.run()
-
-
 class Listener:
     """One entry of `listeners`. Handlers see it as `context.listener_name`."""
 
@@ -117,7 +71,7 @@ class Listener:
         controller_listener: bool,
         limits: Limits,
         clock: "Clock",
-        turns: Turns,
+        budget: LoopBudget,
         on_invariant_broken: "Callable[[BaseException], None]",
         security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
         authorizer: Authorizer | None = None,
@@ -128,9 +82,19 @@ class Listener:
     ) -> None:
         """Describe it; `bind` and `serve` make it listen.
 
-        `authorizer`: of its sessions; everything is allowed by default.
-        `rates`: those its connections are held to. `memory`: for requests that arrive; no bound
-        by default. `on_unreadable`: called where what an answer holds of a file can't be read.
+        Args:
+            name: as in `listeners`.
+            controller_listener: serves the quorum; its frames need no budget.
+            limits: of its connections.
+            clock: the node's.
+            budget: shared by the node's listeners.
+            on_invariant_broken: called with a bug of ours.
+            security_protocol: of its connections.
+            authorizer: of its sessions; everything is allowed by default.
+            rates: the limits its connections are held to.
+            memory: for requests that arrive; no bound by default.
+            translate: makes a KafkaError of another exception; the second argument says where.
+            on_unreadable: called if what a response holds of a file can't be read.
         """
         self.name = name
         self.node: Any = None
@@ -141,16 +105,16 @@ class Listener:
         self.request_bytes_max = limits.request_bytes_max
         self.clock = clock
         self.routes = Routes(controller_listener=controller_listener)
-        self.on_invariant_broken = on_invariant_broken
-        self.translate = translate or unexpected
-        self.on_unreadable = on_unreadable or (lambda: None)
+        self._on_invariant_broken = on_invariant_broken
+        self._translate = translate or unexpected
+        self._on_unreadable = on_unreadable or (lambda: None)
         self.bytes_out = 0
         self.bad_requests = 0
         self.connections_total = 0
         self.port = 0
         self.memory = memory or RequestMemory(0)
         self._line = AcceptLine(rates, clock)
-        self._turns = turns
+        self._budget = budget
         self._server: asyncio.AbstractServer | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._connections: dict[Connection, None] = {}
@@ -161,22 +125,26 @@ class Listener:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """How many connections are open."""
         return len(self._connections)
 
     @property
     def in_line(self) -> int:
-        """How many of them are not served yet, as too many came (max.connection.creation.rate)."""
+        """How many of them are not served yet because of max.connection.creation.rate."""
         return len(self._line)
 
     async def bind(self, network: "Network", host: str | None, port: int) -> None:
-        """Take the port without serving; 0 takes a free one. OSError where it is taken."""
+        """Take the port without serving; 0 takes a free one.
+
+        Raises:
+            OSError: the port is in use.
+        """
         self._server = await network.listen(lambda: Connection(self), host, port)
         sockets = getattr(self._server, "sockets", ())
         self.port = sockets[0].getsockname()[1] if sockets else port
 
     async def serve(self, node: Any) -> None:
-        """Accept connections, for `node` to answer."""
+        """Accept connections, whose requests `node` handles."""
         assert self._server is not None, "bind it first"
         self.node = node
         await self._server.start_serving()
@@ -198,7 +166,7 @@ class Listener:
         )
 
     def stop_accepting(self) -> None:
-        """Take no more connections; those open go on."""
+        """Accept no more connections; open ones continue."""
         if self._server is not None:
             self._server.close()
 
@@ -216,16 +184,36 @@ class Listener:
 
     # ---- what connections call
 
-    def takes_turn(self, connection: Connection) -> bool:
-        """Whether `connection` may handle what it received; else it is run when it may."""
-        return self.controller_listener or self._turns.take(connection)
+    def try_run(self, connection: Connection) -> bool:
+        """Whether `connection` may handle what it received; otherwise it is run when it may."""
+        return self.controller_listener or self._budget.try_run(connection)
 
-    def ends_turn(self, connection: Connection) -> bool:
-        """Whether `connection` must leave what it has left for its next turn."""
-        if self.controller_listener or not self._turns.is_over():
+    def must_yield(self, connection: Connection) -> bool:
+        """Whether `connection` must leave its other frames for the next iteration."""
+        if self.controller_listener or not self._budget.exhausted():
             return False
-        self._turns.wait(connection)
+        self._budget.queue(connection)
         return True
+
+    def on_sent(self, byte_count: int) -> None:
+        """Count what was written."""
+        self.bytes_out += byte_count
+
+    def on_bad_request(self) -> None:
+        """Count a request that could not be read."""
+        self.bad_requests += 1
+
+    def on_unreadable(self) -> None:
+        """What a response holds of a file can't be read."""
+        self._on_unreadable()
+
+    def on_invariant_broken(self, error: BaseException) -> None:
+        """Stop the node because of a bug."""
+        self._on_invariant_broken(error)
+
+    def translate(self, error: Exception, where: str) -> KafkaError:
+        """What a client is told of an exception that is not a KafkaError."""
+        return self._translate(error, where)
 
     def session_of(self, client_host: str) -> Session:
         """The session of a new connection; nothing authenticates yet."""
@@ -238,7 +226,7 @@ class Listener:
         )
 
     def on_open(self, connection: Connection, local: Any, peer: Any) -> str:
-        """Count a connection in and name it; one too many is closed."""
+        """Count a connection in and name it; close it if there are too many."""
         self.connections_total += 1
         host = str(peer[0])
         name = f"{local[0]}:{local[1]}-{host}:{peer[1]}-{self.connections_total}"
@@ -261,15 +249,17 @@ class Listener:
             log.warning("Refusing connections on %s: %s (%d so far)", self.name, why, self._refused)
         connection.abort()
 
-    def when_closed(self, connection: Connection, tell: "Callable[[Connection], None]") -> None:
-        """Have `tell` called when the connection is lost; one may ask for it."""
-        self._when_closed[connection] = tell
+    def when_closed(
+        self, connection: Connection, on_closed: "Callable[[Connection], None]"
+    ) -> None:
+        """Have `on_closed` called when the connection is lost; one callback per connection."""
+        self._when_closed[connection] = on_closed
 
     def on_close(self, connection: Connection) -> None:
         """Count a connection out."""
-        tell = self._when_closed.pop(connection, None)
-        if tell is not None:
-            tell(connection)
+        on_closed = self._when_closed.pop(connection, None)
+        if on_closed is not None:
+            on_closed(connection)
         if self._connections.pop(connection, self) is self:
             return
         left = self._per_ip.get(connection.client_host, 0) - 1
@@ -289,6 +279,6 @@ class Listener:
 
 
 def unexpected(error: Exception, where: str) -> KafkaError:
-    """What a client hears of an exception nobody planned for; the log has the rest."""
+    """What a client is told of an unexpected exception; the log has the rest."""
     log.error("%s failed", where, exc_info=error)
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the server failed; its log says more")

@@ -1,0 +1,61 @@
+"""The time that client connections may use in one iteration of the event loop.
+
+Clients share the loop with the controller. An iteration's budget starts with the first client that
+runs in it, and ends after everything the loop had to do then, the quorum's sockets and due timers
+included. Clients that come too late, or are not done, wait for the next iteration, in order.
+"""
+
+import asyncio
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from sparkraft.base.env import Clock
+
+ITERATION_MS_MAX = 8
+"""Client work in one iteration before the quorum's sockets are looked at again."""
+
+
+class Runnable(Protocol):
+    """A client connection with frames to handle."""
+
+    def run(self) -> None: ...
+
+
+class LoopBudget:
+    """Shared by the client listeners of a node."""
+
+    def __init__(self, clock: "Clock") -> None:
+        self._clock = clock
+        self._started_ms: int | None = None
+        self._queue: OrderedDict[Runnable, Runnable] = OrderedDict()
+
+    def try_run(self, client: Runnable) -> bool:
+        """Whether `client` may run now; otherwise it is queued for a later iteration."""
+        if not self._queue and not self.exhausted():
+            return True
+        self.queue(client)
+        return False
+
+    def queue(self, client: Runnable) -> None:
+        """Run `client` in a later iteration, after those that wait already."""
+        self._queue.setdefault(client, client)
+
+    def is_queued(self, client: Runnable) -> bool:
+        """Whether `client` waits for an iteration."""
+        return client in self._queue
+
+    def exhausted(self) -> bool:
+        """Whether this iteration's time is used up; starts the budget if none has started."""
+        now = self._clock.mono_ms()
+        if self._started_ms is None:
+            self._started_ms = now
+            asyncio.get_running_loop().call_soon(self._next_iteration)
+        return now - self._started_ms >= ITERATION_MS_MAX
+
+    def _next_iteration(self) -> None:
+        """Run the clients that waited, first come first, as far as the time goes."""
+        self._started_ms = None
+        while self._queue and not self.exhausted():
+            _, client = self._queue.popitem(last=False)
+            client.run()

@@ -1,0 +1,51 @@
+"""What the log says of bytes that are not a request this listener serves."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.server.network.hexdump import hexdump
+
+if TYPE_CHECKING:
+    from sparkraft.base.errors import DecodeError
+    from sparkraft.server.network.frames import BadLengthError
+
+log = logging.getLogger(__name__)
+
+SHOWN_BYTES_MAX = 4096
+"""Bytes of a malformed request in a debug log."""
+
+_HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC", b"CONN", b"PRI ")
+_TLS_HANDSHAKE = b"\x16\x03"
+
+
+def log_bad_length(connection: object, error: "BadLengthError", bytes_max: int) -> None:
+    """Say which protocol the peer speaks, or how long its request would be."""
+    if error.start[:4] in _HTTP:
+        what = "it speaks HTTP, and this is a Kafka listener"
+    elif error.start.startswith(_TLS_HANDSHAKE):
+        what = "it speaks TLS, and this is a PLAINTEXT listener"
+    elif error.size < 0:
+        what = f"a request of negative length {error.size}"
+    else:
+        what = f"a request of {error.size} bytes; socket.request.max.bytes is {bytes_max}"
+    log.warning("Closing %s: %s", connection, what)
+
+
+def log_malformed(connection: object, error: "DecodeError", frame: memoryview) -> None:
+    """Say where a request can't be read; its bytes at level DEBUG."""
+    log.warning("Closing %s: a request of %d bytes is invalid: %s", connection, len(frame), error)
+    if log.isEnabledFor(logging.DEBUG):
+        log.debug("The request:\n%s", hexdump(bytes(frame[:SHOWN_BYTES_MAX]), error.at))
+
+
+def log_unserved(connection: object, key: int, version: int, listener: str) -> None:
+    """Say which API the peer requested."""
+    try:
+        name = ApiKey(key).name
+    except ValueError:
+        name = "no such API"
+    log.warning(
+        "Closing %s: it requested key %d (%s) version %d, which listener %s does not serve",
+        connection, key, name, version, listener,
+    )  # fmt: skip

@@ -1,0 +1,161 @@
+"""The responses of one connection: in the order of its requests, written in few pieces.
+
+* A request that must wait (for replication, an fsync, a timer) holds the following ones back, as in
+  Kafka, except if both are `pipelined` (Produce): their effects have happened, only the responses
+  wait.
+* Responses of one received chunk leave in one write; large pieces are handed on as they are.
+* While a response is leaving, the next requests are served already, so that the socket never runs
+  dry; but a client that does not read fills its backlog, and then its requests wait in the kernel.
+
+Not here: how bytes reach the socket (`sending`), what a failed request is answered (`connection`).
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.server.network.dispatch import RESPONSE_HEAD
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Hashable, Sized
+
+    from sparkraft.base.errors import KafkaError
+    from sparkraft.server.api.registry import RequestContext
+    from sparkraft.server.network.dispatch import Route
+    from sparkraft.server.network.sending import Sender
+
+IN_FLIGHT_MAX = 256
+"""Requests of a connection that may wait at once: beyond it the client waits in the kernel."""
+
+RUN_BYTES_MAX = 2 << 20
+"""Responses collected before a write: two of 1 MB leave together a tenth faster than apart, since
+the peer is woken less often; more gains nothing and holds memory."""
+
+BACKLOG_AHEAD_MAX = 1 << 20
+"""Unsent bytes up to which the next request is served all the same: one large response's worth."""
+
+
+class PendingResponse:
+    """A response that is not complete or not next in order, and the request it belongs to."""
+
+    __slots__ = ("context", "future", "parts", "ready", "request", "route")
+
+    def __init__(self, route: "Route", context: "RequestContext", request: Any) -> None:
+        self.route = route
+        self.context = context
+        self.request = request
+        self.future: asyncio.Future[Any] | None = None
+        self.parts: list[Any] | None = None
+        self.ready = False
+
+    def complete(self, parts: list[Any]) -> None:
+        """It may be sent once it is next; no parts: the request has no response."""
+        self.parts = parts
+        self.ready = True
+
+
+class ResponseQueue:
+    """See the module docstring.
+
+    Attributes:
+        pending: requests without a response yet, in order.
+        bytes: of the responses that the next `flush` writes.
+        refusals: what was refused, by what it concerns, until the client has the response
+            (`RequestContext.refuse_pipelined_after`).
+        backlog: the sender's: what waits for the client to read.
+    """
+
+    __slots__ = ("_all_pipelined", "_out", "_sender", "backlog", "bytes", "pending", "refusals")
+
+    def __init__(self) -> None:
+        self.pending: deque[PendingResponse] = deque()
+        self.bytes = 0
+        self.refusals: dict[Hashable, KafkaError] = {}
+        self.backlog: Sized = ()
+        self._all_pipelined = True
+        self._out: list[Any] = []
+        self._sender: Sender | None = None
+
+    def bind(self, sender: "Sender") -> None:
+        """Write to `sender`."""
+        self._sender = sender
+        self.backlog = sender.backlog
+
+    def must_wait(self, *, pipelined: bool) -> bool:
+        """Whether the next request has to wait; `pipelined`: whether it is of that kind."""
+        if self.backlog and self.unsent > BACKLOG_AHEAD_MAX:
+            return True
+        pending = self.pending
+        if not pending:
+            return False
+        return not (pipelined and self._all_pipelined) or len(pending) >= IN_FLIGHT_MAX
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of responses that wait for the client to read."""
+        return 0 if self._sender is None else self._sender.unsent
+
+    def add_small(self, route: "Route", correlation_id: int, body: bytes) -> None:
+        """`encode_response` and `add` in one, for the fast path; nothing may be pending."""
+        if route.flexible_response:
+            frame = RESPONSE_HEAD.pack(len(body) + 5, correlation_id) + b"\0" + body
+        else:
+            frame = RESPONSE_HEAD.pack(len(body) + 4, correlation_id) + body
+        self._out.append(frame)
+        self.bytes += len(frame)
+
+    def add(self, parts: list[Any]) -> None:
+        """Write a whole response with the next `flush`; it must be next in order."""
+        self._out += parts
+        for part in parts:
+            self.bytes += len(part)
+
+    def wait_for(self, slot: PendingResponse) -> None:
+        """Keep the place of a request whose response comes later."""
+        self.pending.append(slot)
+        self._all_pipelined = slot.route.pipelined
+
+    def add_in_order(self, slot: PendingResponse) -> None:
+        """Keep a complete response until those before it have left."""
+        self.pending.append(slot)
+
+    def release(self) -> bool:
+        """Add the responses that are next in order; whether the last of them was pipelined."""
+        pending = self.pending
+        pipelined = False
+        while pending and pending[0].ready:
+            slot = pending.popleft()
+            pipelined = slot.route.pipelined
+            self.forget_refusals(slot.context)
+            if slot.parts:
+                self.add(slot.parts)
+        if not pending:
+            self._all_pipelined = True
+        return pipelined
+
+    def forget_refusals(self, context: "RequestContext") -> None:
+        """The client learns of them now."""
+        for what in context.refused:
+            self.refusals.pop(what, None)
+
+    def flush(self) -> int:
+        """Give what was added to the sender; how many bytes it was."""
+        out = self._out
+        if not out:
+            return 0
+        self._out = []
+        total, self.bytes = self.bytes, 0
+        assert self._sender is not None
+        self._sender.send(out, total)
+        return total
+
+    def close(self) -> None:
+        """The connection is lost: drop everything, and cancel long polls that wait."""
+        for slot in self.pending:
+            if slot.future is not None and slot.route.api.dies_with_connection:
+                slot.future.cancel()
+        self.pending.clear()
+        self._out = []
+        if self._sender is not None:
+            self._sender.drop()
+            self._sender = None
