@@ -212,6 +212,12 @@ class SimServer(asyncio.AbstractServer):
         return self.serving
 
 
+def _socket_name(machine: str, port: int) -> tuple[str, int]:
+    """A machine's IP address, which nodes need as text and as bytes, and its port."""
+    number = crc32(machine.encode())
+    return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}", port
+
+
 class SimTransport(asyncio.Transport):
     """One end of a connection; `peer` is the other."""
 
@@ -223,7 +229,7 @@ class SimTransport(asyncio.Transport):
         far: tuple[str, int],
     ) -> None:
         """Without protocol and peer yet."""
-        super().__init__({"sockname": near, "peername": far})
+        super().__init__({"sockname": _socket_name(*near), "peername": _socket_name(*far)})
         self._network = network
         self._loop = network.loop
         self.incarnation = incarnation
