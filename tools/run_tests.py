@@ -51,7 +51,7 @@ PROGRESS_SECONDS = 30.0
 NOTHING_RAN = 5
 """pytest's exit code where no test was selected."""
 
-WORKERS = {"cpu": ["-n", "2", "--dist", "worksteal"], "wait": ["-n", "4", "--dist", "loadgroup"]}
+WORKERS = {"cpu": ["-n", "2", "--dist", "worksteal"], "wait": ["-n", "4", "--dist", "loadscope"]}
 SLOWEST = 10
 FAILURE_LINES_MAX = 200
 RECORDED_SECONDS_MIN = 0.2

@@ -18,6 +18,7 @@ from sparkraft.storage.disk import OsDisk
 from sparkraft.storage.format import read_checkpoint
 from sparkraft.storage.meta_properties import read_meta_properties
 from sparkraft.storage.snapshot_files import open_snapshot
+from tests.support.jvm import java_command
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 SALT = "W22ZaJ0SNY7soEsUEjb6gQ=="
@@ -195,7 +196,7 @@ def test_the_bytes_are_those_of_kafkas_storage_tool(tmp_path, kafka_jars):
     for root in (ours, theirs):
         root.mkdir()
     assert format_with(properties(ours), *options) == 0
-    command = ["java", "-Xmx256m", "-cp", f"{kafka_jars}/*", "kafka.tools.StorageTool", "format"]
+    command = [*java_command(kafka_jars, "-Xmx256m"), "kafka.tools.StorageTool", "format"]
     command += ["-c", properties(theirs), "-t", CLUSTER, *options]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     files = sorted(str(path.relative_to(theirs)) for path in theirs.rglob("*") if path.is_file())

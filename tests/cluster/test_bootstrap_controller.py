@@ -16,6 +16,7 @@ import pytest
 from sparkraft.cli import main as cli
 from tests.cluster.conftest import STEADY
 from tests.support.clusters import Cluster, Kind, Member
+from tests.support.jvm import java_command
 from tests.support.nodes import CLUSTER_ID
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
@@ -147,8 +148,8 @@ def by_kafkas_tools(folder: Path, jars: Path, asked: list[list[str]]) -> list[tu
     quiet = Path(__file__).parents[1] / "support" / "kafka_tools_log4j2.properties"
     done = subprocess.run(
         [
-            "java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-            f"-Dlog4j2.configurationFile={quiet}", "-cp", f"{jars}/*", str(source),
+            *java_command(jars, "-Xmx256M", f"-Dlog4j2.configurationFile={quiet}"),
+            str(source),
         ],
         input="".join(f"{line}\n" for line in lines),
         capture_output=True, text=True, timeout=300, check=False,

@@ -24,7 +24,7 @@ from sparkraft.client.quorum_admin import add_voter, remove_voter
 from sparkraft.protocol.messages.k30_create_acls import AclCreation, CreateAclsRequest
 from tests.support.clusters import Cluster, Member
 from tests.support.kafka_files import dumped, in_shell, records
-from tests.support.nodes import NodeProcess, run_kafka_tool
+from tests.support.nodes import KafkaNode, NodeProcess, run_kafka_tool
 from tests.support.ports import lasting_ports, wait_until
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
@@ -110,6 +110,8 @@ NOTHING_LOADED = "offset -1,"
 def secure(node: NodeProcess, more: dict[str, str]) -> None:
     node.overrides |= SECURED | more
     node.write_properties()
+    if isinstance(node, KafkaNode):
+        node.is_formatted_by_kafka = True  # our command refuses an authorizer
 
 
 def sasl_listener(port: int) -> dict[str, str]:

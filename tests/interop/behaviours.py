@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.nodes import java, run_kafka_tool
+from tests.support.jvm import java
+from tests.support.nodes import run_kafka_tool
 from tests.support.outside_tools import Missing, javascript_clients, kcat
 
 SECONDS = 120

@@ -14,7 +14,15 @@ def ask_java(jars: Path, folder: Path, program: str, lines: Sequence[str]) -> li
     compiling = ["javac", "-cp", classes, "-d", str(folder), str(source)]
     subprocess.run(compiling, check=True, timeout=120)
     told = subprocess.run(
-        ["java", "-Xmx256M", "-XX:+UseSerialGC", "-cp", classes, program],
+        [
+            "java",
+            "-Xmx256M",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-cp",
+            classes,
+            program,
+        ],
         input="".join(f"{line}\n" for line in lines),
         capture_output=True,
         text=True,

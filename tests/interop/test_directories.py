@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tests.support import groups
-from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode
+from tests.support.nodes import KafkaFormattedNode, NodeProcess, SparkraftNode
 from tests.support.ports import wait_until
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
 
-KINDS: dict[str, type[NodeProcess]] = {"sparkraft": SparkraftNode, "kafka": KafkaNode}
+KINDS: dict[str, type[NodeProcess]] = {"sparkraft": SparkraftNode, "kafka": KafkaFormattedNode}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 GROUP = "readers"
 

@@ -9,12 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode, run_kafka_tool
+from tests.support.nodes import (
+    KafkaFormattedNode,
+    KafkaNode,
+    NodeProcess,
+    SparkraftNode,
+    run_kafka_tool,
+)
 from tests.support.ports import wait_until
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
 
-KINDS: dict[str, type[NodeProcess]] = {"sparkraft": SparkraftNode, "kafka": KafkaNode}
+KINDS: dict[str, type[NodeProcess]] = {"sparkraft": SparkraftNode, "kafka": KafkaFormattedNode}
 OFTEN = {
     "metadata.log.max.record.bytes.between.snapshots": "500",
     "metadata.log.segment.ms": "100",
@@ -181,7 +187,7 @@ def test_what_we_do_not_serve_yet_comes_through_our_snapshots(
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
-    kafka = KafkaNode(tmp_path, overrides=secured, jars=kafka_jars)
+    kafka: KafkaNode = KafkaFormattedNode(tmp_path, overrides=secured, jars=kafka_jars)
     with kafka:
         tool("acls", "--add", "--allow-principal", "User:a", "--operation", "Read", "--topic", "t")
         for kind, config in CONFIGS.items():
@@ -195,6 +201,6 @@ def test_what_we_do_not_serve_yet_comes_through_our_snapshots(
     with SparkraftNode(tmp_path, overrides=OFTEN, ports=ports) as node:
         change_until_the_log_is_cut(node)
         assert node.stop() == 0
-    kafka = KafkaNode(tmp_path, overrides=secured, jars=kafka_jars, ports=ports)
+    kafka = KafkaFormattedNode(tmp_path, overrides=secured, jars=kafka_jars, ports=ports)
     with kafka:
         assert all_of_it() == before

@@ -16,6 +16,7 @@ from sparkraft.pipeline.options import (
     sink_options,
     source_options,
 )
+from tests.support.jvm import java_command
 
 
 def read(streaming=True, **more):
@@ -87,7 +88,7 @@ def test_no_setting_of_kafkas_clients_is_unknown(kafka_jars, tmp_path):
     """What the official connector hands on is honoured, without effect, or refused by name."""
     (tmp_path / "Names.java").write_text(NAMES_OF_KAFKAS_CLIENTS)
     done = subprocess.run(
-        ["java", "-cp", f"{kafka_jars}/*", str(tmp_path / "Names.java")],
+        [*java_command(kafka_jars), str(tmp_path / "Names.java")],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     pairs = [line.split() for line in done.stdout.splitlines()]

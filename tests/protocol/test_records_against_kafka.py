@@ -37,6 +37,7 @@ from sparkraft.protocol.messages.transaction_records import TRANSACTION_RECORDS
 from sparkraft.records.control import ControlType, control_batch
 from sparkraft.records.record import BatchBuilder
 from tests.protocol.strategies import Fill, versions_of
+from tests.support.jvm import java_command
 
 pytestmark = pytest.mark.java
 
@@ -54,7 +55,7 @@ def dump(jars: Path, folder: Path, segment: bytes, decoder: str) -> list[str]:
     """The lines that DumpLogSegments prints for records."""
     file = folder / "00000000000000000000.log"
     file.write_bytes(segment)
-    command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"]
+    command = java_command(jars, "-Xmx256m")
     command += ["org.apache.kafka.tools.DumpLogSegments", decoder, "--files", str(file)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=DUMP_SECONDS_MAX, check=False

@@ -12,6 +12,7 @@ from sparkraft.storage.disk import OsDisk
 from sparkraft.storage.log import Origin
 from sparkraft.storage.log_manager import LogManager
 from tests.storage.worlds import SMALL, START_MS, HandClock, SeededDice, append, clean, keyed
+from tests.support.jvm import java_command
 
 pytestmark = pytest.mark.java
 
@@ -104,7 +105,7 @@ def test_a_compacted_log_is_whole(kafka_jars, compacted):
 
 
 def dump(jars, files, *options):
-    command = ["java", "-cp", f"{jars}/*", "org.apache.kafka.tools.DumpLogSegments"]
+    command = [*java_command(jars), "org.apache.kafka.tools.DumpLogSegments"]
     command += ["--files", ",".join(str(file) for file in files), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

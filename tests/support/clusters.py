@@ -16,6 +16,7 @@ import base64
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -26,6 +27,7 @@ from sparkraft.client.cluster import Cluster as ClusterClient
 from sparkraft.client.values import ConfigOperation, NewTopic, QuorumInfo, ResourceType
 from tests.support.nodes import START_SECONDS, KafkaNode, NodeProcess, SparkraftNode
 from tests.support.ports import accepts, lasting_ports, wait_until
+from tests.support.turns import JVM_STARTS, turn
 
 T = TypeVar("T")
 Kind = Literal["sparkraft", "kafka"]
@@ -217,10 +219,12 @@ class Cluster:
         chosen = [n for n in wanted if self.nodes[n].process is None]
         for node_id in chosen:
             self.nodes[node_id].format()
-        for node_id in chosen:
-            self.nodes[node_id].launch()
-        for node_id in chosen:
-            self.nodes[node_id].wait_until_ready()
+        is_java = any(self.members[node_id].kind == "kafka" for node_id in chosen)
+        with turn(JVM_STARTS) if is_java else nullcontext():
+            for node_id in chosen:
+                self.nodes[node_id].launch()
+            for node_id in chosen:
+                self.nodes[node_id].wait_until_ready()
         brokers = {n for n in chosen if self.members[n].is_broker}
         # Kafka's brokers listen before they are unfenced.
         if brokers:

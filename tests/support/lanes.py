@@ -1,6 +1,6 @@
 """A pytest plugin for `./test`: two lanes of tests, longest first, and a report of each test.
 
-    python -m pytest -p tests.support.lanes --lane wait -n 4 --dist loadgroup ...
+    python -m pytest -p tests.support.lanes --lane wait -n 4 --dist loadscope ...
 
 Lane `wait` holds the tests that start processes or serve sockets: they wait in real time and use
 a third of a core each. Lane `cpu` holds the rest: pure functions and simulations. A test is in
@@ -14,6 +14,7 @@ tests of Spark. Every other test may run on any worker, whatever its file.
 """
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -23,7 +24,7 @@ from typing import Any, TextIO
 
 import pytest
 from xdist.remote import Producer
-from xdist.scheduler import LoadGroupScheduling
+from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,17 +56,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 # ---- choosing and ordering
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist adds the groups to the names of the tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     lane = config.getoption("--lane")
     if lane is None:
         return
-    outside = [item for item in items if lane_of(item) != lane]
-    config.hook.pytest_deselected(items=outside)
+    config.hook.pytest_deselected(items=[item for item in items if lane_of(item) != lane])
     chosen = [item for item in items if lane_of(item) == lane]
-    seconds = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
-    of = {item: seconds.get(item.nodeid, GUESSED_SECONDS[lane]) for item in chosen}
-    items[:] = longest_first(chosen, of) if lane == "cpu" else grouped(chosen, of)
+    recorded = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    seconds = {item: recorded.get(item.nodeid, GUESSED_SECONDS[lane]) for item in chosen}
+    if lane == "cpu":
+        items[:] = longest_first(chosen, seconds)
+    else:
+        items[:] = grouped(chosen, seconds)
+        _write_groups(config, items)
 
 
 def lane_of(item: pytest.Item) -> str:
@@ -91,16 +94,12 @@ def longest_first(items: list[pytest.Item], seconds: dict[pytest.Item, float]) -
 
 
 def grouped(items: list[pytest.Item], seconds: dict[pytest.Item, float]) -> list[pytest.Item]:
-    """The tests with their groups marked, the group that takes longest in front."""
+    """The tests of the group that takes longest in front."""
+    groups = {item: group_of(item) or item.nodeid for item in items}
     totals: dict[str, float] = defaultdict(float)
     for item in items:
-        group = group_of(item)
-        if group is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
-        totals[group or item.nodeid] += seconds[item]
-    return sorted(
-        items, key=lambda item: (-totals[group_of(item) or item.nodeid], group_of(item) or "")
-    )
+        totals[groups[item]] += seconds[item]
+    return sorted(items, key=lambda item: (-totals[groups[item]], groups[item]))
 
 
 def group_of(item: pytest.Item) -> str | None:
@@ -113,12 +112,18 @@ def group_of(item: pytest.Item) -> str | None:
     return item.nodeid.partition("::")[0] if wide - CHEAP_WIDE_FIXTURES else None
 
 
-class GroupScheduling(LoadGroupScheduling):
-    """xdist's scheduler for groups, which stalls once a worker has crashed.
+class GroupScheduling(LoadScopeScheduling):
+    """xdist's scheduler for scopes, with the groups of `group_of`.
 
-    It gives the crashed test to another worker, and a worker one group at a time, though workers
-    run a test only when they know the next one or that there is none.
+    xdist's own groups do not work with pytest 9.2, which has no `_nodeid` for it to change. Its
+    scheduler also stalls once a worker has crashed: it gives the crashed test to another worker,
+    and a worker one scope at a time, though workers run a test only when they know the next one or
+    that there is none.
     """
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = _groups_file(self.config)
+        return _groups(path).get(nodeid, nodeid) if path is not None else nodeid.partition("::")[0]
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Give what a lost worker had left to others; return the test it crashed in."""
@@ -143,8 +148,28 @@ class GroupScheduling(LoadGroupScheduling):
             super()._reschedule(node)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadGroupScheduling | None:
-    return GroupScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
+@cache
+def _groups(path: Path) -> dict[str, str]:
+    found: dict[str, str] = json.loads(path.read_text())
+    return found
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    return GroupScheduling(config, log) if config.getvalue("dist") == "loadscope" else None
+
+
+def _groups_file(config: pytest.Config) -> Path | None:
+    report: Path | None = config.getoption("--report-file")
+    return report.with_suffix(".groups.json") if report is not None else None
+
+
+def _write_groups(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tell the scheduler: only workers know the fixtures, and all of them write the same."""
+    path = _groups_file(config)
+    if path is not None:
+        own = path.with_suffix(f".{os.getpid()}")
+        own.write_text(json.dumps({item.nodeid: group_of(item) or item.nodeid for item in items}))
+        own.replace(path)
 
 
 # ---- reporting
@@ -187,7 +212,7 @@ class _Reporter:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         text = "" if report.passed else _text_of(report)
         self._write(
-            test=plain_name(report.nodeid), phase=report.when, outcome=report.outcome,
+            test=report.nodeid, phase=report.when, outcome=report.outcome,
             seconds=round(report.duration, 3), text=text,
         )  # fmt: skip
 
@@ -199,11 +224,6 @@ def _text_of(report: pytest.TestReport) -> str:
     return "\n".join(
         [report.longreprtext, *(f"--- {title}\n{text}" for title, text in report.sections)]
     )
-
-
-def plain_name(nodeid: str) -> str:
-    """A test's name without the group that xdist adds to it."""
-    return nodeid.rpartition("@")[0] if nodeid.rfind("@") > nodeid.rfind("]") else nodeid
 
 
 def read_reports(path: Path) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,6 @@ same directory. A node is ended by its own process id, and always when its `with
 """
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,14 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from tests.support.jvm import java_command
 from tests.support.ports import accepts, lasting_ports, wait_until
+from tests.support.turns import JVM_STARTS, turn
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-
-
-def java() -> str | None:
-    """The java command, if there is one."""
-    return shutil.which("java")
 
 
 _TOOLS_LOG4J2 = Path(__file__).with_name("kafka_tools_log4j2.properties")
@@ -29,10 +25,9 @@ _TOOLS_LOG4J2 = Path(__file__).with_name("kafka_tools_log4j2.properties")
 def kafka_tool_command(jars: Path, main_class: str) -> list[str]:
     """The command of one of Kafka's own tools; it logs to stderr, as Kafka's scripts have it."""
     return [
-        "java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-        f"-Dlog4j2.configurationFile={_TOOLS_LOG4J2}",
-        "-cp", f"{jars}/*", main_class,
-    ]  # fmt: skip
+        *java_command(jars, "-Xmx256M", f"-Dlog4j2.configurationFile={_TOOLS_LOG4J2}"),
+        main_class,
+    ]
 
 
 def run_kafka_tool(
@@ -239,15 +234,19 @@ class NodeProcess:
             self.kill()
 
 
+def _our_format_command(node: NodeProcess) -> list[str]:
+    return [
+        sys.executable, "-m", "sparkraft.cli.main", "storage", "format", *node.format_as,
+        "--ignore-formatted", "-t", CLUSTER_ID, "-c", str(node.properties_path),
+    ]  # fmt: skip
+
+
 class SparkraftNode(NodeProcess):
     """Our node."""
 
     def format_command(self) -> list[str]:
         """`sparkraft storage format`."""
-        return [
-            sys.executable, "-m", "sparkraft.cli.main", "storage", "format", *self.format_as,
-            "--ignore-formatted", "-t", CLUSTER_ID, "-c", str(self.properties_path),
-        ]  # fmt: skip
+        return _our_format_command(self)
 
     def start_command(self) -> list[str]:
         """`sparkraft server-start`."""
@@ -259,17 +258,33 @@ class SparkraftNode(NodeProcess):
 class KafkaNode(NodeProcess):
     """Apache Kafka's node; needs `jars`."""
 
+    is_formatted_by_kafka = False
+    """Otherwise by our command, which saves a JVM; tests/cli compares the files of both."""
+
     def format_command(self) -> list[str]:
-        """`kafka-storage.sh format`."""
+        """`kafka-storage.sh format`, or ours."""
+        if not self.is_formatted_by_kafka:
+            return _our_format_command(self)
+        assert self.jars is not None
         return [
-            "java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-cp", f"{self.jars}/*",
+            *java_command(self.jars, "-Xmx256M"),
             "kafka.tools.StorageTool", "format", *self.format_as, "--ignore-formatted",
             "-t", CLUSTER_ID, "-c", str(self.properties_path),
         ]  # fmt: skip
 
     def start_command(self) -> list[str]:
         """`kafka-server-start.sh`, with a heap that leaves room for others."""
-        return [
-            "java", "-Xms256M", "-Xmx768M", "-XX:+UseSerialGC", "-cp", f"{self.jars}/*",
-            "kafka.Kafka", str(self.properties_path),
-        ]  # fmt: skip
+        assert self.jars is not None
+        command = java_command(self.jars, "-Xms256M", "-Xmx768M")
+        return [*command, "kafka.Kafka", str(self.properties_path)]
+
+    def start(self) -> None:
+        """Start when it is this process's turn."""
+        with turn(JVM_STARTS):
+            super().start()
+
+
+class KafkaFormattedNode(KafkaNode):
+    """Kafka's node on a directory that Kafka has formatted."""
+
+    is_formatted_by_kafka = True

@@ -27,6 +27,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from sparkraft.simulation.history import UNKNOWN_OFFSET, History, Poll, Result, Send
+from tests.support.jvm import java_command
 from tests.support.ports import wait_until
 
 DELIVERY_SECONDS = 180
@@ -231,8 +232,7 @@ class JavaProducer(RecordingProducer):
             f"delivery.timeout.ms={DELIVERY_SECONDS * 1000}\n"
         )
         self._command = [
-            "java", "-Xmx128M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-            "-cp", f"{jars}/*", "org.apache.kafka.tools.VerifiableProducer",
+            *java_command(jars, "-Xmx128M"), "org.apache.kafka.tools.VerifiableProducer",
             "--bootstrap-server", bootstrap, "--topic", topic, "--throughput", str(rate),
             "--acks", "-1", "--value-prefix", name, "--command-config", str(config),
         ]  # fmt: skip

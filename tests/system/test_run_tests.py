@@ -22,6 +22,13 @@ def test_waiting(): assert {waiting}
 def test_crashing(): {crashing}
 @pytest.mark.real_time
 def test_skipping(): pytest.skip("no such tool")
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    yield
+    print("ended", file=open("shared.txt", "a"))
+@pytest.mark.real_time
+@pytest.mark.parametrize("number", range(6))
+def test_sharing(shared, number): pass
 """
 
 
@@ -60,6 +67,7 @@ def test_a_run_without_failures_passes_and_tells_why_tests_were_skipped(tool, tm
     text = shown()
     assert passed, text
     assert "no such tool: test_it.py::test_skipping" in text
+    assert (tmp_path / "shared.txt").read_text() == "ended\n", "one worker has a shared fixture"
 
 
 def test_failures_of_both_lanes_and_crashes_are_shown_in_full(tool, tmp_path, shown):
@@ -94,12 +102,6 @@ def test_tests_of_nodes_are_detected_by_their_imports() -> None:
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     assert "tests/server/test_node.py" in found
     assert "tests/raft/test_states.py" not in found
-
-
-def test_names_are_told_without_the_groups_that_xdist_adds() -> None:
-    assert lanes.plain_name("a.py::test_b@a.py") == "a.py::test_b"
-    assert lanes.plain_name("a.py::test_b[x@y]") == "a.py::test_b[x@y]"
-    assert lanes.plain_name("a.py::test_b[x@y]@spark") == "a.py::test_b[x@y]"
 
 
 def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
