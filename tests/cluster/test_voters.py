@@ -37,10 +37,10 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 NOT_YET = (
-    "another change of the voters is under way",
+    "another voter change is in progress",
     "not committed",
     "has not caught up with the log",
-    "can't be asked now",
+    "is already in flight",
 )
 """Why a change of the voters is refused for now, by REQUEST_TIMED_OUT."""
 

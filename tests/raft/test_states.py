@@ -117,7 +117,7 @@ def test_a_voter_set_changes_by_one_voter() -> None:
     assert four.remove(voter_of(4).key) == VOTERS
     assert VOTERS.remove(voter_of(3, life=1).key) is None
     assert VoterSet.of([voter_of(1)]).remove(voter_of(1).key) is None
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="duplicate voter id"):
         VoterSet.of([voter_of(1), voter_of(1, life=1)])
 
 

@@ -1,10 +1,10 @@
-"""What a follower or observer does: fetch, append, truncate, fetch snapshots.
+"""Followers and observers: fetch, append, truncate, fetch snapshots.
 
 Behaviour:
-    * The next Fetch acknowledges all below its offset, so it leaves only once that is on disk
-      (voters, and those who may become voters); the high watermark is passed on no sooner.
-    * A leader that asks to cut below our high watermark is not obeyed.
-    * While its leader doesn't answer, a replica asks the bootstrap servers who leads.
+    * A Fetch acknowledges everything below its offset, so voters and prospective voters send it
+      only once that is on disk. The high watermark does not advance earlier, either.
+    * A truncation below our high watermark is refused.
+    * While its leader does not respond, a replica fetches from bootstrap servers to find a leader.
 """
 
 from dataclasses import replace
@@ -35,7 +35,7 @@ from sparkraft.raft.votes import on_common_response
 
 
 def build_fetch(replica: Replica) -> FetchRequest:
-    """Ask for what comes after our log."""
+    """A Fetch for the records after our log end."""
     log = replica.log
     known = log.high_watermark
     return FetchRequest(
@@ -51,7 +51,7 @@ def build_fetch(replica: Replica) -> FetchRequest:
 
 
 def may_fetch(replica: Replica) -> bool:
-    """Whether everything we would acknowledge is on disk, and no snapshot is being installed."""
+    """Whether everything a Fetch acknowledges is on disk, and no snapshot is being installed."""
     fetching = replica.fetching_snapshot
     if fetching is not None and fetching.installing:
         return False
@@ -59,7 +59,7 @@ def may_fetch(replica: Replica) -> bool:
 
 
 def next_request(replica: Replica, state: Follower, now: Millis) -> PeerRequest:
-    """What to ask the leader for: a voter change of ours, a snapshot's piece, or records."""
+    """The next request to the leader: our voter change, a snapshot chunk, or a Fetch."""
     if now >= state.update_voter_at and not replica.shutting_down:
         change = _voter_request(replica, state)
         wait = Millis(now + replica.config.fetch_timeout_ms)
@@ -80,7 +80,7 @@ def next_request(replica: Replica, state: Follower, now: Millis) -> PeerRequest:
 
 
 def _voter_request(replica: Replica, state: Follower) -> PeerRequest | None:
-    """Tell the leader where we are, or join the voters where that is asked for (KIP-853)."""
+    """Report our endpoints to the leader, or join the voters if auto-join is enabled (KIP-853)."""
     config, voters = replica.config, replica.log.voters
     dynamic = replica.log.kraft_version >= 1
     if replica.is_voter:
@@ -101,7 +101,7 @@ def _voter_request(replica: Replica, state: Follower) -> PeerRequest | None:
         return None
     old = voters.get(replica.local.id)
     if old is not None:
-        # The same node with another disk: the old directory must go before the new one comes.
+        # The same node with another disk: remove its old directory before adding the new one.
         return RemoveVoterRequest(cluster_id=config.cluster_id, voter=old.key)
     return AddVoterRequest(
         cluster_id=config.cluster_id,
@@ -111,11 +111,11 @@ def _voter_request(replica: Replica, state: Follower) -> PeerRequest | None:
     )
 
 
-# ---- answers
+# ---- responses
 
 
 def on_fetch_response(replica: Replica, response: FetchResponse, now: Millis) -> bool:
-    """Append, truncate, or turn to a snapshot; False where the peer is to be left alone."""
+    """Append, truncate, or start a snapshot fetch; False if the peer needs a backoff."""
     handled = on_common_response(replica, response.error, response, now)
     if handled is not None:
         return handled
@@ -132,11 +132,11 @@ def on_fetch_response(replica: Replica, response: FetchResponse, now: Millis) ->
     else:
         _append(replica, response.batches)
         _follow_high_watermark(replica, response.high_watermark)
-    _heard_from_leader(replica, now)
+    _on_leader_responded(replica, now)
     return True
 
 
-def _heard_from_leader(replica: Replica, now: Millis) -> None:
+def _on_leader_responded(replica: Replica, now: Millis) -> None:
     state = replica.state
     assert isinstance(state, Follower)
     if state.leader_resigned:
@@ -159,7 +159,7 @@ def _truncate(replica: Replica, diverging: EpochAndOffset) -> bool:
 
 
 def _append(replica: Replica, batches: tuple[LogBatch, ...]) -> None:
-    """Append what follows our end, up to the first batch that can't be our leader's."""
+    """Append batches that continue our log, up to the first that this leader cannot have."""
     for batch in batches:
         fits = batch.base_offset == replica.log.end and batch.last_offset >= batch.base_offset
         if not fits or not replica.log.last_epoch <= batch.epoch <= replica.epoch:
@@ -175,14 +175,14 @@ def _follow_high_watermark(replica: Replica, high_watermark: Offset) -> None:
 
 
 def advance_from_leader(replica: Replica) -> None:
-    """Pass on what the leader said is committed, as far as our own disk has it."""
+    """Advance the high watermark to the leader's, as far as our own disk has the records."""
     reached = min(replica.leader_high_watermark, replica.log.durable_end)
     if reached > 0 or replica.leader_high_watermark == 0:
         replica.log.advance_high_watermark(reached)
 
 
 def _start_snapshot(replica: Replica, snapshot: EpochAndOffset) -> None:
-    """Begin to fetch `snapshot`, unless it is senseless or would take us back."""
+    """Start fetching `snapshot`, unless it is invalid or not ahead of our high watermark."""
     log = replica.log
     known = snapshot in log.snapshots or snapshot.offset <= (log.high_watermark or 0)
     if known or snapshot.epoch > replica.epoch:
@@ -195,7 +195,7 @@ def _start_snapshot(replica: Replica, snapshot: EpochAndOffset) -> None:
 def on_fetch_snapshot_response(
     replica: Replica, response: FetchSnapshotResponse, now: Millis
 ) -> bool:
-    """Take a piece of the snapshot in; False where the peer is to be left alone."""
+    """Write a chunk of the snapshot; False if the peer needs a backoff."""
     handled = on_common_response(replica, response.error, response, now)
     if handled is not None:
         return handled
@@ -203,10 +203,10 @@ def on_fetch_snapshot_response(
     if not isinstance(replica.state, Follower) or fetching is None:
         return False
     if response.error is ErrorCode.SNAPSHOT_NOT_FOUND or response.snapshot is None:
-        # The leader has cleaned it up meanwhile; a Fetch will name a newer one.
+        # The leader has deleted it since; the next Fetch names a newer one.
         replica.fetching_snapshot = None
         if response.error in (ErrorCode.NONE, ErrorCode.SNAPSHOT_NOT_FOUND):
-            _heard_from_leader(replica, now)
+            _on_leader_responded(replica, now)
         return response.error is ErrorCode.SNAPSHOT_NOT_FOUND
     if response.error is not ErrorCode.NONE or not _fits(fetching, response):
         replica.fetching_snapshot = None
@@ -219,7 +219,7 @@ def on_fetch_snapshot_response(
     if fetching.position == response.size:
         fetching.installing = True
         replica.outbox.log.append(InstallSnapshot(snapshot=fetching.snapshot))
-    _heard_from_leader(replica, now)
+    _on_leader_responded(replica, now)
     return True
 
 
@@ -242,7 +242,7 @@ def on_snapshot_installed(replica: Replica, event: SnapshotInstalled) -> None:
 def on_voter_change_response(
     replica: Replica, request: PeerRequest, response: QuorumEpochResponse | Refusal, now: Millis
 ) -> bool:
-    """An answer to our own Add-, Remove- or UpdateRaftVoter."""
+    """Process a response to our own AddRaftVoter, RemoveRaftVoter or UpdateRaftVoter."""
     if isinstance(response, QuorumEpochResponse):
         handled = on_common_response(replica, response.error, response, now)
         if handled is not None:
@@ -254,11 +254,11 @@ def on_voter_change_response(
     return done
 
 
-# ---- whom to ask
+# ---- finding a leader
 
 
 def bootstrap_nodes(replica: Replica) -> list[Node]:
-    """Servers that may know the leader: the configured ones, else the voters; not ourselves."""
+    """Servers that may know the leader: the configured ones, else the voters, without this node."""
     own = {(endpoint.host, endpoint.port) for endpoint in replica.config.endpoints}
     nodes = list(replica.config.bootstrap)
     if not nodes:
@@ -269,8 +269,8 @@ def bootstrap_nodes(replica: Replica) -> list[Node]:
     ]
 
 
-def ask_bootstrap(replica: Replica, now: Millis) -> Millis | None:
-    """Fetch from some server that is ready; else when the next one is, None if there is none."""
+def fetch_from_bootstrap(replica: Replica, now: Millis) -> Millis | None:
+    """Fetch from a random ready server; returns when to try again, None if there is no server."""
     nodes = bootstrap_nodes(replica)
     connections = replica.connections
     waiting = connections.waits_until(now)

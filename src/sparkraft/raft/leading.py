@@ -1,11 +1,11 @@
-"""What a leader does: answer Fetch and FetchSnapshot, append, advance the high watermark.
+"""Leaders: respond to Fetch and FetchSnapshot, append, advance the high watermark.
 
 Behaviour:
     * A Fetch in an older epoch: FENCED_LEADER_EPOCH; in a newer one: UNKNOWN_LEADER_EPOCH; at a
-      replica that doesn't lead: NOT_LEADER_OR_FOLLOWER. Senseless offsets: INVALID_REQUEST.
-    * A fetcher whose log differs is told where the epoch it ended in ended here; one whose
-      offset is no longer kept, or that starts from nothing, is sent to the latest snapshot.
-    * A Fetch without news is parked; it acknowledges all below its offset at once.
+      replica that does not lead: NOT_LEADER_OR_FOLLOWER. Impossible offsets: INVALID_REQUEST.
+    * If the fetcher's log diverges, the response names the end of its last epoch in our log. If its
+      offset is below our log start, or its log is empty, the response names the latest snapshot.
+    * A Fetch without news is parked; it acknowledges everything below its offset immediately.
 """
 
 from dataclasses import replace
@@ -33,14 +33,14 @@ from sparkraft.raft.voters import ReplicaKey
 from sparkraft.raft.votes import wrong_cluster
 
 PARKED_MAX = 20_000
-"""Fetches that may wait at once: twice as many as observers are kept; more are answered empty."""
+"""Limit of parked Fetches, twice that of observers; beyond it responses are empty."""
 
 MAX_WAIT_MS = 60_000
-"""A Fetch waits no longer, whatever it asks for."""
+"""Upper bound of the wait of a Fetch."""
 
 
 def check_leader_request(replica: Replica, epoch: LeaderEpoch) -> ErrorCode:
-    """The error for a request that only the leader of `epoch` answers; NONE where that is us."""
+    """The error for a request that only the leader of `epoch` may serve; NONE if that is us."""
     if epoch < replica.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if epoch > replica.epoch:
@@ -56,7 +56,7 @@ def check_leader_request(replica: Replica, epoch: LeaderEpoch) -> ErrorCode:
 
 
 def on_fetch(replica: Replica, request_id: int, request: FetchRequest, now: Millis) -> None:
-    """Answer or park."""
+    """Respond to a Fetch, or park it."""
     if wrong_cluster(replica, request.cluster_id):
         return replica.respond(request_id, _empty(replica, ErrorCode.INCONSISTENT_CLUSTER_ID))
     error = _check_fetch(replica, request)
@@ -78,14 +78,14 @@ def _is_full(replica: Replica) -> bool:
 
 
 def _check_fetch(replica: Replica, request: FetchRequest) -> ErrorCode:
-    senseless = (
+    invalid = (
         request.max_wait_ms < 0
         or request.fetch_offset < 0
         or request.last_fetched_epoch < 0
         or request.last_fetched_epoch > request.epoch
         or (request.replica.id == replica.local.id and request.replica.id >= 0)
     )
-    if senseless:
+    if invalid:
         return ErrorCode.INVALID_REQUEST
     return check_leader_request(replica, request.epoch)
 
@@ -100,7 +100,7 @@ def _acknowledge(replica: Replica, request: FetchRequest, now: Millis) -> None:
 
 
 def on_voter_alive(replica: Replica, key: ReplicaKey, now: Millis) -> None:
-    """Check-quorum: start the time anew once a majority has been heard of."""
+    """Check-quorum: restart its timeout once a majority has fetched."""
     state, progress = replica.state, replica.progress
     if isinstance(state, Leader) and progress is not None and progress.on_alive(key):
         wait = int(replica.config.fetch_timeout_ms * CHECK_QUORUM_FACTOR)
@@ -162,7 +162,7 @@ def _empty(replica: Replica, error: ErrorCode) -> FetchResponse:
 
 
 def complete_parked_fetches(replica: Replica, now: Millis) -> None:
-    """Answer the parked Fetches that have news or have waited long enough."""
+    """Respond to the parked Fetches that have news or whose wait is over."""
     for request_id, parked in list(replica.parked.items()):
         error = check_leader_request(replica, parked.request.epoch)
         if error is not ErrorCode.NONE:
@@ -180,7 +180,7 @@ def complete_parked_fetches(replica: Replica, now: Millis) -> None:
 def on_fetch_snapshot(
     replica: Replica, request: FetchSnapshotRequest, now: Millis
 ) -> FetchSnapshotResponse:
-    """Name the piece to read, or what is wrong."""
+    """Select the chunk to read, or an error."""
     error = _check_fetch_snapshot(replica, request)
     if error is not ErrorCode.NONE:
         return _snapshot_response(replica, error)
@@ -222,7 +222,7 @@ def _snapshot_response(replica: Replica, error: ErrorCode) -> FetchSnapshotRespo
 
 
 def on_append(replica: Replica, request_id: int, append: Append) -> None:
-    """Append records of ours as one batch."""
+    """Append our own records as one batch."""
     state = replica.state
     if (
         not isinstance(state, Leader)
@@ -244,14 +244,14 @@ def on_append(replica: Replica, request_id: int, append: Append) -> None:
 
 
 def on_local_flush(replica: Replica) -> None:
-    """More of our own log is on disk."""
+    """Process an fsync of our own log."""
     progress = replica.progress
     if progress is not None and progress.on_local_flush(replica.log.durable_end):
         on_high_watermark(replica)
 
 
 def on_high_watermark(replica: Replica) -> None:
-    """The high watermark moved: what waited for a commit goes on."""
+    """Process a new high watermark: complete what waited for a commit."""
     assert replica.progress is not None
     assert replica.progress.high_watermark is not None
     replica.log.advance_high_watermark(replica.progress.high_watermark)
@@ -259,7 +259,7 @@ def on_high_watermark(replica: Replica) -> None:
 
 
 def describe(replica: Replica, now: Millis) -> Description | None:
-    """What DescribeQuorum tells; None at a replica that doesn't lead."""
+    """The content of DescribeQuorum; None if this replica does not lead."""
     progress = replica.progress
     if progress is None or not isinstance(replica.state, Leader):
         return None

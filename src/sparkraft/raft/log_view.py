@@ -1,7 +1,7 @@
-"""What the core knows of its log without reading it: ends, epochs, snapshots, voter sets.
+"""The core's view of its log: offsets, epochs, snapshots and voter sets, but no records.
 
-It changes in step with the log effects that `Ready` asks for, so it is ahead of the disk only by
-work already handed out; `durable_end` says how much of that is known to be on disk.
+It changes together with the log effects of `Ready`, so it is ahead of the disk only by work that
+the driver already has; everything below `durable_end` is known to be on disk.
 
 Invariants:
     * start <= high watermark <= end, durable_end <= end; the high watermark never goes back.
@@ -26,16 +26,16 @@ from sparkraft.raft.voters import VoterSet
 T = TypeVar("T")
 
 FIRST_OFFSET = Offset(0)
-"""Of every log that was never cleaned."""
+"""The start of a log that was never cleaned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredLog:
-    """What a driver found on disk.
+    """The log as the driver found it on disk.
 
-    `epochs` are (epoch, first offset) ascending; `snapshots` their sizes in bytes; the
-    histories are (offset, value) ascending, a snapshot's entry at its last offset (so -1 for the
-    zero checkpoint).
+    `epochs` are (epoch, first offset), ascending; `snapshots` have their sizes in bytes; `voters`
+    and `kraft_versions` are (offset, value), ascending. A snapshot's entry has the last offset that
+    the snapshot contains (-1 for the zero checkpoint).
     """
 
     start: Offset = FIRST_OFFSET
@@ -47,10 +47,9 @@ class RecoveredLog:
 
 
 class LogView:
-    """See the module docstring; `static_voters` hold until the log names others."""
+    """See the module docstring; `static_voters` apply until the log has a voter set."""
 
     def __init__(self, recovered: RecoveredLog, static_voters: VoterSet) -> None:
-        """Take what is on disk as durable."""
         self.start = recovered.start
         self.end = recovered.end
         self.durable_end = recovered.end
@@ -69,7 +68,7 @@ class LogView:
 
     @property
     def voters_offset(self) -> Offset | None:
-        """Where the voter set in force was written; -1 in the zero checkpoint, None if static."""
+        """The offset of the voter set in force; -1 for the zero checkpoint, None if static."""
         return self._voters[-1][0] if self._voters else None
 
     @property
@@ -79,7 +78,6 @@ class LogView:
 
     @property
     def latest_snapshot(self) -> EpochAndOffset | None:
-        """The newest snapshot."""
         return max(self.snapshots, default=None)
 
     @property
@@ -94,12 +92,12 @@ class LogView:
 
     @property
     def end_point(self) -> EpochAndOffset:
-        """Where the log ends."""
+        """The end of the log."""
         return EpochAndOffset(self.last_epoch, self.end)
 
     @property
     def durable_point(self) -> EpochAndOffset:
-        """Where the log on disk ends: what a candidate may claim."""
+        """The end of the log on disk, which a candidate may claim."""
         return EpochAndOffset(self._last_epoch_below(self.durable_end), self.durable_end)
 
     def _last_epoch_below(self, offset: Offset) -> LeaderEpoch:
@@ -116,7 +114,7 @@ class LogView:
         return (voters[-1] if voters else self.static_voters, versions[-1] if versions else 0)
 
     def end_of_epoch(self, epoch: LeaderEpoch) -> EpochAndOffset:
-        """Where the largest epoch at or below `epoch` ended, as Kafka's metadata log answers."""
+        """The end of the largest epoch at or below `epoch`, as in Kafka's metadata log."""
         at = bisect_right(self._epochs, epoch, key=lambda entry: entry[0])
         if at == len(self._epochs):
             return self.end_point
@@ -129,7 +127,7 @@ class LogView:
         return EpochAndOffset(epoch, end)
 
     def truncation_point(self, diverging: EpochAndOffset) -> Offset:
-        """Where to cut after a leader said that its `diverging.epoch` ended at that offset."""
+        """The offset to truncate to if the leader's `diverging.epoch` ended at its offset."""
         if diverging.epoch == 0:
             return min(diverging.offset, self.end)
         local = self.end_of_epoch(diverging.epoch)
@@ -138,7 +136,7 @@ class LogView:
         return local.offset
 
     def append(self, batch: LogBatch) -> None:
-        """Take `batch` in at the end."""
+        """Append `batch`."""
         if batch.base_offset != self.end or batch.epoch < self.last_epoch:
             raise InvariantBroken(f"{batch} does not follow {self.end_point}")
         if not self._epochs or batch.epoch > self._epochs[-1][0]:
@@ -152,9 +150,11 @@ class LogView:
         self.end = batch.next_offset
 
     def truncate_to(self, offset: Offset) -> None:
-        """Forget everything from `offset` on; never below the high watermark."""
+        """Remove everything from `offset` on; never below the high watermark."""
         if offset < max(self.high_watermark or 0, self.start):
-            raise InvariantBroken(f"cannot cut at {offset}, committed up to {self.high_watermark}")
+            raise InvariantBroken(
+                f"cannot truncate to {offset}, committed up to {self.high_watermark}"
+            )
         self.end = min(self.end, offset)
         self.durable_end = min(self.durable_end, self.end)
         self.generation += 1
@@ -165,7 +165,7 @@ class LogView:
     def install(
         self, snapshot: EpochAndOffset, size: int, kraft_version: int, voters: VoterSet | None
     ) -> None:
-        """Start anew at `snapshot`."""
+        """Replace the log by `snapshot`."""
         self.start = self.end = self.durable_end = snapshot.offset
         self.generation += 1
         self.snapshots = {snapshot: size}
@@ -176,7 +176,7 @@ class LogView:
         self.advance_high_watermark(snapshot.offset)
 
     def clean(self, log_start_offset: Offset) -> None:
-        """Forget what lies below `log_start_offset`, keeping what is in force there."""
+        """Remove everything below `log_start_offset`, except the values in force there."""
         self.start = max(self.start, log_start_offset)
         self.snapshots = {
             snapshot: size
@@ -191,11 +191,11 @@ class LogView:
         self._kraft_versions = _latest_from(self._kraft_versions, log_start_offset)
 
     def advance_high_watermark(self, offset: Offset) -> bool:
-        """Raise the high watermark, never lower it; whether it moved."""
+        """Raise the high watermark, never lower it; returns whether it moved."""
         if self.high_watermark is not None and offset <= self.high_watermark:
             return False
         if offset > self.end:
-            raise InvariantBroken(f"high watermark {offset} beyond the log's end {self.end}")
+            raise InvariantBroken(f"high watermark {offset} beyond the log end {self.end}")
         self.high_watermark = offset
         return True
 

@@ -1,8 +1,8 @@
-"""What a leader knows of the replicas that fetch from it: the high watermark and check-quorum.
+"""A leader's view of the replicas that fetch from it: the high watermark and check-quorum.
 
 Invariants:
-    * The high watermark is an offset that a majority of the voter set in force has on disk, and
-      lies behind the first record of the leader's own epoch.
+    * The high watermark is an offset that a majority of the voter set in force has on disk, and is
+      greater than the offset of the first record of the leader's own epoch.
     * A replica counts as a voter only if its directory id is the one in the voter set (KIP-853).
 """
 
@@ -11,24 +11,23 @@ from sparkraft.raft.events import ReplicaProgress
 from sparkraft.raft.voters import ReplicaKey, Voter, VoterSet
 
 OBSERVER_SESSION_MS = 300_000
-"""An observer that has not fetched for so long is forgotten; Kafka's value."""
+"""An observer that has not fetched for this long is removed; Kafka's value."""
 
 OBSERVERS_MAX = 10_000
-"""More fetching observers than any cluster has brokers; beyond, a stranger is not kept."""
+"""Limit of tracked observers, more than any cluster has brokers; new ones are ignored beyond."""
 
 CAUGHT_UP_WITHIN_MS = 3_600_000
-"""A voter to be must have fetched within the hour; Kafka's value."""
+"""A new voter must have fetched within the last hour; Kafka's value."""
 
 _NEVER = Millis(-1)
 
 
 class ReplicaState:
-    """One replica's progress; times are -1 where it never fetched."""
+    """One replica's progress; times are -1 if it never fetched."""
 
     __slots__ = ("end", "key", "last_caught_up_ms", "last_fetch_ms", "leader_end_at_last_fetch")
 
     def __init__(self, key: ReplicaKey) -> None:
-        """Know nothing yet."""
         self.key = key
         self.end: Offset | None = None
         self.last_fetch_ms = _NEVER
@@ -47,10 +46,10 @@ class ReplicaState:
 
 
 class LeaderProgress:
-    """All replicas as one leader sees them, from its election to its end."""
+    """All replicas as seen by one leader in one epoch."""
 
     def __init__(self, local: ReplicaKey, voters: VoterSet, epoch_start: Offset) -> None:
-        """Begin an epoch whose first record is at `epoch_start`."""
+        """`epoch_start` is the offset of the epoch's first record."""
         self._local = local
         self._epoch_start = epoch_start
         self._voter_set = voters
@@ -60,7 +59,7 @@ class LeaderProgress:
         self.high_watermark: Offset | None = None
 
     def set_voters(self, voters: VoterSet) -> None:
-        """A voter set came into force: replicas keep their progress across it."""
+        """Apply a new voter set; replicas keep their progress."""
         if voters == self._voter_set:
             return
         old = self._voters
@@ -80,15 +79,14 @@ class LeaderProgress:
         return self._observers.pop(voter.key, None) or ReplicaState(voter.key)
 
     def is_voter(self, key: ReplicaKey) -> bool:
-        """Whether `key` counts."""
         return self._voter_set.is_voter(key)
 
-    def state_of(self, key: ReplicaKey) -> ReplicaState | None:
-        """What is known of `key`, voter or observer."""
+    def replica_state(self, key: ReplicaKey) -> ReplicaState | None:
+        """The progress of `key`, voter or observer."""
         return self._voters[key.id] if self.is_voter(key) else self._observers.get(key)
 
     def on_local_flush(self, durable_end: Offset) -> bool:
-        """Our own log is on disk up to `durable_end`; whether the high watermark moved."""
+        """Record that our own log is on disk up to `durable_end`; returns whether the HW moved."""
         if self.is_voter(self._local):
             self._voters[self._local.id].end = durable_end
         return self._maybe_advance()
@@ -96,10 +94,10 @@ class LeaderProgress:
     def on_fetch(
         self, key: ReplicaKey, fetch_offset: Offset, leader_end: Offset, now: Millis
     ) -> bool:
-        """A valid Fetch from `key`; whether the high watermark moved."""
+        """Record a valid Fetch of `key`; returns whether the high watermark moved."""
         if key.id < 0:
             return False
-        state = self.state_of(key)
+        state = self.replica_state(key)
         if state is None:
             if len(self._observers) >= OBSERVERS_MAX:
                 return False
@@ -108,7 +106,7 @@ class LeaderProgress:
         return self.is_voter(key) and self._maybe_advance()
 
     def on_alive(self, key: ReplicaKey) -> bool:
-        """`key` was heard of; whether a majority has been since the last time this was True."""
+        """Record a sign of life; True once a majority has given one since the last True."""
         if self.is_voter(key) and key.id != self._local.id:
             self._fetched.add(key.id)
         needed = self._voter_set.majority - (1 if self.is_voter(self._local) else 0)
@@ -126,19 +124,19 @@ class LeaderProgress:
         ]
 
     def successors(self) -> tuple[ReplicaKey, ...]:
-        """Other voters, longest log first: whom a resigning leader would see follow it."""
+        """Other voters, longest log first: the preferred successors of a resigning leader."""
         others = [state for state in self._by_length() if state.key.id != self._local.id]
         return tuple(state.key for state in others)
 
     def is_caught_up(self, key: ReplicaKey, now: Millis) -> bool:
-        """Whether the observer `key` has been at our end, and is still fetching."""
+        """Whether the observer `key` has reached our log end once and still fetches."""
         state = self._observers.get(key)
         if state is None or state.last_caught_up_ms < 0:
             return False
         return state.last_fetch_ms > now - CAUGHT_UP_WITHIN_MS
 
     def forget_idle_observers(self, now: Millis) -> None:
-        """Drop observers whose session is over."""
+        """Remove observers whose session has expired."""
         limit = now - OBSERVER_SESSION_MS
         self._observers = {
             key: state

@@ -1,9 +1,9 @@
-"""Changing the voters, one at a time, and going from static to dynamic ones (KIP-853).
+"""Voter changes, one at a time, and the upgrade from static to dynamic voters (KIP-853).
 
 Invariants:
-    * The next voter set is written only when the last one is committed and the leader has
+    * The next voter set is written only after the last one is committed and the leader has
       committed a record of its own epoch.
-    * A leader that is no longer a voter leads until that is committed, then resigns.
+    * A leader that is no longer a voter leads until that change is committed, then resigns.
 """
 
 from dataclasses import replace
@@ -35,9 +35,9 @@ def _refuse(error: ErrorCode, detail: str) -> Refusal:
 
 
 def _check_change(replica: Replica, cluster_id: str | None) -> Refusal | None:
-    """What stands against any change of the voters now."""
+    """The reason to refuse any voter change now, if there is one."""
     if cluster_id is not None and cluster_id != replica.config.cluster_id:
-        detail = f"{cluster_id} is not this cluster, which is {replica.config.cluster_id}"
+        detail = f"cluster id {cluster_id} does not match {replica.config.cluster_id}"
         return _refuse(ErrorCode.INCONSISTENT_CLUSTER_ID, detail)
     state = replica.state
     leads = isinstance(state, Leader) and (state.resign_reason is None or replica.shutting_down)
@@ -46,7 +46,7 @@ def _check_change(replica: Replica, cluster_id: str | None) -> Refusal | None:
     if replica.shutting_down:
         return _refuse(ErrorCode.BROKER_NOT_AVAILABLE, "")
     if replica.pending is not None:
-        return _refuse(ErrorCode.REQUEST_TIMED_OUT, "another change of the voters is under way")
+        return _refuse(ErrorCode.REQUEST_TIMED_OUT, "another voter change is in progress")
     if replica.progress.high_watermark is None:
         detail = "the leader has not committed a record of its epoch yet"
         return _refuse(ErrorCode.REQUEST_TIMED_OUT, detail)
@@ -54,7 +54,7 @@ def _check_change(replica: Replica, cluster_id: str | None) -> Refusal | None:
 
 
 def _check_dynamic(replica: Replica) -> Refusal | None:
-    """What stands against writing a voter set to the log."""
+    """The reason not to write a voter set to the log now, if there is one."""
     if replica.log.kraft_version == 0:
         detail = "kraft.version is 0, so the voters are those in controller.quorum.voters"
         return _refuse(ErrorCode.UNSUPPORTED_VERSION, detail)
@@ -67,14 +67,14 @@ def _check_dynamic(replica: Replica) -> Refusal | None:
 
 
 def on_add(replica: Replica, request_id: int, request: AddVoterRequest, now: Millis) -> None:
-    """Ask the voter to be what it supports; `on_api_versions` goes on."""
+    """Start adding a voter: ask which versions it supports; `on_api_versions` continues."""
     refusal = _check_change(replica, request.cluster_id) or _check_add(replica, request)
     if refusal is not None:
         return replica.respond(request_id, refusal)
     node = replica.node(request.voter.id, request.endpoints)
     assert node is not None
     if replica.connections.ready_at(node.id, now) > now:
-        detail = f"voter {request.voter} can't be asked now"
+        detail = f"a request to voter {request.voter} is already in flight"
         return replica.respond(request_id, _refuse(ErrorCode.REQUEST_TIMED_OUT, detail))
     replica.send(node, ApiVersionsRequest(), now)
     replica.pending = PendingVoterChange(
@@ -96,22 +96,22 @@ def _check_add(replica: Replica, request: AddVoterRequest) -> Refusal | None:
     if refusal is not None:
         return refusal
     if request.voter.id in replica.log.voters.ids:
-        return _refuse(ErrorCode.DUPLICATE_VOTER, f"{request.voter.id} is a voter already")
+        return _refuse(ErrorCode.DUPLICATE_VOTER, f"{request.voter.id} is already a voter")
     return None
 
 
 def on_api_versions(
     replica: Replica, voter_id: BrokerId, response: ApiVersionsResponse, now: Millis
 ) -> bool:
-    """The voter to be has answered: write the new set, or say why not."""
+    """Continue adding a voter: write the new voter set, or refuse."""
     pending = replica.pending
     if pending is None or pending.added is None or pending.last_offset is not None:
         return True
     if pending.added.key.id != voter_id:
         return True
     if response.error is not ErrorCode.NONE:
-        detail = f"ApiVersions of the new voter: {response.error.name}"
-        finish(replica, _refuse(ErrorCode.REQUEST_TIMED_OUT, detail))
+        detail = f"ApiVersions request to the new voter failed: {response.error.name}"
+        complete_change(replica, _refuse(ErrorCode.REQUEST_TIMED_OUT, detail))
         return False
     voter = replace(
         pending.added,
@@ -121,10 +121,10 @@ def on_api_versions(
     assert replica.progress is not None
     if not voter.supports(replica.log.kraft_version):
         detail = f"{voter.key} does not support kraft.version {replica.log.kraft_version}"
-        finish(replica, _refuse(ErrorCode.INVALID_REQUEST, detail))
+        complete_change(replica, _refuse(ErrorCode.INVALID_REQUEST, detail))
     elif not replica.progress.is_caught_up(voter.key, now):
         detail = f"{voter.key} has not caught up with the log"
-        finish(replica, _refuse(ErrorCode.REQUEST_TIMED_OUT, detail))
+        complete_change(replica, _refuse(ErrorCode.REQUEST_TIMED_OUT, detail))
     else:
         voters = replica.log.voters.add(voter)
         assert voters is not None
@@ -141,7 +141,7 @@ def _write(replica: Replica, pending: PendingVoterChange, voters: VoterSet) -> N
 
 
 def on_remove(replica: Replica, request_id: int, request: RemoveVoterRequest, now: Millis) -> None:
-    """Write the set without the voter; the answer comes when it is committed."""
+    """Write the voter set without the voter; the commit completes the request."""
     refusal = _check_change(replica, request.cluster_id)
     if refusal is None and request.voter.directory_id is None:
         refusal = _refuse(ErrorCode.INVALID_REQUEST, "a voter needs an id and a directory id")
@@ -150,7 +150,7 @@ def on_remove(replica: Replica, request_id: int, request: RemoveVoterRequest, no
         return replica.respond(request_id, refusal)
     voters = replica.log.voters.remove(request.voter)
     if voters is None:
-        detail = f"{request.voter} is not among the voters, or the last of them"
+        detail = f"{request.voter} is not a voter, or is the only voter"
         return replica.respond(request_id, _refuse(ErrorCode.VOTER_NOT_FOUND, detail))
     replica.pending = PendingVoterChange(
         request_id=request_id, deadline=Millis(now + replica.config.request_timeout_ms)
@@ -160,7 +160,7 @@ def on_remove(replica: Replica, request_id: int, request: RemoveVoterRequest, no
 
 
 def on_update(replica: Replica, request: UpdateVoterRequest, now: Millis) -> QuorumEpochResponse:
-    """A voter tells where it listens and what it supports."""
+    """Update a voter's endpoints and supported versions."""
     return QuorumEpochResponse(
         error=_update(replica, request, now),
         epoch=replica.epoch,
@@ -180,7 +180,7 @@ def _update(replica: Replica, request: UpdateVoterRequest, now: Millis) -> Error
         max_kraft_version=request.max_kraft_version,
     )
     if replica.log.kraft_version == 0:
-        # Nothing is written: this is how the directory ids for an upgrade become known.
+        # Nothing is written: the upgrade to kraft.version 1 uses the directory ids collected here.
         known = replica.volatile_voters
         updated = known.update_ignoring_directory(voter) if known is not None else None
         if updated is None:
@@ -209,17 +209,17 @@ def _check_update(replica: Replica, request: UpdateVoterRequest) -> ErrorCode:
     if refusal is not None:
         return refusal.error
     low, high = request.min_kraft_version, request.max_kraft_version
-    sensible = (
+    is_valid = (
         request.voter.id >= 0
         and request.voter.directory_id is not None
         and 0 <= low <= replica.log.kraft_version <= high
         and address(request.endpoints, replica.config.listener) is not None
     )
-    return ErrorCode.NONE if sensible else ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE if is_valid else ErrorCode.INVALID_REQUEST
 
 
 def on_upgrade(replica: Replica, request_id: int, request: UpgradeKRaftVersion) -> None:
-    """Go from static to dynamic voters, once every voter has said which directory it has."""
+    """Upgrade from static to dynamic voters, if the directory id of every voter is known."""
     replica.respond(request_id, _upgrade(replica, request))
 
 
@@ -228,19 +228,19 @@ def _upgrade(replica: Replica, request: UpgradeKRaftVersion) -> Refusal:
     if refusal is not None:
         return refusal
     if request.epoch != replica.epoch:
-        return _refuse(ErrorCode.NOT_CONTROLLER, f"epoch {request.epoch} is over")
+        return _refuse(ErrorCode.NOT_CONTROLLER, f"epoch {request.epoch} has ended")
     current = replica.log.kraft_version
     if request.kraft_version == current:
         return _OK
     if request.kraft_version < current or request.kraft_version != 1:
-        detail = f"kraft.version can't go from {current} to {request.kraft_version}"
+        detail = f"cannot change kraft.version from {current} to {request.kraft_version}"
         return _refuse(ErrorCode.INVALID_UPDATE_VERSION, detail)
     voters = replica.volatile_voters
     assert voters is not None
     unknown = [v.key.id for v in voters.voters if v.key.directory_id is None]
     old = [v.key.id for v in voters.voters if not v.supports(request.kraft_version)]
     if old or unknown:
-        detail = f"voters {old} don't support it, or voters {unknown} have not told their directory"
+        detail = f"voters {old} do not support it, or the directory ids of {unknown} are unknown"
         return _refuse(ErrorCode.INVALID_UPDATE_VERSION, detail)
     if not request.validate_only:
         controls: tuple[ControlRecord, ...] = (
@@ -254,27 +254,27 @@ def _upgrade(replica: Replica, request: UpgradeKRaftVersion) -> Refusal:
 
 
 def on_commit(replica: Replica) -> None:
-    """Finish the change that the new high watermark commits."""
+    """Complete the change that the new high watermark commits."""
     pending, progress = replica.pending, replica.progress
     assert progress is not None
     committed = progress.high_watermark
     assert committed is not None
     if pending is not None and pending.last_offset is not None and committed > pending.last_offset:
-        finish(replica, _OK)
+        complete_change(replica, _OK)
     at, state = replica.log.voters_offset, replica.state
     if not replica.is_voter and at is not None and at < committed and isinstance(state, Leader):
         replica.start_resigning("no longer a voter")
 
 
-def finish(replica: Replica, answer: Refusal) -> None:
-    """Answer the pending change, if anyone still waits, and forget it."""
+def complete_change(replica: Replica, response: Refusal) -> None:
+    """Respond to the pending change, if its caller still waits, and clear it."""
     pending = replica.pending
     replica.pending = None
     if pending is not None and pending.request_id is not None:
-        replica.respond(pending.request_id, answer)
+        replica.respond(pending.request_id, response)
 
 
 def maybe_expire(replica: Replica, now: Millis) -> None:
-    """Give up on a change that takes too long; its record may still be committed later."""
+    """Time out a pending change; its record may still be committed later."""
     if replica.pending is not None and replica.pending.deadline <= now:
-        finish(replica, Refusal(error=ErrorCode.REQUEST_TIMED_OUT))
+        complete_change(replica, Refusal(error=ErrorCode.REQUEST_TIMED_OUT))

@@ -1,6 +1,6 @@
-"""What each state does as time passes, and when it wants to be woken next.
+"""What each state does as time passes, and when it must run next.
 
-Run after every event: a state's deadline may have come, and a peer may be ready to be asked.
+Run after every event: a deadline may have passed, and a peer may be ready for its next request.
 """
 
 from dataclasses import replace
@@ -29,27 +29,27 @@ from sparkraft.raft.states import (
 from sparkraft.raft.voters import Voter
 
 PROBE_EVERY_MS = 100
-"""A leader that is stopping looks this often whether anyone is left to take over."""
+"""Interval at which a stopping leader checks whether any other voter is still running."""
 
 RESIGN_WAIT_MS_MAX = 500
-"""A leader that is to resign waits so long for its last records to be committed.
+"""How long a resigning leader waits for its last records to be committed.
 
-Longer than followers that fetch take for it, shorter than those who wait for its end would mind.
+Longer than fetching followers need, short enough not to delay the election noticeably.
 """
 
 _ROUNDS_MAX = 16
-"""Transitions that one event may set off through timers; more would be a loop without end."""
+"""Bound of the transitions that one event may cause here; more would be an endless loop."""
 
 
 def run(replica: Replica, now: Millis) -> Millis | None:
-    """Let time act until nothing changes; the time of the next wake-up, None for never."""
+    """Apply timers until the state is stable; returns the next wake-up time, None for never."""
     for _ in range(_ROUNDS_MAX):
         before = replica.state
         wakes = _run_state(replica, now)
         if type(before) is type(replica.state) and before.epoch == replica.epoch:
             wakes += [parked.deadline for parked in replica.parked.values()]
             return min((wake for wake in wakes if wake is not None), default=None)
-    raise InvariantBroken(f"timers of {replica.state} don't come to rest")
+    raise InvariantBroken(f"the timers of {replica.state} do not settle")
 
 
 def _run_state(replica: Replica, now: Millis) -> list[Millis | None]:
@@ -78,8 +78,8 @@ def _unattached(replica: Replica, state: Unattached, now: Millis) -> list[Millis
     if replica.is_voter and deadline is not None and deadline <= now:
         replica.become_prospective("no leader within the election timeout", now)
         return []
-    asked = following.ask_bootstrap(replica, now) if following.may_fetch(replica) else None
-    return [asked, deadline if replica.is_voter else None]
+    again = following.fetch_from_bootstrap(replica, now) if following.may_fetch(replica) else None
+    return [again, deadline if replica.is_voter else None]
 
 
 def _prospective(replica: Replica, state: Prospective, now: Millis) -> list[Millis | None]:
@@ -88,12 +88,15 @@ def _prospective(replica: Replica, state: Prospective, now: Millis) -> list[Mill
     if state.election_deadline <= now:
         votes.end_pre_vote(replica, "no majority of pre-votes in time", now)
         return []
-    replica.maybe_win(now)  # It may have given way until now.
+    replica.maybe_win(now)  # Its deferral may just have ended.
     if replica.state is not state:
         return []
-    way = state.deferred_until
-    wakes = [state.election_deadline, way if way is not None and way > now else None]
-    return [*wakes, *_ask_for_votes(replica, state, now)]
+    deferred = state.deferred_until
+    wakes = [
+        state.election_deadline,
+        deferred if deferred is not None and deferred > now else None,
+    ]
+    return [*wakes, *_request_votes(replica, state, now)]
 
 
 def _candidate(replica: Replica, state: Candidate, now: Millis) -> list[Millis | None]:
@@ -102,18 +105,18 @@ def _candidate(replica: Replica, state: Candidate, now: Millis) -> list[Millis |
     if state.election_deadline <= now:
         replica.become_prospective("no majority of votes in time", now)
         return []
-    return [state.election_deadline, *_ask_for_votes(replica, state, now)]
+    return [state.election_deadline, *_request_votes(replica, state, now)]
 
 
-def _ask_for_votes(
+def _request_votes(
     replica: Replica, state: Prospective | Candidate, now: Millis
 ) -> list[Millis | None]:
     if replica.is_rejected(state.rejected_by):
         return []
-    # Only what is on disk may be claimed: a restart in this epoch would claim it again.
+    # Only records on disk may be claimed: a restart must be able to claim the same.
     end = replica.log.durable_point
-    answered = state.granted_by | state.rejected_by
-    voters = [voter for voter in replica.log.voters.voters if voter.key.id not in answered]
+    responded = state.granted_by | state.rejected_by
+    voters = [voter for voter in replica.log.voters.voters if voter.key.id not in responded]
 
     def build(voter: Voter) -> VoteRequest:
         return VoteRequest(
@@ -126,11 +129,13 @@ def _ask_for_votes(
             pre_vote=isinstance(state, Prospective),
         )
 
-    return [_ask(replica, voter, build(voter), now) for voter in voters]
+    return [_send_if_ready(replica, voter, build(voter), now) for voter in voters]
 
 
-def _ask(replica: Replica, voter: Voter, request: PeerRequest, now: Millis) -> Millis | None:
-    """Ask a voter if it is ready; when it is next."""
+def _send_if_ready(
+    replica: Replica, voter: Voter, request: PeerRequest, now: Millis
+) -> Millis | None:
+    """Send a request to a voter if it is ready; returns when it is ready next."""
     node = replica.voter_node(voter)
     if node is None:
         return None
@@ -140,13 +145,13 @@ def _ask(replica: Replica, voter: Voter, request: PeerRequest, now: Millis) -> M
 
 
 def expect_leader_by(replica: Replica, state: Follower, deadline: Millis) -> None:
-    """The leader's port refuses us: stand for election at `deadline` unless it is heard of.
+    """The leader's port refuses connections: start an election at `deadline` unless it responds.
 
-    Until then others may have our pre-vote, as if we had not fetched in this epoch: Kafka's
-    followers grant none before the fetch timeout, and whoever stands first would be refused.
+    Until then grant pre-votes as if we had not fetched in this epoch. Kafka's followers grant none
+    before the fetch timeout, so the first prospective voter would be refused.
     """
     if state.deadline_reason == REFUSED:
-        return  # Each refusal would roll the dice anew, and the followers' deadlines draw close.
+        return  # Another random delay at each refusal would pull the deadlines together.
     doubting = replace(state, has_fetched=False)
     if deadline < state.fetch_deadline:
         doubting = replace(doubting, fetch_deadline=deadline, deadline_reason=REFUSED)
@@ -158,21 +163,21 @@ def _follower(replica: Replica, state: Follower, now: Millis) -> list[Millis | N
         return []
     if not replica.is_voter:
         return [_fetch(replica, state, now)]
-    stand_at = max(state.fetch_deadline, state.deferred_until or state.fetch_deadline)
-    if stand_at <= now:
+    election_at = max(state.fetch_deadline, state.deferred_until or state.fetch_deadline)
+    if election_at <= now:
         replica.become_prospective(state.deadline_reason, now)
         return []
-    return [stand_at, _fetch(replica, state, now)]
+    return [election_at, _fetch(replica, state, now)]
 
 
 def _fetch(replica: Replica, state: Follower, now: Millis) -> Millis | None:
-    """Ask the leader for more, or others for a leader while it doesn't answer."""
+    """Fetch from the leader, and from bootstrap servers while it does not respond."""
     if not following.may_fetch(replica):
         return None
     connections = replica.connections
     leader = replica.node(state.leader_id, state.leader_endpoints)
     if leader is None:
-        return following.ask_bootstrap(replica, now)
+        return following.fetch_from_bootstrap(replica, now)
     if connections.has_timed_out(leader.id, now):
         connections.drop(leader.id)
         connections.back_off(leader.id, now)
@@ -180,9 +185,9 @@ def _fetch(replica: Replica, state: Follower, now: Millis) -> Millis | None:
     if again > now:
         if not connections.is_backing_off(leader.id, now):
             return again
-        other = following.ask_bootstrap(replica, now)
+        other = following.fetch_from_bootstrap(replica, now)
         return again if other is None else min(again, other)
-    # A bootstrap server may still be thinking: its answer can do no harm, and ours won't wait.
+    # A request to a bootstrap server may be in flight: its response can do no harm.
     replica.send(leader, following.next_request(replica, state, now), now)
     return connections.ready_at(leader.id, now)
 
@@ -211,7 +216,7 @@ def _leader(replica: Replica, state: Leader, now: Millis) -> list[Millis | None]
 
 
 def _announce(replica: Replica, state: Leader, now: Millis) -> Millis:
-    """BeginQuorumEpoch to the voters that don't fetch, every half a fetch timeout."""
+    """Send BeginQuorumEpoch to the voters that do not fetch, every half fetch timeout."""
     if state.begin_epoch_at > now:
         return state.begin_epoch_at
     period = replica.config.fetch_timeout_ms // 2
@@ -224,20 +229,18 @@ def _announce(replica: Replica, state: Leader, now: Millis) -> Millis:
             epoch=state.epoch,
             leader_endpoints=replica.config.endpoints,
         )
-        _ask(replica, voter, request, now)
+        _send_if_ready(replica, voter, request, now)
     again = Millis(now + max(period, 1))
     replica.update(replace(state, begin_epoch_at=again))
     return again
 
 
 def _resigned(replica: Replica, state: Resigned, now: Millis) -> list[Millis | None]:
-    wakes = [
-        _say_goodbye(replica, state, voter_id, now) for voter_id in sorted(state.unacknowledged)
-    ]
+    wakes = [_end_epoch(replica, state, voter_id, now) for voter_id in sorted(state.unacknowledged)]
     if replica.shutting_down:
         return [*wakes, _look_for_successors(replica, state, now)]
     if state.election_deadline <= now:
-        # The next epoch, so that a vote for ourselves can't clash with the one we led.
+        # The next epoch, because this replica must not vote in an epoch that it led.
         epoch = LeaderEpoch(state.epoch + 1)
         replica.become_unattached(epoch, None, "resigned an election timeout ago", now)
         return []
@@ -245,18 +248,16 @@ def _resigned(replica: Replica, state: Resigned, now: Millis) -> list[Millis | N
 
 
 def _look_for_successors(replica: Replica, state: Resigned, now: Millis) -> Millis:
-    """Ask those who took our farewell whether they are still there: they may be stopping, too."""
+    """Probe the voters that acknowledged the resignation: they may be stopping, too."""
     if replica.probe_at <= now:
         replica.probe_at = Millis(now + PROBE_EVERY_MS)
         for voter in replica.log.voters.voters:
             if voter.key.id not in state.unacknowledged | {replica.local.id}:
-                _ask(replica, voter, ApiVersionsRequest(), now)
+                _send_if_ready(replica, voter, ApiVersionsRequest(), now)
     return replica.probe_at
 
 
-def _say_goodbye(
-    replica: Replica, state: Resigned, voter_id: BrokerId, now: Millis
-) -> Millis | None:
+def _end_epoch(replica: Replica, state: Resigned, voter_id: BrokerId, now: Millis) -> Millis | None:
     voter = replica.log.voters.get(voter_id)
     if voter is None:
         return None
@@ -267,4 +268,4 @@ def _say_goodbye(
         preferred_successors=state.preferred_successors,
         leader_endpoints=replica.config.endpoints,
     )
-    return _ask(replica, voter, request, now)
+    return _send_if_ready(replica, voter, request, now)
