@@ -7,7 +7,7 @@ A node is a broker, a controller or both (`process.roles`). A part that cannot c
 invariant, the last failed disk) calls `fail`; the node then stops, and `run` returns 1.
 
 Not here: what each part does. Listeners: `listeners`; log directories: `log_dirs`; tasks and
-failures: `supervisor`; the metadata quorum: `quorum`; the broker's parts: `broker.assembly`.
+failures: `supervisor`; the metadata quorum: `quorum`; the broker's parts: `broker_assembly`.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.broker.metadata_publisher import MetadataPublisher
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
     from sparkraft.server.controller.services import ControllerServices
     from sparkraft.server.controller.snapshots import MetadataSnapshots
     from sparkraft.server.env import Env
@@ -272,7 +272,7 @@ class Node:
     # ---- broker
 
     async def _start_broker(self) -> None:
-        from sparkraft.server.broker.assembly import BrokerFoundation, assemble
+        from sparkraft.server.broker_assembly import BrokerFoundation, assemble
 
         assert self.raft is not None
         assert self._log_manager is not None

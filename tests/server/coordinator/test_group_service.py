@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.java_hash import java_string_hash, partition_of
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -34,7 +35,6 @@ from sparkraft.protocol.messages.k47_offset_delete import (
 )
 from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
 from sparkraft.records.record import BatchBuilder, decode_records
-from sparkraft.server.coordinator.partitions import java_string_hash, partition_of
 from tests.server.coordinator.fake_broker import TOPIC_ID, FakeBroker, image_without_topics
 
 WAIT_SECONDS = 60

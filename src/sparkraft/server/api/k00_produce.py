@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.security.session import Session
     from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
     from sparkraft.storage.log import AppendInfo
 
 _IDS_VERSION = 13

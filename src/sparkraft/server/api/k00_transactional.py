@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sparkraft.protocol.messages.k00_produce import ProduceRequest
     from sparkraft.server.api.registry import RequestContext
     from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 ADDING_VERSION = 12
 """From this version on the leader adds a partition to the client's transaction."""

@@ -56,7 +56,7 @@ from sparkraft.storage.disk import StorageFault
 if TYPE_CHECKING:
     from sparkraft.protocol.declare import Records
     from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 _IDS_VERSION = 13
 _HINTS_VERSION = 16

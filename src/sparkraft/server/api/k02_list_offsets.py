@@ -31,7 +31,7 @@ from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
     from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = (
     -1,

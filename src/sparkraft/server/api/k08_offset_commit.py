@@ -33,7 +33,7 @@ from sparkraft.server.coordinator.responses import Response, map_response
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage, Topic
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 _BY_ID_FROM = 10
 

@@ -39,7 +39,7 @@ from sparkraft.server.coordinator.responses import (
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 _TOP_LEVEL_ERROR_FROM = 2
 _GROUPS_FROM = 8

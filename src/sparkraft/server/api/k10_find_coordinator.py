@@ -32,7 +32,7 @@ from sparkraft.server.broker.cluster_view import live_endpoint
 from sparkraft.server.coordinator.responses import Response
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 _KEYS_FROM = 4
 

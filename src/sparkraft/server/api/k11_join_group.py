@@ -28,7 +28,7 @@ from sparkraft.server.coordinator.requests import check_group_id, peer_of
 from sparkraft.server.coordinator.responses import Response, map_response
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 _REBALANCE_TIMEOUT_FROM = 1
 _NULL_PROTOCOL_FROM = 7

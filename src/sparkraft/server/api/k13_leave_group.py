@@ -25,7 +25,7 @@ from sparkraft.server.coordinator.requests import check_group_id
 from sparkraft.server.coordinator.responses import Response, map_response
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 _MEMBERS_FROM = 3
 

@@ -22,7 +22,7 @@ from sparkraft.server.coordinator.requests import check_group_id
 from sparkraft.server.coordinator.responses import Response
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 _PROTOCOL_FROM = 5
 

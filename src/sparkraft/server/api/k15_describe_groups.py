@@ -23,7 +23,7 @@ from sparkraft.server.broker.cluster_view import GROUP_OPERATIONS
 from sparkraft.server.coordinator.responses import Response, catch_error, map_responses
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 _AUTHORIZED_OPERATIONS_FROM = 3
 

@@ -21,7 +21,7 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.responses import Response, map_responses
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 
 def handle(

@@ -29,7 +29,7 @@ from sparkraft.server.api.authorization import NoAuthorization
 from sparkraft.server.api.registry import Api, RequestContext, served_ranges
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]{0,200}[a-zA-Z0-9])?")
 _NAMED_VERSION = 3

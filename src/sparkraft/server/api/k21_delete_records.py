@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from sparkraft.server.broker.partition import HostedPartition
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 Wait = tuple[DeleteRecordsPartitionResult, "HostedPartition", "asyncio.Future[None]"]
 

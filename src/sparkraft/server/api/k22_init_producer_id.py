@@ -26,7 +26,7 @@ from sparkraft.server.api.authorization import Permissions, RequestRule, on_tran
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 
 class IdempotentProducerRule(RequestRule):

@@ -23,7 +23,7 @@ from sparkraft.server.api.item_errors import check_topic
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 
 def handle(

@@ -43,7 +43,7 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.controller.submission import set_error
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
     from sparkraft.server.controller.services import ControllerServices
 
 

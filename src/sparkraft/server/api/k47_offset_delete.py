@@ -26,7 +26,7 @@ from sparkraft.server.coordinator.responses import Response, map_response
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 
 def handle(

@@ -25,7 +25,7 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import live_brokers
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 _BROKERS, _CONTROLLERS = 1, 2
 _TYPE_NAMES = {_BROKERS: "BROKER", _CONTROLLERS: "CONTROLLER"}

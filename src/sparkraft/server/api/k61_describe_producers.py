@@ -22,7 +22,7 @@ from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import topic_name_problem
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 
 def handle(

@@ -16,7 +16,7 @@ from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 _STATES = frozenset(
     {

@@ -23,7 +23,7 @@ from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 _KINDS = (
     ResourceType.TOPIC,

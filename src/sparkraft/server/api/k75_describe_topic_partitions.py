@@ -35,7 +35,7 @@ from sparkraft.server.broker.cluster_view import (
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage, Topic
     from sparkraft.metadata.partition_state import PartitionState
-    from sparkraft.server.broker.services import BrokerServices
+    from sparkraft.server.broker_services import BrokerServices
 
 _NEWEST_METADATA = 13
 _DESCRIBE = AclOperation.DESCRIBE

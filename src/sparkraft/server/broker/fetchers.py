@@ -20,8 +20,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.java_hash import java_string_hash
 from sparkraft.replication.fetcher import Fetcher, FetcherEvent, OutOfRange
-from sparkraft.server.coordinator.partitions import java_string_hash
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:

@@ -20,15 +20,14 @@ Not here: sessions and fencing (`sparkraft.controller.brokers`).
 import asyncio
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from sparkraft.base.env import Clock
     from sparkraft.base.ids import Millis
     from sparkraft.metadata.image import BrokerRegistration, Endpoint
     from sparkraft.server.controller.driver import ControllerDriver
-    from sparkraft.server.network.connection import Connection
 
 PROBE_MS_MAX = 1_000
 """A connect that takes longer is no refusal, whatever it becomes."""
@@ -40,6 +39,20 @@ HEARD_MS = 1_000
 """A heartbeat this long after the connection closed was no late one: the broker lives."""
 
 log = logging.getLogger(__name__)
+
+
+class ConnectionOwner(Protocol):
+    """The listener that accepted a connection."""
+
+    def when_closed(self, connection: Any, tell: "Callable[[Any], None]") -> None:
+        """Call `tell(connection)` when it is lost."""
+
+
+class Connection(Protocol):
+    """A replica's connection to this controller."""
+
+    @property
+    def listener(self) -> ConnectionOwner: ...
 
 
 class ProcessWatch:
@@ -60,7 +73,7 @@ class ProcessWatch:
 
     # ---- what happens
 
-    def on_fetch(self, replica_id: int, connection: "Connection") -> None:
+    def on_fetch(self, replica_id: int, connection: Connection) -> None:
         """A replica fetched the metadata log over this connection; call it for every Fetch."""
         known = self._replica_of.get(connection)
         if known == replica_id:
@@ -72,7 +85,7 @@ class ProcessWatch:
         self._replica_of[connection] = replica_id
         self._count(replica_id, 1)
 
-    def _on_closed(self, connection: "Connection") -> None:
+    def _on_closed(self, connection: Connection) -> None:
         replica_id = self._replica_of.pop(connection)
         self._count(replica_id, -1)
         if replica_id not in self._connections:

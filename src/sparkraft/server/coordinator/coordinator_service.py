@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.java_hash import partition_of
 from sparkraft.coordinator.runtime import CoordinatorShard, MetadataDelta
-from sparkraft.server.coordinator.partitions import partition_of
 from sparkraft.server.coordinator.shard_runtime import ShardRuntime, ShardSpec
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ broker of the cluster serves it (`external_coordinators.py`), otherwise not at a
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sparkraft.base.java_hash import partition_of
 from sparkraft.coordinator.internal_topics import INTERNAL_TOPICS, KeyType
-from sparkraft.server.coordinator.partitions import partition_of
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import Topic

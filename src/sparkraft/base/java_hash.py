@@ -1,4 +1,7 @@
-"""Map a coordinator's key to a partition of its internal topic."""
+"""Java's `String.hashCode`, and Kafka's mapping of keys to partitions by it.
+
+Coordinators are found by it, and partitions are divided among fetchers.
+"""
 
 _SIGN_BIT = 1 << 31
 

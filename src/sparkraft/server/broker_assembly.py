@@ -27,7 +27,7 @@ from sparkraft.server.broker.produce_shapes import ProduceShapes
 from sparkraft.server.broker.producer_ids import ProducerIds
 from sparkraft.server.broker.replica_manager import ReplicaManager
 from sparkraft.server.broker.replication_throttles import ReplicationThrottle
-from sparkraft.server.broker.services import BrokerServices
+from sparkraft.server.broker_services import BrokerServices
 from sparkraft.server.config import RACK_AWARE_SELECTOR
 from sparkraft.server.coordinator.directory import CoordinatorDirectory
 from sparkraft.server.coordinator.external_coordinators import ExternalCoordinators

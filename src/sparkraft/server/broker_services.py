@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerServices:
-    """A broker's services, built in one call by `assembly.assemble`.
+    """A broker's services, built in one call by `broker_assembly.assemble`.
 
     Attributes:
         metadata: holds the current image.
