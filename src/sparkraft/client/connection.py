@@ -26,9 +26,12 @@ from sparkraft.client.wire_exchange import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from sparkraft.protocol.api_keys import ApiKey
+
+    Connect = Callable[[Callable[[], asyncio.Protocol], str, int], Awaitable[Any]]
+    """Opens a transport for the factory's protocol, to a host and port; OSError if it fails."""
 
 REQUEST_TIMEOUT_MS = 30_000
 """Kafka's `request.timeout.ms`."""
@@ -75,7 +78,7 @@ class Connection(asyncio.Protocol):
         return self._exchange.api_versions
 
     @classmethod
-    async def open(
+    async def open(  # noqa: PLR0913 (all but the first two have defaults)
         cls,
         host: str,
         port: int,
@@ -84,8 +87,11 @@ class Connection(asyncio.Protocol):
         timeout_ms: int = CONNECT_TIMEOUT_MS,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         negotiate: bool = True,
+        connect: Connect | None = None,
     ) -> Connection:
         """Connect, and negotiate versions unless `negotiate` is false.
+
+        `connect` opens the transport, by default the running loop's `create_connection`.
 
         Raises:
             KafkaError: NETWORK_EXCEPTION if the connection is refused or the peer is not a Kafka
@@ -94,7 +100,8 @@ class Connection(asyncio.Protocol):
         made = cls(host, port, client_id=client_id, frame_bytes_max=frame_bytes_max)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await asyncio.get_running_loop().create_connection(lambda: made, host, port)
+                dial = connect or asyncio.get_running_loop().create_connection
+                await dial(lambda: made, host, port)
                 if negotiate:
                     await made._negotiate(timeout_ms)
         except TimeoutError as error:

@@ -179,7 +179,7 @@ def _follow_leaders(
 ) -> ReplicaFetchers:
     """Fetchers, and the withdrawal of damaged followers, as listeners of `replicas`."""
     config, env, spawn = base.config, base.env, base.supervisor.spawn
-    client = FollowerClient(config, metadata, broker_epoch)
+    client = FollowerClient(config, env.network, metadata, broker_epoch)
     fetchers = ReplicaFetchers(
         config,
         env.clock,
@@ -217,7 +217,9 @@ def _coordinators(
         host_of=partial(LedPartition, replicas, metadata, base.supervisor.spawn),
     )
     replicas.leadership_listeners.append(groups.on_leadership)
-    external = ExternalCoordinators(base.config, metadata, base.channel, own_topics={groups.topic})
+    external = ExternalCoordinators(
+        base.config, base.env.network, metadata, base.channel, own_topics={groups.topic}
+    )
     replicas.placement_listeners.append(external.on_placement)
     topic_creation = AutoTopicCreation(
         base.config,

@@ -50,7 +50,7 @@ class SystemEntropy:
 
 
 class Network(Protocol):
-    """Listening sockets."""
+    """Sockets, listening and connected."""
 
     async def listen(
         self, factory: "Callable[[], asyncio.Protocol]", host: str | None, port: int
@@ -58,6 +58,16 @@ class Network(Protocol):
         """Bind for `factory`'s protocols, not accepting before `start_serving`.
 
         `host` None is every interface, port 0 any free one.
+        """
+        ...
+
+    async def connect(
+        self, factory: "Callable[[], asyncio.Protocol]", host: str, port: int
+    ) -> object:
+        """Open a connection for `factory`'s protocol; every connection of a node is made here.
+
+        Raises:
+            OSError: the peer cannot be reached.
         """
         ...
 
@@ -73,6 +83,11 @@ class SystemNetwork:
         return await loop.create_server(
             factory, host, port, backlog=1024, reuse_address=True, start_serving=False
         )
+
+    async def connect(
+        self, factory: "Callable[[], asyncio.Protocol]", host: str, port: int
+    ) -> object:
+        return await asyncio.get_running_loop().create_connection(factory, host, port)
 
 
 BREATH_S = 0.0001

@@ -84,9 +84,7 @@ class _Guard:
 class Connector(Protocol):
     """Who makes connections: the simulated network."""
 
-    async def connect(
-        self, origin: Incarnation, factory: Callable[[], Any], host: str, port: int
-    ) -> Any:
+    async def connect(self, factory: Callable[[], Any], host: str, port: int) -> Any:
         """A transport and its protocol."""
         ...
 
@@ -210,9 +208,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     async def create_connection(self, factory: Any, host: Any, port: Any, **_: Any) -> Any:  # type: ignore[override]
         """Over the simulated network."""
-        origin = CURRENT.get()
-        assert origin is not None
-        return await self.network.connect(origin, factory, host, port)
+        return await self.network.connect(factory, host, port)
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any

@@ -94,6 +94,14 @@ class SimNetwork:
             del self._servers[key]
 
     async def connect(
+        self, factory: Callable[[], Any], host: str, port: int
+    ) -> tuple["SimTransport", Any]:
+        """See `sparkraft.server.env.Network`."""
+        origin = CURRENT.get()
+        assert origin is not None
+        return await self.connect_from(origin, factory, host, port)
+
+    async def connect_from(
         self, origin: Incarnation, factory: Callable[[], Any], host: str, port: int
     ) -> tuple["SimTransport", Any]:
         """A connection, or OSError."""

@@ -231,7 +231,9 @@ class ControllerChannel:
         from sparkraft.client.connection import Connection
 
         client_id = f"broker-{self._node_id}"
-        connection = await Connection.open(node.host, node.port, client_id=client_id)
+        connection = await Connection.open(
+            node.host, node.port, client_id=client_id, connect=self._env.network.connect
+        )
         self._connection = (leader, connection)
         return connection
 

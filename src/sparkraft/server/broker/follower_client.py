@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.broker_epoch import BrokerEpoch
     from sparkraft.server.broker.metadata_cache import MetadataCache
     from sparkraft.server.config import NodeConfig
+    from sparkraft.server.env import Network
 
 REPLICA_STATE_VERSION = 15
 """First Fetch version in which a follower sends its broker epoch (KIP-903)."""
@@ -39,8 +40,13 @@ class FollowerClient:
     """See the module docstring."""
 
     def __init__(
-        self, config: "NodeConfig", metadata: "MetadataCache", broker_epoch: "BrokerEpoch"
+        self,
+        config: "NodeConfig",
+        network: "Network",
+        metadata: "MetadataCache",
+        broker_epoch: "BrokerEpoch",
     ) -> None:
+        self._network = network
         self._node_id = config.node_id
         self._listener = config.inter_broker_listener_name
         self._timeout_ms = config.number("replica.socket.timeout.ms")
@@ -71,6 +77,7 @@ class FollowerClient:
             endpoint.port,
             client_id=f"broker-{self._node_id}-{purpose}",
             timeout_ms=self._timeout_ms,
+            connect=self._network.connect,
         )
 
     async def fetch(self, connection: "Connection", request: FetchRequest) -> Any:

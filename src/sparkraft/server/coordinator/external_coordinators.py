@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.coordinator.host import ImageSource
+    from sparkraft.server.env import Network
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class ExternalCoordinators:
     def __init__(
         self,
         config: "NodeConfig",
+        network: "Network",
         metadata: "ImageSource",
         channel: "ControllerChannel",
         *,
@@ -69,11 +71,13 @@ class ExternalCoordinators:
 
         Args:
             config: of this broker.
+            network: to other brokers.
             metadata: holds the current image.
             channel: to the active controller.
             own_topics: internal topics whose coordinators this broker serves.
         """
         self._config = config
+        self._network = network
         self._metadata = metadata
         self._channel = channel
         self._topics = [topic for topic in SERVED_BY if topic not in own_topics]
@@ -163,6 +167,7 @@ class ExternalCoordinators:
             endpoint.port,
             client_id=f"broker-{self._config.node_id}",
             timeout_ms=REQUEST_MS_MAX,
+            connect=self._network.connect,
         )
 
     async def _check(self, name: str) -> None:

@@ -94,7 +94,9 @@ class RaftDriver(QuorumStatus):
         self._queue = ReadyQueue(self)
         self._requests = PendingRequests(self._on_cancelled)
         client_id = f"raft-client-{config.local.id}"
-        self._peers = Peers(config.listener, client_id, self._on_peer_response)
+        self._peers = Peers(
+            config.listener, client_id, self._on_peer_response, connect=env.network.connect
+        )
         self._commits = CommitPublisher(raft_log, config.local.id, self.fail)
         self._log_writer = LogWriter(
             raft_log,

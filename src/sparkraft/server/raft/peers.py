@@ -16,6 +16,7 @@ from sparkraft.server.raft.calls import Call, write_call
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import BrokerId
+    from sparkraft.client.connection import Connect
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 """A Fetch answer holds at most 8 MiB, but its first batch may be as large as a peer allows."""
@@ -38,8 +39,23 @@ class _Peer:
 class Peers:
     """See the module docstring."""
 
-    def __init__(self, listener: str, client_id: str, on_response: OnResponse) -> None:
-        """`listener` is the controllers' one; `on_response` gets every answer or failure."""
+    def __init__(
+        self,
+        listener: str,
+        client_id: str,
+        on_response: OnResponse,
+        *,
+        connect: "Connect | None" = None,
+    ) -> None:
+        """Connect to no peer yet.
+
+        Args:
+            listener: the controllers' listener.
+            client_id: of the requests.
+            on_response: called with every response or failure.
+            connect: opens a transport (`Network.connect`); the running loop by default.
+        """
+        self._connect = connect
         self._listener = listener
         self._client_id = client_id
         self._on_response = on_response
@@ -101,6 +117,7 @@ class Peers:
                 client_id=self._client_id,
                 timeout_ms=timeout_ms,
                 frame_bytes_max=FRAME_BYTES_MAX,
+                connect=self._connect,
             )
         return peer.connection
 
