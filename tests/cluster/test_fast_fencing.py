@@ -13,7 +13,7 @@ pytestmark = pytest.mark.real_clients
 
 # A session that outlives every wait of these tests: whoever is fenced was fenced without it.
 LONG = {"broker.session.timeout.ms": "600000", "broker.heartbeat.interval.ms": "500"}
-GONE = "Fencing broker {}: its process is gone"
+GONE = "Fencing broker {}: its process has stopped"
 
 CONTROLLERS = [Member(n, roles="controller") for n in (101, 102, 103)]
 BROKERS = [Member(n, roles="broker") for n in (1, 2, 3)]

@@ -1,8 +1,8 @@
 """A new controller's first records: bootstrap of an empty log, or the end of an open transaction.
 
-A new metadata log starts with BeginTransaction, the bootstrap records (features first), with ELR a
-cluster-level min.insync.replicas, and EndTransaction (KIP-868). A controller that died within that
-leaves an open transaction; the next one aborts it and starts over.
+A new metadata log starts with BeginTransaction, the bootstrap records (features first), a
+cluster-level min.insync.replicas if ELR is enabled, and EndTransaction (KIP-868). A controller that
+stops before the end leaves an open transaction; the next one aborts it and starts over.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ ABORT_REASON = "Controller failover"
 
 
 def default_bootstrap() -> list[VersionedRecord]:
-    """What a cluster starts with where formatting left no word about it."""
+    """Bootstrap records for a log that was formatted without any: the default feature levels."""
     return [
         (FeatureLevelRecord(name=name, feature_level=level), 0)
         for name, level in features.DEFAULT_FINALIZED.items()
@@ -33,10 +33,10 @@ def default_bootstrap() -> list[VersionedRecord]:
 def activation_records(
     context: DecisionContext, bootstrap: Sequence[VersionedRecord], *, in_transaction: bool
 ) -> Decision:
-    """What a controller writes on taking over.
+    """Decide the records that a new active controller writes first.
 
     Args:
-        context: the image before any open transaction; empty of features where the log is new.
+        context: the image before any open transaction; without features if the log is new.
         bootstrap: records of bootstrap.checkpoint, metadata.version among them.
         in_transaction: a predecessor left a transaction open.
     """

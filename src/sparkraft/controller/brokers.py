@@ -1,14 +1,15 @@
-"""Brokers: registration, heartbeats, fencing, controlled shutdown, leaving (KIP-631, KIP-858).
+"""Brokers: registration, heartbeats, fencing, controlled shutdown (KIP-631, KIP-858).
 
-A broker's states and what ends them:
-    fenced               it caught up with its own registration and wants to serve -> unfenced
-    unfenced             no heartbeat for a session, or it asks -> fenced; shutting down with
-                         leaderships -> controlled shutdown; without -> may stop at once
-    controlled shutdown  its leaderships are gone and every active broker has seen that -> may stop
+States of a broker and what ends them:
+    fenced               it has read its own registration and requests to be unfenced -> unfenced
+    unfenced             its session expires, or it requests to be fenced -> fenced;
+                         requests to shut down and leads partitions -> controlled shutdown;
+                         requests to shut down and leads none -> may stop at once
+    controlled shutdown  it leads nothing, and every active broker has read that -> may stop
 
-Broker epochs grow: each is the offset at which its registration could be written first. Sessions
-are soft state: a new controller gives every unfenced broker a whole session. A broker that was let
-go has none, so its next life may register at once (Kafka has it wait until the old session ends).
+Broker epochs grow: each is the first offset at which the registration could be written. A broker
+that shut down in a controlled way has no session, so its next incarnation may register at once.
+(Kafka rejects it until the old session expires.)
 """
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -78,7 +79,7 @@ def register_broker(
     else:
         _clean_up_after(changes, request, existing, call.version)
         record.broker_epoch = call.next_offset
-    # The registration comes last: a controller that dies before it has promised nothing.
+    # The registration is last: if the controller stops before it, the broker got no epoch.
     versioned = (record, features.register_broker_version(context.metadata_level))
     return Decision(
         records=(*changes.records, versioned),
@@ -156,7 +157,7 @@ def _registration_record(
 
 
 CLEAN_SHUTDOWN_VERSION = 3
-"""From this version of BrokerRegistration on, a broker tells whether it stopped cleanly."""
+"""First version of BrokerRegistration that reports a clean shutdown, by the previous epoch."""
 
 
 def _clean_up_after(
@@ -165,11 +166,11 @@ def _clean_up_after(
     existing: BrokerRegistration | None,
     version: int,
 ) -> None:
-    """Take the earlier incarnation out of ISRs, and after an unclean stop out of ELRs (KIP-966)."""
+    """Remove the previous incarnation from ISRs; after an unclean stop also from ELRs."""
     broker_id = request.broker_id
-    told = version >= CLEAN_SHUTDOWN_VERSION
-    clean = told and existing is not None and existing.epoch == request.previous_broker_epoch
-    # An unknown broker can be in no ISR but that of a registration since removed: nothing to lose.
+    reported = version >= CLEAN_SHUTDOWN_VERSION
+    clean = reported and existing is not None and existing.epoch == request.previous_broker_epoch
+    # An unregistered broker counts as unclean. That loses nothing: it is in no ISR or ELR any more.
     unclean = changes.context.elr_enabled and not clean
     how = "after an unclean stop" if unclean else "again"
     removal = IsrRemoval(broker_id, "restarted", unclean=unclean)
@@ -273,7 +274,7 @@ def _fenced(text: str) -> Cause:
 
 
 def fence(changes: Changes, broker: BrokerRegistration, *, cause: Cause) -> None:
-    """Take a broker out of every ISR, then mark it fenced."""
+    """Remove a broker from every ISR, then fence it."""
     removal = IsrRemoval(broker.id, "fenced")
     remove_from_isrs(
         changes, partitions_with_isr_member(changes.context, broker.id), removal, cause=cause
@@ -282,9 +283,9 @@ def fence(changes: Changes, broker: BrokerRegistration, *, cause: Cause) -> None
 
 
 def fence_one_stale(context: DecisionContext, now: Millis) -> Decision | None:
-    """Fence the broker that has been silent longest, if any has for a whole session.
+    """Fence the broker whose session expired first; None if no session has expired.
 
-    One at a time, so that the next decision sees the effects of this one.
+    One broker per decision, so that the next decision sees the effects of this one.
     """
     sessions = context.sessions
     for broker_id, epoch in sessions.expired(now):
@@ -302,9 +303,9 @@ def fence_one_stale(context: DecisionContext, now: Millis) -> Decision | None:
 
 
 def fence_refused(context: DecisionContext, broker_id: int) -> Decision | None:
-    """Fence a broker whose process is certainly gone; None where it is fenced or unknown.
+    """Fence a broker whose process has certainly stopped; None if it is fenced or unregistered.
 
-    Its session ends with it: the next life of that broker need not wait.
+    This also ends its session, so its next incarnation may register at once.
     """
     broker = context.image.brokers.get(broker_id)
     if broker is None or broker.fenced:
@@ -330,7 +331,7 @@ def _registration_change(
         fenced=fenced,
         in_controlled_shutdown=int(shutting_down),
     )
-    # Each record in the oldest version that holds its fields, as Kafka writes it.
+    # As in Kafka, the lowest record version that has the fields.
     return record, 1 if shutting_down else 0
 
 
@@ -374,7 +375,7 @@ def _directories_cordoned(
 def unregister_broker(
     context: DecisionContext, call: Call[k64.UnregisterBrokerRequest]
 ) -> Decision:
-    """Decide an UnregisterBroker request: the broker leaves every ISR and ELR, then the cluster."""
+    """Decide an UnregisterBroker request: also remove the broker from all ISRs and ELRs."""
     request = call.request
     broker = context.image.brokers.get(request.broker_id)
     if broker is None:

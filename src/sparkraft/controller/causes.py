@@ -1,9 +1,9 @@
-"""Why a partition changed: from the records around the change and the image before it (DESIGN D8).
+"""Derives why a partition changed, from the records around the change and the image before it.
 
-The records of one decision stand together: a *mark* is a broker's coming or going among them, and
-what a departing broker leaves has changed because of it. An election is decided again by
-`choose_leader`, on the image of its moment, which gives its reasons; `derived` says whether they
-lead to the leader that was written.
+The records of one decision are adjacent. A *mark* is a record among them that stops or returns a
+broker; it explains the changes of that broker's partitions. Elections are repeated by
+`choose_leader` on the image of their time, which gives their reasons; `derived` is whether the
+result is the leader that was written.
 """
 
 from collections.abc import Iterable
@@ -32,17 +32,17 @@ UNCLEAN_KEY = "unclean.leader.election.enable"
 
 
 class Mark(NamedTuple):
-    """A broker's coming or going among the records of a batch."""
+    """A broker that stops or returns, according to a record of the batch."""
 
     broker_id: int
     kind: CauseKind
     why: str
-    """What keeps its replicas from leading; empty for one that returns."""
+    """The reason that its replicas may not lead; empty if the broker returns."""
     unclean: bool = False
 
 
 class Seen(NamedTuple):
-    """An event whose cause is being looked for, and the image just before its record."""
+    """An event whose cause is unknown so far, and the image just before its record."""
 
     event: PartitionEvent
     image: ClusterImage
@@ -52,7 +52,7 @@ BROKER_RECORDS = (RegisterBrokerRecord, UnregisterBrokerRecord, BrokerRegistrati
 
 
 def broker_change(before: ClusterImage, record: Any) -> tuple[list[str], list[Mark]]:
-    """In words, and as marks."""
+    """Describe a broker record in words, and as marks."""
     broker_id = record.broker_id
     if isinstance(record, UnregisterBrokerRecord):
         mark = Mark(broker_id, CauseKind.UNREGISTERED, "unregistered", unclean=True)
@@ -63,24 +63,24 @@ def broker_change(before: ClusterImage, record: Any) -> tuple[list[str], list[Ma
             return ["registration amended"], []
         again = "registered" if known is None else "registered again"
         return [again], [Mark(broker_id, CauseKind.RESTARTED, "restarted", unclean=True)]
-    told: list[str] = []
+    descriptions: list[str] = []
     marks: list[Mark] = []
     if record.fenced > 0:
-        told.append("fenced")
+        descriptions.append("fenced")
         marks.append(Mark(broker_id, CauseKind.FENCED, "fenced"))
     if record.fenced < 0:
-        told.append("unfenced")
+        descriptions.append("unfenced")
         marks.append(Mark(broker_id, CauseKind.RETURNED, ""))
     if record.in_controlled_shutdown:
-        told.append("began its controlled shutdown")
+        descriptions.append("began its controlled shutdown")
         marks.append(Mark(broker_id, CauseKind.SHUTDOWN, "shutting down"))
     if record.log_dirs:
         gone = [d for d in before.brokers[broker_id].directories if d not in record.log_dirs]
-        told.append(f"log directory {', '.join(map(str, gone))} went offline")
+        descriptions.append(f"log directory {', '.join(map(str, gone))} went offline")
         marks.append(Mark(broker_id, CauseKind.DIRECTORY_OFFLINE, OFFLINE_DIRECTORY))
     if record.cordoned_log_dirs is not None:
-        told.append(f"{len(record.cordoned_log_dirs)} log directories cordoned")
-    return told, marks
+        descriptions.append(f"{len(record.cordoned_log_dirs)} log directories cordoned")
+    return descriptions, marks
 
 
 _TEXTS = {
@@ -94,7 +94,7 @@ _TEXTS = {
 
 
 def explain_by(seen: Seen, marks: Iterable[Mark]) -> bool:
-    """Set an event's trigger and election; whether a broker's coming or going explains it."""
+    """Set an event's cause and election; return whether one of `marks` explains it."""
     event = seen.event
     before, after = event.before, event.after
     assert before is not None
@@ -125,13 +125,13 @@ def _mark_of(before: PartitionState, after: PartitionState, marks: Iterable[Mark
 
 
 def _lost_directory(seen: Seen) -> Mark | None:
-    """A replica that left because its broker had put it into a directory that is offline."""
+    """A replica that left because its broker assigned it to an offline log directory."""
     before, after = seen.event.before, seen.event.after
     assert before is not None
     assert after is not None
     why_not = why_not_leader(seen.image, before, {})
     for replica in before.isr:
-        # Without ELR the last of the ISR stays in it, and only its leadership tells.
+        # Without ELR the last ISR member stays in the ISR and only loses its leadership.
         deposed = replica == before.leader != after.leader
         if (deposed or replica not in after.isr) and why_not(replica) == OFFLINE_DIRECTORY:
             return Mark(replica, CauseKind.DIRECTORY_OFFLINE, OFFLINE_DIRECTORY)
@@ -139,7 +139,7 @@ def _lost_directory(seen: Seen) -> Mark | None:
 
 
 def _own_cause(seen: Seen) -> Cause:
-    """The cause of a change beside which no broker came or went."""
+    """The cause of a change that no mark explains."""
     before, after = seen.event.before, seen.event.after
     assert before is not None
     assert after is not None
@@ -147,10 +147,8 @@ def _own_cause(seen: Seen) -> Cause:
         return _reassignment_cause(before, after)
     if after.leader != before.leader:
         if before.leader == NO_LEADER:
-            return Cause(CauseKind.UNCLEAN, "an election for a partition that nobody led")
-        return Cause(
-            CauseKind.PREFERRED, "a preferred election, asked for or by the periodic check"
-        )
+            return Cause(CauseKind.UNCLEAN, "an election for a partition without a leader")
+        return Cause(CauseKind.PREFERRED, "a preferred election, requested or periodic")
     if after.isr != before.isr or after.leader_recovery_state != before.leader_recovery_state:
         return Cause(CauseKind.ISR_CHANGED, f"leader {before.leader} changed the ISR")
     if after.directories != before.directories:
@@ -163,15 +161,15 @@ def _assignment(partition: PartitionState) -> tuple[tuple[int, ...], ...]:
 
 
 def _reassignment_cause(before: PartitionState, after: PartitionState) -> Cause:
-    """Told apart by who is in sync: the last of those who were added has joined, or nobody has.
+    """Distinguish completed from cancelled and replaced reassignments, by new ISR members.
 
-    Replicas that are left say nothing: those of a move that is taken back may be those it would
-    have left, as one that was being added may have been told to go meanwhile.
+    The remaining replicas do not distinguish them: a cancelled reassignment may leave the same
+    replicas as a completed one.
     """
     ended = before.is_reassigning and not after.is_reassigning
     if ended and not set(after.isr) <= set(before.isr):
         if before.leader == NO_LEADER:
-            return Cause(CauseKind.UNCLEAN, "an election for a partition that nobody led")
+            return Cause(CauseKind.UNCLEAN, "an election for a partition without a leader")
         text = f"leader {before.leader} changed the ISR, which completed the reassignment"
         return Cause(CauseKind.ISR_CHANGED, text)
     before_it = tuple(r for r in before.replicas if r not in before.adding_replicas)
@@ -183,7 +181,7 @@ _CANCELLED = "the reassignment was cancelled"
 
 
 def _reason(seen: Seen, mark: Mark | None) -> tuple[Reason, bool]:
-    """The election again, on what is known of that moment; whether it ends as it did then."""
+    """Repeat an election on the image of its time; return also whether the result is the same."""
     event, image = seen.event, seen.image
     before, after = event.before, event.after
     assert before is not None
@@ -205,7 +203,7 @@ def _reason(seen: Seen, mark: Mark | None) -> tuple[Reason, bool]:
         )
     )
     reason = choice.reason
-    told = Reason(
+    explained = Reason(
         kind=reason.kind,
         chosen_by=reason.chosen_by,
         candidates=reason.candidates,
@@ -215,11 +213,11 @@ def _reason(seen: Seen, mark: Mark | None) -> tuple[Reason, bool]:
         ruled_out=reason.ruled_out,
         cause=event.cause,
     )
-    return told, choice.leader == after.leader
+    return explained, choice.leader == after.leader
 
 
 def _kind(seen: Seen) -> ElectionKind:
-    """Which rules it followed: by the occasion, by the topic's config, or by how it ended."""
+    """The rules of an election: by its cause, or by the topic's config."""
     event = seen.event
     kind = event.cause.kind
     if kind is CauseKind.PREFERRED:
@@ -238,7 +236,7 @@ def _kind(seen: Seen) -> ElectionKind:
 def _target_isr(
     before: PartitionState, after: PartitionState, gone: dict[int, str]
 ) -> tuple[int, ...]:
-    """The ISR that the election saw: after the change that caused it, before a leader joined it."""
+    """The ISR during the election: after the change that caused it, before its result."""
     if _is_unclean(before, after) or after.leader in before.elr or after.leader == NO_LEADER:
         completed = before.is_reassigning and not after.is_reassigning
         leavers = before.removing_replicas if completed else ()
@@ -259,6 +257,6 @@ def _target_elr(seen: Seen, isr: tuple[int, ...], mark: Mark | None) -> tuple[in
 
 
 def _is_unclean(before: PartitionState, after: PartitionState) -> bool:
-    """Whether somebody was elected who may lack records."""
+    """Whether the elected leader may lack committed records."""
     alone = after.isr == (after.leader,) and after.leader_recovery_state == RECOVERING
     return alone and after.leader not in before.isr and after.leader not in before.elr

@@ -3,8 +3,8 @@
 Incremental changes set, delete, append to or subtract from single keys; the older AlterConfigs
 replaces a resource's whole map. Both are checked against the resource's final map.
 
-With ELR on, min.insync.replicas is the cluster's: no broker may have its own, the cluster-level one
-can't be removed, and a change clears the ELRs it could have made wrong (KIP-966).
+With ELR enabled, no broker may have its own min.insync.replicas, the cluster-level one cannot be
+removed, and a change clears the ELRs that it may have invalidated (KIP-966).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,11 +37,11 @@ from sparkraft.protocol.messages.metadata_records import ClearElrRecord, ConfigR
 MIN_ISR = "min.insync.replicas"
 
 VALUE_LENGTH_MAX = (1 << 15) - 1
-"""Longest value, as in Kafka."""
+"""Maximum characters of a value, as in Kafka."""
 
 
 class Operation(IntEnum):
-    """What a change does to a key; the numbers of IncrementalAlterConfigs."""
+    """Operations on a key; the numbers of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -82,7 +82,7 @@ def incremental_alter_configs(
 
 
 def alter_configs(context: DecisionContext, call: Call[k33.AlterConfigsRequest]) -> Decision:
-    """Decide an AlterConfigs request: each resource's map becomes exactly what is given."""
+    """Decide an AlterConfigs request: replace all configs of each resource."""
     request = call.request
 
     def decide(resource: k33.AlterConfigsResource) -> list[VersionedRecord]:
@@ -154,7 +154,7 @@ def alter_resource(
     *,
     newly_created: bool = False,
 ) -> list[VersionedRecord]:
-    """ConfigRecords for changes of one resource, all of them or none.
+    """Make the ConfigRecords for changes of one resource; all changes are valid, or none is made.
 
     Raises:
         KafkaError: INVALID_CONFIG, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION,
@@ -173,7 +173,7 @@ def alter_resource(
             raise KafkaError(ErrorCode.INVALID_CONFIG, wrong)
         else:
             final[change.key] = value
-        # A broker re-reads the files that its configs name, even where the config stays the same.
+        # A broker rereads files named by its configs even if the config stays the same.
         if value != current.get(change.key) or kind == ResourceType.BROKER:
             record = ConfigRecord(
                 resource_type=kind, resource_name=name, name=change.key, value=value
@@ -186,10 +186,10 @@ def alter_resource(
 
 
 def changed_value(kind: int, change: Change, current: str | None) -> str | None:
-    """What a key of a resource of `kind` is after `change`; None: nothing is set.
+    """The value of a key after `change`; None if it is unset.
 
     Raises:
-        KafkaError: INVALID_CONFIG, for adding to or taking from what is no list.
+        KafkaError: INVALID_CONFIG for APPEND or SUBTRACT on a key that is not a list.
     """
     if change.operation == Operation.SET:
         return change.value
@@ -268,9 +268,9 @@ def _check_broker_name(name: str) -> None:
 
 
 def _check_broker_configs(name: str, final: Mapping[str, str]) -> None:
-    """Only dynamic keys, of the right scope and type; keys nobody knows are a plug-in's business.
+    """Check that known keys are dynamic, allowed at that level, and valid.
 
-    INVALID_REQUEST rather than INVALID_CONFIG: Kafka's brokers have always answered that.
+    Unknown keys may belong to plug-ins. The error is INVALID_REQUEST, as in Kafka.
     """
     for key in sorted(final):
         definition = dynamic_definition_of(key)

@@ -30,10 +30,9 @@ from sparkraft.protocol.messages.metadata_records import NoOpRecord, RegisterBro
 
 
 class Controller:
-    """One node's controller: the images of the metadata log, and decisions on the newest."""
+    """One node's controller: the images of the metadata log, and decisions on the latest."""
 
     def __init__(self, config: ControllerConfig, entropy: Entropy) -> None:
-        """A standby that knows nothing yet."""
         self.config = config
         self.journal = ElectionJournal()
         self.sessions = Sessions(config.session_timeout_ms)
@@ -42,7 +41,7 @@ class Controller:
 
     @property
     def latest(self) -> ClusterImage:
-        """What the next decision sees."""
+        """The image that the next decision reads."""
         return self._replay.latest
 
     @property
@@ -52,7 +51,7 @@ class Controller:
 
     @property
     def context(self) -> DecisionContext:
-        """The latest image with its questions."""
+        """The context of decisions on the latest image."""
         return self._context(self._replay.latest)
 
     def _context(self, image: ClusterImage) -> DecisionContext:
@@ -68,7 +67,7 @@ class Controller:
     def replay_committed(
         self, records: Sequence[Any], *, base_offset: int, last_offset: int, epoch: int
     ) -> bool:
-        """Replay a committed batch of another controller; whether `stable` moved."""
+        """Replay a committed batch of another controller; return whether `stable` changed."""
         self._record_registration_offsets(records, base_offset)
         self._replay.replay_batch(records, last_offset=last_offset, epoch=epoch)
         return self._replay.commit(last_offset)
@@ -82,18 +81,18 @@ class Controller:
         elections: Sequence[Election] = (),
         wall_ms: int = 0,
     ) -> None:
-        """Replay a batch of our own that was appended and is not committed yet."""
+        """Replay a batch that this controller appended and that is not committed yet."""
         self._record_registration_offsets(records, last_offset - len(records) + 1)
         self._replay.replay_batch(records, last_offset=last_offset, epoch=epoch)
         for election in elections:
             self.journal.add(election, wall_ms=wall_ms, offset=last_offset, epoch=epoch)
 
     def commit(self, offset: int) -> bool:
-        """Our own appends up to `offset` are committed; whether `stable` moved."""
+        """Commit own appends up to `offset`, inclusive; return whether `stable` changed."""
         return self._replay.commit(offset)
 
     def load(self, image: ClusterImage) -> None:
-        """Start over from a snapshot."""
+        """Replace all images by that of a snapshot."""
         self._replay.load(image)
         self.sessions.registered_at.clear()
 
@@ -107,7 +106,7 @@ class Controller:
     def activate(
         self, bootstrap: Sequence[VersionedRecord], epoch: LeaderEpoch, now: Millis
     ) -> Decision:
-        """Take over in `epoch`; the outcome's records come before any other."""
+        """Become active in `epoch`; carry out this decision before any other."""
         del epoch  # The log's records carry it.
         local_broker = self.config.node_id if self.config.is_broker else None
         self.sessions.activate(self.latest, now, local_broker=local_broker)
@@ -118,7 +117,7 @@ class Controller:
         )
 
     def deactivate(self) -> None:
-        """Leadership is lost: what was not committed may never be."""
+        """Stop being active: discard uncommitted changes, which may never be committed."""
         self._replay.revert()
         self.sessions.contact_ms.clear()
 
@@ -135,21 +134,21 @@ class Controller:
     # Periodic decisions.
 
     def fence_one_stale_broker(self, now: Millis) -> Decision | None:
-        """Fence the longest silent broker whose session lapsed; None where there is none."""
+        """Fence the broker whose session expired first; None if no session has expired."""
         return brokers.fence_one_stale(self.context, now)
 
     def fence_refused_broker(self, broker_id: int) -> Decision | None:
-        """Fence a broker whose process is certainly gone; None where it is not active."""
+        """Fence a broker whose process has certainly stopped; None if it is fenced already."""
         return brokers.fence_refused(self.context, broker_id)
 
     def balance_leaders(self) -> Decision:
-        """Elect preferred leaders; the response is True where more remain."""
+        """Elect preferred leaders; the response is True if more partitions may need it."""
         return replication.balance_leaders(self.context)
 
     def elect_uncleanly_where_allowed(self) -> Decision:
-        """Elect leaders where nobody leads and losses are allowed; True where more remain."""
+        """Elect leaders uncleanly if allowed; the response is True if more may need it."""
         return replication.elect_uncleanly_where_allowed(self.context)
 
     def no_op(self) -> Decision:
-        """A record that changes nothing and shows that the log is alive."""
+        """Write a record that changes nothing and shows that the controller can still write."""
         return Decision(records=((NoOpRecord(), 0),))

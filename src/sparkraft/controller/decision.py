@@ -1,4 +1,4 @@
-"""What a decision hands back (D7)."""
+"""The result of a decision function."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ VersionedRecord = tuple[Any, int]
 """A metadata record and the version it is written in."""
 
 RECORDS_MAX = 10_000
-"""Records of one user operation: it becomes one batch of the metadata log, as in Kafka."""
+"""Maximum records of one user operation: it is one batch of the metadata log, as in Kafka."""
 
 BYTES_MAX = 8 * 1024 * 1024
-"""Bytes of one batch of the metadata log, as in Kafka."""
+"""Maximum bytes of one batch of the metadata log, as in Kafka."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A decision that has yet to be carried out.
+    """Records and a response; nothing has been written yet.
 
     The driver appends `records`, replays them onto the controller, waits for their commit, and
-    only then lets `response` go. Without records it waits for the highest offset the decision
-    could have read.
+    then sends `response`. Without records it waits for the highest offset that the decision could
+    have read.
 
     Attributes:
-        records: to append, in this order.
-        response: what the caller gets.
-        atomic: all records stand or fall together (one batch); else they may be split.
-        elections: leaders that the records change, with reasons, for the journal.
+        records: records to append, in this order.
+        response: the response message; None if no request is waiting.
+        atomic: append all records in one batch; if False, the driver may split them.
+        elections: changes of leaders that the records contain, with reasons, for the journal.
     """
 
     records: tuple[VersionedRecord, ...] = ()
@@ -39,7 +39,7 @@ class Decision:
 
 
 def check_room(records: Sequence[VersionedRecord], more: Sequence[VersionedRecord]) -> None:
-    """Refuse what would make one operation's batch too large.
+    """Reject an operation whose batch would be too large.
 
     Raises:
         KafkaError: POLICY_VIOLATION.

@@ -1,4 +1,4 @@
-"""What the deciding functions see: an image, the controller's own settings, and dice."""
+"""The context of a decision: an image, the controller's settings, sessions and random numbers."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.messages.metadata_records import PartitionChangeRecord
 
 OFFLINE_DIRECTORY = "its log directory is offline"
-"""What keeps a replica from leading whose broker is alive."""
+"""Why a replica on a live broker may not lead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,16 +37,16 @@ class ControllerConfig:
     """Settings of one controller.
 
     Attributes:
-        cluster_id: of the cluster; registrations naming another are refused.
-        node_id: of this controller.
-        voter_ids: of the quorum; each must support a feature level before it is finalized.
+        cluster_id: registrations with another cluster id are rejected.
+        node_id: node id of this controller.
+        voter_ids: voters of the quorum; each must support a feature level to be finalized.
         is_broker: whether this process is also the broker `node_id`.
-        static_configs: what the node's file sets, by key.
-        session_timeout_ms: a broker without heartbeat for longer is fenced.
+        static_configs: configs set in this node's file, by key.
+        session_timeout_ms: a broker that sends no heartbeat for longer is fenced.
         default_partitions: of a topic created with -1 partitions.
         default_replication_factor: of a topic created with replication factor -1.
         delete_topics: `delete.topic.enable`.
-        elections_per_balance_max: elections of one periodic check.
+        elections_per_balance_max: maximum number of elections per periodic check.
     """
 
     cluster_id: str
@@ -62,7 +62,7 @@ class ControllerConfig:
 
 
 class DecisionContext:
-    """An image with the questions that decisions ask of it."""
+    """An image, and queries of decisions on it."""
 
     __slots__ = ("_settings", "config", "entropy", "image", "sessions")
 
@@ -77,14 +77,14 @@ class DecisionContext:
         self.config = config
         self.entropy = entropy
         self.sessions = sessions
-        # A decision may ask the same of each of a topic's thousands of partitions.
+        # A decision may look up the same config for thousands of partitions of a topic.
         self._settings: dict[tuple[str, str], ConfigValue] = {}
 
     def after(self, record: Any) -> "DecisionContext":
-        """The cluster as one more record of the same decision leaves it."""
+        """The context after one more record of the same decision."""
         later = DecisionContext(apply(self.image, record), self.config, self.entropy, self.sessions)
         if type(record) is PartitionChangeRecord:
-            later._settings = self._settings  # It touches no config.
+            later._settings = self._settings  # The record changes no config.
         return later
 
     @property
@@ -94,21 +94,21 @@ class DecisionContext:
 
     @property
     def elr_enabled(self) -> bool:
-        """Whether eligible leader replicas are kept."""
+        """Whether eligible leader replicas are enabled (KIP-966)."""
         return features.elr_enabled(self.image.features)
 
     @property
     def directories_supported(self) -> bool:
-        """Whether replicas name their log directory (KIP-858)."""
+        """Whether the metadata stores log directories of replicas (KIP-858)."""
         return self.metadata_level >= features.DIRECTORIES_LEVEL
 
     def is_active(self, broker_id: int) -> bool:
-        """Registered, not fenced, not shutting down."""
+        """Whether a broker is registered, unfenced and not shutting down."""
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.active
 
     def check_broker_epoch(self, broker_id: int, epoch: int) -> BrokerRegistration:
-        """The registration of a broker that names its right epoch.
+        """Return a broker's registration if `epoch` is its current broker epoch.
 
         Raises:
             KafkaError: STALE_BROKER_EPOCH.
@@ -123,7 +123,7 @@ class DecisionContext:
         return broker
 
     def usable_brokers(self) -> list[UsableBroker]:
-        """Brokers that placement may choose: those with a directory that is not cordoned."""
+        """Brokers that may get replicas: not shutting down, and some directory is not cordoned."""
         usable = []
         for broker_id in sorted(self.image.brokers):
             broker = self.image.brokers[broker_id]
@@ -135,7 +135,7 @@ class DecisionContext:
         return usable
 
     def default_directory(self, broker_id: int) -> Uuid:
-        """Where a new replica goes: the broker's only directory, or its own choice later."""
+        """Log directory of a new replica: the broker's only one, or else UNASSIGNED."""
         broker = self.image.brokers.get(broker_id)
         if broker is None:
             return DIRECTORY_UNASSIGNED
@@ -151,16 +151,19 @@ class DecisionContext:
         *,
         excluded: Mapping[int, str] | None = None,
     ) -> Callable[[int], str | None]:
-        """For each replica what keeps it from leading, apart from being out of sync.
+        """Return a function that gives the reason why a replica is not live, or None if it is.
 
         Args:
-            partition: whose directories count.
-            excluded: replicas that leave with this very decision, and why.
+            partition: the replica's partition; its log directories are checked.
+            excluded: replicas that this decision removes, each with the reason.
         """
         return why_not_leader(self.image, partition, excluded or {})
 
     def topic_setting(self, topic: str, name: str) -> ConfigValue:
-        """A topic key's value in force: topic, this node, cluster, the file, the default."""
+        """The effective value of a topic config.
+
+        Precedence: topic, this node, cluster default, this node's file, Kafka's default.
+        """
         if (topic, name) not in self._settings:
             self._settings[topic, name] = self._find_setting(topic, name)
         return self._settings[topic, name]
@@ -179,31 +182,31 @@ class DecisionContext:
         return TOPIC_CONFIGS[name].default
 
     def min_isr(self, topic: Topic) -> int:
-        """How many in-sync replicas acks=all needs: no more than there are replicas."""
+        """Effective min.insync.replicas: at most the number of replicas."""
         wanted = self.topic_setting(topic.name, "min.insync.replicas")
         assert isinstance(wanted, int)
         first = topic.partitions.get(0)
         return wanted if first is None else min(wanted, len(first.replicas))
 
     def unclean_elections_allowed(self, topic: str) -> bool:
-        """`unclean.leader.election.enable` of a topic."""
+        """Whether `unclean.leader.election.enable` is set for the topic."""
         return self.topic_setting(topic, "unclean.leader.election.enable") is True
 
     def partitions(self) -> Iterator[tuple[Topic, int, PartitionState]]:
-        """Every partition, by topic name and number."""
+        """All partitions, ordered by topic name and partition number."""
         for topic in self.image.topics_in_order():
             for index, partition in topic.in_order():
                 yield topic, index, partition
 
     def has_leaderships(self, broker_id: int) -> bool:
-        """Whether a broker leads anything."""
+        """Whether a broker leads any partition."""
         return any(partition.leader == broker_id for _, _, partition in self.partitions())
 
 
 def why_not_leader(
     image: ClusterImage, partition: PartitionState, excluded: Mapping[int, str]
 ) -> Callable[[int], str | None]:
-    """See `DecisionContext.why_not_leader`; for an image of the past, too."""
+    """See `DecisionContext.why_not_leader`; works on images of the past, too."""
 
     def why_not(replica: int) -> str | None:
         if replica in excluded:

@@ -48,7 +48,7 @@ def update_features(context: DecisionContext, call: Call[k57.UpdateFeaturesReque
 
 
 def elr_safety_records(context: DecisionContext) -> list[VersionedRecord]:
-    """What makes ELR safe to switch on: one min.insync.replicas for all, no broker's own."""
+    """Make ELR safe to enable: one min.insync.replicas for all, no broker's own."""
     records: list[VersionedRecord] = []
     if MIN_ISR not in context.image.config(ResourceType.BROKER, ""):
         records.append(cluster_min_isr_record(context.config.static_configs))

@@ -1,10 +1,10 @@
-"""What the metadata log tells of partitions and brokers: who led, since when, and why (DESIGN D8).
+"""The history of partitions and brokers, derived from the metadata log: leaders, times, causes.
 
-A `History` takes in committed batches and keeps what happened to the partitions it is asked for,
-each change with its cause (`causes`).
+A `History` reads committed batches and keeps the events of the selected partitions, each with its
+cause (`causes`).
 
-Not here: journals, which know more than the log (`journal`, brokers' ISR changes), reading the log
-(`sparkraft.server.raft.past_reader`).
+Not here: journals, which have details that the log has not (`journal`, the brokers' ISR changes),
+and reading the log (`sparkraft.server.raft.past_reader`).
 """
 
 from collections import deque
@@ -28,19 +28,19 @@ from sparkraft.protocol.messages.metadata_records import (
 )
 
 SPLIT_RECORDS = 1_000
-"""A decision of more records than a batch holds goes on in the next ones."""
+"""A decision with more records than this continues in the next batches."""
 
 SPLIT_BATCHES_MAX = 100
-"""How many batches a cause is waited for: 100,000 partitions of one broker."""
+"""Number of batches to wait for a cause: enough for 100,000 partitions of one broker."""
 
 
 class History:
     """See the module docstring.
 
     Attributes:
-        image: the cluster after everything taken in.
-        at_ms: when the last batch was appended; -1 before any.
-        start: the offset that the log was taken in from; what happened before is not known.
+        image: the cluster after all batches so far.
+        at_ms: append time of the last batch; -1 before the first.
+        start: first offset that was read; earlier events are unknown.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class History:
         events_max: int,
         brokers: Sequence[int] = (),
     ) -> None:
-        """Begin at `image`.
+        """Start at `image`.
 
         Args:
             image: the cluster before the first batch.
-            wanted: takes a topic and a partition; whether its events are kept.
-            events_max: of each partition and of each broker, the newest.
-            brokers: whose elections are kept besides, won or lost, of any partition.
+            wanted: takes topic and partition; returns whether to keep its events.
+            events_max: number of newest events to keep per partition and per broker.
+            brokers: brokers whose elections to keep, won or lost, for every partition.
         """
         self.image = image
         self.at_ms = -1
@@ -74,19 +74,19 @@ class History:
         self._open_batches = 0
 
     def partition_events(self, topic_id: Uuid, partition: int) -> list[PartitionEvent]:
-        """What happened to a partition, oldest first."""
+        """The events of a partition, oldest first."""
         return list(self._partitions.get((topic_id, partition), ()))
 
     def broker_events(self, broker_id: int) -> list[BrokerEvent]:
-        """What happened to a broker, oldest first."""
+        """The events of a broker, oldest first."""
         return list(self._brokers.get(broker_id, ()))
 
     def elections_of(self, broker_id: int) -> list[PartitionEvent]:
-        """Elections that one of the `brokers` won or lost, oldest first."""
+        """Elections that a broker of `brokers` won or lost, oldest first."""
         return list(self._elections.get(broker_id, ()))
 
     def topic_ids(self, name: str) -> list[Uuid]:
-        """The ids that a name had, in the order of their last events: topics come and go."""
+        """The topic ids that a name has had, in the order of their first events kept."""
         return list(
             dict.fromkeys(
                 topic_id
@@ -105,10 +105,10 @@ class History:
         at_ms: int,
         later: Sequence[Any] = (),
     ) -> None:
-        """Take in a committed batch: its messages, offsets (inclusive), epoch and time.
+        """Read a committed batch: its records, offsets (inclusive), epoch and append time.
 
-        `later` are those of its messages that don't count any more. They were decided together: a
-        broker is marked as fenced only behind the partitions that lose it.
+        `later` are records of the same batch after the end of the requested range. They only help
+        to find causes: the record that fences a broker follows those of its partitions.
         """
         seen: list[Seen] = []
         marks: list[Mark] = []
@@ -129,12 +129,12 @@ class History:
         self._explain(seen, marks, is_split=len(records) + len(later) >= SPLIT_RECORDS)
 
     def pass_over(self, *, last_offset: int, epoch: int, at_ms: int) -> None:
-        """Take in a batch that is known to change nothing."""
+        """Skip a batch that is known to change nothing."""
         self.at_ms = at_ms
         self.image = self.image.at(last_offset, epoch)
 
     def _after(self, record: Any) -> ClusterImage:
-        """Metadata transactions hold what a new log begins with; no partition is made in one."""
+        """Metadata transactions contain bootstrap records only; none creates a partition."""
         if isinstance(record, BeginTransactionRecord):
             self._before_transaction = self.image
         elif isinstance(record, AbortTransactionRecord) and self._before_transaction is not None:
@@ -150,7 +150,7 @@ class History:
             events = self._partitions[key] = deque(maxlen=self._events_max)
         events.append(event)
 
-    # ---- what a record changes
+    # ---- changes of a record
 
     def _events(
         self, before: ClusterImage, record: Any, place: tuple[int, int], epoch: int
@@ -170,7 +170,7 @@ class History:
         return events
 
     def _concerned(self, was: PartitionState | None, now: PartitionState | None) -> list[int]:
-        """Those of the watched brokers that led, or lead since."""
+        """The watched brokers that were or became the leader."""
         before = NO_LEADER if was is None else was.leader
         after = NO_LEADER if now is None else now.leader
         if before == after or not self._elections:
@@ -178,15 +178,17 @@ class History:
         return [broker_id for broker_id in (before, after) if broker_id in self._elections]
 
     def _note_broker(self, before: ClusterImage, record: Any, place: tuple[int, int]) -> list[Mark]:
-        """The broker's coming or going that a record tells of; the events are kept."""
+        """Keep the events of a broker record; return the marks it leaves."""
         if not isinstance(record, BROKER_RECORDS):
             return []
         broker_id = record.broker_id
-        told, marks = broker_change(before, record)
+        descriptions, marks = broker_change(before, record)
         events = self._brokers.get(broker_id)
         if events is None:
             events = self._brokers[broker_id] = deque(maxlen=self._events_max)
-        events += [BrokerEvent(*place, broker_id, record.broker_epoch, what) for what in told]
+        events += [
+            BrokerEvent(*place, broker_id, record.broker_epoch, what) for what in descriptions
+        ]
         return marks
 
     # ---- causes
@@ -200,21 +202,21 @@ class History:
         if not self._open or self._open_batches > SPLIT_BATCHES_MAX:
             self._open, self._open_batches = [], 0
         for one in seen:
-            # Without a mark in sight the rest of a large decision may bring it.
+            # If no mark explains the event, a later batch of a large decision may have one.
             if not explain_by(one, marks) and is_split:
                 self._open.append(one)
 
 
 _UNKNOWN = Cause(CauseKind.ISR_CHANGED, "")
-"""Until the records around it are known."""
+"""The cause of an event until it has been found."""
 
 
 def _touched(
     before: ClusterImage, after: ClusterImage, record: Any
 ) -> list[tuple[Topic, int, Cause]]:
-    """The partitions that a record may change, and its cause where the record itself tells it."""
+    """The partitions that a record may change, each with the cause if the record implies it."""
     if isinstance(record, PartitionRecord):
-        made = Cause(CauseKind.CREATED, "the partition was made")
+        made = Cause(CauseKind.CREATED, "the partition was created")
         return [(after.topics_by_id[Uuid(record.topic_id)], record.partition_id, made)]
     if isinstance(record, PartitionChangeRecord):
         return [(after.topics_by_id[Uuid(record.topic_id)], record.partition_id, _UNKNOWN)]

@@ -1,7 +1,7 @@
-"""The last elections of partition leaders, with their reasons (DESIGN D8).
+"""The most recent elections of partition leaders, with their reasons.
 
-Soft state of each controller: the facts can always be derived again from the metadata log, the
-reasons only by whoever decided.
+Soft state of each controller. The elections can be derived from the metadata log; the exact reasons
+are known only to the controller that decided.
 """
 
 from collections import deque
@@ -12,15 +12,15 @@ from sparkraft.base.ids import Offset
 from sparkraft.controller.leader_election import Election
 
 ENTRIES_MAX = 10_000
-"""A broker that dies may change this many leaders at once; a few megabytes at most."""
+"""One failed broker may cause this many elections; a few megabytes at most."""
 
 
 class JournalEntry(NamedTuple):
-    """An election, when it was decided and where in the metadata log it was to stand.
+    """An election, the time of the decision, and the end offset of its batch.
 
-    A controller that is deposed may have decided what was never committed: another's log then has
-    something else at that offset, even of the same leader epoch, so an entry speaks only of a
-    batch of its own controller `epoch`.
+    A deposed controller may have decided elections that were never committed. The log then has a
+    batch of another controller at that offset, so an entry applies only to a batch of its own
+    controller `epoch`.
     """
 
     wall_ms: int
@@ -30,16 +30,15 @@ class JournalEntry(NamedTuple):
 
 
 class ElectionJournal:
-    """A bounded list of elections, the newest last."""
+    """A bounded list of elections, newest last."""
 
     def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
-        """Keep at most `entries_max`."""
         self._entries: deque[JournalEntry] = deque(maxlen=entries_max)
         self.counts: dict[str, int] = {}
-        """Elections by kind since the start, those that are not kept any more included."""
+        """Number of elections by kind since the start, including entries that were dropped."""
 
     def add(self, election: Election, *, wall_ms: int, offset: int, epoch: int) -> None:
-        """Note an election that the batch ending at `offset` of controller `epoch` carries out."""
+        """Add an election of the batch that ends at `offset`, of controller epoch `epoch`."""
         self._entries.append(JournalEntry(wall_ms, Offset(offset), epoch, election))
         kind = election.reason.name
         self.counts[kind] = self.counts.get(kind, 0) + 1
@@ -47,7 +46,7 @@ class ElectionJournal:
     def entries(
         self, *, topic: str | None = None, partition: int | None = None
     ) -> Iterator[JournalEntry]:
-        """Elections of a topic and partition, or of all, oldest first."""
+        """Elections of a topic, of a partition, or all of them, oldest first."""
         for entry in self._entries:
             election = entry.election
             if topic is not None and election.topic != topic:
@@ -56,5 +55,4 @@ class ElectionJournal:
                 yield entry
 
     def __len__(self) -> int:
-        """How many are kept."""
         return len(self._entries)

@@ -1,18 +1,18 @@
-"""Who leads a partition, and why (DESIGN D8, KIP-966).
+"""Election of a partition's leader, with the reason for the result (KIP-966).
 
-`choose_leader` is the one place where a partition's leader is chosen. Its answer carries the whole
-reasoning: the kind of election, the candidates in the order of the assigned replicas, who was in
-sync, who was alive, and what ruled each of the others out.
+`choose_leader` is the only code that chooses a leader. Its result includes the reasoning: the kind
+of election, the candidates in assignment order, the ISR, the live replicas, and why each of the
+other candidates was ruled out. See docs/decisions/0008-decisions-carry-reasons.md.
 
-The order of preference, the first that fits wins:
+Order of preference; the first that applies wins:
     1. *preferred* only: the first assigned replica, if it may lead.
-    2. the present leader, if it still may.
-    3. the first assigned replica that may lead. "May lead": alive, and in the ISR, or in the ELR
-       where the ISR is empty.
-    4. with ELR on and both ISR and ELR empty: the last known leader, if alive (unclean).
-    5. *unclean* only: the first assigned replica that is alive (unclean).
+    2. The current leader, if it may still lead.
+    3. The first assigned replica that may lead. A replica may lead if it is live and in the ISR, or
+       in the ELR if the ISR is empty.
+    4. With ELR enabled, and ISR and ELR empty: the last known leader, if live (unclean).
+    5. *unclean* only: the first live assigned replica (unclean).
 
-Not here: what a new leader does to ISR and ELR (`partition_change`).
+Not here: how a new leader changes ISR and ELR (`partition_rules`).
 """
 
 from collections.abc import Callable, Sequence
@@ -25,18 +25,18 @@ from sparkraft.metadata.partition_state import NO_LEADER
 
 
 class ElectionKind(Enum):
-    """Which rules an election follows."""
+    """The rules an election follows."""
 
     ONLINE = "online"
-    """Keep the partition led by a replica that has everything."""
+    """Elect a replica that has all committed records."""
     PREFERRED = "preferred"
-    """The same, and back to the first assigned replica where possible."""
+    """As ONLINE, but prefer the first assigned replica to the current leader."""
     UNCLEAN = "unclean"
-    """Keep it led even by a replica that may lack data."""
+    """As ONLINE, but if that fails elect any live replica; committed records may be lost."""
 
 
 class ChosenBy(Enum):
-    """Which rule found the leader."""
+    """The rule that found the leader."""
 
     PREFERRED_REPLICA = "preferred replica"
     CURRENT_LEADER = "current leader"
@@ -48,13 +48,13 @@ class ChosenBy(Enum):
 
 
 class CauseKind(Enum):
-    """What made the controller look at a partition."""
+    """The kinds of events that change a partition."""
 
     CREATED = "created"
-    """The topic or the partition was made; nobody was elected before."""
+    """The partition was created with its first leader."""
     DELETED = "deleted"
     ELR_CLEARED = "ELR cleared"
-    """By another min.insync.replicas."""
+    """min.insync.replicas changed."""
     FENCED = "broker fenced"
     SHUTDOWN = "controlled shutdown"
     RESTARTED = "broker registered again"
@@ -65,13 +65,13 @@ class CauseKind(Enum):
     ISR_CHANGED = "the leader changed the ISR"
     REASSIGNED = "reassignment"
     PREFERRED = "preferred election"
-    """Asked for, or by the periodic balance."""
+    """Requested, or by the periodic check for preferred leaders."""
     UNCLEAN = "unclean election"
-    """Asked for, or by the periodic check for leaderless partitions."""
+    """Requested, or by the periodic check for partitions without a leader."""
 
 
 class Cause(NamedTuple):
-    """An occasion, and a sentence about this one."""
+    """Why a partition changed: the kind of event, and this one in words."""
 
     kind: CauseKind
     text: str
@@ -79,17 +79,17 @@ class Cause(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidacy:
-    """The facts an election is decided on.
+    """The facts that an election depends on.
 
     Attributes:
         kind: the rules.
-        replicas: assigned replicas in their order of preference.
-        isr: replicas in sync, after the change that causes the election.
-        elr: eligible leader replicas, after it.
-        current_leader: who leads before; -1 for nobody.
-        last_known_leader: who led last where the partition lost its leader; None where unknown.
-        elr_enabled: whether the last known leader may be used.
-        why_not: what keeps a replica from leading at all; None for one that is alive.
+        replicas: assigned replicas, the preferred leader first.
+        isr: in-sync replicas after the change that causes the election.
+        elr: eligible leader replicas after that change.
+        current_leader: broker id of the leader before the election, or -1.
+        last_known_leader: last leader of a partition without a leader; None if unknown.
+        elr_enabled: whether the last known leader may be elected.
+        why_not: gives the reason that a replica is not live; None for a live one.
     """
 
     kind: ElectionKind
@@ -107,7 +107,7 @@ _NAMES_BY_RULE = {
     ChosenBy.LAST_KNOWN_LEADER: "last known leader (unclean)",
     ChosenBy.ANY_LIVE_REPLICA: "unclean",
 }
-"""Rules that say more than what caused the election."""
+"""Names of elections by the rule that found the leader; they take precedence."""
 
 _NAMES_BY_CAUSE = {
     CauseKind.SHUTDOWN: "controlled shutdown",
@@ -115,7 +115,8 @@ _NAMES_BY_CAUSE = {
     CauseKind.ISR_CHANGED: "reassignment",
     CauseKind.PREFERRED: "preferred",
 }
-"""A leader's own ISR change elects another only where it completes a reassignment."""
+"""Names of elections by their cause. An ISR change by the leader elects another leader only if it
+completes a reassignment."""
 
 
 _NO_CAUSE = Cause(CauseKind.CREATED, "")
@@ -123,18 +124,17 @@ _NO_CAUSE = Cause(CauseKind.CREATED, "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why an election ended as it did.
+    """The reasons for the result of an election.
 
     Attributes:
-        kind: the rules it followed.
+        kind: the rules that applied.
         chosen_by: the rule that found the leader.
-        candidates: assigned replicas in order.
-        isr: who was in sync.
-        elr: who was eligible besides.
-        live: candidates that were alive.
-        ruled_out: for each candidate that could not lead, in order, what kept it from it.
-        occasion: what caused the election.
-        trigger: the same as a sentence, such as "broker 3 asked to be fenced".
+        candidates: assigned replicas, the preferred leader first.
+        isr: in-sync replicas.
+        elr: eligible leader replicas.
+        live: candidates that were live.
+        ruled_out: candidates that could not lead, in order, each with the reason.
+        cause: the event that caused the election, such as "broker 3 asked to be fenced".
     """
 
     kind: ElectionKind
@@ -148,13 +148,13 @@ class Reason:
 
     @property
     def name(self) -> str:
-        """The kind of election as people speak of it: offline, preferred, unclean and so on."""
+        """The common name of this kind of election: offline, preferred, unclean and so on."""
         return _NAMES_BY_RULE.get(self.chosen_by) or _NAMES_BY_CAUSE.get(self.cause.kind, "offline")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """An election's result; `leader` is -1 where nobody may lead."""
+    """The result of an election; `leader` is -1 if no replica may lead."""
 
     leader: int
     unclean: bool
@@ -163,7 +163,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Election:
-    """A change of leadership for the journal; `leader` and `previous` are -1 for nobody."""
+    """A change of leader for the journal; `leader` and `previous` are -1 for none."""
 
     topic: str
     topic_id: Uuid
@@ -175,7 +175,7 @@ class Election:
 
 
 def choose_leader(facts: Candidacy) -> Choice:
-    """The leader by the rules of the module's docstring."""
+    """Elect a leader by the rules of the module docstring."""
     dead = {replica: facts.why_not(replica) for replica in facts.replicas}
 
     def may_lead(replica: int) -> bool:

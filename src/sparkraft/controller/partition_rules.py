@@ -1,6 +1,6 @@
 """The rules of a partition's next state: ISR, ELR, leader, epochs and reassignment.
 
-    PartitionState + Target ──▶ next_state ──▶ Transition: PartitionState' and why it has its leader
+    PartitionState + Target ──▶ next_state ──▶ Transition: PartitionState', choice of its leader
 
 `next_state` applies the rules in this order (KIP-966 for the ELR, KIP-455 for reassignments):
     1. Complete the reassignment if all added replicas are in sync.
@@ -51,8 +51,8 @@ class Target:
         directories: log directories that change, by replica.
         kind: rules of the election, if one is needed.
         unclean_shutdowns: replicas that may have lost records and so leave the ELR.
-        why_not: what prevents a replica from leading; None: the cluster's present state decides.
-        trigger: why this happens, for the journal.
+        why_not: gives the reason that a replica is not live; None: decide by the cluster's state.
+        cause: why the partition changes, for the journal.
     """
 
     isr: Ids | None = None
@@ -69,13 +69,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """What the rules depend on besides the partition itself.
+    """Facts about the cluster that the rules depend on.
 
     Attributes:
-        why_not: what prevents a replica from leading; None for a live one.
+        why_not: gives the reason that a replica is not live; None for a live one.
         min_isr: the ELR is empty once the ISR has this many members.
         elr_enabled: whether eligible leader replicas are kept.
-        elr_stored: whether the controller can store an ELR at all.
+        elr_stored: whether the controller can store an ELR.
         shrink_bumps_leader_epoch: whether a smaller ISR needs a new leader epoch.
         directory_of_new: log directory of a replica that is assigned now; None: directories are
             not stored.
@@ -207,7 +207,7 @@ def _keep_elr_or_last_member(
         state = state._replace(elr=before.elr)
     elif not facts.elr_enabled:
         state = state._replace(elr=())
-    # Without ELR the last member stays in the ISR: an empty one would not tell who has the data.
+    # Without ELR the last member stays in the ISR, which records that it has all data.
     if not state.isr and not facts.elr_enabled:
         state = state._replace(isr=before.isr)
     return state

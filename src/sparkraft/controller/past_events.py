@@ -1,4 +1,4 @@
-"""What a metadata log can tell: one record's change of a partition, or of a broker."""
+"""Events derived from the metadata log: one record's change of a partition or a broker."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,16 +14,16 @@ class PartitionEvent:
 
     Attributes:
         offset: of the record.
-        at_ms: when its batch was appended, by the controller's wall clock.
-        epoch: the controller's.
+        at_ms: append time of its batch, by the controller's wall clock.
+        epoch: controller epoch.
         topic: name.
         topic_id: id.
         partition: number.
-        before: the partition as it was; None where it was made.
-        after: as it is since; None where it was deleted.
-        trigger: what caused it.
-        election: why who leads since; None where the leader stayed.
-        derived: whether these reasons, had from the log alone, lead to that leader.
+        before: the state before; None if the partition was created.
+        after: the state after; None if it was deleted.
+        cause: why it changed.
+        election: the reasons for the new leader; None if the leader is the same.
+        derived: whether these reasons, derived from the log alone, lead to that leader.
     """
 
     offset: int
@@ -40,19 +40,19 @@ class PartitionEvent:
 
     @property
     def leader_changed(self) -> bool:
-        """Whether somebody else leads since, or nobody."""
+        """Whether the leader changed; a deleted partition has no new leader."""
         before = NO_LEADER if self.before is None else self.before.leader
         return self.after is not None and self.after.leader != before
 
     @property
     def isr_changed(self) -> bool:
-        """Whether others are in sync since."""
+        """Whether the ISR changed."""
         pair = self.before, self.after
         return pair[0] is not None and pair[1] is not None and pair[0].isr != pair[1].isr
 
 
 class BrokerEvent(NamedTuple):
-    """One record about a broker; `what` is a few words."""
+    """One record about a broker, described in a few words by `what`."""
 
     offset: int
     at_ms: int

@@ -1,4 +1,4 @@
-"""Where the replicas of new partitions go: striped over racks, then over the brokers of a rack.
+"""Replica placement for new partitions: striped over racks, then over the brokers of a rack.
 
 Goals, in order: spread over racks, spread evenly over brokers, prefer brokers that are not fenced,
 and never make a fenced broker the first replica. Racks are visited in turn, each partition starting
@@ -17,7 +17,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 
 
 class UsableBroker(NamedTuple):
-    """A registered broker that may be given replicas."""
+    """A registered broker that may get replicas."""
 
     id: int
     rack: str | None
@@ -27,10 +27,10 @@ class UsableBroker(NamedTuple):
 def place_replicas(
     brokers: Iterable[UsableBroker], *, partitions: int, replication_factor: int, entropy: Entropy
 ) -> list[list[int]]:
-    """Replica lists of `partitions` new partitions, the preferred leader first in each.
+    """Place the replicas of `partitions` new partitions, each list with the preferred leader first.
 
     Raises:
-        KafkaError: INVALID_REPLICATION_FACTOR, where too few brokers are registered or alive.
+        KafkaError: INVALID_REPLICATION_FACTOR if too few brokers are registered or unfenced.
     """
     stripes = _Stripes(sorted(brokers), entropy)
     stripes.check(replication_factor)
@@ -44,7 +44,7 @@ def _shuffle(items: MutableSequence[Any], entropy: Entropy) -> None:
 
 
 class _Ring:
-    """Brokers of one kind in one rack, handed out in turn during each pass."""
+    """Brokers of one kind in one rack, each returned once per pass."""
 
     def __init__(self, brokers: list[int], entropy: Entropy) -> None:
         self.brokers = brokers
@@ -53,7 +53,7 @@ class _Ring:
         self._pass = 0
 
     def next(self, current_pass: int) -> int | None:
-        """The next broker of this pass, or None when each has been handed out."""
+        """The next broker of this pass; None after the last one."""
         if not self.brokers:
             return None
         if self._pass != current_pass:
@@ -69,7 +69,7 @@ class _Ring:
 
 class _Rack:
     def __init__(self, brokers: list[UsableBroker], entropy: Entropy) -> None:
-        # The dice are thrown in Kafka's order, so that the same throws place the same.
+        # Random numbers are drawn in Kafka's order, so that equal numbers give equal placements.
         self.fenced = _Ring([b.id for b in brokers if b.fenced], entropy)
         self.live = _Ring([b.id for b in brokers if not b.fenced], entropy)
 
@@ -92,7 +92,7 @@ class _Stripes:
         self._pass = 0
 
     def check(self, replication_factor: int) -> None:
-        """Refuse what can't be placed."""
+        """Reject a replication factor that cannot be satisfied."""
         if replication_factor <= 0:
             wrong = f"Invalid replication factor {replication_factor}: it must be positive."
         elif self._live == 0:
@@ -114,7 +114,7 @@ class _Stripes:
         first_rack, leader = self._first()
         replicas = [leader]
         rack = self._start
-        skip: int | None = first_rack  # The leader's rack has had its turn, once.
+        skip: int | None = first_rack  # The rack of the leader is skipped once.
         while len(replicas) < replication_factor:
             if rack == skip:
                 skip = None
@@ -128,7 +128,7 @@ class _Stripes:
         return replicas
 
     def _first(self) -> tuple[int, int]:
-        """The leader's rack and the leader: the next broker that is not fenced."""
+        """The leader and its rack: the next unfenced broker."""
         rack = self._start
         while True:
             broker = self._racks[self._names[rack]].live.next(self._pass)
@@ -137,7 +137,7 @@ class _Stripes:
             rack = (rack + 1) % len(self._names)
 
     def _mix(self) -> None:
-        """Shuffle once every live broker has started a pass, so that placements don't repeat."""
+        """Shuffle after each live broker has started a pass, so that placements do not repeat."""
         _shuffle(self._names, self._entropy)
         for name in sorted(self._racks):
             _shuffle(self._racks[name].fenced.brokers, self._entropy)

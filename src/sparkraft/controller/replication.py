@@ -1,8 +1,8 @@
-"""Partitions of a running cluster: ISR changes, elections, brokers that come and go (KIP-497, 966).
+"""Changes of existing partitions: ISRs, elections, stopped and returning brokers (KIP-497, 966).
 
-Every change is made by `partition_change`; here it is decided which partitions change, and why.
-Which partitions a broker is in is found by a walk over the image: brokers come and go seldom, and
-an index would be one more state to keep right.
+This module decides which partitions change, and why; `partition_change` decides how. A broker's
+partitions are found by a scan of the image: brokers rarely change state, and an index would be one
+more thing to keep consistent.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,15 +29,16 @@ LocatedPartition = tuple[Topic, int, PartitionState]
 
 
 class Changes:
-    """Records and elections gathered by one decision.
+    """Records and elections of one decision.
 
-    Each change sees what those before it did (Kafka decides all of a request on the image before
-    it): what names a partition twice, or fails two of a broker's directories, stays consistent.
+    Each change sees the effects of those before it, so a request that names a partition twice, or
+    reports two failed directories of a broker, has a consistent result. (Kafka decides all parts of
+    a request on the image before it.)
 
     Attributes:
         context: with every record so far applied.
-        records: in the order they are to be appended.
-        elections: leaders that they change.
+        records: in the order in which they are appended.
+        elections: changes of leaders that the records contain.
     """
 
     __slots__ = ("context", "elections", "records")
@@ -48,12 +49,12 @@ class Changes:
         self.elections: list[Election] = []
 
     def add(self, record: VersionedRecord) -> None:
-        """A record that changes no partition."""
+        """Add a record that changes no partition."""
         self.records.append(record)
         self.context = self.context.after(record[0])
 
     def change(self, topic_id: Uuid, index: int, target: Target) -> PartitionChange | None:
-        """Bring a partition to `target`; None where that took no record."""
+        """Change a partition to `target`; None if that changes nothing."""
         topic = self.context.image.topics_by_id[topic_id]
         made = change_partition(self.context, topic, index, target)
         if made is not None:
@@ -64,12 +65,12 @@ class Changes:
 
 
 class IsrRemoval(NamedTuple):
-    """Replicas that leave ISRs with a decision.
+    """Why a broker's replicas leave their ISRs.
 
     Attributes:
         broker_id: the broker.
-        why: what keeps its replicas from leading, as a few words.
-        unclean: it may have lost acknowledged records, so it leaves the ELR too.
+        why: the reason that its replicas may not lead, in a few words.
+        unclean: the broker may have lost acknowledged records, so it leaves the ELR too.
     """
 
     broker_id: int
@@ -80,7 +81,7 @@ class IsrRemoval(NamedTuple):
 def remove_from_isrs(
     changes: Changes, located: Iterable[LocatedPartition], removal: IsrRemoval, *, cause: Cause
 ) -> None:
-    """Take a broker out of the ISR of partitions, electing new leaders where needed."""
+    """Remove a broker from the ISR of partitions; elect new leaders of those it led."""
     for topic, index, partition in located:
         context = changes.context
         target = Target(
@@ -94,7 +95,7 @@ def remove_from_isrs(
 
 
 def elect_for_returning_broker(changes: Changes, broker_id: int) -> None:
-    """Elect where nobody leads; the broker's unfencing is among the changes already."""
+    """Elect leaders of partitions without one; `changes` includes the broker's unfencing."""
     for topic, index, partition in changes.context.partitions():
         if partition.leader != NO_LEADER:
             continue
@@ -106,19 +107,19 @@ def elect_for_returning_broker(changes: Changes, broker_id: int) -> None:
 
 
 def partitions_with_isr_member(context: DecisionContext, broker_id: int) -> list[LocatedPartition]:
-    """Partitions with the broker in their ISR."""
+    """Find the partitions whose ISR contains the broker."""
     return [located for located in context.partitions() if broker_id in located[2].isr]
 
 
 def partitions_with_elr_member(context: DecisionContext, broker_id: int) -> list[LocatedPartition]:
-    """Partitions with the broker in their ELR."""
+    """Find the partitions whose ELR contains the broker."""
     return [located for located in context.partitions() if broker_id in located[2].elr]
 
 
 def partitions_in_directory(
     context: DecisionContext, broker_id: int, directory: Uuid
 ) -> list[LocatedPartition]:
-    """Partitions of which the broker keeps its replica in that directory."""
+    """Find the partitions whose replica on the broker is in that log directory."""
     return [
         located
         for located in context.partitions()
@@ -132,7 +133,7 @@ def _kind(context: DecisionContext, topic: Topic) -> ElectionKind:
 
 
 def alter_partition(context: DecisionContext, call: Call[k56.AlterPartitionRequest]) -> Decision:
-    """Decide an AlterPartition request: a leader says who keeps up with it."""
+    """Decide an AlterPartition request: a leader changes the ISR of its partitions."""
     request = call.request
     context.check_broker_epoch(request.broker_id, request.broker_epoch)
     changes = Changes(context)
@@ -195,7 +196,7 @@ def _alter_one(
 
 
 def _wanted_isr(wanted: k56.AlterPartitionRequestPartitionData) -> dict[int, int]:
-    """Replica to broker epoch, -1 where it is not told (version 2)."""
+    """Replica to broker epoch; -1 if the request has none (version 2)."""
     if wanted.new_isr_with_epochs:
         return {state.broker_id: state.broker_epoch for state in wanted.new_isr_with_epochs}
     return dict.fromkeys(wanted.new_isr, -1)
@@ -231,7 +232,7 @@ def _sound(
         return False
     if wanted.leader_recovery_state == RECOVERED:
         return True
-    # A leader elected uncleanly is alone until it has recovered, and never goes back to that state.
+    # An unclean leader is alone in the ISR until it has recovered, and it recovers only once.
     alone = len(isr) == 1 and partition.leader_recovery_state == RECOVERING
     return wanted.leader_recovery_state == RECOVERING and alone
 
@@ -239,7 +240,7 @@ def _sound(
 def _epoch_error(
     broker_id: int, partition: PartitionState, wanted: k56.AlterPartitionRequestPartitionData
 ) -> ErrorCode | None:
-    # A leader that knows more than we do: some other controller told it, so we are a zombie.
+    # The leader has newer metadata, from another controller: this controller was deposed.
     newer = (
         wanted.leader_epoch > partition.leader_epoch
         or wanted.partition_epoch > partition.partition_epoch
@@ -263,7 +264,7 @@ def _eligible(context: DecisionContext, replica: int, broker_epoch: int) -> bool
 
 
 def elect_leaders(context: DecisionContext, call: Call[k43.ElectLeadersRequest]) -> Decision:
-    """Decide an ElectLeaders request: preferred or unclean, for the named partitions or for all."""
+    """Decide an ElectLeaders request: preferred or unclean, for some or all partitions."""
     request = call.request
     if request.election_type not in {PREFERRED_ELECTION, UNCLEAN_ELECTION}:
         wrong = f"Unknown election type {request.election_type}"
@@ -300,10 +301,10 @@ def elect_leaders(context: DecisionContext, call: Call[k43.ElectLeadersRequest])
     )
 
 
-_ASKED_PREFERRED = Cause(CauseKind.PREFERRED, "somebody asked for a preferred election")
-_ASKED_UNCLEAN = Cause(CauseKind.UNCLEAN, "somebody asked for an unclean election")
+_REQUESTED_PREFERRED = Cause(CauseKind.PREFERRED, "a preferred election was requested")
+_REQUESTED_UNCLEAN = Cause(CauseKind.UNCLEAN, "an unclean election was requested")
 _BALANCE = Cause(CauseKind.PREFERRED, "the periodic preferred-leader check")
-_CHECK = Cause(CauseKind.UNCLEAN, "the periodic check for leaderless partitions")
+_CHECK = Cause(CauseKind.UNCLEAN, "the periodic check for partitions without a leader")
 
 _PREFERRED_TEXT = "The preferred leader was not available."
 _ELIGIBLE_TEXT = "Eligible topic partition leaders are not available."
@@ -322,7 +323,7 @@ def _elect_one(changes: Changes, name: str, index: int, election_type: int) -> K
         return KafkaError(ErrorCode.ELECTION_NOT_NEEDED, _NOT_NEEDED_TEXT)
     target = Target(
         kind=ElectionKind.PREFERRED if preferred else ElectionKind.UNCLEAN,
-        cause=_ASKED_PREFERRED if preferred else _ASKED_UNCLEAN,
+        cause=_REQUESTED_PREFERRED if preferred else _REQUESTED_UNCLEAN,
     )
     if changes.change(topic.id, index, target) is not None:
         return None
@@ -332,7 +333,7 @@ def _elect_one(changes: Changes, name: str, index: int, election_type: int) -> K
 
 
 def balance_leaders(context: DecisionContext) -> Decision:
-    """Bring leaderships back to preferred replicas; the response tells whether more may be due."""
+    """Elect preferred leaders; the response is True if more partitions may need it."""
     return _periodic(
         context,
         lambda topic, partition: (
@@ -344,7 +345,7 @@ def balance_leaders(context: DecisionContext) -> Decision:
 
 
 def elect_uncleanly_where_allowed(context: DecisionContext) -> Decision:
-    """Elect where nobody leads and the topic allows losses; the response tells of more to do."""
+    """Elect leaders uncleanly if the topic allows it; the response is True if more may need it."""
     return _periodic(
         context,
         lambda topic, partition: (
@@ -377,7 +378,7 @@ def _periodic(
 def assign_replicas_to_dirs(
     context: DecisionContext, call: Call[k73.AssignReplicasToDirsRequest]
 ) -> Decision:
-    """Decide an AssignReplicasToDirs request: a broker says where its replicas are (KIP-858)."""
+    """Decide an AssignReplicasToDirs request: a broker reports its log directories (KIP-858)."""
     request = call.request
     if not context.directories_supported:
         wrong = "Directory assignment is not supported yet."

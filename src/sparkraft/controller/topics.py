@@ -1,7 +1,7 @@
 """Topics: create, delete, add partitions (KIP-4, KIP-195, KIP-464, KIP-516).
 
-Records of a new topic, in order: TopicRecord, its ConfigRecords, its PartitionRecords. One topic's
-failure does not touch the others of the request; what is asked twice is refused both times.
+Records of a new topic, in order: TopicRecord, its ConfigRecords, its PartitionRecords. An error of
+one topic does not affect the other topics of the request; topics that it names twice are rejected.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ from sparkraft.protocol.messages.metadata_records import RemoveTopicRecord, Topi
 METADATA_TOPIC = "__cluster_metadata"
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
-"""Kafka's own bound on the partitions of one CreateTopics request."""
+"""Maximum partitions of one request, as in Kafka."""
 
 _REPLICATION_FACTOR_MAX = (1 << 15) - 1
 
@@ -41,12 +41,12 @@ def create_topics(context: DecisionContext, call: Call[k19.CreateTopicsRequest])
     duplicates = _repeated([topic.name for topic in request.topics])
     records: list[VersionedRecord] = []
     results = []
-    rivals = _Rivals(context)
+    names = _CollidingNames(context)
     for topic in request.topics:
         if topic.name in duplicates:
             continue
         try:
-            made, result = _create_topic(context, topic, rivals)
+            made, result = _create_topic(context, topic, names)
             call.apply_partition_change_quota(result.num_partitions)
             check_room(records, made)
             records += made
@@ -89,18 +89,18 @@ def _repeated(items: Sequence[Any]) -> list[Any]:
     return [item for item, count in counts.items() if count > 1]
 
 
-class _Rivals:
-    """Existing names that a new one may collide with, by what metrics make of them.
+class _CollidingNames:
+    """Existing topics whose names collide with a new one in metrics: they show `.` as `_`.
 
-    Gathered only for a name that may collide: there can be very many topics. As in Kafka, two new
-    names of the same request are not held against each other.
+    Collected at the first name that may collide, since there can be very many topics. As in Kafka,
+    two new names of the same request are not compared.
     """
 
     def __init__(self, context: DecisionContext) -> None:
         self._context = context
         self._names: dict[str, str] | None = None
 
-    def of(self, name: str) -> str | None:
+    def colliding_topic(self, name: str) -> str | None:
         if not _may_collide(name):
             return None
         if self._names is None:
@@ -114,7 +114,7 @@ def _may_collide(name: str) -> bool:
 
 
 def _create_topic(
-    context: DecisionContext, topic: k19.CreatableTopic, rivals: _Rivals
+    context: DecisionContext, topic: k19.CreatableTopic, names: _CollidingNames
 ) -> tuple[list[VersionedRecord], k19.CreatableTopicResult]:
     name = topic.name
     if name == METADATA_TOPIC:
@@ -123,7 +123,7 @@ def _create_topic(
     if name in context.image.topics_by_name:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     check_topic_name(name)
-    rival = rivals.of(name)
+    rival = names.colliding_topic(name)
     if rival is not None:
         wrong = f"Topic '{name}' collides with existing topic: {rival}"
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
@@ -171,7 +171,7 @@ def _assigned_partitions(
         check_assignment(context, assignment.broker_ids, replication_factor)
         replication_factor = len(assignment.broker_ids)
         partitions[index] = _new_partition(
-            context, assignment.broker_ids, partial(_nobody_alive, index)
+            context, assignment.broker_ids, partial(_no_live_replica, index)
         )
     if sorted(partitions) != list(range(len(partitions))):
         wrong = "partitions should be a consecutive 0-based integer sequence"
@@ -214,16 +214,16 @@ def _place(
     except KafkaError as error:
         raise refuse(error.detail) from error
 
-    def nobody() -> KafkaError:
+    def no_live_broker() -> KafkaError:
         return refuse("All brokers are currently fenced or in controlled shutdown.")
 
     return {
-        first + number: _new_partition(context, replicas, nobody)
+        first + number: _new_partition(context, replicas, no_live_broker)
         for number, replicas in enumerate(placed)
     }
 
 
-def _nobody_alive(index: int) -> KafkaError:
+def _no_live_replica(index: int) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         f"All brokers specified in the manual partition assignment for partition {index} "
@@ -232,11 +232,11 @@ def _nobody_alive(index: int) -> KafkaError:
 
 
 def _new_partition(
-    context: DecisionContext, replicas: Sequence[int], nobody_alive: Callable[[], KafkaError]
+    context: DecisionContext, replicas: Sequence[int], no_live_replica: Callable[[], KafkaError]
 ) -> PartitionState:
     isr = tuple(replica for replica in replicas if context.is_active(replica))
     if not isr:
-        raise nobody_alive()
+        raise no_live_replica()
     return PartitionState(
         replicas=tuple(replicas),
         isr=isr,
@@ -255,12 +255,12 @@ def _new_partition(
 def check_assignment(
     context: DecisionContext, replicas: Sequence[int], replication_factor: int | None
 ) -> None:
-    """Refuse a replica list by hand that names nobody, strangers, or somebody twice.
+    """Reject a manual assignment that is empty, or names unknown or duplicate brokers.
 
     Args:
         context: its image names the registered brokers.
         replicas: broker ids, preferred leader first.
-        replication_factor: how many there must be; None for any number.
+        replication_factor: required number of replicas; None for any.
 
     Raises:
         KafkaError: INVALID_REPLICA_ASSIGNMENT.
@@ -316,7 +316,7 @@ def _created(
 
 
 def broker_sources(context: DecisionContext) -> BrokerSources:
-    """What is set for this controller as a node."""
+    """Configs set for this controller as a node."""
     return BrokerSources(
         dynamic=context.image.config(ResourceType.BROKER, str(context.config.node_id)),
         cluster=context.image.config(ResourceType.BROKER, ""),
@@ -328,7 +328,7 @@ def delete_topics(context: DecisionContext, call: Call[k20.DeleteTopicsRequest])
     """Decide a DeleteTopics request, by name or by id."""
     request = call.request
     if not context.config.delete_topics:
-        # Versions before 3 have no word for it.
+        # Versions before 3 do not have TOPIC_DELETION_DISABLED.
         old = call.version < 3  # noqa: PLR2004
         code = ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED
         raise KafkaError(code, "Topic deletion is disabled.")
@@ -349,7 +349,7 @@ def delete_topics(context: DecisionContext, call: Call[k20.DeleteTopicsRequest])
 
 
 class _Deletions:
-    """The topics a request means, each once, and the answers for what it can't mean."""
+    """The topics to delete, each once, and the results of invalid entries."""
 
     def __init__(self, context: DecisionContext) -> None:
         self._context = context
@@ -479,14 +479,14 @@ def _add_partitions(
     if wanted.assignments is None:
         partitions = _place(context, first=have, count=additional, factor=factor)
     else:
-        partitions = _added_by_hand(context, topic, wanted, factor)
+        partitions = _manually_added(context, topic, wanted, factor)
     return [
         partition_record(topic.id, index, partition, context.metadata_level)
         for index, partition in sorted(partitions.items())
     ]
 
 
-def _added_by_hand(
+def _manually_added(
     context: DecisionContext, topic: Topic, wanted: k37.CreatePartitionsTopic, factor: int
 ) -> dict[int, PartitionState]:
     assignments = wanted.assignments or []
@@ -502,6 +502,6 @@ def _added_by_hand(
         index = have + number
         check_assignment(context, assignment.broker_ids, factor)
         partitions[index] = _new_partition(
-            context, assignment.broker_ids, partial(_nobody_alive, index)
+            context, assignment.broker_ids, partial(_no_live_replica, index)
         )
     return partitions

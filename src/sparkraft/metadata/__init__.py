@@ -1,6 +1,6 @@
-"""What every node knows of the cluster: records in, one immutable `ClusterImage` out (DESIGN D6).
+"""The cluster metadata of every node: records in, one immutable `ClusterImage` out.
 
 Entry points: `image.ClusterImage`, `apply.apply`, `snapshot.records_of`, `features`, `configs`.
 
-Invariant: nothing here decides anything; decisions are `sparkraft.controller`'s.
+Invariant: this package makes no decisions; `sparkraft.controller` does.
 """

@@ -1,11 +1,11 @@
-"""One metadata record onto one image: the only way a `ClusterImage` changes (D6).
+"""Applies metadata records to images: the only way a `ClusterImage` changes.
 
 Records come from the committed log, from a snapshot, or from the active controller's own decision;
-the result is the same. All 26 types of Kafka 4.3 are known. A record that does not fit its image,
-or of an unknown type, is `InvariantBroken`: a node that guessed would tell lies in its snapshots.
-A feature level that a later release finalized is `DecodeError`: this node can't read on.
+the result is the same. All 26 record types of Kafka 4.3 are supported. A record of an unknown type,
+or one that does not fit the image, raises `InvariantBroken`: if the node ignored it, its snapshots
+would be wrong. An unsupported feature level raises `DecodeError`: this node cannot read the log.
 
-Begin, End and AbortTransaction change nothing here; `replay.Replay` gives them their meaning.
+BeginTransaction, EndTransaction and AbortTransaction change no image; `replay.Replay` handles them.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,18 +34,18 @@ Record = Any
 """One of the 26 message classes of `sparkraft.protocol.messages.metadata_records`."""
 
 LEADER_UNCHANGED = -2
-"""PartitionChangeRecord.leader: keep the leader and its epoch."""
+"""PartitionChangeRecord.leader: the leader and its epoch are unchanged."""
 
 RECOVERY_STATE_UNCHANGED = -1
-"""PartitionChangeRecord.leader_recovery_state: keep it."""
+"""PartitionChangeRecord.leader_recovery_state: unchanged."""
 
 
 def apply(image: ClusterImage, record: Record) -> ClusterImage:
-    """The image after `record`; the offset stays (see `ClusterImage.at`).
+    """Apply `record`; the result has the same offset (see `ClusterImage.at`).
 
     Raises:
-        InvariantBroken: the record's type is unknown, or it speaks of what does not exist.
-        DecodeError: it finalizes a feature or a level of one that this node doesn't know.
+        InvariantBroken: the record type is unknown, or the record refers to a missing object.
+        DecodeError: the record finalizes a feature level that this node does not support.
     """
     do = _APPLY.get(type(record))
     if do is None:
@@ -54,7 +54,7 @@ def apply(image: ClusterImage, record: Record) -> ClusterImage:
 
 
 def merge(partition: PartitionState, change: Record) -> PartitionState:
-    """The partition after a PartitionChangeRecord: fields that are null or unset stay."""
+    """Apply a PartitionChangeRecord; its null fields leave the state unchanged."""
     replicas = partition.replicas if change.replicas is None else tuple(change.replicas)
     directories = (
         partition.directories
@@ -81,7 +81,7 @@ def merge(partition: PartitionState, change: Record) -> PartitionState:
 
 
 def partition_of(record: Record) -> PartitionState:
-    """The partition that a PartitionRecord describes."""
+    """Make the state that a PartitionRecord describes."""
     replicas = tuple(record.replicas)
     return PartitionState(
         replicas,

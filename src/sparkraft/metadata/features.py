@@ -68,7 +68,7 @@ SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     STREAMS_VERSION: (0, 1),
     TRANSACTION_VERSION: (0, 2),
 }
-"""Ranges a node of ours registers with and answers in ApiVersions."""
+"""Supported levels (inclusive) that a node registers with and returns in ApiVersions."""
 
 DEFAULT_FINALIZED: dict[str, int] = {
     METADATA_VERSION: METADATA_LEVEL_MAX,
@@ -78,7 +78,7 @@ DEFAULT_FINALIZED: dict[str, int] = {
     STREAMS_VERSION: 1,
     TRANSACTION_VERSION: 2,
 }
-"""What a cluster formatted without further words finalizes, as Kafka 4.3's does."""
+"""Feature levels of a newly formatted cluster, as in Kafka 4.3."""
 
 FEATURE_BOOTSTRAP_LEVELS: dict[str, dict[int, int]] = {
     ELR_VERSION: {1: 26},
@@ -87,16 +87,16 @@ FEATURE_BOOTSTRAP_LEVELS: dict[str, dict[int, int]] = {
     STREAMS_VERSION: {1: 29},
     TRANSACTION_VERSION: {1: 24, 2: 24},
 }
-"""For each feature and level, the metadata.version from which new clusters have it by default."""
+"""By feature and level: the lowest metadata.version at which it is the default."""
 
 FEATURE_DEPENDENCIES: dict[tuple[str, int], dict[str, int]] = {
     (ELR_VERSION, 1): {METADATA_VERSION: ELR_LEVEL},
 }
-"""What a level of a feature needs finalized beside it."""
+"""Levels of other features that a feature level requires."""
 
 
 def default_levels(metadata_level: int) -> dict[str, int]:
-    """The features a new cluster of that metadata.version finalizes, metadata.version first."""
+    """The feature levels of a new cluster with that metadata.version, which comes first."""
     levels = {METADATA_VERSION: metadata_level}
     for name, thresholds in sorted(FEATURE_BOOTSTRAP_LEVELS.items()):
         reached = [level for level, needed in thresholds.items() if metadata_level >= needed]
@@ -106,7 +106,7 @@ def default_levels(metadata_level: int) -> dict[str, int]:
 
 
 def level_of(release: str) -> int | None:
-    """The metadata.version that a release (4.1), a full version (4.1.2) or an exact name means."""
+    """Parse a release (4.1), a full version (4.1.2) or the name of a metadata.version."""
     exact = {name: level for level, name in METADATA_LEVEL_NAMES.items()}
     if release in exact:
         return exact[release]
@@ -116,12 +116,12 @@ def level_of(release: str) -> int | None:
 
 
 def name_of(level: int) -> str:
-    """The name of a metadata.version, or its number where it is unknown."""
+    """The name of a metadata.version; its number if it is unknown."""
     return METADATA_LEVEL_NAMES.get(level, str(level))
 
 
 def metadata_changed_between(one: int, other: int) -> bool:
-    """Whether records differ between two metadata.versions, so that going back loses data."""
+    """Whether records differ between two metadata.versions, so that a downgrade loses data."""
     low, high = sorted((one, other))
     return any(low < level <= high for level in _METADATA_CHANGED)
 

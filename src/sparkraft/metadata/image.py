@@ -1,10 +1,11 @@
-"""The cluster as of one offset of the metadata log: an immutable tree with shared structure (D6).
+"""The cluster as of one offset of the metadata log: an immutable tree with shared structure.
 
-Every value here is a named tuple: the fastest immutable thing to build in Python, and a snapshot
-or a decision may hold an old image while new records make new ones.
+All values are named tuples, the immutable type that is fastest to create in Python. A snapshot or a
+decision may keep an old image while new records make new ones. See
+docs/decisions/0006-one-immutable-image.md.
 
 Invariants:
-    * `apply.apply` is the only thing that makes an image out of another.
+    * Only `apply.apply` makes an image from another.
     * `topics_by_id` and `topics_by_name` are each other's inverse.
     * Maps keyed by text or bytes are never iterated unsorted: their order depends on a hash seed.
 
@@ -23,17 +24,17 @@ DIRECTORY_MIGRATING = Uuid((0).to_bytes(16, "big"))
 """Directory of a replica assigned before directories were recorded."""
 
 DIRECTORY_UNASSIGNED = Uuid((1).to_bytes(16, "big"))
-"""Directory of a replica whose broker has yet to choose one."""
+"""Directory of a replica whose broker has not chosen one yet."""
 
 DIRECTORY_LOST = Uuid((2).to_bytes(16, "big"))
-"""Directory that the broker says went offline."""
+"""Directory of a replica whose directory went offline."""
 
 RESERVED_DIRECTORIES = 100
-"""Directory ids below this number are not a broker's to use."""
+"""Directory ids below this number are reserved."""
 
 
 class ResourceType:
-    """What a config belongs to; the numbers of the protocol."""
+    """Types of config resources; the numbers of the protocol."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -44,7 +45,7 @@ class ResourceType:
 
 
 class Endpoint(NamedTuple):
-    """Where a node listens."""
+    """A listener of a node and its advertised address."""
 
     name: str
     host: str
@@ -68,14 +69,14 @@ class BrokerRegistration(NamedTuple):
     is_migrating_zk_broker: bool
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
-        """Where the named listener is, if it has one."""
+        """The endpoint of the named listener; None if the broker has none."""
         for endpoint in self.endpoints:
             if endpoint.name == listener_name:
                 return endpoint
         return None
 
     def has_online_directory(self, directory: bytes) -> bool:
-        """Whether the directory is one it reported as online, or not yet known (KIP-858)."""
+        """Whether the directory is online, or not known yet (KIP-858)."""
         if directory == DIRECTORY_LOST:
             return False
         if directory in {DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED}:
@@ -84,7 +85,7 @@ class BrokerRegistration(NamedTuple):
 
     @property
     def active(self) -> bool:
-        """Neither fenced nor on its way out: may lead."""
+        """Whether it is neither fenced nor shutting down, so its replicas may lead."""
         return not self.fenced and not self.in_controlled_shutdown
 
 
@@ -125,7 +126,7 @@ class Acl(NamedTuple):
 
 
 class ScramCredential(NamedTuple):
-    """A user's SCRAM secret, salted and hashed."""
+    """The salted and hashed SCRAM secret of a user."""
 
     salt: bytes
     stored_key: bytes
@@ -150,7 +151,7 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 
 
 class ClusterImage(NamedTuple):
-    """Everything the metadata log says, up to and including `offset`."""
+    """The contents of the metadata log up to `offset`, inclusive."""
 
     features: Map[str, int]
     brokers: Map[int, BrokerRegistration]
@@ -167,11 +168,11 @@ class ClusterImage(NamedTuple):
     epoch: LeaderEpoch
 
     def at(self, offset: int, epoch: int) -> "ClusterImage":
-        """The same content, as of another record."""
+        """The same content at another offset and epoch."""
         return self._replace(offset=Offset(offset), epoch=LeaderEpoch(epoch))
 
     def same_content(self, other: "ClusterImage") -> bool:
-        """Equality without regard to where in the log each image stands."""
+        """Compare two images without their offsets and epochs."""
         return self[:-2] == other[:-2]
 
     @property
@@ -195,7 +196,7 @@ class ClusterImage(NamedTuple):
             yield self.topics_by_id[self.topics_by_name[name]]
 
     def config(self, resource_type: int, name: str) -> Map[str, str]:
-        """What is set on a resource; empty where nothing is."""
+        """The configs set on a resource; empty if none are."""
         return self.configs.get((resource_type, name), _NO_CONFIG)
 
 

@@ -1,13 +1,12 @@
-"""The metadata log replayed: which image is safe to act on while transactions are open (KIP-868).
+"""Replays the metadata log and keeps an image that ignores open transactions (KIP-868).
 
-Three images at a time (D6):
-    * *latest*: every record so far, committed or not; the active controller decides on it.
-    * *before_transaction*: what AbortTransaction goes back to, while a transaction is open.
-    * *stable*: the last committed point outside a transaction: what brokers, answers and
-      snapshots see.
+Three images:
+    * *latest*: all records so far, committed or not; the active controller decides on it.
+    * *before_transaction*: the image that an abort restores, while a transaction is open.
+    * *stable*: the last committed image outside transactions, for brokers, responses, snapshots.
 
-A broker or standby replays committed records alone, so its *latest* is never ahead of the log's
-high watermark. The active controller replays its own decisions at once, and `commit`s later.
+A broker or standby controller replays committed records only, so its *latest* is never past the
+high watermark. The active controller replays its own decisions at once and calls `commit` later.
 """
 
 from collections import deque
@@ -29,15 +28,15 @@ _Point = tuple[ClusterImage, ClusterImage | None]
 class Replay:
     """Images of one node's metadata log.
 
-    Invariant: `stable` is never inside a transaction and never ahead of what was committed.
+    Invariant: `stable` is never inside a transaction and never contains uncommitted records.
     """
 
     def __init__(self, image: ClusterImage = EMPTY_IMAGE) -> None:
-        """Start from a loaded snapshot, or from nothing."""
+        """Start from a loaded snapshot, or from an empty cluster."""
         self._stable = image
         self._latest = image
         self._before_transaction: ClusterImage | None = None
-        # Ends of batches that wait for their commit, oldest first: (latest, before_transaction).
+        # Ends of uncommitted batches, oldest first: (latest, before_transaction).
         self._uncommitted: deque[_Point] = deque()
         self._committed: _Point = (image, None)
 
@@ -58,7 +57,7 @@ class Replay:
 
     @property
     def after_abort(self) -> ClusterImage:
-        """What an abort would leave: the latest image, or the one before the open transaction."""
+        """The image after an abort: the latest, or the one before the open transaction."""
         return self._before_transaction or self._latest
 
     @property

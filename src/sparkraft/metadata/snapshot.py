@@ -1,6 +1,6 @@
-"""An image as records: what a snapshot holds, in the order Kafka's image writers use.
+"""Writes an image as the records of a snapshot, in the order of Kafka's image writers.
 
-Features come first, metadata.version before all, so that a reader knows the level of what follows.
+Features come first, and metadata.version before all others, so that a reader knows the level.
 Replaying the records onto `EMPTY_IMAGE` gives an equal image.
 
 Not here: the header and footer of the snapshot file (`sparkraft.raft`, `sparkraft.storage`).
@@ -20,7 +20,7 @@ VersionedRecord = tuple[Any, int]
 
 
 def records_of(image: ClusterImage) -> Iterator[VersionedRecord]:
-    """The records that make `image` out of nothing; lazy, so that a driver can pause in between."""
+    """The records that make `image` from an empty one; lazy, so that a driver can pause."""
     level = image.metadata_version
     yield from _feature_records(image)
     for broker_id in sorted(image.brokers):

@@ -1,18 +1,18 @@
-"""Which names a topic may have."""
+"""Valid topic names."""
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 
 NAME_LENGTH_MAX = 249
-"""A file name has 255 bytes; the partition number and `-delete` markers need the rest."""
+"""A file name has at most 255 bytes; the partition number and `-delete` suffix need the rest."""
 
 _ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics that the brokers keep for themselves; Metadata marks them as internal."""
+"""Topics of the brokers themselves; Metadata responses mark them as internal."""
 
 
 def what_is_wrong(name: str) -> str | None:
-    """Why a name is none for a topic, or None."""
+    """The reason that a topic name is invalid, or None."""
     if not name:
         return "the empty string is not allowed"
     if name in {".", ".."}:
@@ -28,7 +28,7 @@ def what_is_wrong(name: str) -> str | None:
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse a bad name.
+    """Reject an invalid topic name.
 
     Raises:
         KafkaError: INVALID_TOPIC_EXCEPTION.
@@ -39,5 +39,5 @@ def check_topic_name(name: str) -> None:
 
 
 def unify_collision_chars(name: str) -> str:
-    """The name as metrics show it: `.` and `_` can't be told apart there."""
+    """The name in metrics, which do not distinguish `.` from `_`."""
     return name.replace(".", "_")

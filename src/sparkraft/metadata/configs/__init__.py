@@ -1,11 +1,11 @@
-"""Kafka 4.3's configuration keys: names, types, defaults, ranges, who may change them and when.
+"""The configs of Kafka 4.3: names, types, defaults, ranges, update modes.
 
 `BROKER_CONFIGS`, `TOPIC_CONFIGS`, `GROUP_CONFIGS`, `CLIENT_METRICS_CONFIGS`, `CLIENT_QUOTA_CONFIGS`
 and `IP_QUOTA_CONFIGS` map a key to its `ConfigDef`. `parse_value` turns text into a value and
-raises `KafkaError(INVALID_CONFIG)` for what does not fit; `format_value` is its way back.
+raises `KafkaError(INVALID_CONFIG)` for an invalid one; `format_value` is its inverse.
 
-Not here: rules that join several keys of one node (`sparkraft.server.config`), and what a change
-of a dynamic key does.
+Not here: rules on several keys of a node (`sparkraft.server.config`), and the effects of dynamic
+changes.
 """
 
 from sparkraft.metadata.configs.broker import BROKER_CONFIGS

@@ -31,7 +31,7 @@ DYNAMIC_ONLY_CONFIGS = by_name(
         )
     ]
 )
-"""Broker keys that no file sets, described only where somebody has set them (QuotaConfig)."""
+"""Broker keys that no file sets, described only if they are set (QuotaConfig)."""
 
 LISTENER_PREFIX = "listener.name."
 
@@ -42,7 +42,7 @@ def listener_key(listener: str, key: str) -> str:
 
 
 def definition_of(key: str) -> ConfigDef | None:
-    """The definition of a broker key, with or without a listener's prefix; None where unknown."""
+    """The definition of a broker key, with or without a listener's prefix; None if unknown."""
     found = BROKER_CONFIGS.get(key)
     if found is None and key.startswith(LISTENER_PREFIX):
         rest = key.removeprefix(LISTENER_PREFIX)

@@ -1,7 +1,7 @@
-"""What a configuration key is, and how its text is read and checked.
+"""Definitions of config keys: how their text is parsed and validated.
 
-Kafka keeps every config value as text; types, ranges and defaults belong to the key. The checks
-here accept and refuse exactly what Kafka's do, so a value one of us takes, the other takes too.
+Kafka stores every config value as text; type, range and default belong to the key. The checks here
+accept and reject exactly the values that Kafka's do.
 """
 
 import re
@@ -14,7 +14,7 @@ ConfigValue = bool | int | float | str | tuple[str, ...] | None
 """A parsed value: lists are tuples of text, classes and passwords are text."""
 
 Check = Callable[[ConfigValue], str | None]
-"""Says what is wrong with a value, or None."""
+"""Returns the reason that a value is invalid, or None."""
 
 
 class ConfigType(IntEnum):
@@ -32,7 +32,7 @@ class ConfigType(IntEnum):
 
 
 class Importance(IntEnum):
-    """How much a key matters to most people."""
+    """The importance of a key, as Kafka documents it."""
 
     HIGH = 0
     MEDIUM = 1
@@ -40,14 +40,14 @@ class Importance(IntEnum):
 
 
 class UpdateMode(Enum):
-    """When a broker key may change."""
+    """How a broker config can be updated (KIP-226)."""
 
     READ_ONLY = "read-only"
-    """Only in the node's file; takes a restart."""
+    """Requires a change of the node's file and a restart."""
     PER_BROKER = "per-broker"
-    """While running, for one broker."""
+    """May be updated dynamically for each broker."""
     CLUSTER_WIDE = "cluster-wide"
-    """While running, for one broker or as the default of all."""
+    """May be updated dynamically for each broker or as a cluster-wide default."""
 
 
 BOOLEAN = ConfigType.BOOLEAN
@@ -85,12 +85,12 @@ class ConfigDef:
     Args:
         name: the key.
         kind: type of its value.
-        default: value where nobody set it, in parsed form; `REQUIRED` where there is none.
+        default: default value in parsed form; `REQUIRED` if there is none.
         check: refuses parsed values, besides their type.
         importance: as Kafka ranks it.
         dynamic: when it may change (broker keys; others are always dynamic).
         internal: not listed nor described, as Kafka's internal keys.
-        doc: what it does, in a sentence; may be empty.
+        doc: one sentence of documentation; may be empty.
     """
 
     __slots__ = ("check", "default", "doc", "dynamic", "importance", "internal", "kind", "name")
@@ -107,7 +107,6 @@ class ConfigDef:
         internal: bool = False,
         doc: str = "",
     ) -> None:
-        """Declare a key."""
         self.name = name
         self.kind = kind
         self.default = default
@@ -123,22 +122,22 @@ class ConfigDef:
 
     @property
     def required(self) -> bool:
-        """Whether it has no default."""
+        """Whether the key has no default."""
         return self.default is REQUIRED
 
     @property
     def sensitive(self) -> bool:
-        """Whether its value must never be shown."""
+        """Whether the value is secret."""
         return self.kind is PASSWORD
 
 
 def at_least(low: float) -> Check:
-    """A number not below `low`."""
+    """A number of at least `low`."""
     return between(low, None)
 
 
 def between(low: float, high: float | None) -> Check:
-    """A number from `low` to `high`, both inclusive; no upper bound where `high` is None."""
+    """A number from `low` to `high`, both inclusive; no upper bound if `high` is None."""
 
     def check(value: ConfigValue) -> str | None:
         if not isinstance(value, int | float):
@@ -153,7 +152,7 @@ def between(low: float, high: float | None) -> Check:
 
 
 def one_of(*allowed: str, ignore_case: bool = False) -> Check:
-    """One of the words."""
+    """One of the given words."""
     fold = str.lower if ignore_case else str
     folded = tuple(fold(word) for word in allowed)
 
@@ -167,7 +166,7 @@ def one_of(*allowed: str, ignore_case: bool = False) -> Check:
 
 
 def list_of(*allowed: str, empty: bool = True, null: bool = False) -> Check:
-    """A list without repetition or empty items, of the words where any are given."""
+    """A list without duplicate or empty items; if words are given, of these words."""
 
     def check(value: ConfigValue) -> str | None:
         if not isinstance(value, tuple):
@@ -187,12 +186,12 @@ def list_of(*allowed: str, empty: bool = True, null: bool = False) -> Check:
 
 
 def not_empty(value: ConfigValue) -> str | None:
-    """Text that is there, where it is given."""
+    """A text that is not empty, or None."""
     return "String must be non-empty" if value == "" else None
 
 
 def not_null(value: ConfigValue) -> str | None:
-    """Anything that is there."""
+    """Any value but None."""
     return "entry must be non null" if value is None else None
 
 
@@ -231,15 +230,15 @@ def throttled_replicas(value: ConfigValue) -> str | None:
 
 
 def by_name(definitions: Sequence[ConfigDef]) -> Mapping[str, ConfigDef]:
-    """The definitions by their names, sorted."""
+    """The definitions by name, sorted."""
     return {d.name: d for d in sorted(definitions, key=lambda d: d.name)}
 
 
 def parse_value(definition: ConfigDef, text: str | None) -> ConfigValue:
-    """The value that `text` stands for under `definition`.
+    """Parse the text of a value.
 
     Raises:
-        KafkaError: INVALID_CONFIG, where it is not of the type or not in the range.
+        KafkaError: INVALID_CONFIG if it has the wrong type or is out of range.
     """
     if text is None:
         value: ConfigValue = None
@@ -253,7 +252,7 @@ def parse_value(definition: ConfigDef, text: str | None) -> ConfigValue:
 
 
 def invalid(name: str, text: str | None, wrong: str) -> KafkaError:
-    """The refusal of a value, in the words Kafka's users know."""
+    """The error for an invalid value, with Kafka's message."""
     shown = "null" if text is None else text[:200]
     return KafkaError(
         ErrorCode.INVALID_CONFIG, f"Invalid value {shown} for configuration {name}: {wrong}"
@@ -303,7 +302,7 @@ def _parse_double(definition: ConfigDef, text: str, trimmed: str) -> float:
 
 
 def format_value(value: ConfigValue) -> str | None:
-    """The text Kafka shows for a parsed value."""
+    """Format a parsed value as Kafka does."""
     match value:
         case None:
             return None

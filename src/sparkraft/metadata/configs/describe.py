@@ -1,8 +1,8 @@
-"""What a config key is worth and where that comes from: the rules of Kafka's DescribeConfigs.
+"""Effective config values and their sources, by the rules of Kafka's DescribeConfigs.
 
-A key's value comes from the strongest of its sources: the topic (or group, or subscription), this
-broker's dynamic configs, the cluster's, the broker's file, the built-in default. Each place that
-sets the key, or a key it is a synonym of, is listed as a synonym, the strongest first.
+Sources of a value in order of precedence: the topic (or group, or subscription), this broker's
+dynamic configs, the cluster-wide ones, the broker's file, the default. Each source that sets the
+key or one of its synonyms is listed as a synonym, in that order.
 
 A quirk kept from Kafka: synonyms before the key's own name are dropped, so `retention.ms` of a
 broker that sets `log.retention.hours` alone shows no synonyms and the source DEFAULT_CONFIG.
@@ -26,7 +26,7 @@ from sparkraft.metadata.configs.topic import TOPIC_CONFIGS, TOPIC_SYNONYMS, topi
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from; the numbers of DescribeConfigs."""
+    """Sources of config values; the numbers of DescribeConfigs."""
 
     UNKNOWN = 0
     TOPIC_CONFIG = 1
@@ -40,7 +40,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """One place that sets a key."""
+    """One source that sets a key."""
 
     name: str
     value: str | None
@@ -48,7 +48,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """A key's value in force; `synonyms` holds every place that sets it, the strongest first."""
+    """A key's effective value; `synonyms` lists all sources that set it, by precedence."""
 
     name: str
     value: str | None
@@ -61,14 +61,14 @@ class ConfigEntry(NamedTuple):
 
 
 class BrokerSources(NamedTuple):
-    """What is set for one broker: dynamically, as the cluster's default, and in its file."""
+    """Configs of a broker: set dynamically, as cluster-wide defaults, and in its file."""
 
     dynamic: Mapping[str, str]
     cluster: Mapping[str, str]
     static: Mapping[str, str]
 
     def merged(self) -> dict[str, str]:
-        """Every set key with its strongest value."""
+        """All keys that are set, with their effective values."""
         return {**self.static, **self.cluster, **self.dynamic}
 
 
@@ -77,12 +77,12 @@ _BROKER_SYNONYMS = {
     for synonyms in TOPIC_SYNONYMS.values()
     if len(synonyms) > 1
 }
-"""Broker keys with others beside them: log.retention.ms with .minutes and .hours, and the like."""
+"""Synonyms of broker keys, such as log.retention.ms with .minutes and .hours."""
 
 _TOPIC_KEY_OF = {
     synonym.name: key for key, synonyms in TOPIC_SYNONYMS.items() for synonym in synonyms
 }
-"""The topic key that a broker key gives the default of."""
+"""Broker key to the topic key whose default it is."""
 
 
 def describe_topic(own: Mapping[str, str], broker: BrokerSources) -> list[ConfigEntry]:
@@ -124,7 +124,7 @@ def describe_group(own: Mapping[str, str], broker: BrokerSources) -> list[Config
 def describe_plain(
     definitions: Mapping[str, ConfigDef], own: Mapping[str, str], source: ConfigSource
 ) -> list[ConfigEntry]:
-    """Every key of `definitions`, sorted, where only the resource itself can set one."""
+    """Every key of `definitions`, sorted; only the resource itself can set them."""
 
     def value_of(name: str, definition: ConfigDef) -> str | None:
         text = own.get(name)
@@ -134,7 +134,7 @@ def describe_plain(
 
 
 def describe_broker(broker: BrokerSources) -> list[ConfigEntry]:
-    """Every broker key, sorted, and whatever else the file or somebody set."""
+    """All broker keys and all other keys that are set, sorted."""
     merged = broker.merged()
     names = {n for n, d in BROKER_CONFIGS.items() if not d.internal}
     return [
@@ -186,7 +186,7 @@ def _broker_entry(
     name: str, text: str | None, broker: BrokerSources, *, whole_cluster: bool
 ) -> ConfigEntry:
     definition = dynamic_definition_of(name)
-    # A key nobody knows may well be a secret of some plug-in.
+    # An unknown key may be a secret of a plug-in.
     sensitive = definition is None or definition.sensitive
     synonyms = _broker_synonyms(name, broker, hide=sensitive)
     if whole_cluster:
@@ -216,7 +216,7 @@ def _broker_entry(
 
 
 def _broker_doc(definition: ConfigDef) -> str:
-    """Its own words, or those of the topic key it is the default of."""
+    """The documentation of a broker key, or of the topic key whose default it is."""
     key = _TOPIC_KEY_OF.get(definition.name)
     if definition.doc or key is None:
         return definition.doc
@@ -246,7 +246,7 @@ def _broker_synonyms(name: str, broker: BrokerSources, *, hide: bool) -> tuple[C
 
 
 def _parsed_text(definition: ConfigDef, text: str) -> str | None:
-    """The value in the form it takes once parsed; as it is where it can't be."""
+    """The value parsed and formatted; the text itself if it is invalid."""
     try:
         return format_value(parse_value(definition, text))
     except KafkaError:

@@ -1,4 +1,4 @@
-"""Topic configs: which broker keys give their defaults, and the checks over several of them."""
+"""Topic configs: the broker configs that are their defaults, and checks on several of them."""
 
 from collections.abc import Mapping
 
@@ -16,17 +16,16 @@ TOPIC_CONFIGS = by_name(TOPIC_KEYS)
 
 
 class Synonym:
-    """A broker key that gives a topic key its default.
+    """A broker config whose value is the default of a topic config.
 
     Args:
         name: the broker key.
-        factor: what its value is multiplied by to get the topic key's (hours to milliseconds).
+        factor: multiply the broker value by it to get the topic value (hours to milliseconds).
     """
 
     __slots__ = ("factor", "name")
 
     def __init__(self, name: str, factor: int = 1) -> None:
-        """Name a broker key."""
         self.name = name
         self.factor = factor
 
@@ -91,11 +90,11 @@ TOPIC_SYNONYMS: dict[str, tuple[Synonym, ...]] = {
     ),
     "segment.ms": (Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR_MS)),
 }
-"""Broker keys behind each topic key, the strongest first."""
+"""Topic key to the broker keys that are its default, by precedence."""
 
 
 def synonym_value(topic_key: str, synonym: Synonym, text: str) -> ConfigValue:
-    """The topic key's value that a broker key's text stands for."""
+    """Convert the text of a broker config to the value of the topic config."""
     value = parse_value(BROKER_CONFIGS[synonym.name], text)
     if synonym.factor != 1 and isinstance(value, int):
         # A negative retention means none, in every unit.
@@ -104,7 +103,7 @@ def synonym_value(topic_key: str, synonym: Synonym, text: str) -> ConfigValue:
 
 
 def topic_defaults(broker_configs: Mapping[str, str]) -> dict[str, ConfigValue]:
-    """What every topic key is where the topic does not say, given the broker's set keys."""
+    """Default values of all topic configs, given the broker's configs."""
     values: dict[str, ConfigValue] = {}
     for name, definition in TOPIC_CONFIGS.items():
         values[name] = definition.default
@@ -119,7 +118,7 @@ def topic_defaults(broker_configs: Mapping[str, str]) -> dict[str, ConfigValue]:
 def validate_topic_configs(
     configs: Mapping[str, str], broker_configs: Mapping[str, str] | None = None
 ) -> dict[str, ConfigValue]:
-    """The parsed values of a topic's own configs.
+    """Validate and parse the configs of a topic.
 
     Args:
         configs: keys set on the topic; each must be known.

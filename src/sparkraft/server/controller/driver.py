@@ -1,15 +1,15 @@
-"""Runs the controller core on the metadata log: requests in, commits out, timers in between.
+"""Runs the controller core on the metadata log.
 
-    request → core.handle_x → records → raft.append → core.replay → … commit → response
+    request → core.decide → records → raft.append → core.replay → … commit → response
 
-Everything from the decision to the replay happens in one go of the event loop, so the next decision
-always sees this one. A response leaves when the records are committed; one without records when
-everything it could have read is. Who waits when leadership is lost gets NOT_CONTROLLER and looks
-for the next controller.
+The steps from the decision to the replay run in one event-loop iteration, so that the next decision
+sees the effects of this one. A response is sent when the records are committed; without records,
+when everything that the decision could have read is committed. If this controller is deposed,
+waiting requests fail with NOT_CONTROLLER, and their clients find the new controller.
 
-Timers, as Kafka's: a record every `metadata.max.idle.interval.ms` in an idle log, a look at the
-brokers' sessions, and in longer intervals at leaderships that are not where they belong. After a
-stall of this process no session is judged until heartbeats that waited in sockets had their turn.
+Timers, as in Kafka: write a record every `metadata.max.idle.interval.ms` to an idle log, expire
+broker sessions, and less often elect preferred leaders and leaders of partitions without one. After
+a stall of this process, sessions expire only after waiting heartbeats have been read from sockets.
 """
 
 import asyncio
@@ -43,46 +43,43 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 COMMIT_WAIT_MS_MAX = 60_000
-"""No client waits longer for an answer: a quorum so slow has lost its majority."""
+"""Maximum wait for a commit; a quorum this slow has lost its majority."""
 
 RECORDS_PER_BATCH = 1_000
-"""An outcome that need not be atomic is split into batches of this many records."""
+"""Batch size of decisions that need not be atomic."""
 
 LEADER_CHECK_MS = 300_000
-"""Preferred leaders and leaderless partitions are looked at this often by default, as in Kafka."""
+"""Default interval of the checks for preferred leaders and partitions without a leader."""
 
 TICK_MS_MAX = 500
-"""Longest pause between two looks at the timers; the idle record sets it lower or equal."""
+"""Maximum pause between two checks of the timers; less if idle records need it."""
 
 STALL_MS = 2_000
-"""A tick this late means that the process stood still, and heartbeats with it."""
+"""A tick this late means that the process stalled, and may have unread heartbeats."""
 
 
 class DurationStat:
-    """How long something took, over all times: count, sum and maximum, in ms."""
+    """Count, sum and maximum of durations, in ms."""
 
     __slots__ = ("count", "max_ms", "total_ms")
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self.count = 0
         self.total_ms = 0
         self.max_ms = 0
 
     def add(self, duration_ms: int) -> None:
-        """Once more."""
         self.count += 1
         self.total_ms += duration_ms
         self.max_ms = max(self.max_ms, duration_ms)
 
 
 class RequestTimings:
-    """Where requests spend their time on the active controller, for the metrics."""
+    """Durations of requests on the active controller, for the metrics."""
 
     __slots__ = ("committing", "processing", "queued")
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self.queued = DurationStat()
         self.processing = DurationStat()
         self.committing = DurationStat()
@@ -90,12 +87,12 @@ class RequestTimings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
-    """How often the active controller does what nobody asks for, in ms.
+    """Intervals of the active controller's periodic work, in ms.
 
     Attributes:
         idle_ms: `metadata.max.idle.interval.ms`; 0 for no idle records.
-        balance_ms: `leader.imbalance.check.interval.seconds`; None where
-            `auto.leader.rebalance.enable` is off.
+        balance_ms: `leader.imbalance.check.interval.seconds`; None if
+            `auto.leader.rebalance.enable` is false.
         unclean_ms: `unclean.leader.election.interval.ms`.
     """
 
@@ -106,7 +103,7 @@ class Intervals:
 
 @dataclass(slots=True)
 class _LeaderCheck:
-    """A periodic decision; one that left something to do comes again at the next tick."""
+    """A periodic decision; if it did not finish, it is repeated at the next tick."""
 
     decide: "Callable[[], Decision]"
     interval_ms: int
@@ -132,8 +129,8 @@ class ControllerDriver:
             raft: the metadata log.
             controller: the core.
             clock: monotonic time for sessions, wall time for the journal.
-            bootstrap: first records of an empty log; default: Kafka 4.3's features.
-            intervals: of its timers; default: Kafka's.
+            bootstrap: first records of an empty log; default: the features of Kafka 4.3.
+            intervals: intervals of the timers; default: those of Kafka.
             fault_point: fault points.
         """
         self._fault_point = fault_point
@@ -157,9 +154,9 @@ class ControllerDriver:
         self._timers: asyncio.Task[None] | None = None
         self.timings = RequestTimings()
         self._on_role: Callable[..., None] | None = None
-        """Called with `active`, when this controller takes over and when it steps back."""
+        """Called with `active=True` on becoming active and `active=False` on being deposed."""
 
-    # What others ask.
+    # Queries and requests.
 
     @property
     def is_active(self) -> bool:
@@ -173,7 +170,7 @@ class ControllerDriver:
 
     @property
     def image(self) -> "ClusterImage":
-        """The newest committed image outside a transaction."""
+        """The latest committed image outside a transaction."""
         return self._core.stable
 
     async def submit(
@@ -225,7 +222,7 @@ class ControllerDriver:
         return decision.response
 
     async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
-        """Raise kraft.version; returns once that is committed (KIP-853).
+        """Raise kraft.version and wait for the commit (KIP-853).
 
         Raises:
             KafkaError: NOT_CONTROLLER, INVALID_UPDATE_VERSION, REQUEST_TIMED_OUT.
@@ -242,22 +239,22 @@ class ControllerDriver:
             await self._committed_up_to(self._raft.log_end_offset - 1)
 
     def _update_voter_ids(self) -> None:
-        """The voters may have changed since the core was made."""
+        """Pass changes of the voter set to the core."""
         ids = tuple(self._raft.voters.ids)
         if ids != self._core.config.voter_ids:
             self._core.config = replace(self._core.config, voter_ids=ids)
 
     def fence_refused(self, broker_id: int) -> None:
-        """Fence an active broker whose process is certainly gone (`processes`)."""
+        """Fence an active broker whose process has certainly stopped (see `processes`)."""
         epoch = self._epoch
         decision = None if epoch is None else self._core.fence_refused_broker(broker_id)
         if decision is not None and epoch is not None:
-            _log.info("Fencing broker %s: its process is gone", broker_id)
+            _log.info("Fencing broker %s: its process has stopped", broker_id)
             _log_elections(decision)
             self._carry_out_unasked(decision, epoch)
 
     def set_role_listener(self, on_role: "Callable[..., None]") -> None:
-        """Call `on_role(active=...)` when this controller becomes active or steps back."""
+        """Call `on_role(active=...)` when this controller becomes active or is deposed."""
         self._on_role = on_role
 
     def start(self) -> None:
@@ -268,17 +265,17 @@ class ControllerDriver:
             )
 
     async def stop(self) -> None:
-        """Stop the timers and turn everybody away."""
+        """Stop the timers and fail all waiting requests with NOT_CONTROLLER."""
         if self._timers is not None:
             self._timers.cancel()
             await asyncio.gather(self._timers, return_exceptions=True)
             self._timers = None
         self._give_up()
 
-    # Raft's listener.
+    # The raft listener.
 
     def on_commit(self, batch: "CommittedBatch") -> None:
-        """Replay what another controller wrote; note the commit of what we did."""
+        """Replay records of another controller; commit those of this one."""
         if batch.last_offset > self._core.latest.offset:
             self._core.replay_committed(
                 batch.records,
@@ -291,11 +288,11 @@ class ControllerDriver:
         self._release(batch.last_offset)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Raft's own records count for those who wait, too."""
+        """Complete requests that wait for offsets which hold raft's own records."""
         self._release(high_watermark - 1)
 
     def on_snapshot(self, reader: "SnapshotReader") -> None:
-        """Start over from a snapshot."""
+        """Replace the image by that of a snapshot."""
         image = EMPTY_IMAGE
         for records in reader.records():
             for record in records:
@@ -304,10 +301,10 @@ class ControllerDriver:
         self._release(reader.offset - 1)
 
     def on_leader_change(self, leader_id: "BrokerId | None", epoch: LeaderEpoch) -> None:
-        """Take over, or step back."""
+        """Become active, or stop being active."""
         mine = leader_id == self._core.config.node_id
         if self._epoch is not None and not (mine and self._epoch == epoch):
-            _log.info("Controller %s steps back.", self._core.config.node_id)
+            _log.info("Controller %s resigns.", self._core.config.node_id)
             self._give_up()
         if mine and self._epoch is None:
             now = self._clock.mono_ms()
@@ -321,7 +318,7 @@ class ControllerDriver:
             try:
                 self._carry_out(decision, epoch)
             except KafkaError as error:
-                _log.info("Controller %s steps back: %s", self._core.config.node_id, error)
+                _log.info("Controller %s resigns: %s", self._core.config.node_id, error)
                 self._give_up()
                 return
             if self._on_role is not None:
@@ -337,29 +334,33 @@ class ControllerDriver:
             if not future.done():
                 refusal = KafkaError(ErrorCode.NOT_CONTROLLER, "leadership was lost")
                 future.set_exception(refusal)
-                future.exception()  # Whoever waited may be gone; that is no error.
+                future.exception()  # Retrieve it: the waiting task may be cancelled.
 
-    # Carrying out.
+    # Carrying out decisions.
 
     def _next_offset(self) -> int:
-        """Where the next record goes at the earliest: raft's own records take offsets, too."""
+        """The lowest offset of the next record; raft's own records take offsets, too."""
         return max(int(self._raft.log_end_offset), self._core.latest.offset + 1)
 
     def _carry_out_unasked(self, decision: "Decision", epoch: LeaderEpoch) -> bool:
-        """Carry out what nobody waits for; whether this is the active controller still."""
+        """Carry out a decision without a request; return whether still active afterwards."""
         try:
             self._carry_out(decision, epoch)
         except KafkaError as error:
-            _log.info("Controller %s could not decide: %s", self._core.config.node_id, error)
+            _log.info(
+                "Controller %s failed to write a periodic decision: %s",
+                self._core.config.node_id,
+                error,
+            )
         return self._epoch == epoch
 
     def _carry_out(self, decision: "Decision", epoch: LeaderEpoch) -> None:
-        """Append an outcome's records and replay them; all in one go of the loop.
+        """Append a decision's records and replay them, in one event-loop iteration.
 
         Raises:
-            KafkaError: NOT_CONTROLLER where leadership was lost, also in the very step that took
-                the records (a process that stood still past the quorum's timeout learns it then).
-                They may be committed or not: the log will tell, and only the log.
+            KafkaError: NOT_CONTROLLER if this controller was deposed, possibly while it appended
+                (a process that stalled past the quorum's timeout detects it then). The records may
+                be committed or not; only the log can show it.
         """
         records = decision.records
         if not records:
@@ -406,12 +407,12 @@ class ControllerDriver:
         pause_ms = min(TICK_MS_MAX, self._idle_interval_ms or TICK_MS_MAX)
         while True:
             await asyncio.sleep(pause_ms / 1000)
-            # Heartbeats that have arrived are read before any session is judged (DESIGN D2).
+            # Read heartbeats that have arrived before any session expires.
             await asyncio.sleep(0)
             self.tick()
 
     def tick(self) -> None:
-        """Do what is due now."""
+        """Do the periodic work that is due."""
         now = self._clock.mono_ms()
         stalled = now - self._last_tick_ms > STALL_MS
         self._last_tick_ms = now

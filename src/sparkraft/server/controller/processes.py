@@ -1,18 +1,19 @@
-"""Notices on the active controller that a broker's process is gone, long before its session lapses.
+"""Detects stopped broker processes on the active controller, long before their sessions expire.
 
     its last raft Fetch connection closes ─┐
-    new controller, one heartbeat interval ┴▶ connect to its listeners ─▶ all refuse ─▶ fence it
-      without a word of it                       anything else: try again later, or leave it
+    new controller, and no heartbeat for   ┴▶ connect to its listeners ─▶ all refuse ─▶ fence it
+      one interval                               any other result: retry later
 
-A kernel refuses connections at once where nobody listens, so together with the closed connection
-that is as good as a death certificate. A time-out, a reset, an idle or closed connection alone
-prove nothing: a broker that merely can't be reached keeps its session, as in Kafka. The rule is
-ours (`broker.refused.connection.fence.enable`); the fencing itself is the controller's usual one.
+The kernel refuses a connection at once if no process listens on the port. Together with the closed
+connection, that proves that the process has stopped. A timeout, a reset, an idle or a closed
+connection alone prove nothing: a broker that is only unreachable keeps its session, as in Kafka.
+Kafka has no such detection; `broker.refused.connection.fence.enable` turns it off. The fencing is
+the same as after an expired session.
 
 Invariants:
-    * Fenced is only who had no Fetch connection here, sent no heartbeat after the probe began, and
-      whose every registered endpoint refused it, under the epoch that was watched.
-    * One broker a turn of the loop: each decision sees what the one before it changed.
+    * A broker is fenced only if it has no Fetch connection here, sent no heartbeat after the probe
+      began, and every endpoint registered with the watched broker epoch refused the connection.
+    * One broker per event-loop iteration: each decision sees the effects of the one before it.
 
 Not here: sessions and fencing (`sparkraft.controller.brokers`).
 """
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
     from sparkraft.server.controller.driver import ControllerDriver
 
 PROBE_MS_MAX = 1_000
-"""A connect that takes longer is no refusal, whatever it becomes."""
+"""Connect timeout; a timeout does not count as refused."""
 
 FIRST_PAUSES_MS = (0, 10, 20, 50, 100, 200, 400)
-"""Before the first probes: a dying process closes its sockets one after another."""
+"""Pauses before the first probes: a stopping process closes its sockets one after another."""
 
 HEARD_MS = 1_000
-"""A heartbeat this long after the connection closed was no late one: the broker lives."""
+"""A heartbeat this long after the connection closed was sent later: the broker is running."""
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class ProcessWatch:
     def __init__(
         self, controller: "ControllerDriver", clock: "Clock", *, heartbeat_interval_ms: int
     ) -> None:
-        """Watch for `controller`, which tells by `on_role` when it takes over and steps back."""
+        """Watch the brokers of `controller`; make `on_role` its role listener."""
         self._controller = controller
         self._clock = clock
         self._interval_ms = heartbeat_interval_ms
@@ -69,12 +70,12 @@ class ProcessWatch:
         self._connections: dict[int, int] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
-        self._first_look: asyncio.TimerHandle | None = None
+        self._first_check: asyncio.TimerHandle | None = None
 
-    # ---- what happens
+    # ---- events
 
     def on_fetch(self, replica_id: int, connection: Connection) -> None:
-        """A replica fetched the metadata log over this connection; call it for every Fetch."""
+        """Record that a replica fetches over this connection; call it for every raft Fetch."""
         known = self._replica_of.get(connection)
         if known == replica_id:
             return
@@ -99,24 +100,24 @@ class ProcessWatch:
             self._connections.pop(replica_id, None)
 
     def on_role(self, *, active: bool) -> None:
-        """The controller takes over, or steps back."""
+        """Restart or stop watching when the controller becomes active or is deposed."""
         self.stop()
         if active:
             loop = asyncio.get_running_loop()
-            self._first_look = loop.call_later(self._interval_ms / 1000, self._look)
+            self._first_check = loop.call_later(self._interval_ms / 1000, self._check_all)
 
     def stop(self) -> None:
-        """Watch nobody any more."""
-        if self._first_look is not None:
-            self._first_look.cancel()
-            self._first_look = None
+        """Stop watching all brokers."""
+        if self._first_check is not None:
+            self._first_check.cancel()
+            self._first_check = None
         for broker_id in sorted(self._tasks):
             self._tasks[broker_id].cancel()
         self._tasks.clear()
 
-    def _look(self) -> None:
-        """Whoever should have sent a heartbeat to the new controller by now is looked for."""
-        self._first_look = None
+    def _check_all(self) -> None:
+        """Watch brokers that should have sent a heartbeat to this new controller by now."""
+        self._first_check = None
         self._watch(sorted(self._controller.core.latest.brokers))
 
     # ---- watching
@@ -127,9 +128,9 @@ class ProcessWatch:
             if broker is None or broker_id in self._tasks:
                 continue
             since = self._clock.mono_ms()
-            if self._may_be_gone(broker, since):
+            if self._may_have_stopped(broker, since):
                 task = asyncio.get_running_loop().create_task(
-                    self._find_out(broker, since), name=f"is broker {broker_id} gone?"
+                    self._probe(broker, since), name=f"probe of broker {broker_id}"
                 )
                 self._tasks[broker_id] = task
                 task.add_done_callback(lambda done, n=broker_id: self._on_done(n, done))  # type: ignore[misc]
@@ -138,11 +139,11 @@ class ProcessWatch:
         if self._tasks.get(broker_id) is task:
             del self._tasks[broker_id]
         if not task.cancelled() and task.exception() is not None:
-            # Nothing is lost but time: the session lapses anyway.
-            log.error("Watching broker %d failed", broker_id, exc_info=task.exception())
+            # Only time is lost: the session will expire.
+            log.error("Failed to probe broker %d", broker_id, exc_info=task.exception())
 
-    def _may_be_gone(self, broker: "BrokerRegistration", since: "Millis") -> bool:
-        """Active here, and no sign of the broker's life under this epoch since then."""
+    def _may_have_stopped(self, broker: "BrokerRegistration", since: "Millis") -> bool:
+        """Whether this controller is active and got nothing from this broker epoch since then."""
         core = self._controller.core
         known = core.latest.brokers.get(broker.id)
         if not self._controller.is_active or known is None or known.epoch != broker.epoch:
@@ -153,10 +154,10 @@ class ProcessWatch:
         heard = core.sessions.last_contact(broker.id, broker.epoch)
         return heard is None or heard <= since + HEARD_MS
 
-    async def _find_out(self, broker: "BrokerRegistration", since: "Millis") -> None:
+    async def _probe(self, broker: "BrokerRegistration", since: "Millis") -> None:
         for pause_ms in self._pauses():
             await asyncio.sleep(pause_ms / 1000)
-            if not self._may_be_gone(broker, since):
+            if not self._may_have_stopped(broker, since):
                 return
             probed_at = self._clock.mono_ms()
             if await _all_refuse(broker.endpoints):
@@ -164,20 +165,22 @@ class ProcessWatch:
 
     def _pauses(self) -> Iterator[int]:
         yield from FIRST_PAUSES_MS
-        yield from itertools.repeat(self._interval_ms)  # Ended by the session, if not before.
+        yield from itertools.repeat(
+            self._interval_ms
+        )  # Ends when the session expires, at the latest.
 
     async def _fence(
         self, broker: "BrokerRegistration", since: "Millis", probed_at: "Millis"
     ) -> None:
         async with self._turn:
             heard = self._controller.core.sessions.last_contact(broker.id, broker.epoch)
-            if self._may_be_gone(broker, since) and (heard is None or heard < probed_at):
+            if self._may_have_stopped(broker, since) and (heard is None or heard < probed_at):
                 self._controller.fence_refused(broker.id)
             await asyncio.sleep(0)
 
 
 async def _all_refuse(endpoints: "Iterable[Endpoint]") -> bool:
-    """Whether there is an endpoint, and a connect to each is refused."""
+    """Whether there is an endpoint, and each refuses the connection."""
     refused = False
     for endpoint in endpoints:
         refused = await _refuses(endpoint.host, endpoint.port)

@@ -1,4 +1,4 @@
-"""Everything a handler on a controller listener may reach."""
+"""The services that handlers on a controller listener use."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ControllerServices:
-    """A controller's services; assembled once by `sparkraft.server.node.Node`."""
+    """The services of a controller; made by `sparkraft.server.node.Node`."""
 
     def __init__(  # noqa: PLR0913 (every service, by name)
         self,
@@ -26,7 +26,6 @@ class ControllerServices:
         controller: "ControllerDriver",
         processes: "ProcessWatch | None",
     ) -> None:
-        """Bundle them."""
         self.cluster_id = cluster_id
         self.node_id = node_id
         self.config = config
@@ -42,5 +41,5 @@ class ControllerServices:
 
     @property
     def image(self) -> "ClusterImage":
-        """The newest committed image."""
+        """The latest committed image."""
         return self.controller.image

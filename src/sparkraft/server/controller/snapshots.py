@@ -1,7 +1,7 @@
-"""When a node snapshots the metadata log (KIP-630): after so many bytes, or so long a time.
+"""Creates snapshots of the metadata log by size and by time (KIP-630).
 
-Every node does, broker or controller: each keeps its own log short. The snapshot is a walk over an
-old image; it ends where that image ends: at a batch's end, committed, outside a transaction.
+Every node does so, broker or controller, to keep its own log short. A snapshot is written from an
+old image and has its end offset: the end of a committed batch, outside a transaction.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class MetadataSnapshots:
-    """A raft `Listener` that counts; register it after whoever keeps the image."""
+    """A raft `Listener` that counts bytes; register it after the listener that keeps the image."""
 
     def __init__(
         self,
@@ -36,14 +36,14 @@ class MetadataSnapshots:
         bytes_between: int = 20 * 1024 * 1024,
         interval_ms: int = 3_600_000,
     ) -> None:
-        """Snapshot what `image()` gives.
+        """Create snapshots of the images that `image()` returns.
 
         Args:
-            raft: where snapshots go.
-            image: the newest stable image.
+            raft: stores the snapshots.
+            image: returns the latest stable image.
             clock: monotonic time.
             bytes_between: `metadata.log.max.record.bytes.between.snapshots`.
-            interval_ms: `metadata.log.max.snapshot.interval.ms`; 0 for no limit by time.
+            interval_ms: `metadata.log.max.snapshot.interval.ms`; 0 for no time limit.
         """
         self._raft = raft
         self._image = image
@@ -56,7 +56,7 @@ class MetadataSnapshots:
         self._running: asyncio.Task[None] | None = None
 
     def on_commit(self, batch: "CommittedBatch") -> None:
-        """Count; start a snapshot when one is due."""
+        """Count bytes; start a snapshot if one is due."""
         now = self._clock.mono_ms()
         if self._since is None:
             self._since = now
@@ -68,16 +68,16 @@ class MetadataSnapshots:
             )
 
     def on_snapshot(self, reader: "SnapshotReader") -> None:
-        """A loaded snapshot is as good as one of ours."""
+        """Reset the counters: the loaded snapshot replaces one of this node."""
         self._bytes = 0
         self._since = None
         self._last_offset = reader.offset - 1
 
     def on_leader_change(self, leader_id: "BrokerId | None", epoch: LeaderEpoch) -> None:
-        """Snapshots do not depend on who leads."""
+        """Do nothing: every node creates snapshots."""
 
     async def create(self) -> None:
-        """Snapshot the stable image now, unless the last one is the same."""
+        """Create a snapshot of the stable image now, unless it exists."""
         image = self._image()
         try:
             if image.offset > self._last_offset:
@@ -93,6 +93,6 @@ class MetadataSnapshots:
             self._running = None
 
     async def stop(self) -> None:
-        """Wait for a snapshot under way."""
+        """Wait for a snapshot in progress."""
         if self._running is not None:
             await asyncio.gather(self._running, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What the controller's API files share: submit a request to the driver, report errors per item."""
+"""Shared by the controller's API files: submit a request, set the error of a result."""
 
 from typing import TYPE_CHECKING, Any
 
