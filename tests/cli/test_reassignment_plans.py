@@ -57,7 +57,7 @@ def test_partitions_stand_in_the_order_of_their_numbers():
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("[]", "no JSON object"),
         ({"version": 2}, "Not supported version"),
         ({"partitions": [{"topic": "t"}]}, "not understood"),

@@ -186,7 +186,7 @@ def test_in_the_foreground_a_node_that_ends_by_itself_is_reported(home):
     os.kill(described(home)["nodes"][0]["pid"], signal.SIGKILL)
     _, said = process.communicate(timeout=SECONDS)
     assert process.returncode == 1
-    assert "node 1 ended by itself" in said
+    assert "node 1 exited" in said
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def both_refuse(options: list[str], jars: Path, kafkas_words: str, our_words: st
     ("options", "kafkas_words", "our_words"),
     [
         (["--topics-include", "no-such-topic"], "No topics found.", "no topic fits"),
-        (["--topics-include", "("], "( is an invalid regex", "is no regular expression"),
+        (["--topics-include", "("], "( is an invalid regex", "is not a regular expression"),
         (["--time", "-3"], "The target time cannot be negative", "--time wants ms, -1 or -2"),
         (["--time", "soon"], "Cannot parse argument 'soon' of option time", "--time: invalid int"),
         (["--time", "99999999999999"], "is null", "has no record as late as"),

@@ -104,7 +104,7 @@ def producer_settings(properties: Mapping[str, str]) -> ProducerSettings:
 
 
 def consumer_settings(properties: Mapping[str, str]) -> ConsumerSettings:
-    """A consumer's settings; in a group where `group.id` is there."""
+    """A consumer's settings; in a group if `group.id` is set."""
     reader = _Reader(properties)
     group_id = reader.text("group.id", "")
     auto_commit = reader.flag("enable.auto.commit", default=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     """Do what is asked."""
-    options = Options("cluster", "Tells the cluster's id and endpoints, and unregisters brokers.")
+    options = Options("cluster", "Prints the cluster's id and endpoints, and unregisters brokers.")
     options.add_argument("command", choices=["cluster-id", "unregister", "list-endpoints"])
     options.value(
         "--bootstrap-server", "-b", about="the servers to connect to", metavar="HOST:PORT"

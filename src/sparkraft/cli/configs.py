@@ -55,7 +55,7 @@ _OUTSIDE_BRACKETS = re.compile(r",(?=[^\]]*(?:\[|$))")
 
 @dataclass(frozen=True, slots=True)
 class _Entity:
-    """What is described or altered: a kind, and a name; None is all of them, "" the default."""
+    """A resource to describe or alter: a kind and a name; None is all, "" the default."""
 
     kind: str
     name: str | None
@@ -150,7 +150,7 @@ def _changes(values: Values) -> list[tuple[str, ConfigOperation, str | None]]:
     removed = [key.strip() for key in (values.delete_config or "").split(",") if key.strip()]
     for key in (*added, *removed):
         if not _KEY.fullmatch(key):
-            raise UsageError(f"{key!r} is no config name")
+            raise UsageError(f"{key!r} is not a config name")
     if not added and not removed:
         raise UsageError("--alter needs --add-config, --add-config-file or --delete-config")
     deletions = [(key, ConfigOperation.DELETE, "") for key in removed]

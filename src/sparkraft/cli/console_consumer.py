@@ -44,7 +44,8 @@ def _number(form: str) -> Deserializer:
         try:
             return str(struct.unpack(form, raw)[0]).encode()
         except struct.error as error:
-            raise CommandError(f"{len(raw)} bytes are no number of that size") from error
+            size = struct.calcsize(form)
+            raise CommandError(f"expected {size} bytes for this number, got {len(raw)}") from error
 
     return read
 
@@ -68,11 +69,11 @@ def _options() -> Options:
     options.value("--topic", about="the topic")
     options.value("--include", about="a regular expression of topics", metavar="REGEX")
     options.value("--group", about="the consumer group to read as")
-    options.flag("--from-beginning", "start at the first record where nothing is committed")
+    options.flag("--from-beginning", "start at the first record if there is no committed offset")
     options.value("--partition", about="only this partition", type=int)
     options.value("--offset", about="with --partition: an offset, earliest or latest (default)")
     options.value("--max-messages", about="stop after that many", type=int)
-    options.value("--timeout-ms", about="stop when none comes for so long", type=int)
+    options.value("--timeout-ms", about="stop if no record arrives within this time", type=int)
     options.value(
         "--isolation-level",
         about="read_uncommitted (default) or read_committed",
@@ -143,7 +144,7 @@ class Formatter:
         return self.key_separator.join(columns) + self.line_separator
 
     def headers(self, record: ConsumedRecord) -> bytes:
-        """Its headers, or a word where it has none."""
+        """Its headers, or a placeholder if it has none."""
         pairs = [k.encode() + b":" + self.text("headers", v) for k, v in record.headers]
         return self.headers_separator.join(pairs) if pairs else b"NO_HEADERS"
 
@@ -168,7 +169,7 @@ _COLUMNS: dict[str, Callable[[Formatter, ConsumedRecord], bytes]] = {
     "key": lambda form, record: form.text("key", record.key),
     "value": lambda form, record: form.text("value", record.value),
 }
-"""What may be printed of a record, in the order in which it is."""
+"""The parts of a record that can be printed, in output order."""
 
 
 def _deserializer(name: str) -> Deserializer:
@@ -180,7 +181,7 @@ def _deserializer(name: str) -> Deserializer:
 
 
 def as_json(record: ConsumedRecord) -> bytes:
-    """The record as one line of JSON; bytes that are no UTF-8 as `{"base64": …}`."""
+    """The record as one line of JSON; bytes that are not UTF-8 as `{"base64": …}`."""
 
     def text(raw: bytes | None) -> Any:
         if raw is None:
@@ -325,7 +326,7 @@ async def _print(
         room = int(min(wanted - count, len(records)))
         for record in records[:room]:
             _write(out, record, form, skip=values.skip_message_on_error)
-        # What the poll brought too much was not read: it must not be committed.
+        # Records beyond the limit were not consumed; do not commit them.
         for record in reversed(records[room:]):
             consumer.seek((record.topic, record.partition), record.offset)
         count += room

@@ -83,7 +83,7 @@ class LineReader:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> LineReader:
-        """From `parse.key=true` and so on; `UsageError` where two separators are the same."""
+        """Parse `parse.key=true` and so on; `UsageError` if two separators are equal."""
         known = {
             "parse.key", "parse.headers", "ignore.error", "key.separator", "headers.delimiter",
             "headers.separator", "headers.key.separator", "null.marker",
@@ -115,7 +115,7 @@ class LineReader:
     def read(
         self, line: str, number: int
     ) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
-        """Key, value and headers of a line; `CommandError` where a separator is missing."""
+        """Key, value and headers of a line; `CommandError` if a separator is missing."""
         headers: str | None = None
         key: str | None = None
         value = line
@@ -231,7 +231,7 @@ async def _main(values: Values, reader: LineReader) -> int:
 async def _parsed(
     reader: LineReader, line: str, number: int, producer: Producer
 ) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
-    """What a line holds; where it is malformed, the lines before it are written first."""
+    """The content of a line; before a malformed line is refused, earlier lines are written."""
     try:
         return reader.read(line, number)
     except CommandError:

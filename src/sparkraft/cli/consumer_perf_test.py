@@ -37,7 +37,7 @@ def _options() -> Options:
         about="the group (default: a new one)",
         default=f"perf-consumer-{secrets.randbelow(100_000)}",
     )
-    options.flag("--from-latest", "start at the end where nothing is committed")
+    options.flag("--from-latest", "start at the end if there is no committed offset")
     options.value(
         "--fetch-size", about="bytes of a partition a request (1048576)", type=int, default=1 << 20
     )

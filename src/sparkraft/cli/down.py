@@ -1,4 +1,4 @@
-"""`down`: stops what `up` started in a directory; what it keeps there stays."""
+"""`down`: stops the cluster that `up` started in a directory; its data stays."""
 
 from sparkraft.cli import local_cluster
 from sparkraft.cli.local_cluster import ClusterDirectory
@@ -8,7 +8,7 @@ from sparkraft.cli.options import Options
 def main(argv: list[str]) -> int:
     """Stop every node that runs."""
     options = Options("down", "Stops the cluster that `up` started in DIR; its data stays.")
-    options.value("--dir", about="where it was started", required=True, metavar="DIR")
+    options.value("--dir", about="directory of the cluster", required=True, metavar="DIR")
     directory = ClusterDirectory(options.parse(argv).dir)
     directory.load()
     with directory.locked():

@@ -1,7 +1,7 @@
 """`dump-log`: prints segments, indexes, snapshots and cluster metadata, as `kafka-dump-log.sh`.
 
-Reads files only; the node that owns them may run. What is wrong with a file is told on standard
-error, and makes the exit code 1. Decoders of records are in `record_decoders`.
+Reads files only; the node that owns them may be running. Errors in a file are reported on standard
+error, and the exit code is then 1. Decoders of records are in `record_decoders`.
 
 Not done: Java decoder classes, tiered storage's metadata.
 """
@@ -106,7 +106,7 @@ def _emit(values: Values, data: dict[str, Any], text: str) -> None:
 def read_batches(file: BinaryIO, limit: int) -> Iterator[tuple[BatchHeader, bytes, int]]:
     """Each whole batch with its bytes and position, up to `limit` bytes of the file.
 
-    Ends where no whole batch follows; the file's position is then where the batches ended.
+    Ends if no complete batch follows; the file's position is then the end of the last batch.
     """
     position = 0
     while True:
@@ -340,7 +340,7 @@ def _last_offset_at(log: BinaryIO, position: int) -> int | None:
 def _sanity(path: Path, offsets: list[int], entry_size: int) -> list[str]:
     problems = []
     if path.stat().st_size % entry_size:
-        problems.append(f"{path}: the size is no multiple of {entry_size}")
+        problems.append(f"{path}: the size is not a multiple of {entry_size}")
     if any(later <= earlier for earlier, later in itertools.pairwise(offsets)):
         problems.append(f"{path}: the offsets don't rise")
     return problems

@@ -1,4 +1,4 @@
-"""What a command failed of, as one plain sentence and an exit code."""
+"""Failures of commands: one sentence and an exit code."""
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 
@@ -11,7 +11,7 @@ class CommandError(Exception):
 
 
 class UsageError(Exception):
-    """The command line makes no sense; the message says where."""
+    """The command line is invalid; the message names the reason."""
 
 
 def exit_code_and_sentence(command: str, error: Exception) -> tuple[int, str] | None:
@@ -33,7 +33,7 @@ def exit_code_and_sentence(command: str, error: Exception) -> tuple[int, str] | 
 
 
 def sentence_of(error: KafkaError) -> str:
-    """The error for a person: what was said of it, and its name to look up."""
+    """The error as text: its detail, and its name for reference."""
     if error.code in {ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT} and error.detail:
         return error.detail
     return f"{error.detail} ({error.code.name})" if error.detail else error.code.name

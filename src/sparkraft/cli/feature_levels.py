@@ -1,4 +1,4 @@
-"""Features, releases and levels by name: what `features` and `storage` tell without a cluster."""
+"""Features, releases and levels by name, for `features` and `storage` without a cluster."""
 
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ def level_named(text: str) -> int:
     if level is None:
         names = f"{levels.name_of(levels.METADATA_LEVEL_MIN)} to "
         names += levels.name_of(levels.METADATA_LEVEL_MAX)
-        raise CommandError(f"{text!r} is no release or metadata.version known here: {names}")
+        raise CommandError(f"{text!r} is not a known release or metadata.version: {names}")
     return level
 
 
@@ -37,7 +37,7 @@ def levels_of_release(text: str) -> dict[str, int]:
 
 
 def name_and_level(text: str) -> tuple[str, int]:
-    """`feature=level` as a pair; UsageError where it is not that."""
+    """Parse `feature=level` as a pair; UsageError if it is invalid."""
     name, equals, level = text.partition("=")
     if not equals or not level.strip().lstrip("-").isdigit() or int(level) > _LEVEL_MAX:
         raise UsageError(f"--feature wants feature=level, not {text!r}")
@@ -58,7 +58,7 @@ def print_version_mapping(values: "Values") -> int:
 
 
 def print_dependencies(values: "Values") -> int:
-    """What each of `values.feature`, as feature=level, needs finalized beside it."""
+    """Print the features that each of `values.feature`, as feature=level, depends on."""
     wanted = [name_and_level(entry) for entry in values.feature]
     for name, level in wanted:
         lowest, highest = levels.SUPPORTED_FEATURES.get(name, (1, 0))

@@ -1,7 +1,7 @@
-"""`consumer-groups --reset-offsets`: where a group that has no members goes on reading.
+"""`consumer-groups --reset-offsets`: changes the offsets of a group without members.
 
 A scenario names the new offsets, a scope the partitions. Nothing changes without --execute. An
-offset outside of a partition's log is moved to its nearer end, and said.
+offset outside a partition's log is moved to the nearer end, with a warning.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def add_options(options: Options) -> None:
     """Scenarios, scopes and what to do with the plan."""
     options.value("--to-offset", about="an offset", type=int)
     options.value("--to-datetime", about="the first record from YYYY-MM-DDThh:mm:ss.sss[zone] on")
-    options.value("--by-duration", about="as far back from now as PnDTnHnMnS says")
+    options.value("--by-duration", about="the duration PnDTnHnMnS back from now")
     options.flag("--to-earliest", "the first record there is")
     options.flag("--to-latest", "the end")
     options.value("--shift-by", about="from the committed offset, N records on or back", type=int)
     options.value("--from-file", about="a CSV file: topic,partition,offset", metavar="FILE")
-    options.flag("--to-current", "the committed offset; the end where there is none")
+    options.flag("--to-current", "the committed offset, or the end if there is none")
     options.flag("--dry-run", "only show the plan (default)")
     options.flag("--execute", "do it")
     options.flag("--export", "print the plan as CSV for --from-file")
@@ -184,7 +184,7 @@ async def _plan(cluster: Cluster, values: Values, group_id: str) -> Plan:
 
 
 def _special_or_ms(values: Values) -> int | None:
-    """What to ask ListOffsets for, in the scenarios that ask it."""
+    """Timestamps to request by ListOffsets, for the scenarios that use it."""
     if values.to_earliest:
         return EARLIEST
     if values.to_latest:
@@ -218,7 +218,7 @@ async def _listed(admin: Admin, wanted: Iterable[TopicPartition], at: int) -> Pl
 
 
 async def _at_time(admin: Admin, wanted: Iterable[TopicPartition], ms: int) -> Plan:
-    """The first record from `ms` on; the end where all are older."""
+    """The first record from `ms` on; the end if all are older."""
     plan = await _listed(admin, wanted, ms)
     late = {tp for tp, offset in plan.items() if offset < 0}
     return plan | await _listed(admin, late, LATEST)

@@ -22,14 +22,14 @@ def main(argv: list[str]) -> int:
     """Elect; 1 if some partition got no leader."""
     options = Options(
         "leader-election",
-        "Brings leaderships back to the preferred replicas, or elects leaders where nobody leads "
-        "(which may lose records).",
+        "Elects the preferred replicas as leaders, or any live replica of partitions without a "
+        "leader (which may lose records).",
     )
     options.connection()
     options.old_config("--admin.config")
     options.value(
         "--election-type",
-        about="preferred, or unclean: any live replica where nobody leads",
+        about="preferred, or unclean: any live replica of a partition without a leader",
         required=True,
         choices=list(_KINDS),
         type=str.lower,

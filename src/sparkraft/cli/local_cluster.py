@@ -1,6 +1,6 @@
-"""A cluster on this machine: what `up`, `down` and `node` share.
+"""A cluster on this machine, as used by `up`, `down` and `node`.
 
-DIR/cluster.json    who is in it, where it listens, which process it is; the only state
+DIR/cluster.json    members, addresses, process ids; the only state
 DIR/.lock           held while a command changes that
 DIR/node-N/         server.properties, node.log and the node's data
 
@@ -8,9 +8,9 @@ Every node is a process of its own, led by `server-start`. A process is only eve
 and only if it still is the one we started: its start time is kept beside the id.
 
 Nodes are combined (1 to N), or brokers (1 to B) beside controllers (101 to 100+C). The controllers
-are a dynamic quorum: all of them are its first voters, known to each other when they are formatted.
-Partitions have three replicas, or one a broker where there are fewer, and the internal topics too;
-all but one of them must be in sync to take records (`min.insync.replicas`), but at least one.
+are a dynamic quorum: all of them are its initial voters, named when they are formatted. Partitions
+of all topics, internal ones included, have three replicas, or one per broker if there are fewer;
+all but one of them, and at least one, must be in sync to accept records (`min.insync.replicas`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LOG_LINES_SHOWN = 15
 _REPLICAS = 3
 
 FIRST_CONTROLLER_ID = 101
-"""Of controllers that are no brokers; brokers count from 1."""
+"""Ids of dedicated controllers; brokers count from 1."""
 
 COMBINED = "broker,controller"
 
@@ -65,18 +65,19 @@ class LocalNode:
 
     id: int
     port: int
-    """For clients; unused where it is no broker."""
+    """For clients; unused if it is not a broker."""
     controller_port: int
-    """Unused where it is no controller."""
+    """Unused if it is not a controller."""
     http_port: int
     properties: str
     data: str
     log: str
     pid: int | None = None
     started: str | None = None
-    """When process `pid` began, in the system's own words; tells it from a later one."""
+    """Start time of process `pid`, as the system prints it; distinguishes it from a later
+    process."""
     state: str = STOPPED
-    """What it was last told to do."""
+    """The last action requested."""
     roles: str = COMBINED
     directory_id: str = ""
     """Of its metadata directory, by which the other voters know it; empty: chosen by formatting."""
@@ -94,7 +95,7 @@ class LocalNode:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Who is in a cluster."""
+    """The members of a cluster."""
 
     combined: int = 1
     controllers: int = 0
@@ -118,7 +119,7 @@ class Layout:
 
 @dataclass(slots=True, kw_only=True)
 class LocalCluster:
-    """What DIR/cluster.json holds."""
+    """The content of DIR/cluster.json."""
 
     cluster_id: str
     listen: str
@@ -129,7 +130,7 @@ class LocalCluster:
 
     @property
     def layout(self) -> Layout:
-        """What it is made of."""
+        """Its members."""
         roles = [node.roles for node in self.nodes]
         return Layout(*(roles.count(each) for each in (COMBINED, "controller", "broker")))
 
@@ -150,7 +151,7 @@ class LocalCluster:
         return running > len(self.controllers) // 2
 
     def node(self, node_id: int) -> LocalNode:
-        """The node of that id; `CommandError` where there is none."""
+        """Return the node with that id; `CommandError` if there is none."""
         for node in self.nodes:
             if node.id == node_id:
                 return node
@@ -175,7 +176,7 @@ class ClusterDirectory:
             yield
 
     def load(self) -> LocalCluster:
-        """What is recorded; `CommandError` if nothing is."""
+        """Return the recorded state; `CommandError` if there is none."""
         if not self.file.exists():
             raise CommandError(f"no cluster lives in {self.path}; `sparkraft up` makes one")
         try:
@@ -345,9 +346,9 @@ def _properties(cluster: LocalCluster, node: LocalNode) -> str:
 
 
 def _replication(brokers: int) -> dict[str, str]:
-    """Three copies where there are three brokers, of which two must have what is acknowledged.
+    """Three replicas if there are three brokers; two must have a record before it is acknowledged.
 
-    One of them may then be down without anybody noticing.
+    One broker can then be down without any effect on clients.
     """
     copies = str(min(brokers, _REPLICAS))
     in_sync = str(max(min(brokers, _REPLICAS) - 1, 1))
@@ -425,10 +426,10 @@ def wait_until_serving(cluster: LocalCluster, node: LocalNode) -> None:
     host = cluster.listen if cluster.listen not in {"0.0.0.0", "::", ""} else "127.0.0.1"
     while not _serves(host, node):
         if not is_running(node):
-            raise CommandError(f"node {node.id} ended at once; its log says:\n{log_tail(node)}")
+            raise CommandError(f"node {node.id} exited; the end of its log:\n{log_tail(node)}")
         if time.monotonic() > deadline:
             raise CommandError(
-                f"node {node.id} does not serve after {START_SECONDS_MAX} s; its log says:\n"
+                f"node {node.id} does not serve after {START_SECONDS_MAX} s; the end of its log:\n"
                 f"{log_tail(node)}"
             )
         time.sleep(_POLL_SECONDS)
@@ -479,11 +480,11 @@ def log_tail(node: LocalNode) -> str:
 
 
 def stop(*nodes: LocalNode) -> None:
-    """SIGTERM, and wait for a clean end of all; SIGKILL where it takes too long."""
+    """Send SIGTERM and wait for a clean stop of all; SIGKILL if it takes too long."""
     running = [(node, _own_pid(node)) for node in nodes if is_running(node)]
     for _, pid in running:
         os.kill(pid, signal.SIGTERM)
-        # A paused process takes SIGTERM only when it goes on.
+        # A paused process handles SIGTERM only after it resumes.
         os.kill(pid, signal.SIGCONT)
     deadline = time.monotonic() + STOP_SECONDS_MAX
     for node, pid in running:
@@ -511,7 +512,7 @@ def kill(node: LocalNode) -> None:
 
 
 def pause(node: LocalNode) -> None:
-    """SIGSTOP: it answers nobody but keeps its sockets."""
+    """Send SIGSTOP: the node stops responding but keeps its sockets."""
     os.kill(_own_pid(node), signal.SIGSTOP)
     node.state = PAUSED
 

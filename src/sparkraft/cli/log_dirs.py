@@ -1,4 +1,4 @@
-"""`log-dirs`: what lies in the brokers' log directories, as `kafka-log-dirs.sh`."""
+"""`log-dirs`: describes the brokers' log directories, as `kafka-log-dirs.sh`."""
 
 import json
 from typing import Any

@@ -17,10 +17,10 @@ _KAFKA_COMMANDS = {
     "consumer-groups": "list, describe, reset, delete consumer groups",
     "get-offsets": "first, last and by-time offsets of partitions",
     "delete-records": "delete records below an offset",
-    "leader-election": "elect preferred leaders, or any where nobody leads",
+    "leader-election": "elect preferred leaders, or unclean leaders for partitions without one",
     "reassign-partitions": "move partitions to other brokers or directories",
     "cluster": "the cluster's id, unregister a broker, list endpoints",
-    "log-dirs": "what lies in the brokers' log directories",
+    "log-dirs": "describe the brokers' log directories",
     "replica-verification": "compare the replicas of partitions",
     "dump-log": "print segments, indexes, snapshots and cluster metadata",
     "broker-api-versions": "which requests each broker serves",
@@ -33,7 +33,7 @@ _OUR_COMMANDS = {
     "up": "start a cluster on this machine",
     "down": "stop it",
     "node": "start, stop, kill, pause, resume one node of it",
-    "explain": "tell who leads the quorum or a partition, since when, and why",
+    "explain": "explain who leads the quorum or a partition, since when, and why",
     "pipeline": "run a pipeline on Spark",
     "simulate": "run quorums by seed, with faults, and check every invariant",
     "fault-proxy": "break the network between real nodes",
@@ -64,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _version() -> int:
-    """Print ours, where Kafka's tools print Kafka's (CommandDefaultOptions)."""
+    """Print our version; Kafka's tools print Kafka's (CommandDefaultOptions)."""
     from sparkraft import __version__
 
     print(__version__)
@@ -78,7 +78,7 @@ def _run(command: str, arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output left, as `head` does: nothing is wrong and nobody to tell.
+        # The reader closed our output, as `head` does: this is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:

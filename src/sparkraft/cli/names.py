@@ -15,12 +15,12 @@ class TopicFilter:
     """A regular expression over whole names; commas part alternatives, as in Kafka."""
 
     def __init__(self, text: str, option: str = "--topic") -> None:
-        """Compile `text`; `UsageError` if it is no regular expression."""
+        """Compile `text`; `UsageError` if it is not a regular expression."""
         cleaned = text.strip().strip("\"'").replace(" ", "").replace(",", "|")
         try:
             self._pattern = re.compile(cleaned)
         except re.error as error:
-            raise UsageError(f"{option} {text!r} is no regular expression: {error}") from None
+            raise UsageError(f"{option} {text!r} is not a regular expression: {error}") from None
 
     @property
     def pattern(self) -> str:

@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     options = Options("node", "Starts, stops, kills (-9), pauses or resumes one node.")
     options.add_argument("action", choices=list(_ACTIONS))
     options.add_argument("id", type=int)
-    options.value("--dir", about="where the cluster was started", required=True, metavar="DIR")
+    options.value("--dir", about="directory of the cluster", required=True, metavar="DIR")
     values = options.parse(argv)
     if values.id < 1:
         raise UsageError("ids count from 1")

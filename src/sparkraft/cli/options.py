@@ -65,7 +65,7 @@ class Options(argparse.ArgumentParser):
         self.add_argument(*names, help=about, action="append", default=[], **kwargs)
 
     def connection(self, *, controllers: bool = False, required: bool = True) -> None:
-        """`--bootstrap-server`, `--command-config` and, where asked, `--bootstrap-controller`."""
+        """`--bootstrap-server`, `--command-config` and, if requested, `--bootstrap-controller`."""
         self.value(
             "--bootstrap-server",
             about="the servers to connect to: host:port,host:port",
@@ -86,7 +86,7 @@ class Options(argparse.ArgumentParser):
         )
 
     def old_config(self, name: str) -> None:
-        """What `--command-config` was called before (KIP-1147); see `session.with_old_config`."""
+        """The former name of `--command-config` (KIP-1147); see `session.with_old_config`."""
         self.value(name, about="deprecated: --command-config", metavar="FILE", dest="old_config")
 
     def output(self) -> None:

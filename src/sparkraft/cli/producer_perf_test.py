@@ -45,7 +45,7 @@ def _options() -> Options:
     options.value("--record-size", about="bytes of a record", type=int)
     options.value("--payload-file", about="records are lines of it, at random", metavar="FILE")
     options.value(
-        "--payload-delimiter", about="what parts them (default: a new line)", default="\\n"
+        "--payload-delimiter", about="their separator (default: a new line)", default="\\n"
     )
     options.flag("--payload-monotonic", "records are rising numbers")
     options.add_argument(
@@ -120,7 +120,7 @@ class _Window:
 
 
 class _Stats:
-    """What was sent: all of it, since the last line, and latencies for percentiles."""
+    """Counts of sent records: in total and since the last line, and latencies for percentiles."""
 
     def __init__(self, values: Values, count: int, *, name: str = "") -> None:
         self.total = _Window()
@@ -224,7 +224,7 @@ async def _send_all(
 
 
 async def _hold_back(throughput: float, sent: int, started: float) -> None:
-    """Let the loop work, and wait where more was sent than `throughput` allows."""
+    """Yield to the event loop, and wait if more was sent than `throughput` allows."""
     if throughput > 0:
         ahead = sent / throughput - (time.perf_counter() - started)
         if ahead > 0:

@@ -1,7 +1,7 @@
 """`reassign-partitions`: moves partitions to other brokers, as `kafka-reassign-partitions.sh`.
 
---generate proposes a plan, --execute starts it, --verify tells how far it is and takes its
-throttles away at the end, --cancel goes back, --list shows what moves.
+--generate proposes a plan, --execute starts it, --verify reports its progress and removes its
+throttles at the end, --cancel reverts it, --list shows ongoing reassignments.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
     options.flag("--generate", "propose a plan for topics on brokers; nothing is changed")
     options.flag("--execute", "start the plan in --reassignment-json-file")
     options.flag("--verify", "how far it is; at the end its throttles are removed")
-    options.flag("--cancel", "go back to where the partitions were")
+    options.flag("--cancel", "return the partitions to their previous brokers")
     options.flag("--list", "the moves under way")
     _arguments(options)
     options.output()
@@ -159,7 +159,7 @@ async def _generate(tool: Tool) -> Any:
 async def _propose(
     tool: Tool, current: Mapping[TopicPartition, list[int]], brokers: list[int]
 ) -> dict[TopicPartition, list[int]]:
-    """Each topic anew on these brokers, by the rules for new topics."""
+    """Place each topic on these brokers, by the rules for new topics."""
     from sparkraft.controller.placement import UsableBroker, place_replicas
     from sparkraft.server.env import SystemEntropy
 

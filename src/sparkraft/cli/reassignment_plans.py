@@ -27,7 +27,7 @@ Replica = tuple[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a file asks for: replicas by partition, and directories for some of them."""
+    """A plan from a file: replicas by partition, and directories for some of them."""
 
     replicas: dict[TopicPartition, list[int]]
     directories: dict[Replica, str]
@@ -50,7 +50,7 @@ def _load(path: str) -> Any:
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise CommandError(f"{path} is no JSON: {error}") from error
+        raise CommandError(f"{path} is not JSON: {error}") from error
     if not isinstance(data, dict):
         raise CommandError(f"{path} holds no JSON object")
     version = data.get("version", 1)
@@ -103,7 +103,7 @@ def read_plan(path: str) -> Plan:
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse what nobody may execute."""
+    """Refuse an invalid plan."""
     if not plan.replicas:
         raise CommandError("Partition reassignment list cannot be empty")
     for tp, brokers in plan.replicas.items():
@@ -181,5 +181,5 @@ def throttled_replicas(moves: Mapping[TopicPartition, Move]) -> dict[str, tuple[
 
 
 def moving_brokers(moves: Mapping[TopicPartition, Move]) -> list[int]:
-    """Everybody who sends or receives."""
+    """All brokers that send or receive."""
     return sorted({b for move in moves.values() for b in (*move.sources, *move.destinations)})

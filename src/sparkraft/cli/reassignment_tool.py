@@ -1,4 +1,4 @@
-"""What the actions of `reassign-partitions` ask of the cluster and change in it, and say of it."""
+"""The actions of `reassign-partitions`: requests to the cluster and their output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 
 
 class Tool:
-    """What the actions share: the admin, the options, and saying things for people."""
+    """Shared by the actions: the admin client, the options, and output for people."""
 
     def __init__(self, admin: LeadershipAdmin, values: Values) -> None:
         """Work for one command."""
@@ -35,7 +35,7 @@ class Tool:
         self._is_text = values.output == "text"
 
     def say(self, text: str, end: str = "\n") -> None:
-        """Print it, where the output is for people."""
+        """Print it, unless the output is JSON."""
         if self._is_text:
             print(text, end=end)
 
@@ -52,7 +52,7 @@ class Tool:
         return found
 
     async def directories(self, replicas: Mapping[TopicPartition, list[int]]) -> dict[Replica, str]:
-        """Where the replicas are; those of brokers that don't answer are left out."""
+        """Return the directories of replicas; brokers that do not respond are left out."""
         paths = await self._paths(replicas, {b for ids in replicas.values() for b in ids})
         return {replica: path for (replica, future), path in paths.items() if not future}
 

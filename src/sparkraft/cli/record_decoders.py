@@ -1,7 +1,7 @@
-"""What the records of Kafka's own topics say, as JSON in the shape of Kafka's tools.
+"""Decoders for the records of Kafka's internal topics: JSON in the shape of Kafka's tools.
 
-A decoder takes a record and gives (key, payload): a text, a JSON value, or None where there is
-none. A record that can't be read says so in its key's place; the dump goes on.
+A decoder takes a record and returns (key, payload): a text, a JSON value, or None if there is none.
+For a record that cannot be decoded the key is an error text, and the dump continues.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ DECODERS: dict[str, Choice] = {
 
 
 def control_text(record: Record) -> str:
-    """What a control record says."""
+    """Describe a control record."""
     try:
         kind = parse_control_key(record.key)
         if kind in {ControlType.ABORT, ControlType.COMMIT}:

@@ -1,12 +1,12 @@
 """`replica-verification`: whether all replicas have the same, as `kafka-replica-verification.sh`.
 
-Every broker is asked for the same offsets of its replicas, as a debugging replica, so that
-followers answer too. What they have, up to the high watermark, is compared batch by batch: last
-offset and checksum. It goes on until it is interrupted, or an offset differs.
+It fetches the same offsets from every broker as a debugging replica, so that followers respond as
+well. Batches up to the high watermark are compared by last offset and checksum. It runs until it is
+interrupted, or an offset differs.
 
-    round   ask every broker → compare → each partition goes on behind what all of them have
+    round fetch from every broker → compare → each partition continues after what all of them have
 
-A batch that some replicas lack yet is compared among the others, each round anew, as Kafka does it.
+A batch that some replicas do not have yet is compared among the others in each round, as in Kafka.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from sparkraft.client.cluster import Cluster, TopicInfo
 
 DEBUGGING_REPLICA = -2
-"""Reads any replica up to its log's end, and is no follower."""
+"""The replica id of a debugging consumer: it reads up to the log end offset and is not a
+follower."""
 
 RETRY_S = 0.5
 """After a round in which a broker didn't answer."""
@@ -119,7 +120,8 @@ class Verification:
         self._ends: dict[Replica, int] = {}
         self._reported = time.monotonic()
         self._slowest: tuple[str, int] = ("null", -1)
-        """Who was furthest behind, and where; as Kafka has it, before any broker has answered."""
+        """The replica with the largest lag; initialized as in Kafka, before any broker has
+        responded."""
         self._differs = False
 
     async def begin(self, admin: Admin) -> None:
@@ -141,7 +143,7 @@ class Verification:
         return offsets
 
     async def run(self) -> int:
-        """Go on until an offset differs, or everything is compared where that is asked."""
+        """Run until an offset differs, or, if requested, until everything is compared."""
         while True:
             answers = await self._ask_all()
             lags = {
@@ -160,7 +162,7 @@ class Verification:
     # -- asking ----------------------------------------------------------------------------------
 
     async def _ask_all(self) -> dict[Replica, dict[int, Any]]:
-        """What each broker has of each partition; a broker that is away has nothing."""
+        """Return each broker's batches of each partition; none if it does not respond."""
         brokers = sorted({broker for each in self._replicas.values() for broker in each})
         told = await asyncio.gather(*(self._ask(broker) for broker in brokers))
         answers: dict[Replica, dict[int, Any]] = {replica: {} for replica in self._replicas}
@@ -211,7 +213,7 @@ class Verification:
     # -- comparing -------------------------------------------------------------------------------
 
     def _compare(self, replica: Replica, answers: Mapping[int, Any]) -> int | None:
-        """How far the compared offset is behind the high watermark; None: an offset differs."""
+        """Return the lag of the compared offset; None if an offset differs."""
         batches = {n: _committed(answers.get(n)) for n in sorted(self._replicas[replica])}
         high_watermark = max((data.high_watermark for data in answers.values()), default=-1)
         for row in zip_longest(*batches.values()):
@@ -225,7 +227,7 @@ class Verification:
         return int(high_watermark - self._offsets[replica])
 
     def _compare_row(self, replica: Replica, row: Mapping[int, BatchHeader]) -> bool:
-        """Whether one batch of every replica has the same offset; a wrong checksum is told."""
+        """Compare one batch of every replica: whether offsets agree; reports a wrong checksum."""
         (first, expected), *others = row.items()
         name = f"{replica[0]}-{replica[1]}"
         for broker, header in others:

@@ -60,7 +60,7 @@ def _fields(text: str) -> dict[str, str]:
 
 def _iterations(text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise CommandError(f"--add-scram: iterations {text!r} is no number")
+        raise CommandError(f"--add-scram: iterations {text!r} is not a number")
     if not _ITERATIONS_MIN <= int(text) <= _ITERATIONS_MAX:
         raise CommandError(
             f"--add-scram: iterations must be within {_ITERATIONS_MIN} and {_ITERATIONS_MAX}"

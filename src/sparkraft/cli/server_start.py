@@ -60,7 +60,7 @@ def _run(config: "NodeConfig") -> int:
 
 
 def _collect_from_now_on() -> None:
-    """What is there once the node serves stays, and is not looked over again."""
+    """Exclude the objects that exist so far, which are permanent, from garbage collection."""
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
     gc.enable()

@@ -33,7 +33,7 @@ _NO_DELETE_CONFIG = (
     "delete-config option is no longer supported and deprecated since version 4.0. The config will "
     "be fully removed in future releases."
 )
-"""What Kafka's TopicCommand says of it; it goes on without."""
+"""Kafka's TopicCommand prints it and continues without."""
 
 
 def _options() -> Options:
@@ -133,8 +133,8 @@ async def _create(admin: Admin, values: Values) -> None:
     name = values.topic
     if values.output == "text" and ("." in name or "_" in name):
         print(
-            "WARNING: metric names can't tell a period ('.') from an underscore ('_'); use one of "
-            "them in topic names, not both."
+            "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore "
+            "('_') could collide. To avoid issues it is best to use either, but not both."
         )
     topic = NewTopic(
         name=name,

@@ -19,8 +19,8 @@ _BROKERS_MAX = 100
 
 
 def _options() -> Options:
-    options = Options("up", "Starts a cluster on this machine; what lies in DIR is used again.")
-    options.value("--dir", about="where it keeps everything", required=True, metavar="DIR")
+    options = Options("up", "Starts a cluster on this machine; existing data in DIR is reused.")
+    options.value("--dir", about="directory of the cluster's data", required=True, metavar="DIR")
     options.value(
         "--nodes",
         about="1, 3 or 5 nodes that are broker and controller (default: as before, else 1)",
@@ -41,7 +41,7 @@ def _options() -> Options:
         metavar="P",
     )
     options.value("--listen", about="address to listen on (default 127.0.0.1)", metavar="ADDR")
-    options.value("--advertise", about="host name that clients are told", metavar="HOST")
+    options.value("--advertise", about="host name that is advertised to clients", metavar="HOST")
     options.values("--override", about="a config of the nodes; repeatable", metavar="KEY=VALUE")
     options.flag("--detach", "return once the cluster serves, and leave it running")
     options.output()
@@ -94,7 +94,7 @@ def _check(values: Values) -> None:
 
 
 def _layout(values: Values) -> Layout | None:
-    """What the options ask for; None where they leave it to what is there."""
+    """The requested members; None if the options keep the existing ones."""
     if values.nodes is None and values.controllers is None and values.brokers is None:
         return None
     if values.nodes is not None:
@@ -194,13 +194,13 @@ def _watch(directory: ClusterDirectory) -> int:
             if node.state == local_cluster.RUNNING and node.id not in running | lost:
                 lost.add(node.id)
                 tail = local_cluster.log_tail(node)
-                warn(f"node {node.id} ended by itself; its log says:\n{tail}")
+                warn(f"node {node.id} exited; the end of its log:\n{tail}")
         if not running:
             return int(bool(lost))
 
 
 def _stop(directory: ClusterDirectory) -> None:
-    """Stop what runs; a second Ctrl-C must not leave half of it behind."""
+    """Stop all nodes; a second Ctrl-C must not leave some of them running."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     with directory.locked():
