@@ -345,9 +345,9 @@ class ShardRuntime(Generic[S, R]):
     # Timer
 
     def _arm_timer(self) -> None:
-        wake_at = self._shard.wake_at
-        if not self.is_serving:
+        if self._closed or not self._loaded:
             return
+        wake_at = self._shard.wake_at
         if self._timer is not None and self._timer_at is not None:
             if wake_at is not None and wake_at >= self._timer_at:
                 return  # Firing early and re-arming is cheaper than re-arming on every heartbeat.
