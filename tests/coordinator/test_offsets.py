@@ -297,6 +297,14 @@ def test_a_torn_key_is_no_record(key: bytes) -> None:
         decode_record(key, b"")
 
 
+@pytest.mark.parametrize("value", [b"\0\0epoch", None])
+def test_a_record_of_another_protocol_keeps_its_bytes(value: bytes | None) -> None:
+    key = foreign_key(3, rest=b"more")
+    record = decode_record(key, value)
+    assert record is not None
+    assert encode_record(record) == (key, value)
+
+
 def test_the_legacy_offset_record_is_read() -> None:
     key, value = encode_record(replace(commit_record(4), value_version=0))
     record = decode_record(b"\0\0" + key[2:], value)

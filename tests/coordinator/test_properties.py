@@ -50,7 +50,7 @@ class Groups(RuleBasedStateMachine):
         return self.world.clients[name]
 
     def free(self, name: str) -> Client | None:
-        """The client, unless it waits for an answer: clients ask one thing at a time."""
+        """The client, unless it waits for a response: clients send one request at a time."""
         client = self.client(name)
         return None if client.waits_for else client
 
@@ -62,7 +62,7 @@ class Groups(RuleBasedStateMachine):
         return group
 
     def after(self) -> None:
-        """What the clients do with an answer that tells them they are out."""
+        """Clients forget their member id when a response rejects it."""
         for event in self.world.events:
             name, _, answer = event.partition(" < ")
             out = ("UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "GROUP_MAX")
@@ -115,7 +115,7 @@ class Groups(RuleBasedStateMachine):
     @rule(names=st.sets(st.sampled_from(NAMES), min_size=1))
     def settle(self, names: set[str]) -> None:
         """A rebalance that goes well for some: long random orders rarely make one."""
-        for name in sorted(names) * 2:  # The first answer may only be a member id.
+        for name in sorted(names) * 2:  # The first response may only assign a member id.
             self.join(name, "range sticky")
         self.pass_time(10_000)
         for name in sorted(names):
@@ -290,7 +290,7 @@ TestGroups.settings = settings(max_examples=300, stateful_step_count=50, deadlin
 
 
 def test_who_takes_over_a_static_member_waits_in_a_stable_group_for_the_write() -> None:
-    """As in Kafka: the group stays as it is, and the answer waits."""
+    """As in Kafka: the group stays as it is, and the response waits."""
     machine = Groups()
     machine.join("A", "range")
     machine.pass_time(1_000)

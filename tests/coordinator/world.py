@@ -194,7 +194,7 @@ class World:
         self.now_ms = end
 
     def reload(self) -> None:
-        """Another broker takes over: parked requests end, the log is read anew."""
+        """Another broker takes over: parked requests fail, and it loads the log."""
         self.shard.unload(self.now)
         self._send_replies()
         self.held = None

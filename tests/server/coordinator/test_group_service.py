@@ -9,6 +9,7 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.java_hash import java_string_hash, partition_of
+from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -130,7 +131,7 @@ def test_what_was_committed_is_there_after_the_log_is_loaded() -> None:
 
 
 def test_what_was_loaded_is_told_only_once_it_is_committed() -> None:
-    """A new leader may have what its predecessor never committed: told, it might go back (G5)."""
+    """A new leader may have offsets that its predecessor never committed; they may be lost."""
 
     async def test() -> None:
         broker = FakeBroker()
@@ -149,7 +150,7 @@ def test_what_was_loaded_is_told_only_once_it_is_committed() -> None:
 
 
 def test_a_generation_that_was_loaded_is_told_only_once_it_is_committed() -> None:
-    """Told, and then gone with this leader, it would let members of an older one commit (G5)."""
+    """If it were lost with this leader, members of an older generation could commit."""
 
     async def test() -> None:
         broker = FakeBroker()
@@ -293,7 +294,7 @@ def test_a_failed_disk_refuses_the_commit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refused", "told"),
+    ("refused", "translated"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
@@ -301,13 +302,13 @@ def test_a_failed_disk_refuses_the_commit() -> None:
     ],
 )
 def test_a_refused_write_is_told_in_a_coordinators_words(
-    refused: ErrorCode, told: ErrorCode
+    refused: ErrorCode, translated: ErrorCode
 ) -> None:
     async def test() -> None:
         broker = FakeBroker()
         broker.lead(0)
         broker.host.refuse = refused
-        assert error_of_commit(broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9)) is told
+        assert error_of_commit(broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9)) is translated
         broker.host.refuse = None
         assert offset_of(broker.ask(ApiKey.OFFSET_FETCH, fetch(), 9)) == -1
 
@@ -355,12 +356,27 @@ def test_a_leader_of_an_older_epoch_does_not_write() -> None:
     async def test() -> None:
         broker = FakeBroker()
         broker.lead(0)
-        broker.host.leader_epoch = 1  # The driver has yet to be told.
+        broker.host.leader_epoch = 1  # The service is not notified yet.
         assert (
             error_of_commit(broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9))
             is ErrorCode.NOT_COORDINATOR
         )
         assert broker.host.batches == []
+
+    run(test)
+
+
+def test_an_election_of_an_older_epoch_is_ignored() -> None:
+    async def test() -> None:
+        broker = FakeBroker()
+        broker.lead(2)
+        runtime = broker.groups.runtimes[0]
+        broker.groups.on_leadership(GROUP_METADATA_TOPIC, 0, 1)
+        assert broker.groups.runtimes[0] is runtime
+        assert runtime.is_serving
+        broker.lead(3)
+        assert broker.groups.runtimes[0].leader_epoch == 3
+        assert not runtime.is_serving
 
     run(test)
 

@@ -10,7 +10,6 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset
-from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from sparkraft.coordinator.runtime import (
     AppendCallback,
     CoordinatorShard,
@@ -21,7 +20,7 @@ from sparkraft.coordinator.runtime import (
 )
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.server.coordinator.shard_runtime import ShardRuntime, ShardSpec
-from tests.server.coordinator.fake_broker import FakeHost
+from tests.server.coordinator.fake_host import FakeHost
 
 NOTHING: Decision[str, None] = Decision(response=None)
 
@@ -116,7 +115,7 @@ def runtime_on(host: FakeHost, sender: Sender) -> ShardRuntime[WordShard, str]:
         compression=0,
         executors={SendMarker: sender.send},
     )
-    opened = host.in_epoch(GROUP_METADATA_TOPIC, 0, host.leader_epoch)
+    opened = host.in_epoch("words", 0, host.leader_epoch)
     return ShardRuntime(spec, opened, 0, host.leader_epoch)
 
 
