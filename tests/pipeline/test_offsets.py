@@ -136,8 +136,8 @@ def test_places_of_words_topics_and_partitions():
 @pytest.mark.parametrize(
     ("by_topic", "match"),
     [
-        ({"a": {0: 1}, "b": LATEST}, "says nothing of a-1"),
-        ({"a": LATEST}, "says nothing of b-0"),
+        ({"a": {0: 1}, "b": LATEST}, "has no offset for a-1"),
+        ({"a": LATEST}, "has no offset for b-0"),
         ({"a": LATEST, "b": LATEST, "c": LATEST}, "names c, which is not read"),
         ({"a": {0: 1, 1: 1, 9: 1}, "b": LATEST}, "names a-9, which is not read"),
     ],

@@ -114,7 +114,7 @@ def test_exactly_one_subscription():
 
 
 def test_a_pattern_is_checked():
-    refused(r"subscribePattern 'a\(' is no pattern", subscribe=None, subscribePattern="a(")
+    refused(r"subscribePattern 'a\(' is not a valid pattern", subscribe=None, subscribePattern="a(")
 
 
 @pytest.mark.parametrize("text", ["[]", '{"t":0}', '{"t":[]}', '{"t":[-1]}', '{"t":["0"]}', "{"])

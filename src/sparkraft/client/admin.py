@@ -1,4 +1,4 @@
-"""What an operator asks of a cluster: topics, configs, records, log dirs, quorum, features.
+"""Administration of a cluster: topics, configs, records, log dirs, quorum, features.
 
 Every call tries again while an error is retriable, within the cluster's `api_timeout_ms`. Calls on
 many things answer per thing: a value or the `KafkaError` it was refused with; nothing is raised
@@ -54,7 +54,7 @@ class Admin(PartitionCalls):
         """Speak through `cluster`."""
         self.cluster = cluster
 
-    # who is there
+    # nodes
 
     async def describe_cluster(self, *, include_fenced: bool = False) -> ClusterInfo:
         """The cluster's id, controller and nodes."""
@@ -88,7 +88,7 @@ class Admin(PartitionCalls):
         return dict(sorted(view.topics.items()))
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo | KafkaError]:
-        """The named topics, or what is wrong with them; with ELR where the node tells it."""
+        """Describe the named topics, or return their errors; with the ELR if the node has it."""
         wanted = sorted(set(names))
         connection = await self.cluster.any_connection()
         if wanted and int(ApiKey.DESCRIBE_TOPIC_PARTITIONS) in connection.versions:
@@ -268,7 +268,7 @@ class Admin(PartitionCalls):
     async def describe_log_dirs(
         self, brokers: Iterable[int], *, topics: Iterable[str] | None = None
     ) -> dict[int, list[LogDir] | KafkaError]:
-        """Log dirs of brokers with the replicas in them; of `topics` only where given."""
+        """Describe log dirs and their replicas; only the replicas of `topics` if given."""
         wanted = None if topics is None else set(topics)
         found: dict[int, list[LogDir] | KafkaError] = {}
         for broker in brokers:
@@ -291,7 +291,7 @@ class Admin(PartitionCalls):
         """The metadata quorum's leader, high watermark, voters and observers.
 
         Raises:
-            KafkaError: whose `detail` tells the epoch and the voters where there is no leader.
+            KafkaError: its `detail` names the epoch and the voters if there is no leader.
         """
         from sparkraft.protocol.messages import k55_describe_quorum as k55
 
@@ -319,9 +319,10 @@ class Admin(PartitionCalls):
         return _quorum_of(answer)
 
     async def _leader_or_any(self, request: Any) -> Any:
-        """The leader's answer; where none can be found, what some controller says of that.
+        """Return the leader's response; without a leader, the response of some controller.
 
-        The one they named may be gone: they keep its name while nobody can be elected (KIP-996).
+        The leader that controllers name may have stopped: they keep naming it until a new leader is
+        elected (KIP-996).
         """
         try:
             return await self.cluster.ask_controller(request)
@@ -386,7 +387,7 @@ class Admin(PartitionCalls):
     async def _ask_until(
         self, ask: Callable[[], Awaitable[Any]], entries: Callable[[Any], Iterable[Any]]
     ) -> Any:
-        """The first answer in which no entry says NOT_CONTROLLER or another passing error."""
+        """Return the first response that has no retriable error in any entry."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.cluster.api_timeout_ms / 1000
         last: list[Any] = []

@@ -6,7 +6,7 @@ Pure functions of the members' subscriptions; two leaders given the same input a
     roundrobin  all partitions of all topics in turn
     sticky      balanced within one, and as few partitions move as can be (KIP-54)
 
-Invariant: every partition of a topic that somebody reads goes to exactly one of its readers.
+Invariant: every partition of a subscribed topic is assigned to exactly one of its subscribers.
 Not done: cooperative-sticky (KIP-429), racks.
 """
 
@@ -35,14 +35,14 @@ class Subscriber:
     topics: frozenset[str]
     instance_id: str | None = None
     owned: tuple[TopicPartition, ...] = ()
-    """What it had before (sticky)."""
+    """Partitions it owned before (sticky)."""
     generation: int = -1
     """When it had that; the newest claim to a partition counts."""
 
 
 @dataclass(slots=True)
 class _Readers:
-    """Who reads what, in a fixed order: static members by instance, then the others by id."""
+    """Subscriptions in a fixed order: static members by instance id, then others by id."""
 
     members: Mapping[str, Subscriber]
     order: list[str] = field(init=False)
@@ -107,7 +107,7 @@ def assign_sticky(members: Mapping[str, Subscriber], counts: Mapping[str, int]) 
 
 
 def _kept(readers: _Readers, counts: Mapping[str, int]) -> Assignment:
-    """What each member may keep: it still reads it, and nobody claims it more recently."""
+    """Return the subscribed partitions each member keeps: none has a newer claim."""
     owner: dict[TopicPartition, tuple[int, str]] = {}
     for member in readers.order:
         subscriber = readers.members[member]
@@ -156,7 +156,7 @@ ASSIGNORS: dict[str, Callable[[Mapping[str, Subscriber], Mapping[str, int]], Ass
 
 
 def encode_sticky_user_data(owned: Mapping[str, list[int]], generation: int) -> bytes:
-    """What a sticky member tells the leader of its past, in Java's layout.
+    """Encode the previous assignment that a sticky member sends to the leader, in Java's layout.
 
     ``count i32 { topic: i16 length, text | count i32 { partition i32 }* }* | generation i32``
     """
@@ -170,7 +170,7 @@ def encode_sticky_user_data(owned: Mapping[str, list[int]], generation: int) -> 
 
 
 def decode_sticky_user_data(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int]:
-    """The same read back: partitions and generation; nothing and -1 where it makes no sense."""
+    """The same read back: partitions and generation; nothing and -1 if it makes no sense."""
     if not data:
         return (), -1
     try:

@@ -1,7 +1,7 @@
-"""The whole cluster as a client sees it: who is there, who leads what, and trying again.
+"""The whole cluster as a client sees it: nodes, leaders, routing and retries.
 
-A `Cluster` keeps one connection per node and a copy of the metadata. Requests are routed by what
-they are about: any node, the controller, a partition's leader, a group's coordinator.
+A `Cluster` keeps one connection per node and a copy of the metadata. A request goes to its
+destination: any node, the controller, a partition's leader, a group's coordinator.
 `Cluster.retrying` repeats an attempt while its error is one that Kafka calls retriable, with
 exponential back-off, until its time is up.
 
@@ -70,7 +70,7 @@ _SENTENCES = {
 
 
 def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
-    """`host:port,host:port` as pairs; IPv6 addresses in brackets; `ValueError` where it is not."""
+    """`host:port,host:port` as pairs; IPv6 addresses in brackets; `ValueError` if it is not."""
     entries = text.split(",") if isinstance(text, str) else list(text)
     found = [_parse_address(entry.strip()) for entry in entries if entry.strip()]
     if not found:
@@ -101,7 +101,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInfo:
-    """A partition as Metadata tells it."""
+    """A partition as described by Metadata."""
 
     index: int
     leader: int
@@ -111,13 +111,13 @@ class PartitionInfo:
     isr: tuple[int, ...]
     offline: tuple[int, ...]
     elr: tuple[int, ...] | None = None
-    """Eligible leader replicas (KIP-966); None where the answer does not tell."""
+    """Eligible leader replicas (KIP-966); None if the response does not include them."""
     last_known_elr: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """A topic as Metadata tells it."""
+    """A topic as described by Metadata."""
 
     name: str
     id: Uuid
@@ -127,7 +127,7 @@ class TopicInfo:
 
 @dataclass(slots=True, kw_only=True)
 class View:
-    """What a client knows of the cluster; `topics` holds those it asked for."""
+    """A client's view of the cluster; `topics` holds those it requested."""
 
     cluster_id: str | None = None
     controller_id: int = -1
@@ -152,8 +152,8 @@ class Cluster:
         """Prepare; nothing connects before the first request.
 
         Args:
-            bootstrap: `host:port,host:port`; any node that is up will do.
-            client_id: what the nodes' logs and metrics call us.
+            bootstrap: `host:port,host:port`; one running node is enough.
+            client_id: the name of this client in the nodes' logs and metrics.
             request_timeout_ms: for one request; never longer than `api_timeout_ms`.
             api_timeout_ms: for a call with all its attempts.
             to_controllers: the addresses are controllers' (`--bootstrap-controller`).
@@ -168,9 +168,9 @@ class Cluster:
         self._connections: dict[tuple[str, int], asyncio.Task[Connection]] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
         self._told_by: tuple[str, int] | None = None
-        """The controller that named the one we ask."""
+        """The controller that named the current leader."""
         self._distrusted: set[tuple[str, int]] = set()
-        """Those whose word proved wrong; none once that is true of all."""
+        """Controllers that named a wrong leader; cleared once it holds all of them."""
         self._is_closed = False
 
     async def __aenter__(self) -> Cluster:
@@ -233,7 +233,7 @@ class Cluster:
         return dict.fromkeys([*known, *self.bootstrap])
 
     async def connection(self, node_id: int) -> Connection:
-        """The connection to a node by its id; metadata is fetched where it is not known."""
+        """Return the connection to a node by its id; fetch metadata if the node is unknown."""
         node = self.view.nodes.get(node_id)
         if node is None:
             await self.refresh(())
@@ -257,7 +257,7 @@ class Cluster:
         return await self._ask(connection, request, version)
 
     async def ask_controller(self, request: Any, *, version: int | None = None) -> Any:
-        """Send where a change of the cluster is decided; one attempt.
+        """Send to the node that decides changes of the cluster; one attempt.
 
         Brokers forward such requests themselves, so with brokers any node will do.
         """
@@ -272,7 +272,7 @@ class Cluster:
             raise
 
     def forget_controller(self) -> None:
-        """Ask who leads the quorum before the next request: the one we knew does not, it seems."""
+        """Look up the quorum leader again before the next request."""
         self.view.controller_id = -1
         if self._told_by is not None:
             self._distrusted.add(self._told_by)
@@ -314,7 +314,7 @@ class Cluster:
         return int(found.node_id)
 
     def forget_coordinator(self, key: str, *, kind: int = GROUP_COORDINATOR) -> None:
-        """Ask anew next time."""
+        """Look the coordinator up again at the next request."""
         self._coordinators.pop((kind, key), None)
 
     def _remember_node(self, node: Node) -> None:
@@ -345,9 +345,9 @@ class Cluster:
         return self.view
 
     async def _refresh_controllers(self) -> None:
-        """Ask one controller after another who leads: one that is cut off can't say.
+        """Ask one controller after another for the leader: an isolated controller does not know it.
 
-        Those with an open connection come first, and those who named a wrong one come last.
+        Controllers with an open connection come first, and those that named a wrong leader last.
         """
         from sparkraft.protocol.messages.k60_describe_cluster import DescribeClusterRequest
 
@@ -408,7 +408,7 @@ class Cluster:
         """A topic's metadata, from memory while it is fresh.
 
         Raises:
-            KafkaError: what the cluster says of the topic, such as UNKNOWN_TOPIC_OR_PARTITION.
+            KafkaError: the cluster's error for the topic, such as UNKNOWN_TOPIC_OR_PARTITION.
         """
         age = asyncio.get_running_loop().time() - self._fetched_at.get(name, float("-inf"))
         if name not in self.view.topics or age * 1000 > METADATA_AGE_MS_MAX:
@@ -419,7 +419,7 @@ class Cluster:
         return found
 
     def forget_topic(self, name: str) -> None:
-        """Fetch its metadata anew next time: a node said that it is not the leader."""
+        """Fetch its metadata again at the next request, because a node is not the leader."""
         self._fetched_at.pop(name, None)
 
     async def leader(self, topic: str, partition: int) -> PartitionInfo:

@@ -5,9 +5,9 @@
 A partition is read from its leader, or from the follower in our rack that the leader names
 (`client_rack`, KIP-392), until that one fails or `_PREFERENCE_SECONDS` have passed.
 
-One fetch per broker is in flight, also between polls, so that data is there when it is asked for.
-A partition with records that nobody took yet is not fetched again: memory stays within one
-partition's `partition_bytes_max` each.
+One fetch per broker is in flight, also between polls, so that records are available at the next
+poll. A partition with unread records is not fetched again: memory stays within
+`partition_bytes_max` per partition.
 
 Invariants:
     * Positions move only by what `poll` has returned.
@@ -81,7 +81,8 @@ class ConsumerSettings:
     """0: only `commit` commits."""
     check_crcs: bool = True
     client_rack: str = ""
-    """Where we are; a broker may then send us to a follower there (KIP-392)."""
+    """The rack of this consumer; a broker may direct it to a follower in the same rack
+    (KIP-392)."""
 
 
 class _Reading:
@@ -137,7 +138,7 @@ class Consumer:
         """Close."""
         await self.close()
 
-    # what to read
+    # assignment
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, without a group's say."""
@@ -164,7 +165,7 @@ class Consumer:
         return self._membership
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Go on at `offset`; -1 is the end, -2 the beginning."""
+        """Continue at `offset`; -1 is the end, -2 the beginning."""
         reading = self._readings[tp]
         reading.position = offset
         reading.pending = None
@@ -183,7 +184,7 @@ class Consumer:
         self._readings[tp].is_paused = True
 
     def resume(self, tp: TopicPartition) -> None:
-        """Go on with it."""
+        """Resume fetching the partition."""
         self._readings[tp].is_paused = False
 
     # reading
@@ -192,7 +193,8 @@ class Consumer:
         """Records that come next; none if `timeout_ms` passes first.
 
         Raises:
-            KafkaError: what is of no use to retry, such as OFFSET_OUT_OF_RANGE without a reset.
+            KafkaError: an error that retries cannot fix, such as OFFSET_OUT_OF_RANGE without a
+                reset.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
@@ -519,7 +521,7 @@ class Consumer:
         await self._commit_quietly()
 
     async def _commit_quietly(self) -> None:
-        """Commit; a refusal is no concern: who has the partition next reads these records again."""
+        """Commit; ignore a refusal: the next owner of the partition reads these records again."""
         if not self.settings.auto_commit_interval_ms:
             return
         try:
@@ -539,7 +541,7 @@ class Consumer:
 
 
 def _is_unset(position: int | None) -> bool:
-    """Whether it is no offset yet: unknown, or the special timestamp of a beginning or end."""
+    """Whether it is not yet an offset: unknown, or the special timestamp of a beginning or end."""
     return position is None or position < 0
 
 

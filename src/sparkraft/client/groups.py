@@ -29,7 +29,7 @@ _OFFSET_FETCH_BATCHED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedGroup:
-    """A group as ListGroups tells it; `state` and `kind` are Kafka's words."""
+    """A group as listed by ListGroups; `state` and `kind` are Kafka's words."""
 
     id: str
     protocol_type: str
@@ -55,7 +55,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInfo:
-    """A group as its coordinator tells it."""
+    """A group as described by its coordinator."""
 
     id: str
     kind: str
@@ -86,7 +86,7 @@ class Groups:
     async def list(
         self, *, states: Iterable[str] = (), kinds: Iterable[str] = ()
     ) -> list[ListedGroup]:
-        """Every group of every coordinator, by id; filters where given."""
+        """List every group of every coordinator, by id; filtered if filters are given."""
         from sparkraft.protocol.messages.k16_list_groups import ListGroupsRequest
 
         await self.cluster.retrying(lambda: self.cluster.refresh(()))
@@ -108,7 +108,7 @@ class Groups:
         return [found[group_id] for group_id in sorted(found)]
 
     async def describe(self, group_id: str) -> GroupInfo:
-        """A group's state and members; GROUP_ID_NOT_FOUND where there is none."""
+        """Describe a group's state and members; GROUP_ID_NOT_FOUND if there is none."""
         coordinator = await self.cluster.retrying(lambda: self.cluster.coordinator(group_id))
         connection = await self.cluster.connection(coordinator)
         if int(ApiKey.CONSUMER_GROUP_DESCRIBE) in connection.versions:
@@ -198,7 +198,7 @@ class Groups:
     async def offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Committed]:
-        """Committed offsets; of all partitions that have one where `partitions` is None."""
+        """Return committed offsets; `partitions` None: of all partitions that have one."""
         wanted = None if partitions is None else by_topic(partitions)
 
         async def attempt() -> dict[TopicPartition, Committed]:

@@ -45,7 +45,7 @@ class Account:
     silent: Mapping[str, str]
 
     def isr_change(self, event: Event) -> IsrChange | None:
-        """What the leader noted of an ISR change; None where its journal is gone."""
+        """What the leader noted of an ISR change; None if its journal is gone."""
         if event.after is None:
             return None
         noted = self.isr_changes.get((event.topic, event.partition, event.after.partition_epoch))

@@ -1,4 +1,4 @@
-"""What an operator asks about leaders and replicas: elections, reassignments, brokers that left.
+"""Administration of leaders and replicas: elections, reassignments, removed brokers.
 
 Calls on many partitions answer per partition: None, or the `KafkaError` it was refused with.
 """
@@ -21,7 +21,7 @@ PREFERRED = 0
 """Election type: back to the first replica."""
 
 UNCLEAN = 1
-"""Election type: any live replica, where nobody leads; records may be lost."""
+"""Election type: any live replica, for partitions without a leader; records may be lost."""
 
 Refusals = dict[TopicPartition, KafkaError | None]
 

@@ -67,7 +67,7 @@ class Membership:
     def __init__(
         self, cluster: Cluster, settings: GroupSettings, topics: Callable[[], Iterable[str]]
     ) -> None:
-        """Prepare; `topics` tells what is subscribed whenever the group is joined."""
+        """Prepare; `topics` returns the subscription each time the group is joined."""
         self.cluster = cluster
         self.settings = settings
         self.member_id = ""
@@ -81,14 +81,14 @@ class Membership:
 
     @property
     def needs_join(self) -> bool:
-        """Whether the next `ensure_active` will join anew."""
+        """Whether the next `ensure_active` rejoins the group."""
         return self._needs_join or tuple(sorted(self._topics())) != self._joined_topics
 
     async def ensure_active(self) -> bool:
-        """Be a stable member; True if the assignment was made anew.
+        """Become or stay a stable member; True if there is a new assignment.
 
         Raises:
-            KafkaError: what the group refuses for good, such as FENCED_INSTANCE_ID.
+            KafkaError: a fatal refusal, such as FENCED_INSTANCE_ID.
         """
         if self._fatal is not None:
             raise self._fatal
@@ -193,7 +193,7 @@ class Membership:
         )
 
     async def _assign(self, answer: Any) -> dict[str, bytes]:
-        """The leader's duty: everybody's share, encoded."""
+        """Compute all members' assignments as the group leader; encoded."""
         members = {
             entry.member_id: _subscriber(entry, answer.protocol_name) for entry in answer.members
         }
@@ -261,7 +261,7 @@ class Membership:
             member_id=self.member_id,
             group_instance_id=self.settings.instance_id,
         )
-        # Also while a rebalance waits for us: a member that says nothing is taken for dead.
+        # Also while a rebalance waits for this member: without heartbeats its session expires.
         while self.generation == request.generation_id:
             await asyncio.sleep(self.settings.heartbeat_interval_ms / 1000)
             try:

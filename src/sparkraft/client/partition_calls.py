@@ -149,7 +149,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def refusal_of(entry: Any) -> KafkaError | None:
-    """The error in an entry of an answer; None where it says NONE."""
+    """Return the error in an entry of a response; None if it is NONE."""
     if not entry.error_code:
         return None
     return KafkaError(code_of(entry.error_code), getattr(entry, "error_message", None) or "")

@@ -49,7 +49,7 @@ _RECORD_OVERHEAD = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """Where a record was written; `offset` is -1 with acks=0."""
+    """The position of a written record; `offset` is -1 with acks=0."""
 
     topic: str
     partition: int
@@ -114,7 +114,7 @@ class _Batch:
 
 
 class _Lane:
-    """What a partition still has to send; the last batch takes more records."""
+    """The unsent batches of a partition; the last one takes more records."""
 
     __slots__ = ("batches", "next_sequence", "retry_at", "sending")
 
@@ -170,10 +170,10 @@ class Producer:
         Args:
             topic: created if it is missing and the cluster creates topics.
             value: None is a tombstone in a compacted topic.
-            key: decides the partition where `partition` is None.
+            key: determines the partition if `partition` is None.
             headers: names and values, in order.
-            partition: where to write.
-            timestamp: ms since 1970; now where None.
+            partition: the destination.
+            timestamp: ms since 1970; None for now.
 
         Raises:
             KafkaError: the topic can't be used, or no room came in `max_block_ms`.
@@ -279,7 +279,7 @@ class Producer:
     async def _run(self) -> None:
         try:
             await self._send_forever()
-        except Exception as error:  # the task's root: nobody else would learn of it
+        except Exception as error:  # the root of the task: the error would be lost otherwise
             self._is_closed = True
             self._fail_all(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"our bug: {error!r}"))
             raise
@@ -322,7 +322,7 @@ class Producer:
         return ready, sleep
 
     async def _dispatch(self, ready: list[TopicPartition]) -> None:
-        """Send the first batches of `ready`, together where they have one leader."""
+        """Send the first batches of `ready`, together if they have the same leader."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for tp in ready:
             try:
@@ -538,5 +538,5 @@ async def _ended(future: asyncio.Future[Sent]) -> None:
     try:
         await asyncio.shield(future)
     except KafkaError:
-        # Whoever holds the future learns of it.
+        # The holder of the future gets the error.
         return

@@ -1,4 +1,4 @@
-"""What an operator asks of the metadata quorum beyond describing it: its voters, its leader."""
+"""Administration of the metadata quorum beyond describing it: its voters, its leader."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ async def resign(cluster: Cluster) -> tuple[int, int]:
     """Make the active controller, a sparkraft node, hand over: its id and the epoch it gave up.
 
     Raises:
-        KafkaError: UNSUPPORTED_VERSION where the controller is Apache Kafka's, INVALID_REQUEST
-            where there is no other voter.
+        KafkaError: UNSUPPORTED_VERSION if the controller is Apache Kafka's, INVALID_REQUEST if
+            there is no other voter.
     """
     from sparkraft.protocol.messages.k10001_resign_controller import ResignControllerRequest
 
@@ -106,7 +106,7 @@ async def resign(cluster: Cluster) -> tuple[int, int]:
 
 
 async def _address_of(cluster: Cluster, quorum: QuorumInfo) -> tuple[str, int]:
-    """Where the leader listens: for clients if it is a broker too, else for controllers."""
+    """Return the leader's address: for clients if it is also a broker, else for controllers."""
     await cluster.refresh(())
     node = cluster.view.nodes.get(quorum.leader_id)
     if node is not None:
@@ -114,18 +114,18 @@ async def _address_of(cluster: Cluster, quorum: QuorumInfo) -> tuple[str, int]:
     for _, host, port in quorum.endpoints.get(quorum.leader_id, ()):
         return host, port
     raise KafkaError(
-        ErrorCode.NETWORK_EXCEPTION, f"nobody knows where controller {quorum.leader_id} listens"
+        ErrorCode.NETWORK_EXCEPTION, f"the address of controller {quorum.leader_id} is unknown"
     )
 
 
 Witness = Any
-"""A `DescribeElectionsResponse`: what one node saw."""
+"""Return the elections that one node saw, as a `DescribeElectionsResponse`."""
 
 
 async def witnesses(
     cluster: Cluster, *, since_ms: int = -1
 ) -> tuple[list[Witness], dict[str, str]]:
-    """What every node that can be reached saw of elections, and why the others said nothing.
+    """Return the elections each reachable node saw, and the errors of the other nodes.
 
     Works without a leader, too: then only brokers and the bootstrap servers can be found.
     """
@@ -133,7 +133,7 @@ async def witnesses(
     seen: dict[int, Witness] = {}
     silent: dict[str, str] = {}
     await _ask_all(cluster, addresses, since_ms, seen, silent)
-    # Behind the others on their connections: without a leader, this one may get no answer.
+    # After the others on their connections: without a leader, this request may time out.
     controllers = await _voters(cluster) if any(map(_may_know, seen.values())) else {}
     more = {
         name: address

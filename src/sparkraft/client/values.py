@@ -1,4 +1,4 @@
-"""What an operator's calls take and give: plain values (`admin` makes the calls)."""
+"""Plain values that the calls of `admin` take and return."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EARLIEST_PENDING_UPLOAD = -6
 
 
 class ResourceType(IntEnum):
-    """What a config belongs to; the protocol's numbers."""
+    """The kind of resource a config belongs to; the protocol's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -34,7 +34,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a config's value comes from; the protocol's numbers and Kafka's names."""
+    """The source of a config's value; the protocol's numbers and Kafka's names."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -73,7 +73,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedTopic:
-    """What became of a new topic."""
+    """Result for a new topic."""
 
     name: str
     id: Uuid
@@ -92,7 +92,7 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """A config as DescribeConfigs tells it; `value` is None where it is sensitive."""
+    """A config as described by DescribeConfigs; `value` is None if it is sensitive."""
 
     name: str
     value: str | None
@@ -105,7 +105,7 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedOffset:
-    """An answer of ListOffsets; -1 where there is none."""
+    """An answer of ListOffsets; -1 if there is none."""
 
     offset: int
     timestamp: int
@@ -136,7 +136,7 @@ class LogDir:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reassignment:
-    """A partition on its way to other brokers: all its replicas, who comes and who goes."""
+    """A partition being reassigned: all its replicas, those being added and those being removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -178,7 +178,7 @@ class Features:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterInfo:
-    """Who is in the cluster."""
+    """The nodes of the cluster."""
 
     cluster_id: str
     controller_id: int

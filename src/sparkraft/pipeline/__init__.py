@@ -30,7 +30,7 @@ FORMAT = "sparkraft"
 def register(spark: "SparkSession") -> None:
     """Make `format("sparkraft")` known to a session.
 
-    Not needed where Spark finds the package `pyspark_sparkraft` by itself, which it does when the
+    Not needed if Spark finds the package `pyspark_sparkraft` itself, which it does when the
     session's Python can import it.
     """
     # pyspark and pyarrow take half a second to import; `sparkraft.pipeline` itself stays light.

@@ -76,11 +76,11 @@ def arrow_schema(*, include_headers: bool) -> pa.Schema:
 
 
 class Batch(NamedTuple):
-    """One batch in fetched bytes: what its header says, and where it lies.
+    """One batch in fetched bytes: its header and its position.
 
     Args:
-        at: where its header starts in the fetched bytes.
-        end: where its records end.
+        at: position of its header in the fetched bytes.
+        end: position at which its records end.
     """
 
     at: int
@@ -104,7 +104,7 @@ def scan(fetched: memoryview) -> list[Batch]:
             HEADER.unpack_from(fetched, at)
         )
         if magic != MAGIC:
-            raise CorruptRecords(f"a batch in format {magic}, where only {MAGIC} can be read")
+            raise CorruptRecords(f"a batch in format {magic}; only format {MAGIC} is supported")
         if length < SMALLEST_LENGTH or count < 0 or last < 0:
             raise CorruptRecords(f"a batch of {length} bytes, {count} records, delta {last}")
         end = at + LOG_OVERHEAD + length
@@ -163,7 +163,7 @@ class Columns:
     end: Ints
 
     def rows(self, chosen: npt.NDArray[np.bool_]) -> Columns:
-        """Only the rows where `chosen` is true."""
+        """Keep only the rows for which `chosen` is true."""
         return Columns(
             data=self.data,
             **{name: getattr(self, name)[chosen] for name in self.__slots__ if name != "data"},
@@ -311,7 +311,7 @@ def _piece(parts: list[bytes | memoryview], batches: list[Batch], ends: list[int
 
 
 def read_columns(piece: Piece) -> Columns:
-    """Every record of a piece as columns; `DecodeError` where their bytes mean nothing."""
+    """Every record of a piece as columns; `DecodeError` if their bytes mean nothing."""
     data, batches, spans = piece
     begin, end = _boundaries(data, spans, [batch.records_count for batch in batches])
     counts = np.array([batch.records_count for batch in batches])
@@ -352,7 +352,7 @@ _LONGEST_TWO_BYTES: Final = 0x3FFF
 def _boundaries(
     data: Bytes, spans: Sequence[tuple[int, int]], counts: Sequence[int]
 ) -> tuple[Ints, Ints]:
-    """Where each record's attributes start and where it ends."""
+    """Return the positions at which each record's attributes start and at which it ends."""
     edges: list[Ints] = []
     for (at, end), count in zip(spans, counts, strict=True):
         edges.append(_edges(data, at, end, count))
@@ -382,7 +382,7 @@ def _edges(data: Bytes, at: int, end: int, count: int) -> Ints:
             edges[known + 1 : known + run + 1] = edges[known] + stride * np.arange(1, run + 1)
             known += run
         if misses:
-            # Sizes vary: walk a while without looking for runs, longer each time it is in vain.
+            # Sizes vary: step on without searching for runs, further each time a search fails.
             steps = min(count - known, 64 << min(misses, 10))
             walked = _walk(data[edges[known] : end].tobytes(), int(edges[known]), steps)
             edges[known + 1 : known + steps + 1] = walked
@@ -397,7 +397,7 @@ def _next_edge(data: Bytes, at: int) -> int:
 
 
 def _equal_run(data: Bytes, at: int, end: int, most: int) -> int:
-    """How many records from `at` on have the same length bytes, each behind the one before."""
+    """Count the consecutive records from `at` on that have the same length bytes."""
     stride = _next_edge(data, at) - at
     most = min(most, (end - at) // stride) if stride > 0 else 0
     if most < _STRIDE_RUN_MIN:
@@ -419,7 +419,7 @@ def _size_of_varint(data: Bytes, at: int) -> int:
 def _walk(data: bytes, origin: int, count: int) -> list[int]:
     """The ends of `count` records that start at `data[0]`, counted from `origin`.
 
-    The hot loop where record sizes vary: one or two bytes of length are handled in place.
+    The hot loop for records of varying size: one or two bytes of length are handled in place.
     """
     edges: list[int] = []
     append = edges.append
@@ -443,7 +443,7 @@ def _walk(data: bytes, origin: int, count: int) -> list[int]:
 
 
 def _long_length(data: bytes, at: int, low: int) -> tuple[int, int]:
-    """Go on with a length of three to five bytes whose first 14 bits are `low`."""
+    """Finish a length of three to five bytes whose first 14 bits are `low`."""
     for shift in (14, 21, 28):
         byte = data[at]
         at += 1
@@ -459,7 +459,7 @@ _VARINT_SIZE_MAX: Final = 10
 def _varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
     """The zigzag varints at all places `at`, and where each ends.
 
-    Places past the end read the last byte: callers check where records end afterwards.
+    Positions past the end read the last byte: callers check the ends of records afterwards.
     """
     first = data.take(at, mode="clip")
     value = first.astype(np.int64)
@@ -472,7 +472,7 @@ def _varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 def _longer_varints(data: Bytes, at: Ints, longer: Ints, value: Ints, after: Ints) -> None:
-    """Add the bytes behind the first to the varints numbered `longer`, in place."""
+    """Add the bytes after the first to the varints numbered `longer`, in place."""
     for position in range(1, _VARINT_SIZE_MAX):
         more = data.take(at[longer] + position, mode="clip")
         value[longer] |= (more & 0x7F).astype(np.int64) << (7 * position)
@@ -537,7 +537,7 @@ def _repeated(topic: str, rows: int) -> pa.Array[Any]:
 
 
 def _headers(columns: Columns, data: pa.Buffer) -> pa.Array[Any]:
-    """The column `headers`: null where a record has none, as the official connector gives it."""
+    """The column `headers`: null for a record without headers, as in the official connector."""
     counts = columns.headers_count
     total = int(counts.sum())
     edges = np.zeros(len(counts) + 1, np.int32)
@@ -580,7 +580,7 @@ def _header_spans(columns: Columns, edges: npt.NDArray[np.int32], total: int) ->
 
 
 def _text(binary: pa.Array[Any]) -> pa.Array[Any]:
-    """As strings; bytes that are no UTF-8 become U+FFFD, as Java's decoder does it."""
+    """As strings; bytes that are not UTF-8 become U+FFFD, as with Java's decoder."""
     try:
         text: pa.Array[Any] = binary.cast(pa.string())
     except pa.ArrowInvalid:

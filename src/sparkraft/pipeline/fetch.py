@@ -6,10 +6,10 @@ megabytes.
 
 Invariants:
     * Within a range, records come in order of offset, each once.
-    * A range is finished when its end is reached, or fails; it never ends early in silence
-      unless `failOnDataLoss` is false, and then a warning says so.
+    * A range is read to its end, or fails; it ends early only if `failOnDataLoss` is false, and
+      then a warning is logged.
 
-Not here: what to read (`offsets`), the bytes (`decode`), sockets (`wire`).
+Not here: planning (`offsets`), the bytes (`decode`), sockets (`wire`).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Cursor:
         return min(most, max(_FETCH_BYTES_MIN, int(left)))
 
     def advance(self, batches: Sequence[decode.Batch]) -> None:
-        """Go behind the last whole batch, and learn how large records are here."""
+        """Move past the last complete batch, and update the estimated record size."""
         covered = batches[-1].last_offset + 1 - batches[0].base_offset
         self.bytes_per_offset = (batches[-1].end - batches[0].at) / max(1, covered)
         self.position = batches[-1].last_offset + 1
@@ -114,11 +114,11 @@ class RangeReader:
                 except KafkaError as error:
                     self._on_failure(error)
         finally:
-            # A query may stop listening in the middle: nobody will read the answer on its way.
+            # A query may stop early: the response in flight will not be read.
             self._cluster.drop_half_used()
 
     def _round(self) -> Iterator[pa.RecordBatch]:
-        """Read until every leader's partitions are done or something must be looked up anew."""
+        """Read until every leader's partitions are done, or metadata must be refreshed."""
         led = self._cluster.by_leader(self._queued)
         sent: deque[tuple[Connection, list[TopicPartition]]] = deque()
         for leader, partitions in sorted(led.items()):
@@ -174,7 +174,7 @@ class RangeReader:
         )
 
     def _take(self, answer: Any) -> tuple[list[Any], KafkaError | None]:
-        """Advance the cursors; what is to be decoded, and an error to look into after that."""
+        """Advance the cursors; return the batches to decode, and an error to handle afterwards."""
         taken: list[Any] = []
         failed: KafkaError | None = None
         for topic in answer.responses:
@@ -241,7 +241,7 @@ class RangeReader:
         time.sleep(self._options.client.retry_pause_ms / 1000)
 
     def _on_lost(self, cursor: _Cursor) -> None:
-        """The offset to read is not there any more: fail, or go on with what is."""
+        """Handle a deleted offset: fail, or continue with the next one available."""
         key = cursor.topic_partition
         first = self._cluster.list_offsets({key: EARLIEST})[key]
         last = self._cluster.list_offsets({key: LATEST})[key]
@@ -255,15 +255,14 @@ class RangeReader:
 
 
 class DataLossError(RuntimeError):
-    """Records between the offsets of a batch are gone."""
+    """Records between the offsets of a batch were deleted."""
 
 
 def data_loss(key: TopicPartition, wanted: int, first: int, last: int) -> str:
-    """The sentence for offsets that are not there."""
+    """Return the message for missing offsets."""
     return (
-        f"{key[0]}-{key[1]}: offset {wanted} is to be read, but the partition holds {first} to "
-        f"{last}; records were deleted or the topic was made anew. failOnDataLoss=false goes on "
-        "without them"
+        f"{key[0]}-{key[1]}: offset {wanted} is required, but the partition has {first} to {last}; "
+        "records were deleted or the topic was recreated. Set failOnDataLoss=false to skip them"
     )
 
 

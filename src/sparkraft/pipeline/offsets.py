@@ -36,7 +36,7 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Offsets in it; records may be fewer where a topic is compacted or has transactions."""
+        """Number of offsets; a compacted topic or one with transactions has fewer records."""
         return self.end - self.start
 
 
@@ -72,7 +72,7 @@ class Places:
 
 
 def places(bound: Bound, partitions: Iterable[TopicPartition], name: str) -> Places:
-    """What `bound` says of each partition; `OptionError` where it leaves one out or adds one."""
+    """Return the bound of each partition; `OptionError` if one is missing or unknown."""
     wanted = sorted(partitions)
     by_time = isinstance(bound, ByTimestamp)
     _check_known(bound, wanted, name)
@@ -94,7 +94,7 @@ def _place(bound: Bound, topic: str, partition: int, name: str) -> int:
         return said
     if said is None or partition not in said:
         raise OptionError(
-            f"{name} says nothing of {topic}-{partition}: name every partition, "
+            f"{name} has no offset for {topic}-{partition}: name every partition, "
             f'or the whole topic as in {{"{topic}": "earliest"}}'
         )
     return said[partition]
@@ -119,8 +119,8 @@ def limited(
     """The end of a batch of at most `budget`, shared out in proportion to what waits.
 
     Every partition gets one before any gets more, so that small ones don't starve.
-    The budget is in offsets or bytes; `weight` says what one offset of a partition costs, 1 where
-    it says nothing.
+    The budget is in offsets or bytes; `weight` is the cost of one offset of a partition, 1 if
+    missing.
     """
     waiting = _waiting(start, latest)
     total = sum(size * weight.get(each, 1) for each, size in waiting.items())
@@ -160,7 +160,7 @@ def limited_by_time(
 
     So no partition runs ahead of another in event time, and a watermark drops nothing only
     because one partition was read faster (`alignTimestamps`). `offsets_at` gives the first
-    offsets at a time (milliseconds) or later, -1 where there is none.
+    offsets at a time (milliseconds) or later, -1 if there is none.
     """
     if _cost(start, latest, weight) <= budget:
         return dict(latest)
@@ -197,7 +197,7 @@ def _cost(start: Offsets, end: Offsets, weight: Mapping[TopicPartition, float]) 
 
 
 def _ends(start: Offsets, latest: Offsets, taken: Offsets) -> dict[TopicPartition, int]:
-    """Where each partition ends; nothing ends before it starts."""
+    """Return the end offset of each partition, not below its start."""
     return {
         each: start.get(each, 0) + taken[each] if each in taken else max(end, start.get(each, 0))
         for each, end in latest.items()
@@ -209,7 +209,7 @@ def count(start: Offsets, end: Offsets) -> int:
     return sum(_waiting(start, end).values())
 
 
-# who reads what
+# assignment of ranges to tasks
 
 _SMALL_TASK: Final = 1000
 """Fewer offsets than this are not worth a task of their own: one costs some 20 ms."""
@@ -233,8 +233,8 @@ def deal(
 ) -> list[list[Range]]:
     """Ranges for each task: several partitions a task, so that there are about `tasks_max`.
 
-    Ranges are cut only where `tasks_min` or `records_per_task_max` ask for more tasks than there
-    are partitions. Few records go to few tasks.
+    Ranges are split only if `tasks_min` or `records_per_task_max` require more tasks than there are
+    partitions. Few records go to few tasks.
     """
     total = sum(each.size for each in ranges)
     if not total:

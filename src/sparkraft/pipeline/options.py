@@ -1,4 +1,4 @@
-"""What source and sink may be asked, with the official Kafka connector's option names.
+"""Options of source and sink, with the names of the official Kafka connector.
 
 Spark hands option names over in lower case, so they are matched without regard to case. An
 official option that is not supported is refused by name; an unknown one is refused with the
@@ -29,7 +29,7 @@ LATEST: Final = -1
 
 
 class OptionError(ValueError):
-    """An option that is wrong, unknown or not supported; the message says which and why."""
+    """An invalid, unknown or unsupported option; the message names it and the reason."""
 
 
 class Isolation(Enum):
@@ -55,7 +55,7 @@ class ByOffset:
 class ByTimestamp:
     """Start or end at the first record of a time or later, in milliseconds since 1970.
 
-    Use: as `ByOffset`. `or_latest`: where there is no such record, take the end; else fail.
+    Use: as `ByOffset`. `or_latest`: take the end if there is no such record, instead of failing.
     """
 
     everywhere: int | None = None
@@ -160,7 +160,7 @@ NOT_SUPPORTED: Final[Mapping[str, str]] = {
     "kafka.transactional.id": "the sink has no transactions so far",
     "kafka.transaction.timeout.ms": "the sink has no transactions so far",
     "kafka.transaction.two.phase.commit.enable": "the sink has no transactions so far",
-    "kafka.partitioner.class": "rows go where a column partition or Kafka's own partitioner says",
+    "kafka.partitioner.class": "Kafka's default partitioner, or a column partition, decides",
     "kafka.security.providers": "only PLAINTEXT listeners can be reached so far",
     "kafka.config.providers": "values are taken as they are",
     "kafka.client.rack": "records are always fetched from leaders so far",
@@ -255,7 +255,8 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Check and read the options of a writer; `OptionError` for the first that is wrong."""
     given = _Given(options, _SINK_NAMES, "sink")
-    # Checked and without effect, as officially: a column headers is written wherever there is one.
+    # Validated but ignored, as in the official connector: a column headers is written wherever
+    # there is one.
     given.flag("includeHeaders", default=False)
     acks = given.text("kafka.acks") or "all"
     if acks not in {"all", "-1"}:
@@ -281,7 +282,7 @@ class _Given:
         self._values = {name.lower(): str(value).strip() for name, value in options.items()}
 
     def text(self, name: str) -> str | None:
-        """The value, None where it is absent or empty."""
+        """The value, None if it is absent or empty."""
         return self._values.get(name.lower()) or None
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -329,7 +330,7 @@ class _Given:
         try:
             return json.loads(text or "null")
         except ValueError as error:
-            raise OptionError(f"{name} is no valid JSON: {error}: {text}") from error
+            raise OptionError(f"{name} is not valid JSON: {error}: {text}") from error
 
 
 _BYTE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -426,7 +427,7 @@ _PORT_MAX = 0xFFFF
 
 
 def parse_servers(text: str) -> tuple[tuple[str, int], ...]:
-    """`host:port,[::1]:port` as pairs; `OptionError` where it is none."""
+    """Parse `host:port,[::1]:port` as pairs; `OptionError` if it is invalid."""
     servers = []
     for each in filter(None, (part.strip() for part in text.split(","))):
         host, _, port = each.rpartition(":")
@@ -449,7 +450,9 @@ def _subscription(given: _Given) -> Subscription:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise OptionError(f"subscribePattern {pattern!r} is no pattern: {error}") from error
+            raise OptionError(
+                f"subscribePattern {pattern!r} is not a valid pattern: {error}"
+            ) from error
         return Subscription(pattern=pattern)
     listed = given.text("subscribe")
     if listed:

@@ -1,8 +1,8 @@
 """A blocking idempotent producer for Spark's writers (KIP-98).
 
-One batch at a time is on its way to a partition, and it is sent again with the same sequence
-numbers until the broker has it, so a lost answer makes no second record. Encoding goes on while
-the brokers store what was sent.
+One batch per partition is in flight, and it is retried with the same sequence numbers until the
+broker acknowledges it, so a lost response does not duplicate a record. Encoding continues while the
+brokers store sent batches.
 
 Invariants:
     * A partition's batches leave in order, each after the one before it is acknowledged.
@@ -61,7 +61,7 @@ class Producer:
     """
 
     def __init__(self, cluster: Cluster, *, spread_from: int = 0) -> None:
-        """`spread_from`: where records without a key begin their round of the partitions."""
+        """Records without a key are distributed round-robin, from partition `spread_from` on."""
         self._cluster = cluster
         self._options = cluster.options
         self._codec = Codec[self._options.compression.upper()]

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 0.25
 
 _BYTES_PER_TRIGGER: Final = "64m"
-"""Bound of a batch where a pipeline sets none: table sinks gather a batch on the driver."""
+"""Default bound of a batch: table sinks collect a batch on the driver."""
 
 
 class PipelineError(RuntimeError):
-    """A pipeline failed; the message says why in a sentence or two."""
+    """A pipeline failed; the message gives the reason in a sentence or two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Progress:
     records: int
     seconds: float
     lag: int
-    """Offsets behind the end of the topics."""
+    """Lag in offsets."""
     dropped: int
     """Rows dropped by the watermark."""
     is_batch: bool
@@ -82,12 +82,12 @@ def run(
     on_progress: Callable[[Progress], None],
     should_stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Run until the query ends or `should_stop`; `PipelineError` where it fails.
+    """Run until the query ends or `should_stop`; `PipelineError` if it fails.
 
     Args:
-        pipeline: what to run.
+        pipeline: the pipeline to run.
         on_progress: called after each batch that Spark has committed, in this thread.
-        should_stop: asked several times a second.
+        should_stop: polled several times a second.
     """
     check(pipeline)
     with _alone(pipeline.checkpoint) as work:
@@ -108,7 +108,7 @@ def _session(pipeline: Pipeline, work: Path) -> SparkSession:
     except NoJava:
         raise
     except Exception as error:
-        # Where Java itself ended, pyspark knows no more than that; what it printed is in the log.
+        # If Java itself exited, pyspark knows nothing else; the log has its output.
         why = _last_words(log, said_before) or cause_of(error)
         told = f"Spark did not start on {pipeline.master}: {why} (more in {log})"
         raise PipelineError(told) from error
@@ -206,7 +206,7 @@ def _follow(
     on_progress: Callable[[Progress], None],
     should_stop: Callable[[], bool],
 ) -> None:
-    """Tell of each batch until the query ends."""
+    """Report each batch until the query ends."""
     seen = -1
     told = False
     while True:
@@ -226,7 +226,7 @@ def _follow(
         time.sleep(_LOOK_SECONDS)
     failure = query.exception()
     _stop(query)
-    # A terminal's Ctrl-C reaches Spark's helpers as well; what they say of it is no failure.
+    # A terminal's Ctrl-C also reaches Spark's processes; their messages about it are not a failure.
     if failure is not None and not asked:
         raise PipelineError(cause_of(failure))
 
@@ -244,7 +244,7 @@ def _stop(query: StreamingQuery) -> None:
 
 
 def _reports(query: StreamingQuery) -> list[Progress]:
-    """What Spark remembers of recent triggers, oldest first."""
+    """Return Spark's progress of recent triggers, oldest first."""
     reports = []
     for each in query.recentProgress:
         report = json.loads(each.json) if hasattr(each, "json") else each
@@ -317,7 +317,7 @@ _SPARK_ERROR: Final = re.compile(r"^(\[[A-Z_.]+\] .+?)(?: SQLSTATE.*)?$", re.MUL
 
 
 def cause_of(error: BaseException) -> str:
-    """What a person needs of a Spark failure: the last Python error in it, else its first line."""
+    """Summarize a Spark failure: the last Python error in it, else its first line."""
     text = str(error)
     found = _PYTHON_ERROR.findall(text)
     if found:

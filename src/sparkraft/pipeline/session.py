@@ -1,7 +1,7 @@
 """A Spark session for a pipeline: quiet, in UTC, with nothing left behind.
 
-Spark runs in this process (`local[*]`) or on any master. What its defaults do badly on one
-machine is set here; a pipeline file's `[spark]` goes over it.
+Spark runs in this process (`local[*]`) or on any master. Settings whose defaults suit one machine
+badly are set here; a pipeline file's `[spark]` overrides them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_JAVA: Final = (
 
 
 class NoJava(RuntimeError):  # noqa: N818 (a missing thing, not a mistake)
-    """There is no Java that Spark can run on; the message says how to get one."""
+    """There is no Java that Spark can run on; the message names the remedy."""
 
 
 _QUIET_LOG: Final = """\
@@ -54,11 +54,12 @@ logger.python.level = off
 logger.util.name = org.apache.spark.util
 logger.util.level = off
 """
-"""Failures reach us as exceptions and are told once, in a sentence; Spark would print them too."""
+"""Failures arrive as exceptions and are reported once, in a sentence; Spark would print them as
+well."""
 
 
 def java_version() -> int | None:
-    """The major version of the `java` that Spark would start; None where there is none."""
+    """The major version of the `java` that Spark would start; None if there is none."""
     import re
     import subprocess
 
@@ -90,14 +91,14 @@ def session(
 ) -> SparkSession:
     """Start Spark, with its temporary files in `work`, which only this session uses.
 
-    What the JVM and its Python workers print goes to the file `log`, if one is given.
+    Output of the JVM and its Python workers goes to the file `log`, if one is given.
     """
     check_java()
     _prepare(work)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Importing pyspark takes half a second; a wrong pipeline file is told before that.
+    # Importing pyspark takes half a second; an invalid pipeline file is reported before that.
     from pyspark.sql import SparkSession
 
     from sparkraft.pipeline import register
@@ -142,7 +143,7 @@ def _own_signals() -> Iterator[None]:
 
 
 def _prepare(work: Path) -> None:
-    """An empty folder: a killed Spark leaves its blocks behind."""
+    """Return an empty folder: a killed Spark does not delete its blocks."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     (work / "log4j2.properties").write_text(_QUIET_LOG)

@@ -1,9 +1,9 @@
 """Spark's side of the sink: rows become records, idempotent and at-least-once.
 
 Columns, as the official connector has them: `value` (string or binary), and optionally `key`
-(string or binary), `topic`, `partition`, and `headers`, which like there is written wherever it
-exists, whatever `includeHeaders` says. The option `topic` goes before the column. Other columns
-are left out.
+(string or binary), `topic`, `partition`, and `headers`, which is written whenever it exists,
+whatever the value of `includeHeaders`, as in the official connector. The option `topic` goes before
+the column. Other columns are left out.
 
 A task that fails is run again by Spark and its records are written again; within a task nothing
 is doubled. Not done: transactions.
@@ -51,7 +51,7 @@ _TYPES: Final[dict[str, tuple[DataType, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What a task wrote."""
+    """The result of a task."""
 
     records: int
 
@@ -87,7 +87,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def checked_columns(schema: StructType, options: SinkOptions) -> tuple[str, ...]:
-    """The columns that are written; `OptionError` where they can't be records."""
+    """Return the columns to write; `OptionError` if they cannot form records."""
     types = {each.name: each.dataType for each in schema.fields}
     if "value" not in types:
         raise OptionError(f"a sink needs a column value; there are: {', '.join(types)}")

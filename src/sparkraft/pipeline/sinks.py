@@ -1,4 +1,4 @@
-"""Where a pipeline's batches go. All run in Spark's `foreachBatch`, on the driver, in order.
+"""Sinks of a pipeline. All run in Spark's `foreachBatch`, on the driver, in order.
 
 A batch that was not finished is run again with the same offsets and the same number, so every
 table sink must know a batch it has written:
@@ -132,7 +132,7 @@ class DeltaSink:
     """
 
     def __init__(self, path: str, keys: Sequence[str]) -> None:
-        """Remember where; nothing is opened yet."""
+        """Store the destination; nothing is opened yet."""
         self.path = path
         self.keys = tuple(keys)
 

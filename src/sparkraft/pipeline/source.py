@@ -5,7 +5,7 @@ on the driver; `read` runs in Spark's Python workers, which get a pickled copy o
 
 Invariants:
     * A reader carries its options and nothing else from process to process.
-    * `partitions` gives the same tasks for the same offsets, except where data was lost.
+    * `partitions` returns the same tasks for the same offsets, unless data was lost.
 
 Not here: the sink (`sink`), reading itself (`fetch`), the choice of offsets (`offsets`).
 """
@@ -208,7 +208,7 @@ class Lookup:
         return self.cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offsets behind the last records that may be read."""
+        """Return the offsets after the last readable records."""
         return self.at(dict.fromkeys(partitions, LATEST))
 
     def at(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -244,7 +244,7 @@ class Lookup:
         gone = sorted(set(start) - set(end))
         if lost or back or gone:
             self._on_loss(lost, back, gone, (begin, end, first))
-        # A partition that ends before it was read to was made anew: all of it is new.
+        # A partition that ends before its last read offset was recreated: all its records are new.
         begin |= {each: first[each] for each in back}
         kept = {each: min(max(begin[each], first[each]), end[each]) for each in keys}
         return kept, dict(end)
@@ -262,15 +262,15 @@ class Lookup:
             said = data_loss(key, begin[key], first[key], end[key])
         else:
             said = (
-                f"{gone[0][0]}-{gone[0][1]} was read before and is not there any more; "
-                "failOnDataLoss=false goes on without it"
+                f"{gone[0][0]}-{gone[0][1]} was read before and no longer exists; "
+                "set failOnDataLoss=false to continue without it"
             )
         if self._options.fail_on_data_loss:
             raise DataLossError(said)
         log.warning("%s", said)
 
     def tasks(self, start: Offsets, end: Offsets) -> list[Task]:
-        """What lies between two offsets, dealt out."""
+        """Divide the records between two offsets into tasks."""
         options = self._options
         least = options.partitions_min or 1
         most = options.partitions_max or max(least, _cores())
@@ -284,7 +284,7 @@ class Lookup:
 
 
 def _cores() -> int:
-    """Cores of the driver; a cluster with more is told so by `maxPartitions`."""
+    """Cores of the driver; set `maxPartitions` for a cluster with more."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -335,7 +335,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.__init__(state["options"])  # type: ignore[misc]
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's)
-        """Where a new query starts: the latest offsets unless told otherwise."""
+        """Return the start of a new query: by default, the latest offsets."""
         lookup = Lookup(self.options)
         starting = self.options.starting or ByOffset(everywhere=LATEST)
         return plan.to_json(lookup.resolve(starting, lookup.partitions(), "startingOffsets"))
@@ -343,8 +343,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's)
         """A limit if one is set.
 
-        Spark has no limit of several kinds, so this only says that there is one: `latestOffset`
-        applies all that the options name, unless Spark asks for everything.
+        Spark has no composite limit of our kinds, so this only states that there is one:
+        `latestOffset` applies all limits in the options, unless Spark requests everything.
         """
         options = self.options
         if options.offsets_per_trigger_max:
@@ -365,7 +365,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._latest is None else plan.to_json(self._latest)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 (Spark's)
-        """Where the next batch ends."""
+        """Return the end of the next batch."""
         lookup = Lookup(self.options)
         begin = plan.from_json(start)
         partitions = lookup.partitions() if self._stop_at is None else sorted(self._stop_at)
@@ -446,7 +446,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _record_sizes(
     cluster: Cluster, options: SourceOptions, begin: Offsets, end: Offsets
 ) -> dict[TopicPartition, float]:
-    """Bytes of an uncompressed record where each partition is to be read, from a small sample."""
+    """Estimate uncompressed bytes per record at each start offset, from a small sample."""
     from dataclasses import replace
 
     sample = replace(options, client=replace(options.client, partition_fetch_bytes_max=1 << 16))

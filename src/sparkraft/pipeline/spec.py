@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class SpecError(ValueError):
-    """What is wrong with a pipeline file, and where."""
+    """An error in a pipeline file, and its location."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """Where results go; which fields count depends on `kind`."""
+    """Destination of results; `kind` determines which fields apply."""
 
     kind: str
     path: str = ""
@@ -126,7 +126,7 @@ _CONNECTORS: Final = {"sparkraft": "sparkraft", "official": "kafka"}
 
 
 def load(path: Path, values: Mapping[str, str] | None = None) -> Pipeline:
-    """Read and check a pipeline file; `SpecError` says what is wrong with it."""
+    """Read and check a pipeline file; `SpecError` names the error."""
     try:
         text = path.read_text()
     except OSError as error:

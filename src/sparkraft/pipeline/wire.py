@@ -166,7 +166,7 @@ class Connection:
 
 @dataclass(slots=True, kw_only=True)
 class TopicInfo:
-    """What metadata says of a topic."""
+    """A topic's metadata."""
 
     leaders: dict[int, int]
     """Partition → broker id of its leader, -1 without one."""
@@ -174,10 +174,10 @@ class TopicInfo:
 
 
 class Cluster:
-    """The brokers as one: routing, looking up again, trying again."""
+    """The whole cluster: routing, metadata refresh, retries."""
 
     def __init__(self, options: ClientOptions) -> None:
-        """Remember whom to ask; nothing is connected yet."""
+        """Store the bootstrap servers; nothing is connected yet."""
         self.options = options
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -198,12 +198,12 @@ class Cluster:
         return attempt()
 
     def forget(self) -> None:
-        """Look metadata up anew, and drop connections whose answers nobody waits for any more."""
+        """Drop cached metadata, and connections with unread responses."""
         self._topics.clear()
         self.drop_half_used()
 
     def drop_half_used(self) -> None:
-        """Close connections whose answers nobody waits for any more."""
+        """Close connections with unread responses."""
         for connection in self._connections.values():
             if not connection.is_idle:
                 connection.close()
@@ -246,7 +246,7 @@ class Cluster:
     # metadata
 
     def topics(self, names: Sequence[str] | None) -> dict[str, TopicInfo]:
-        """What the cluster knows of these topics, or of all; absent ones are left out."""
+        """Return the metadata of these topics, or of all; missing topics are left out."""
         return self.retrying(lambda: self._ask_topics(names))
 
     def _ask_topics(self, names: Sequence[str] | None) -> dict[str, TopicInfo]:
@@ -269,7 +269,7 @@ class Cluster:
         return found
 
     def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """The partitions under the brokers that lead them; a retriable error where one has none."""
+        """Group partitions by leader; raise a retriable error if one has no leader."""
         wanted = list(partitions)
         unknown = sorted({topic for topic, _ in wanted} - self._topics.keys())
         if unknown:
@@ -296,7 +296,7 @@ class Cluster:
             committed_only: take the last stable offset for the latest.
 
         Returns:
-            the offsets; -1 where no record is that late.
+            the offsets; -1 if no record is that late.
         """
         if not wanted:
             return {}
@@ -348,7 +348,7 @@ class Cluster:
         self.retrying(attempt)
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
-        """What is committed in a group's name."""
+        """Return the committed offsets of a group."""
         from sparkraft.protocol.messages import k09_offset_fetch as message
 
         def attempt() -> dict[TopicPartition, int]:
@@ -375,7 +375,7 @@ class Cluster:
     def create_topic(
         self, name: str, *, partitions: int, configs: Mapping[str, str] | None = None
     ) -> bool:
-        """Create a topic with the cluster's replication factor; False where it is there already."""
+        """Create a topic with the cluster's replication factor; False if it is there already."""
         from sparkraft.protocol.messages import k19_create_topics as message
 
         settings = [

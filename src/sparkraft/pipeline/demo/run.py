@@ -1,10 +1,10 @@
 """`./quickstart`: a cluster, the flights, the pipeline, the result; `--check` compares and ends.
 
-The cluster is started and stopped with `sparkraft up` and `sparkraft down`, as anyone would.
-What is there is used again: a second start sends only flights that are missing and goes on from
-the pipeline's checkpoint. `--check` starts from nothing, in a folder of its own. `--kill-leader`
-kills the node that leads a partition of the flights (kill -9) when a third of them is sent, and
-starts it again when two thirds are: nobody should notice.
+The cluster is started and stopped with `sparkraft up` and `sparkraft down`. Existing data is
+reused: a second start sends only the missing flights and continues from the pipeline's checkpoint.
+`--check` starts from nothing, in a folder of its own. `--kill-leader` kills a node that leads a
+partition of the flights (kill -9) after a third of them is sent, and restarts it after two thirds:
+the result must be the same.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _RESULT_PARTITIONS: Final = 2
 
 
 def say(line: str) -> None:
-    """Tell the person."""
+    """Print a line for the user."""
     print(line, flush=True)  # noqa: T201 (this is a program's output)
 
 
@@ -75,7 +75,7 @@ class Kill:
 
 @dataclass(slots=True)
 class Stop:
-    """Whether somebody asked to stop, and how it stands with the pipeline."""
+    """Whether a stop was requested, and the state of the pipeline."""
 
     asked: threading.Event = field(default_factory=threading.Event)
     dropped: int = 0
@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"quickstart: {error}")
         return 1
     except subprocess.CalledProcessError as error:
-        # A command of ours failed and says in a sentence which and why.
+        # A command failed; the message names it and the reason.
         say(f"quickstart: {error.stderr.strip().removeprefix('sparkraft up: ')}")
         return 1
 
@@ -142,7 +142,7 @@ def _demo(data: Path, bootstrap: str, stop: Stop, *, checked: bool) -> int:
     def show() -> None:
         _show_worst(data)
         _show_connect(bootstrap)
-        say("The pipeline goes on waiting for flights. Ctrl-C stops everything.")
+        say("The pipeline waits for more flights. Ctrl-C stops everything.")
 
     with _sending(options, stop):
         say("Spark starts …")
