@@ -10,6 +10,7 @@ from sparkraft.controller.leader_election import Cause, CauseKind, ElectionKind
 from sparkraft.controller.partition_change import record_of
 from sparkraft.controller.partition_rules import ClusterFacts, Target, next_state
 from sparkraft.metadata.apply import merge
+from sparkraft.metadata.features import METADATA_LEVEL_MAX
 from sparkraft.metadata.partition_state import (
     NO_LEADER,
     RECOVERED,
@@ -43,7 +44,9 @@ def state(*replicas: int, **fields: Any) -> PartitionState:
 
 
 def facts(*live: int, **fields: Any) -> ClusterFacts:
-    return ClusterFacts(why_not=lambda r: None if r in live else "fenced", **fields)
+    return ClusterFacts(
+        why_not=lambda r: None if r in live else "fenced", directory_of_new=directory, **fields
+    )
 
 
 ELR = {"elr_enabled": True, "elr_stored": True, "min_isr": 2}
@@ -107,7 +110,7 @@ def test_a_reassignment_completes_with_the_isr_change_that_was_missing():
 
 def test_new_replicas_get_a_directory():
     target = Target(replicas=(1, 2), adding=(2,), cause=CAUSE)
-    after = next_state(state(1), target, facts(1, directory_of_new=directory)).after
+    after = next_state(state(1), target, facts(1)).after
     assert after.directories == (directory(1), directory(2))
 
 
@@ -143,10 +146,12 @@ def test_the_record_turns_one_state_into_the_other(case):
     )
     rules = facts(
         *case["live"],
-        directory_of_new=directory,
         shrink_bumps_leader_epoch=case["shrink"],
         **(ELR if case["elr"] else {}),
     )
     transition = next_state(before, target, rules)
     if transition.changed:
-        assert merge(before, record_of(transition, TOPIC_ID, 0)) == transition.after
+        assert (
+            merge(before, record_of(transition, TOPIC_ID, 0, level=METADATA_LEVEL_MAX))
+            == transition.after
+        )

@@ -5,6 +5,7 @@ import pytest
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.controller.leader_election import ChosenBy
+from sparkraft.metadata.image import DIRECTORY_MIGRATING
 from sparkraft.metadata.partition_state import NO_LEADER, RECOVERING
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages import k43_elect_leaders as k43
@@ -12,6 +13,7 @@ from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
 from sparkraft.protocol.messages import k46_list_partition_reassignments as k46
 from sparkraft.protocol.messages import k56_alter_partition as k56
 from sparkraft.protocol.messages import k73_assign_replicas_to_dirs as k73
+from sparkraft.protocol.messages.metadata_records import FeatureLevelRecord
 from tests.controller.cluster_of import Cluster, uuid
 
 
@@ -362,3 +364,19 @@ def test_a_move_away_from_all_that_are_in_sync_is_not_reverted_cleanly(cluster):
 def test_listing_what_is_not_moving(cluster):
     named = [k46.ListPartitionReassignmentsTopics(name="t", partition_indexes=[0, 9])]
     assert ongoing(cluster, named) == []
+
+
+def test_replicas_move_at_a_metadata_version_without_directories():
+    level = FeatureLevelRecord(name="metadata.version", feature_level=7)
+    cluster = Cluster(bootstrap=[(level, 0)])
+    cluster.start(1, 2, 3)
+    cluster.create("t", replicas=[[1, 2]])
+    wanted = k45.ReassignablePartition(partition_index=0, replicas=[1, 2, 3])
+    topic = k45.ReassignableTopic(name="t", partitions=[wanted])
+    request = k45.AlterPartitionReassignmentsRequest(topics=[topic])
+    cluster.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request)
+    cluster.alter_isr("t", [1, 2, 3])
+    cluster.fence(1)
+    partition = cluster.partition("t")
+    assert (partition.replicas, partition.isr, partition.leader) == ((1, 2, 3), (2, 3), 2)
+    assert partition.directories == (DIRECTORY_MIGRATING,) * 3

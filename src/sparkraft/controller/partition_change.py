@@ -12,7 +12,7 @@ from sparkraft.controller.decision_context import DecisionContext
 from sparkraft.controller.leader_election import Cause, Election
 from sparkraft.controller.partition_rules import ClusterFacts, Target, Transition, next_state
 from sparkraft.metadata import features
-from sparkraft.metadata.image import Topic
+from sparkraft.metadata.image import DIRECTORY_MIGRATING, Topic
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.messages.metadata_records import PartitionChangeRecord
 
@@ -36,7 +36,10 @@ def change_partition(
         return None
     level = context.metadata_level
     return PartitionChange(
-        record=(record_of(transition, topic.id, index), features.partition_version(level)),
+        record=(
+            record_of(transition, topic.id, index, level=level),
+            features.partition_version(level),
+        ),
         partition=transition.after,
         election=_election_of(transition, topic, index, target.cause),
     )
@@ -52,12 +55,23 @@ def _facts(
         elr_enabled=elr_enabled,
         elr_stored=level >= features.ELR_LEVEL,
         shrink_bumps_leader_epoch=features.isr_shrink_bumps_leader_epoch(level),
-        directory_of_new=context.default_directory if context.directories_supported else None,
+        directory_of_new=(
+            context.default_directory if context.directories_supported else _migrating
+        ),
     )
 
 
-def record_of(transition: Transition, topic_id: Uuid, index: int) -> PartitionChangeRecord:
-    """The record that turns `transition.before` into `transition.after`."""
+def _migrating(_: int) -> Uuid:
+    return DIRECTORY_MIGRATING
+
+
+def record_of(
+    transition: Transition, topic_id: Uuid, index: int, *, level: int
+) -> PartitionChangeRecord:
+    """Make the record that turns `transition.before` into `transition.after`.
+
+    `level` is the finalized metadata.version; directories are not stored at the lower ones.
+    """
     before, after = transition.before, transition.after
     record = PartitionChangeRecord(topic_id=topic_id, partition_id=index)
     if after.leader_epoch != before.leader_epoch:
@@ -69,7 +83,7 @@ def record_of(transition: Transition, topic_id: Uuid, index: int) -> PartitionCh
         record.eligible_leader_replicas = list(after.elr)
     if after.last_known_elr != before.last_known_elr:
         record.last_known_elr = list(after.last_known_elr)
-    if after.directories != before.directories:
+    if after.directories != before.directories and level >= features.DIRECTORIES_LEVEL:
         record.directories = list(after.directories)
     if after.replicas != before.replicas:
         record.replicas = list(after.replicas)

@@ -77,16 +77,15 @@ class ClusterFacts:
         elr_enabled: whether eligible leader replicas are kept.
         elr_stored: whether the controller can store an ELR.
         shrink_bumps_leader_epoch: whether a smaller ISR needs a new leader epoch.
-        directory_of_new: log directory of a replica that is assigned now; None: directories are
-            not stored.
+        directory_of_new: log directory of a replica that is assigned now.
     """
 
     why_not: Callable[[int], str | None]
+    directory_of_new: Callable[[int], Uuid]
     min_isr: int = 1
     elr_enabled: bool = False
     elr_stored: bool = False
     shrink_bumps_leader_epoch: bool = False
-    directory_of_new: Callable[[int], Uuid] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,8 +242,6 @@ def _assign_directories(
 ) -> PartitionState:
     if not state.replicas:
         return state._replace(replicas=before.replicas)
-    if facts.directory_of_new is None:
-        return state
     known = dict(zip(before.replicas, before.directories, strict=True))
     known.update(target.directories)
     directories = tuple(

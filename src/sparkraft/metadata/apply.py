@@ -56,11 +56,10 @@ def apply(image: ClusterImage, record: Record) -> ClusterImage:
 def merge(partition: PartitionState, change: Record) -> PartitionState:
     """Apply a PartitionChangeRecord; its null fields leave the state unchanged."""
     replicas = partition.replicas if change.replicas is None else tuple(change.replicas)
-    directories = (
-        partition.directories
-        if change.directories is None
-        else _directories(change.directories, len(replicas))
-    )
+    directories = partition.directories
+    # Records of metadata versions without directories change the replicas alone.
+    if change.directories is not None or len(directories) != len(replicas):
+        directories = _directories(change.directories or (), len(replicas))
     leader, leader_epoch = partition.leader, partition.leader_epoch
     if change.leader != LEADER_UNCHANGED:
         leader, leader_epoch = change.leader, leader_epoch + 1
