@@ -136,7 +136,7 @@ def _check_once(seen: Mapping[tuple[int, str], int], resource: Any) -> None:
 def _check_changes(changes: Sequence[Change]) -> None:
     keys = [change.key for change in changes]
     if len(set(keys)) != len(keys):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "A config key stands twice in the request.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate config key in the request.")
     for change in changes:
         if change.operation not in set(Operation):
             wrong = f"Unknown operation type {change.operation}"

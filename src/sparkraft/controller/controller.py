@@ -46,7 +46,7 @@ class Controller:
 
     @property
     def stable(self) -> ClusterImage:
-        """The newest committed image outside a transaction."""
+        """The latest committed image outside a transaction."""
         return self._replay.stable
 
     @property

@@ -46,5 +46,5 @@ def check_room(records: Sequence[VersionedRecord], more: Sequence[VersionedRecor
     """
     if len(records) + len(more) > RECORDS_MAX:
         raise KafkaError(
-            ErrorCode.POLICY_VIOLATION, f"One operation may write {RECORDS_MAX} records at most."
+            ErrorCode.POLICY_VIOLATION, f"One operation may write at most {RECORDS_MAX} records."
         )

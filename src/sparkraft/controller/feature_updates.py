@@ -28,7 +28,7 @@ def update_features(context: DecisionContext, call: Call[k57.UpdateFeaturesReque
     proposed = {**context.image.features, **updates}
     records: list[VersionedRecord] = []
     if len(updates) != len(request.feature_updates):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "A feature stands twice in the request.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate feature in the request.")
     for update in request.feature_updates:
         kind = update.upgrade_type
         if call.version == 0:
@@ -48,7 +48,7 @@ def update_features(context: DecisionContext, call: Call[k57.UpdateFeaturesReque
 
 
 def elr_safety_records(context: DecisionContext) -> list[VersionedRecord]:
-    """Make ELR safe to enable: one min.insync.replicas for all, no broker's own."""
+    """Make ELR safe to enable: set one min.insync.replicas for the cluster, none per broker."""
     records: list[VersionedRecord] = []
     if MIN_ISR not in context.image.config(ResourceType.BROKER, ""):
         records.append(cluster_min_isr_record(context.config.static_configs))
@@ -60,7 +60,7 @@ def elr_safety_records(context: DecisionContext) -> list[VersionedRecord]:
 
 
 def cluster_min_isr_record(static_configs: Mapping[str, str]) -> VersionedRecord:
-    """The cluster's min.insync.replicas, taken from this controller's file."""
+    """Set the cluster-level min.insync.replicas to that of this controller's file."""
     record = ConfigRecord(
         resource_type=ResourceType.BROKER,
         resource_name="",

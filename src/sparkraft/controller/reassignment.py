@@ -1,8 +1,9 @@
-"""Moving partitions to other brokers (KIP-455, KIP-860).
+"""Reassignment of partitions to other brokers (KIP-455, KIP-860).
 
-Stage 1 adds the new replicas to the assignment and notes who comes and who goes. Stage 2 waits for
-the newcomers to be in sync. Stage 3, done by `partition_change` with the ISR change that completes
-stage 2, takes the leavers out. A move that only reorders replicas is done at once.
+Stage 1 adds the new replicas to the assignment and records which replicas are added and removed.
+Stage 2 waits until the added replicas are in sync. Stage 3 is part of the ISR change that completes
+stage 2 (`partition_rules`): it removes the other replicas. A reassignment that only reorders
+replicas is completed at once.
 """
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -22,7 +23,7 @@ from sparkraft.protocol.messages import k46_list_partition_reassignments as k46
 def alter_partition_reassignments(
     context: DecisionContext, call: Call[k45.AlterPartitionReassignmentsRequest]
 ) -> Decision:
-    """Decide an AlterPartitionReassignments request: start moves, or cancel them."""
+    """Decide an AlterPartitionReassignments request: start or cancel reassignments."""
     request = call.request
     changes = Changes(context)
     response = k45.AlterPartitionReassignmentsResponse(
@@ -70,11 +71,11 @@ def _reassign(
     if wanted.replicas is None:
         target = _cancelled(context, topic, index, partition)
     else:
-        target = _moved(context, partition, tuple(wanted.replicas), may_resize=may_resize)
+        target = _reassigned(context, partition, tuple(wanted.replicas), may_resize=may_resize)
     changes.change(topic.id, index, target)
 
 
-def _moved(
+def _reassigned(
     context: DecisionContext,
     partition: PartitionState,
     wanted: tuple[int, ...],
@@ -82,7 +83,7 @@ def _moved(
     may_resize: bool,
 ) -> Target:
     check_assignment(context, wanted, None)
-    # Of a move under way, what it will end with counts (KIP-860).
+    # If a reassignment is in progress, compare with the replicas that it would end with (KIP-860).
     settled = [r for r in partition.replicas if r not in partition.removing_replicas]
     if not may_resize and len(wanted) != len(settled):
         wrong = f"The replication factor is changed from {len(settled)} to {len(wanted)}"
@@ -107,7 +108,7 @@ def _cancelled(
     replicas = tuple(r for r in partition.replicas if r not in partition.adding_replicas)
     isr = tuple(r for r in partition.isr if r not in partition.adding_replicas)
     if not replicas:
-        wrong = "Every replica is being added, so there is nothing to go back to."
+        wrong = "Cannot cancel the reassignment: it adds every replica of the partition."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
     if not isr:
         if not unclean_allowed:
@@ -130,7 +131,7 @@ def _cancelled(
 def list_partition_reassignments(
     context: DecisionContext, call: Call[k46.ListPartitionReassignmentsRequest]
 ) -> Decision:
-    """The moves that are under way, of the named partitions or of all."""
+    """List the reassignments in progress, of some or all partitions."""
     request = call.request
     response = k46.ListPartitionReassignmentsResponse(error_message=None)
     if request.topics is None:

@@ -156,10 +156,12 @@ def _assigned_partitions(
     context: DecisionContext, topic: k19.CreatableTopic
 ) -> dict[int, PartitionState]:
     if topic.replication_factor != -1:
-        wrong = "Replicas are assigned by hand, so the replication factor must be -1."
+        wrong = (
+            "A manual partition assignment was specified, but replication factor was not set to -1."
+        )
         raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
     if topic.num_partitions != -1:
-        wrong = "Replicas are assigned by hand, so the number of partitions must be -1."
+        wrong = "A manual partition assignment was specified, but numPartitions was not set to -1."
         raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
     partitions: dict[int, PartitionState] = {}
     replication_factor: int | None = None
@@ -382,7 +384,9 @@ class _Deletions:
             elif topic_id == Uuid.ZERO:
                 names.append(topic.name)
             else:
-                self._refuse(topic.name, topic_id, "Name the topic or its id, not both.")
+                self._refuse(
+                    topic.name, topic_id, "You may not specify both topic name and topic id."
+                )
         return names, ids
 
     def _refuse(

@@ -174,7 +174,7 @@ def list_of(*allowed: str, empty: bool = True, null: bool = False) -> Check:
         if not value and not empty:
             return "the list must not be empty"
         if len(set(value)) != len(value):
-            return "an item stands twice in the list"
+            return "the list has duplicate items"
         for item in value:
             if not item:
                 return "an item of the list is empty"
