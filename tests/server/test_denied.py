@@ -37,6 +37,9 @@ from sparkraft.protocol.messages import (
     k15_describe_groups as k15,
 )
 from sparkraft.protocol.messages import (
+    k16_list_groups as k16,
+)
+from sparkraft.protocol.messages import (
     k19_create_topics as k19,
 )
 from sparkraft.protocol.messages import (
@@ -98,7 +101,7 @@ from sparkraft.protocol.messages import (
 )
 from sparkraft.server.api.authorization import NoAuthorization, denied, request_rules
 from sparkraft.server.api.registry import served_apis
-from tests.server.harness import batch, connect, create_topic, node_in, run
+from tests.server.harness import batch, connect, create_topic, node_in, run, until
 from tests.support.sessions import Deciding
 
 TOPIC = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -106,12 +109,7 @@ GROUP = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 CLUSTER = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 TRANSACTIONAL_ID = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
-NOT_ENFORCED_YET: set[ApiKey] = {
-    ApiKey.OFFSET_FETCH,
-    ApiKey.FIND_COORDINATOR,
-    ApiKey.DESCRIBE_GROUPS,
-    ApiKey.DELETE_GROUPS,
-}
+NOT_ENFORCED_YET: set[ApiKey] = set()
 """APIs some of whose rules are only declared. Empty this before an authorizer can be configured."""
 
 SILENT = {ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS}
@@ -400,3 +398,67 @@ def test_every_version_has_a_response_for_a_request_that_is_denied(controller):
                 request = info.request_class()()
                 error = denied(rule.resource_type)
                 encode(api.refuse(info.response_class(), request, version, error), version)
+
+
+def test_topics_are_authorized_apart_from_the_group(tmp_path):
+    """A client that may use the group gets the topic's error for topics it may not."""
+    requests = [
+        REQUESTS[ApiKey.OFFSET_COMMIT][0][0],
+        k09.OffsetFetchRequest(
+            groups=[
+                k09.OffsetFetchRequestGroup(
+                    group_id="g",
+                    topics=[k09.OffsetFetchRequestTopics(name="t", partition_indexes=[0])],
+                )
+            ]
+        ),
+        k47.OffsetDeleteRequest(
+            group_id="g",
+            topics=[
+                k47.OffsetDeleteRequestTopic(
+                    name="t", partitions=[k47.OffsetDeleteRequestPartition(partition_index=0)]
+                )
+            ],
+        ),
+    ]
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            allowed = await connect(node)
+            await create_topic(allowed, "t")
+            await create_topic(allowed, "own")
+            commit = k08.OffsetCommitRequest(
+                group_id="g",
+                topics=[
+                    k08.OffsetCommitRequestTopic(
+                        name=name,
+                        partitions=[k08.OffsetCommitRequestPartition(committed_offset=1)],
+                    )
+                    for name in ("t", "own")
+                ],
+            )
+            await until(lambda: committed(allowed, commit))
+            for each in node.listeners:
+                each.authorizer = Deciding(lambda _operation, _type, name: name in {"g", "own"})
+            client = await connect(node)
+            for request in requests:
+                version = 9 if request.__class__ is not k47.OffsetDeleteRequest else 0
+                assert errors_in(await client.send(request, version=version)) == {TOPIC}
+            every = k09.OffsetFetchRequest(
+                groups=[k09.OffsetFetchRequestGroup(group_id="g", topics=None)]
+            )
+            (group,) = (await client.send(every)).groups
+            assert [topic.topic_id for topic in group.topics] == [
+                node.broker.image.topics_by_name["own"]
+            ]
+            listed = await client.send(k16.ListGroupsRequest())
+            assert [group.group_id for group in listed.groups] == ["g"]
+            await allowed.close()
+            await client.close()
+
+    run(test())
+
+
+async def committed(connection: Any, request: Any) -> bool:
+    await connection.send(k10.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+    return not errors_in(await connection.send(request, version=9))

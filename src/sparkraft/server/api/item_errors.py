@@ -84,3 +84,9 @@ def check_topic(context: RequestContext, operation: AclOperation, name: str) -> 
     """As `topic_denial`, raised."""
     if not context.is_allowed(operation, AclResourceType.TOPIC, name):
         raise denied(AclResourceType.TOPIC)
+
+
+def check_group(context: RequestContext, operation: AclOperation, group_id: str) -> None:
+    """Raise GROUP_AUTHORIZATION_FAILED unless the session may do `operation` on that group."""
+    if not context.is_allowed(operation, AclResourceType.GROUP, group_id):
+        raise denied(AclResourceType.GROUP)

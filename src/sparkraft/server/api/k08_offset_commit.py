@@ -45,7 +45,7 @@ def handle(
     refused: list[OffsetCommitResponseTopic] = []
     accepted: list[OffsetCommitRequestTopic] = []
     for topic in request.topics:
-        _check_topic(broker.image, topic, context.api_version, accepted, refused)
+        _check_topic(broker.image, context, topic, accepted, refused)
     if not accepted:
         return OffsetCommitResponse(topics=refused)
     requested, request.topics = request.topics, accepted
@@ -67,12 +67,13 @@ def commit(
 
 def _check_topic(
     image: "ClusterImage",
+    context: RequestContext,
     topic: OffsetCommitRequestTopic,
-    version: int,
     accepted: list[OffsetCommitRequestTopic],
     refused: list[OffsetCommitResponseTopic],
 ) -> None:
     """Divide `topic` into the partitions that exist (`accepted`) and the rest (`refused`)."""
+    version = context.api_version
     found = _find(image, topic, version)
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if found is not None:
@@ -80,6 +81,10 @@ def _check_topic(
         topic.name, topic.topic_id = found.name, found.id
     elif version >= _BY_ID_FROM:
         error = ErrorCode.UNKNOWN_TOPIC_ID
+    if error != ErrorCode.UNKNOWN_TOPIC_ID and not context.is_allowed(
+        AclOperation.READ, AclResourceType.TOPIC, topic.name
+    ):
+        found, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     known = (
         []
         if found is None

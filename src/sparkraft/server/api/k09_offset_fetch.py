@@ -53,7 +53,7 @@ def handle(
     version = context.api_version
     groups = request.groups if version >= _GROUPS_FROM else [_only_group(request)]
     fetched = [
-        _fetch(broker, version, group, require_stable=request.require_stable) for group in groups
+        _fetch(broker, context, group, require_stable=request.require_stable) for group in groups
     ]
     if version >= _GROUPS_FROM:
         return map_responses(fetched, lambda found: OffsetFetchResponse(groups=found))
@@ -71,12 +71,21 @@ def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 
 
 def _fetch(
-    broker: "BrokerServices", version: int, group: OffsetFetchRequestGroup, *, require_stable: bool
+    broker: "BrokerServices",
+    context: RequestContext,
+    group: OffsetFetchRequestGroup,
+    *,
+    require_stable: bool,
 ) -> Response[OffsetFetchResponseGroup]:
+    version = context.api_version
+    if not context.is_allowed(AclOperation.DESCRIBE, AclResourceType.GROUP, group.group_id):
+        return _group_error(group, ErrorCode.GROUP_AUTHORIZATION_FAILED, version)
     requested = group.topics
-    unknown: list[OffsetFetchResponseTopics] = []
-    if version >= _BY_ID_FROM and requested is not None:
-        group.topics = _named(broker.image, requested, unknown)
+    refused: list[OffsetFetchResponseTopics] = []
+    if requested is not None:
+        if version >= _BY_ID_FROM:
+            group.topics = _named(broker.image, requested, refused)
+        group.topics = _authorized(context, group.topics or [], refused)
     try:
         runtime = broker.groups.shard_for(group.group_id)
     except KafkaError as error:
@@ -89,11 +98,38 @@ def _fetch(
         # Not committed within the timeout: this group fails, the others do not.
         lambda _: _group_error(group, ErrorCode.NOT_COORDINATOR, version),
     )
-    if version < _BY_ID_FROM:
-        return response
     if requested is None:
-        return map_response(response, lambda found: _with_ids(broker.image, found))
-    return map_response(response, lambda found: _with_unknown(found, unknown))
+        if version >= _BY_ID_FROM:
+            response = map_response(response, lambda found: _with_ids(broker.image, found))
+        return map_response(response, lambda found: _visible(context, found))
+    return (
+        map_response(response, lambda found: _with_refused(found, refused)) if refused else response
+    )
+
+
+def _authorized(
+    context: RequestContext,
+    requested: list[OffsetFetchRequestTopics],
+    refused: list[OffsetFetchResponseTopics],
+) -> list[OffsetFetchRequestTopics]:
+    """The topics the client may describe; the others go to `refused`."""
+    allowed = []
+    for topic in requested:
+        if context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic.name):
+            allowed.append(topic)
+        else:
+            refused.append(_topic_error(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    return allowed
+
+
+def _visible(context: RequestContext, found: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
+    """Leave out topics the client may not describe: it did not name them."""
+    found.topics = [
+        topic
+        for topic in found.topics
+        if context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic.name)
+    ]
+    return found
 
 
 def _named(
@@ -113,11 +149,11 @@ def _named(
     return known
 
 
-def _with_unknown(
-    found: OffsetFetchResponseGroup, unknown: list[OffsetFetchResponseTopics]
+def _with_refused(
+    found: OffsetFetchResponseGroup, refused: list[OffsetFetchResponseTopics]
 ) -> OffsetFetchResponseGroup:
     if not found.error_code:
-        found.topics += unknown
+        found.topics += refused
     return found
 
 

@@ -25,8 +25,8 @@ from sparkraft.protocol.messages.k10_find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from sparkraft.security.acls import AclOperation, AclResourceType
-from sparkraft.server.api.authorization import on_each
+from sparkraft.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from sparkraft.server.api.authorization import denied, on_each
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import live_endpoint
 from sparkraft.server.coordinator.responses import Response
@@ -41,15 +41,21 @@ def handle(
     broker: "BrokerServices", context: RequestContext, request: FindCoordinatorRequest
 ) -> Response[FindCoordinatorResponse]:
     """Look up each key in the directory."""
-    if broker.coordinators.needs_discovery(request.key_type):
-        return _respond_after_discovery(broker, context, request)
+    allowed = [
+        key for key in _keys(context, request) if _denial(context, request.key_type, key) is None
+    ]
+    if allowed and broker.coordinators.needs_discovery(request.key_type):
+        return _respond_after_discovery(broker, context, request, allowed)
     return _respond(broker, context, request)
 
 
 async def _respond_after_discovery(
-    broker: "BrokerServices", context: RequestContext, request: FindCoordinatorRequest
+    broker: "BrokerServices",
+    context: RequestContext,
+    request: FindCoordinatorRequest,
+    keys: list[str],
 ) -> FindCoordinatorResponse:
-    await broker.coordinators.discover(KeyType(request.key_type), _keys(context, request))
+    await broker.coordinators.discover(KeyType(request.key_type), keys)
     return _respond(broker, context, request)
 
 
@@ -80,6 +86,9 @@ def _flat(found: Coordinator) -> FindCoordinatorResponse:
 def _find(
     broker: "BrokerServices", context: RequestContext, key_type: int, key: str
 ) -> Coordinator:
+    denial = _denial(context, key_type, key)
+    if denial is not None:
+        return _error(key, denial.code)
     location = broker.coordinators.locate(key_type, key)
     if location is None:
         return _not_served(key_type, key)
@@ -93,6 +102,30 @@ def _find(
         host=endpoint.host,
         port=endpoint.port,
     )
+
+
+def _denial(context: RequestContext, key_type: int, key: str) -> KafkaError | None:
+    """Why the client may not know the coordinator; None: it may, or there is no such key type."""
+    match key_type:
+        case KeyType.GROUP:
+            operation, resource_type, name = AclOperation.DESCRIBE, AclResourceType.GROUP, key
+        case KeyType.TRANSACTION:
+            operation, resource_type, name = (
+                AclOperation.DESCRIBE,
+                AclResourceType.TRANSACTIONAL_ID,
+                key,
+            )
+        case KeyType.SHARE:
+            operation, resource_type, name = (
+                AclOperation.CLUSTER_ACTION,
+                AclResourceType.CLUSTER,
+                CLUSTER_NAME,
+            )
+        case _:
+            return None
+    if context.is_allowed(operation, resource_type, name):
+        return None
+    return denied(resource_type)
 
 
 def _not_served(key_type: int, key: str) -> Coordinator:

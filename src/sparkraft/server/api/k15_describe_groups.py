@@ -18,6 +18,7 @@ from sparkraft.protocol.messages.k15_describe_groups import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.item_errors import check_group
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import GROUP_OPERATIONS
 from sparkraft.server.coordinator.responses import Response, catch_error, map_responses
@@ -32,14 +33,16 @@ def handle(
     broker: "BrokerServices", context: RequestContext, request: DescribeGroupsRequest
 ) -> Response[DescribeGroupsResponse]:
     """Read from the shard of each group."""
-    operations = None
-    if request.include_authorized_operations and context.api_version >= _AUTHORIZED_OPERATIONS_FROM:
-        operations = GROUP_OPERATIONS
+    shows_operations = (
+        request.include_authorized_operations and context.api_version >= _AUTHORIZED_OPERATIONS_FROM
+    )
 
     def respond(found: list[DescribedGroup]) -> DescribeGroupsResponse:
         for group in found:
-            if operations is not None and not group.error_code:
-                group.authorized_operations = operations
+            if shows_operations and not group.error_code:
+                group.authorized_operations = context.allowed_operations(
+                    GROUP_OPERATIONS, AclResourceType.GROUP, group.group_id
+                )
         return DescribeGroupsResponse(groups=found)
 
     return map_responses([_describe(broker, context, one) for one in request.groups], respond)
@@ -49,10 +52,15 @@ def _describe(
     broker: "BrokerServices", context: RequestContext, group_id: str
 ) -> Response[DescribedGroup]:
     version = context.api_version
-    return catch_error(
-        lambda: broker.groups.shard_for(group_id).execute_read(
+
+    def read() -> Response[DescribedGroup]:
+        check_group(context, AclOperation.DESCRIBE, group_id)
+        return broker.groups.shard_for(group_id).execute_read(
             lambda shard, _: shard.describe_groups([group_id], version)[0]
-        ),
+        )
+
+    return catch_error(
+        read,
         lambda error: DescribedGroup(group_id=group_id, error_code=error.code),
     )
 

@@ -24,19 +24,30 @@ if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
 
 
+_DESCRIBE = AclOperation.DESCRIBE
+
+
 def handle(
-    broker: "BrokerServices", _: RequestContext, request: ListGroupsRequest
+    broker: "BrokerServices", context: RequestContext, request: ListGroupsRequest
 ) -> Response[ListGroupsResponse]:
     """Read from every shard led here."""
     listed = [
         runtime.execute_read(lambda shard, now: shard.list_groups(request, now))
         for runtime in broker.groups.loaded_shards()
     ]
-    return map_responses(listed, _joined)
+    return map_responses(listed, lambda found: _joined(context, found))
 
 
-def _joined(found: list[list[ListedGroup]]) -> ListGroupsResponse:
-    return ListGroupsResponse(groups=[group for groups in found for group in groups])
+def _joined(context: RequestContext, found: list[list[ListedGroup]]) -> ListGroupsResponse:
+    """The groups that the client may describe."""
+    groups = [group for groups in found for group in groups]
+    if not context.is_allowed(_DESCRIBE, AclResourceType.CLUSTER):
+        groups = [
+            group
+            for group in groups
+            if context.is_allowed(_DESCRIBE, AclResourceType.GROUP, group.group_id)
+        ]
+    return ListGroupsResponse(groups=groups)
 
 
 API = Api(

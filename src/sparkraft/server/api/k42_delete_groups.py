@@ -17,6 +17,7 @@ from sparkraft.protocol.messages.k42_delete_groups import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.item_errors import check_group
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.responses import Response, catch_error, map_responses
 
@@ -25,19 +26,25 @@ if TYPE_CHECKING:
 
 
 def handle(
-    broker: "BrokerServices", _: RequestContext, request: DeleteGroupsRequest
+    broker: "BrokerServices", context: RequestContext, request: DeleteGroupsRequest
 ) -> Response[DeleteGroupsResponse]:
     """Delete each group once, in its shard."""
     ids = list(dict.fromkeys(request.groups_names))
-    results = [_delete(broker, one) for one in ids]
+    results = [_delete(broker, context, one) for one in ids]
     return map_responses(results, lambda found: DeleteGroupsResponse(results=found))
 
 
-def _delete(broker: "BrokerServices", group_id: str) -> Response[DeletableGroupResult]:
-    return catch_error(
-        lambda: broker.groups.shard_for(group_id).execute_write(
+def _delete(
+    broker: "BrokerServices", context: RequestContext, group_id: str
+) -> Response[DeletableGroupResult]:
+    def write() -> Response[DeletableGroupResult]:
+        check_group(context, AclOperation.DELETE, group_id)
+        return broker.groups.shard_for(group_id).execute_write(
             lambda shard, now: shard.handle_delete_group(group_id, now)
-        ),
+        )
+
+    return catch_error(
+        write,
         lambda error: DeletableGroupResult(group_id=group_id, error_code=error.code),
     )
 

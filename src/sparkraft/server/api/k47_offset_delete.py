@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 def handle(
-    broker: "BrokerServices", _: RequestContext, request: OffsetDeleteRequest
+    broker: "BrokerServices", context: RequestContext, request: OffsetDeleteRequest
 ) -> Response[OffsetDeleteResponse]:
     """Check topics against the image, then let the group's shard decide."""
     check_group_id(request.group_id)
     refused: dict[str, OffsetDeleteResponseTopic] = {}
     accepted = []
     for topic in request.topics:
-        known = _known(broker.image, topic, refused)
+        known = _known(broker.image, context, topic, refused)
         if known.partitions:
             accepted.append(known)
     checked = OffsetDeleteRequest(group_id=request.group_id, topics=accepted)
@@ -48,11 +48,15 @@ def handle(
 
 def _known(
     image: "ClusterImage",
+    context: RequestContext,
     topic: OffsetDeleteRequestTopic,
     refused: dict[str, OffsetDeleteResponseTopic],
 ) -> OffsetDeleteRequestTopic:
     """The partitions of `topic` that exist; the rest is added to `refused`."""
     found = image.topic(topic.name)
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not context.is_allowed(AclOperation.READ, AclResourceType.TOPIC, topic.name):
+        found, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     known = OffsetDeleteRequestTopic(name=topic.name)
     for partition in topic.partitions:
         if found is not None and partition.partition_index in found.partitions:
@@ -62,7 +66,7 @@ def _known(
         missing.partitions.append(
             OffsetDeleteResponsePartition(
                 partition_index=partition.partition_index,
-                error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                error_code=error,
             )
         )
     return known
