@@ -2,6 +2,7 @@
 
 import logging
 import os
+import tomllib
 from collections.abc import Generator, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,6 +19,17 @@ _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", _UNTIMED, derandomize=True)
 settings.register_profile("fresh", _UNTIMED)
 settings.load_profile(os.environ.get("SPARKRAFT_EXAMPLES", "same"))
+
+
+MOVED = tomllib.loads(Path(__file__).with_name("moved.toml").read_text())["moved"]
+"""Tests left to `./test --long`, with reasons."""
+
+_moved = {entry["test"] for entry in MOVED}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.nodeid in _moved:
+        item.add_marker("long")
 
 
 @pytest.hookimpl(wrapper=True)

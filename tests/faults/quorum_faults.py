@@ -23,9 +23,6 @@ from tests.faults.stalls import Stalls
 from tests.support.outside_tools import Missing
 from tests.support.ports import wait_until
 
-FLOOD_SECONDS = 15
-"""Three sessions of a broker, and many times what an election takes."""
-
 # ---- processes
 
 
@@ -269,11 +266,11 @@ def client_flood(world: World) -> Iterator[list[int]]:
     """More than can be answered, from many clients at once: no election, and nobody is fenced."""
     epoch, before = world.epoch(), world.registrations()
     ports = [str(world.cluster.ports[node][0]) for node in world.ids]
-    command = [sys.executable, "-m", "tests.faults.flood", str(FLOOD_SECONDS), *ports]
+    command = [sys.executable, "-m", "tests.faults.flood", str(world.flood_seconds), *ports]
     flood = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with Stalls(world.cluster.directory) as stalls:
         try:
-            answered = int(flood.communicate(timeout=FLOOD_SECONDS + 120)[0])
+            answered = int(flood.communicate(timeout=world.flood_seconds + 120)[0])
         finally:
             flood.kill()
         assert before, "the log tells of no broker"

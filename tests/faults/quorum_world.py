@@ -118,6 +118,8 @@ class World:
     """Epoch → who led it, by all journals."""
     recovery_seconds: list[float] = field(default_factory=list)
     made: int = 0
+    flood_seconds: float = 1.5 * SESSION_SECONDS
+    """Longer than a broker's session, and many times what an election takes."""
 
     @property
     def ids(self) -> list[int]:

@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.faults.quorum_faults import FAULTS, FAULTS_OF_FIVE
-from tests.faults.quorum_world import world
+from tests.faults.quorum_world import SESSION_SECONDS, world
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.long]
 
 ROUNDS = 20
+FLOOD_SESSIONS = 4
+"""How many sessions of a broker a flood lasts."""
 
 CASES = [(3, name) for name in FAULTS] + [(5, name) for name in FAULTS_OF_FIVE]
 
@@ -18,6 +20,7 @@ CASES = [(3, name) for name in FAULTS] + [(5, name) for name in FAULTS_OF_FIVE]
 def test_twenty_rounds(tmp_path: Path, nodes: int, name: str) -> None:
     fault = FAULTS_OF_FIVE[name]
     with world(tmp_path, nodes) as made:
+        made.flood_seconds = FLOOD_SESSIONS * SESSION_SECONDS
         for round_ in range(ROUNDS):
             try:
                 made.round(fault)
