@@ -357,7 +357,7 @@ def test_a_voter_of_another_cluster_and_a_double_with_another_directory_count_fo
 
         def complaints() -> int:
             output = cluster.nodes[leader].output_path.read_text()
-            return output.count("No leader of the quorum has been heard of")
+            return output.count("No contact with a quorum leader")
 
         before = complaints()
         cluster.kill(doubled)

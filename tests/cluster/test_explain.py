@@ -121,7 +121,7 @@ def test_a_node_that_lost_its_majority_is_not_healthy_and_says_so(
         wait_until(lambda: "prospective" in metrics(), "it says that it stands for election")
         assert metrics()["raft_is_leader"] == metrics()["controller_active"] == 0
         wait_until(
-            lambda: "No leader of the quorum has been heard of" in cluster.nodes[3].output_tail(),
+            lambda: "No contact with a quorum leader" in cluster.nodes[3].output_tail(),
             "its log says so",
         )
         account = explain(cluster, capsys)

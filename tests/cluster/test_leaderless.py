@@ -79,7 +79,7 @@ def test_without_a_leader_the_command_says_so_with_epoch_and_voters(
     leader = cluster.leader()
     left, other = (n for n in cluster.controllers if n != leader)
     cluster.kill(leader, other)
-    wanted = f"The quorum has no leader, as far as node {left} knows, in epoch "
+    wanted = f"Node {left} knows no leader of the quorum in epoch "
 
     def told() -> bool:
         answer = described(cluster, left)

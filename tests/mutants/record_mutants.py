@@ -69,7 +69,7 @@ def _kip_101_truncation_to_the_high_watermark() -> Patches:
 def _kip_279_truncation_in_one_step() -> Patches:
     def on_diverging(self: Fetcher, key: Any, partition: Any, data: Any, now: int) -> None:
         end = min(data.diverging_epoch.end_offset, partition.replica.log_end_offset)
-        self._cut(key, partition, end, "the end of the leader's epoch", now)
+        self._truncate(key, partition, end, "the end of the leader's epoch", now)
         partition.last_fetched_epoch = -1  # else the next fetch would find it, since KIP-595
         self._dirty[key] = None
 

@@ -161,7 +161,7 @@ def test_an_answer_with_partitions_that_were_not_asked_is_of_no_use():
     request_of(session)
     assert not session.accept(answer((B, 0)))
     assert (session.id, session.epoch) == (7, 0)
-    assert session.trouble == "1 partitions that were not asked"
+    assert session.trouble == "the response has 1 partitions that were not requested"
 
 
 def test_a_failed_request_is_told_again_in_full():

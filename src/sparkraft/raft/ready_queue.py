@@ -7,7 +7,7 @@ Invariants:
       added while another is being carried out, or while its election state is being written,
       waits its turn.
     * Nothing of a `Ready` is visible before its election state is on disk.
-    * Nothing is carried out after a duty has raised: what follows would rely on it.
+    * Nothing is carried out after a duty has raised: later duties rely on it.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ from sparkraft.raft.events import (
 
 
 class Duties(Protocol):
-    """What a driver does for the fields of `Ready`; none of these waits for a disk or a peer."""
+    """A driver's I/O, one method per field of `Ready`; none of them waits for a disk or a peer."""
 
     def write_log(self, effects: Sequence[LogEffect]) -> None:
         """Apply `effects` in order; later reads must see them, but they need not be on disk."""
@@ -73,8 +73,8 @@ class ReadyQueue:
     def add(self, ready: Ready) -> ElectionState | None:
         """Carry out `ready` and what it causes, up to the first election state to be written.
 
-        Returns that state: bring it to disk, then call `resume`. None if there is none, or if
-        whoever is carrying out an earlier `Ready`, perhaps our own caller, will come to this one.
+        Returns that state: bring it to disk, then call `resume`. None if there is none, or if an
+        earlier `Ready` is still being carried out, perhaps by our own caller; this one follows it.
         """
         self._waiting.append(ready)
         return None if self._is_busy else self._run()

@@ -1,4 +1,4 @@
-"""What each state does as time passes, and when it must run next.
+"""The actions of each state as time passes, and the next wake-up time.
 
 Run after every event: a deadline may have passed, and a peer may be ready for its next request.
 """

@@ -29,7 +29,7 @@ class PlacedPartition(Protocol):
 
     @property
     def isr(self) -> Sequence[int]:
-        """In sync."""
+        """The in-sync replicas."""
 
     @property
     def leader(self) -> int:
@@ -63,7 +63,7 @@ def next_reassignment(
 
     Args:
         partition: from the newest image.
-        index: of the partition; moves go to the able brokers in turn.
+        index: the partition's; spreads moves over the able brokers.
         able: unfenced brokers that serve the coordinator, in ascending order.
         local_id: this broker.
     """

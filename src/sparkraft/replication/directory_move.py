@@ -1,17 +1,17 @@
-"""One replica's way to another log directory of its broker (KIP-113, KIP-858).
+"""Moves a replica to another log directory of its broker (KIP-113, KIP-858).
 
-A copy, the *future replica*, fetches from the replica beside it, whether that leads or follows:
+A copy, the *future replica*, reads from the current replica, whether that leads or follows:
 
-    TRUNCATING ──▶ COPYING ──▶ caught up: ASSIGN ──▶ the cluster knows ──▶ caught up: SWAP
+    TRUNCATING ──▶ COPYING ──▶ caught up: ASSIGN ──▶ in the metadata ──▶ caught up: SWAP
          ▲            │
          └────────────┘  the replica was truncated, or the copy is ahead of it
 
-Kafka's ReplicaAlterLogDirsThread. A driver calls `step` until it answers WAIT, and does what it
-answers besides. The copy truncates by leader epoch as a follower does, its replica as the leader
-(OffsetForLeaderEpoch): also one found again after a restart, which may have missed a truncation.
+Kafka's ReplicaAlterLogDirsThread. A driver calls `step` until it returns WAIT, and carries out the
+other results. The copy truncates by leader epoch like a follower whose leader is the current
+replica (OffsetForLeaderEpoch), also after a restart, when it may have missed a truncation.
 
-The cluster hears of the new directory before the swap: should the old one fail in between, the
-controller knows that this replica isn't lost. A move that ends otherwise is taken back there.
+The controller learns the new directory before the swap: if the old one fails in between, it knows
+that this replica is not lost. If the move ends otherwise, the assignment is reverted there.
 
 Not here: files (`sparkraft.storage.future_logs`), requests (`sparkraft.server.broker`).
 """
@@ -24,10 +24,10 @@ from sparkraft.replication.truncation import EpochsOfLog, truncation_point
 
 
 class MoveStage(Enum):
-    """Where the copy stands; `NEXT_MOVE_STAGES` has the ways between."""
+    """The state of the copy; `NEXT_MOVE_STAGES` has the transitions."""
 
     TRUNCATING = "truncating"
-    """It may hold what the replica doesn't: cut it first."""
+    """It may have records that the replica does not have: truncate it first."""
     COPYING = "copying"
     """It is a prefix of the replica."""
 
@@ -39,27 +39,27 @@ NEXT_MOVE_STAGES: dict[MoveStage, frozenset[MoveStage]] = {
 
 
 class Promotion(Enum):
-    """What the cluster knows of the new directory (Kafka's ReassignmentState)."""
+    """The metadata's knowledge of the new directory (Kafka's ReassignmentState)."""
 
     NONE = "none"
-    """Nothing: the copy hasn't caught up yet."""
+    """None: the copy has not caught up yet."""
     ASKED = "asked"
-    """It is being told."""
+    """AssignReplicasToDirs was requested."""
     ACCEPTED = "accepted"
-    """The metadata say that the replica lies there."""
+    """The metadata has the replica in the new directory."""
 
 
 class Next(Enum):
-    """What a step ended with."""
+    """The result of a step."""
 
     MORE = "more"
-    """There is more to do at once."""
+    """Call `step` again at once."""
     ASSIGN = "assign"
-    """Caught up for the first time: tell the controller of the directory; `on_accepted` follows."""
+    """Caught up for the first time: assign the directory at the controller, then `on_accepted`."""
     SWAP = "swap"
-    """Caught up, and the cluster knows: swap now, before anybody appends."""
+    """Caught up, and assigned in the metadata: swap now, before the next append."""
     WAIT = "wait"
-    """For the controller, or for appends."""
+    """Wait for the controller, or for appends."""
 
 
 class Source(EpochsOfLog, Protocol):
@@ -67,12 +67,12 @@ class Source(EpochsOfLog, Protocol):
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset there is."""
+        """The first offset in the log."""
         ...
 
     @property
     def high_watermark(self) -> int:
-        """What is known to be committed, exclusive."""
+        """The end of what is known to be committed, exclusive."""
         ...
 
     def read(self, offset: int, *, max_bytes: int, up_to: int) -> Any:
@@ -85,12 +85,12 @@ class Copy(EpochsOfLog, Protocol):
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset there is."""
+        """The first offset in the log."""
         ...
 
     @property
     def high_watermark(self) -> int:
-        """As told by the replica last."""
+        """The replica's high watermark at the last step."""
         ...
 
     @property
@@ -100,7 +100,7 @@ class Copy(EpochsOfLog, Protocol):
 
     @property
     def size_in_bytes(self) -> int:
-        """Of all its batches."""
+        """The size of all its batches."""
         ...
 
     def append_as_follower(self, records: Any) -> Any:
@@ -108,36 +108,36 @@ class Copy(EpochsOfLog, Protocol):
         ...
 
     def truncate_to(self, offset: int) -> bool:
-        """Remove what is at and after `offset`."""
+        """Remove everything from `offset` on."""
         ...
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove everything; go on, empty, at `offset`."""
+        """Remove everything; continue, empty, at `offset`."""
         ...
 
     def set_high_watermark(self, offset: int) -> None:
-        """What is committed."""
+        """Set the end of what is committed, exclusive."""
         ...
 
     def advance_log_start(self, offset: int) -> bool:
-        """Begin at `offset`."""
+        """Delete everything below `offset`."""
         ...
 
 
 class DirectoryMove:
-    """See the module docstring. Logs may raise `KafkaError` and what else a disk raises.
+    """See the module docstring. Logs may raise `KafkaError` and disk errors.
 
     Attributes:
-        copied_bytes: since the move began here.
+        copied_bytes: bytes copied by this object.
     """
 
     def __init__(self, replica: Source, copy: Copy, *, tell_cluster: bool) -> None:
-        """Begin, or go on after a restart.
+        """Start, or continue after a restart.
 
         Args:
             replica: the log to copy.
             copy: its copy so far.
-            tell_cluster: whether the metadata hold directories (metadata.version 3.7-IV2).
+            tell_cluster: whether the metadata has directories (metadata.version 3.7-IV2).
         """
         self.replica = replica
         self.copy = copy
@@ -145,20 +145,20 @@ class DirectoryMove:
         self.promotion = Promotion.NONE if tell_cluster else Promotion.ACCEPTED
         self.copied_bytes = 0
         self._fallback = copy.high_watermark
-        """To cut to where the copy has no epochs: what it knows to be committed."""
+        """Truncation offset if the copy has no epochs: what it knows to be committed."""
 
     @property
     def lag(self) -> int:
-        """Offsets the copy is behind; negative while it has some to be truncated."""
+        """Offsets that the copy lags; negative while it must be truncated."""
         return self.replica.log_end_offset - self.copy.log_end_offset
 
     @property
     def may_be_known(self) -> bool:
-        """Whether the cluster may take the replica to be in the new directory already."""
+        """Whether the metadata may have the replica in the new directory already."""
         return self.promotion is not Promotion.NONE
 
     def on_truncated(self, offset: int) -> None:
-        """The replica was truncated to `offset`, for good: so must the copy be."""
+        """The replica was truncated to `offset` durably; truncate the copy, too."""
         self._enter(MoveStage.TRUNCATING)
         self._fallback = min(offset, self.copy.log_end_offset)
 
@@ -213,7 +213,7 @@ class DirectoryMove:
         if copy.log_start_offset == copy.log_end_offset and size >= BATCH_OVERHEAD:
             header = parse_header(records)
             if header.base_offset < copy.log_end_offset <= header.last_offset:
-                # The replica begins inside its first batch, which comes whole.
+                # The replica starts inside its first batch, which is read whole.
                 copy.truncate_fully_and_start_at(header.base_offset)
         before = copy.size_in_bytes
         copy.append_as_follower(records)

@@ -1,15 +1,15 @@
 """The follower's end of an incremental fetch session (KIP-227, Kafka's FetchSessionHandler).
 
-The leader remembers what a follower reads; a request names only what changed since the last one.
+The leader remembers a follower's partitions; a request names only changes since the last one.
 
-    epoch 0, id 0   everything is named; the answer may open a session
+    epoch 0, id 0   all partitions; the response may open a session
     epoch n, id s   only partitions that changed, and those to forget
     epoch 0, id s   after an error: close session s, open a new one
 
-`add` and `forget` gather what the next request must tell; `request` fills it; `accept` judges the
-answer. One request at a time: what `partitions` holds then is what the answer is about.
+`add` and `forget` collect changes for the next request; `request` fills it; `accept` checks the
+response. One request is in flight at a time, and its response is about the current `partitions`.
 
-Partitions are named by topic id alone: every metadata.version we join has Fetch v13 and up.
+Partitions are named by topic id only: every supported metadata.version has Fetch v13 or later.
 Not here: the leader's end (`sparkraft.server.broker.fetch_sessions`).
 """
 
@@ -27,26 +27,26 @@ from sparkraft.protocol.messages.k01_fetch import (
 )
 
 EPOCH_MAX = (1 << 31) - 1
-"""The session epoch after which 1 comes again."""
+"""The session epoch that is followed by 1."""
 
 
 class FetchPosition(NamedTuple):
-    """What a request says of a partition."""
+    """The position of a partition in a request."""
 
     fetch_offset: int
     log_start_offset: int
     leader_epoch: int
     last_fetched_epoch: int
-    """-1 where none is known."""
+    """-1 if unknown."""
 
 
 class ClientFetchSession:
     """See the module docstring.
 
     Attributes:
-        partitions: what the leader reads for us once the next request has reached it, in the order
-            in which it will: a partition asked anew stands last.
-        trouble: why the last answer was not usable, for the log; empty where it was.
+        partitions: the session's partitions once the next request has arrived, in the leader's
+            reading order: a changed partition comes last.
+        trouble: why the last response was unusable, for the log; empty if it was usable.
     """
 
     def __init__(self, partition_bytes_max: int) -> None:
@@ -59,10 +59,10 @@ class ClientFetchSession:
         self._changed: dict[TopicIdPartition, None] = {}
         self._forgotten: dict[TopicIdPartition, None] = {}
 
-    # -- what the next request tells
+    # -- changes for the next request
 
     def add(self, key: TopicIdPartition, position: FetchPosition) -> None:
-        """Read `key` from `position` from the next request on; last, unless nothing changed."""
+        """Fetch `key` from `position` in the next request; moves it last if that is a change."""
         if self.partitions.get(key) != position:
             self.partitions.pop(key, None)
             self.partitions[key] = position
@@ -70,17 +70,17 @@ class ClientFetchSession:
             self._forgotten.pop(key, None)
 
     def forget(self, key: TopicIdPartition) -> None:
-        """Read `key` no longer."""
+        """Remove `key` from the session."""
         if self.partitions.pop(key, None) is not None:
             self._changed.pop(key, None)
             self._forgotten[key] = None
 
     def has_request(self) -> bool:
-        """Whether there is anything to ask: a partition to read, or one to forget in a session."""
+        """Whether there is anything to send: a partition to fetch, or one to forget."""
         return bool(self.partitions) or (self.epoch > 0 and bool(self._forgotten))
 
     def request(self, request: FetchRequest) -> None:
-        """Fill in what the session decides; everything gathered counts as told."""
+        """Fill in the session's fields, and clear the collected changes."""
         request.session_id = self.id
         request.session_epoch = self.epoch
         named = self.partitions if self.epoch == 0 else self._changed
@@ -91,38 +91,38 @@ class ClientFetchSession:
         self._forgotten.clear()
 
     def _topics(self, named: Iterable[TopicIdPartition]) -> list[FetchTopic]:
-        """Neighbours of one topic share its entry, so that the order stays."""
+        """Adjacent partitions of a topic share an entry, to preserve the order."""
         topics: list[FetchTopic] = []
         for key in named:
             topic_id, index = key
-            asked = self.partitions[key]
+            position = self.partitions[key]
             if not topics or topics[-1].topic_id != topic_id:
                 topics.append(FetchTopic(topic_id=topic_id))
             topics[-1].partitions.append(
                 FetchPartition(
                     partition=index,
-                    current_leader_epoch=asked.leader_epoch,
-                    fetch_offset=asked.fetch_offset,
-                    last_fetched_epoch=asked.last_fetched_epoch,
-                    log_start_offset=asked.log_start_offset,
+                    current_leader_epoch=position.leader_epoch,
+                    fetch_offset=position.fetch_offset,
+                    last_fetched_epoch=position.last_fetched_epoch,
+                    log_start_offset=position.log_start_offset,
                     partition_max_bytes=self._partition_bytes_max,
                 )
             )
         return topics
 
-    # -- what came of it
+    # -- responses
 
     def accept(self, response: FetchResponse) -> bool:
-        """Go on to the session's next epoch; whether the answer's partitions may be used.
+        """Advance to the session's next epoch; returns whether the partitions may be used.
 
-        A session that the leader lost or refused begins anew with the next request. So does one
-        whose answer names partitions that were not asked, or a full one that leaves some out.
+        The next request starts a new session if the leader lost or refused this one, if the
+        response has partitions that were not requested, or if a full response lacks some.
         """
         self.trouble = ""
         if response.error_code:
             self.trouble = _name_of(response.error_code)
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
-                self._begin_anew()
+                self._reset()
             else:
                 self.lost()
             return False
@@ -130,22 +130,22 @@ class ClientFetchSession:
         if problem:
             self.trouble = problem
             if self.epoch == 0:
-                self._begin_anew()
+                self._reset()
             else:
                 self.lost()
             return False
         if response.session_id == 0:
-            self._begin_anew()
+            self._reset()
         else:
             self.id = response.session_id
             self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
         return True
 
     def lost(self) -> None:
-        """The request failed or the session is of no more use: close it, and try for another."""
+        """Close the session after a failed request; the next request opens a new one."""
         self.epoch = 0
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self.id = self.epoch = 0
 
     def _problem(self, response: FetchResponse) -> str:
@@ -156,9 +156,9 @@ class ClientFetchSession:
                 count += 1
                 extra += (topic.topic_id, part.partition_index) not in known
         if extra:
-            return f"{extra} partitions that were not asked"
+            return f"the response has {extra} partitions that were not requested"
         if self.epoch == 0 and count != len(known):
-            return f"{count} of {len(known)} partitions"
+            return f"the response has {count} of {len(known)} partitions"
         return ""
 
 

@@ -1,27 +1,27 @@
-"""What a follower fetches from one leader, and what it does with the answers.
+"""A follower's fetches from one leader, and the processing of the responses.
 
-The mechanism of Kafka's AbstractFetcherThread and ReplicaFetcherThread, without thread or socket:
+Kafka's AbstractFetcherThread and ReplicaFetcherThread, without thread or socket.
 
 A driver repeats:
 
-1. `build(now)`: truncate what waits for it, then the next request; None: wait until `wake_at`, or
-   until something changes here.
-2. send it; `fail(now)` if no answer came, `interrupted()` if it was given up.
+1. `build(now)`: truncate pending partitions, then build the next request; None: wait until
+   `wake_at`, or until something changes here.
+2. send it; `fail(now)` if there is no response, `interrupted()` if it was abandoned.
 3. `on_response(response, now)`, then `process_partition(key, data, now)` for each partition.
-4. while `out_of_range(now)` gives partitions: ask the leader for their bounds, `on_bounds`.
+4. while `out_of_range(now)` returns partitions: request the leader's offsets, `on_bounds`.
 
-Truncation (KIP-101, 279, 595): every request carries the epoch of our last record; a leader that
-doesn't know it at our offset answers with the epoch that it does know, and where that ended; we cut
-there and ask again. Only a log without any epoch is cut to its high watermark, once, before.
+Truncation (KIP-101, 279, 595): every request has the epoch of our last record. If the leader's log
+diverges there, the response has the largest epoch both may share and its end offset; we truncate to
+it and fetch again. Only a log without any epoch is truncated to its high watermark, once, first.
 
 Rules:
-    * A partition that delivered, or failed to, stands last in the order.
-    * An answer counts only if offset and leader epoch are still those that were asked.
+    * A partition that returned data or an error moves to the end of the order.
+    * A response counts only if offset and leader epoch are still those of the request.
     * Batches above the epoch of the request are not appended (KAFKA-18723).
-    * An error puts a partition aside: `BACKOFF_MS_FIRST` at first, doubled until
-      `replica.fetch.backoff.ms`. Kafka waits that long at once; a leader that lags a moment behind
-      in metadata is the usual cause, and a failover shouldn't wait a second for it.
-    * A disk's failure, or an epoch that is over, ends fetching until a later leader epoch.
+    * An error makes a partition back off: `BACKOFF_MS_FIRST` at first, then doubling up to
+      `replica.fetch.backoff.ms`. Kafka waits that long at once. The usual cause is a leader whose
+      metadata lags slightly, and a failover should not wait a second for it.
+    * A disk failure, or a fenced epoch, stops fetching until a later leader epoch.
 
 Not here: the stages of a partition (`followed`), sockets (`sparkraft.server.broker.fetchers`), the
 session's rules (`fetch_session`).
@@ -40,25 +40,25 @@ from sparkraft.replication.replica import Quota, Replica
 from sparkraft.replication.truncation import truncation_point
 
 BACKOFF_MS_FIRST = 20
-"""After a first error: about as long as a broker lags behind in metadata."""
+"""Backoff after the first error: about the usual lag of a broker's metadata."""
 
 EVENTS_MAX = 1_000
-"""Events kept for the driver, which takes them after every step."""
+"""Limit of events kept for the driver, which takes them after every step."""
 
 
 class FetcherEvent(NamedTuple):
-    """Something to tell the operator."""
+    """An event for the broker's log."""
 
     topic: str
     partition: int
-    """-1, with an empty topic, for all of them."""
+    """-1, with an empty topic, for all partitions."""
     kind: str
     """`truncated`, `restarted`, `set aside`, `failed`, `recovered`."""
     text: str
 
 
 class OutOfRange(NamedTuple):
-    """A partition whose bounds the leader is asked for."""
+    """A partition that needs the leader's log start and end offsets."""
 
     key: TopicIdPartition
     topic: str
@@ -70,9 +70,9 @@ class Fetcher:
     """The partitions fetched over one connection to one leader; see the module docstring.
 
     Attributes:
-        bytes_fetched: of records, since the start.
-        requests: that were built.
-        failed: how many partitions wait for a later leader epoch.
+        bytes_fetched: bytes of records, since the start.
+        requests: the number of requests built.
+        failed: the number of partitions that wait for a later leader epoch.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class Fetcher:
         partition_bytes_max: int,
         quota: Quota | None = None,
     ) -> None:
-        """Fetch nothing yet.
+        """Create a fetcher without partitions.
 
         Args:
-            backoff_ms: `replica.fetch.backoff.ms`, the longest a partition is set aside.
+            backoff_ms: `replica.fetch.backoff.ms`, the longest backoff.
             partition_bytes_max: `replica.fetch.max.bytes`.
-            quota: holds throttled partitions back while it is exceeded, those in sync excepted.
+            quota: while it is exceeded, throttled partitions that are not in sync wait.
         """
         self.session = ClientFetchSession(partition_bytes_max)
         self.bytes_fetched = 0
@@ -97,22 +97,21 @@ class Fetcher:
         self._quota = quota
         self._partitions: dict[TopicIdPartition, FollowedPartition] = {}
         self._dirty: dict[TopicIdPartition, None] = {}
-        """Whose place in the session may have to change."""
+        """Partitions whose entry in the session may have to change."""
         self._aside: dict[TopicIdPartition, int] = {}
-        """Set aside until a time, ms of the monotonic clock."""
+        """Partitions that back off, until a monotonic time in ms."""
         self._held: dict[TopicIdPartition, None] = {}
-        """Held back by the quota."""
+        """Partitions held back by the quota."""
         self._truncating: dict[TopicIdPartition, None] = {}
         self._lost_ms = 0
         self._paused_until = 0
         self._events: list[FetcherEvent] = []
 
     def __len__(self) -> int:
-        """How many partitions it fetches, failed ones included."""
+        """The number of partitions, failed ones included."""
         return len(self._partitions)
 
     def __contains__(self, key: object) -> bool:
-        """Whether it fetches `key`."""
         return key in self._partitions
 
     # -- which partitions ------------------------------------------------------------------------
@@ -120,7 +119,7 @@ class Fetcher:
     def follow(
         self, key: TopicIdPartition, topic: str, *, leader_epoch: int, replica: Replica
     ) -> bool:
-        """Fetch a partition; False where it is fetched at this leader epoch already."""
+        """Fetch a partition; False if it is already fetched in this leader epoch."""
         known = self._partitions.get(key)
         if known is not None:
             if known.leader_epoch >= leader_epoch:
@@ -129,13 +128,13 @@ class Fetcher:
         partition = FollowedPartition(topic, key[1], leader_epoch, replica)
         self._partitions[key] = partition
         self._dirty[key] = None
-        self._paused_until = 0  # there is news of the leader
+        self._paused_until = 0  # the leader may have recovered
         if partition.stage is Stage.TRUNCATING:
             self._truncating[key] = None
         return True
 
     def leave(self, key: TopicIdPartition) -> bool:
-        """Fetch a partition no longer; whether it was."""
+        """Stop fetching a partition; returns whether it was fetched."""
         partition = self._partitions.pop(key, None)
         if partition is None:
             return False
@@ -147,22 +146,22 @@ class Fetcher:
         return True
 
     def touch(self, key: TopicIdPartition) -> None:
-        """The replica's log start offset moved by itself: the leader must hear of it."""
+        """Report a new local log start offset to the leader."""
         if key in self._partitions:
             self._dirty[key] = None
 
     def lag_of(self, key: TopicIdPartition) -> int | None:
-        """Offsets to the leader's high watermark as of the last answer; None before the first."""
+        """Offsets to the leader's high watermark in the last response; None before the first."""
         partition = self._partitions.get(key)
         return None if partition is None else partition.lag
 
     def name_of(self, key: TopicIdPartition) -> tuple[str, int] | None:
-        """Topic and index of a partition that is fetched here."""
+        """Topic and index of a fetched partition."""
         partition = self._partitions.get(key)
         return None if partition is None else (partition.topic, partition.index)
 
     def stage_of(self, key: TopicIdPartition) -> Stage | None:
-        """Where a partition stands, None where it isn't fetched here."""
+        """The stage of a partition; None if it is not fetched here."""
         partition = self._partitions.get(key)
         return None if partition is None else partition.stage
 
@@ -176,17 +175,17 @@ class Fetcher:
         return max((each.lag or 0 for each in self._partitions.values()), default=0)
 
     def events(self) -> list[FetcherEvent]:
-        """What happened since the last call, for the log."""
+        """The events since the last call, for the log."""
         taken, self._events = self._events, []
         return taken
 
     # -- truncate, build fetch -------------------------------------------------------------------
 
     def build(self, now: int) -> FetchRequest | None:
-        """Truncate what waits for it; the next request, or None where nothing can be fetched."""
+        """Truncate pending partitions; returns the next request, or None if there is none."""
         if now < self._paused_until:
             return None
-        self._take_back(now)
+        self._end_backoffs(now)
         for key in list(self._truncating):
             self._truncate_to_high_watermark(key, now)
         self._apply_quota()
@@ -206,7 +205,7 @@ class Fetcher:
         return request
 
     def wake_at(self) -> int | None:
-        """When `build` should be called again though nothing changed; monotonic ms."""
+        """When to call `build` again if nothing changes; monotonic ms."""
         if self._paused_until:
             return self._paused_until
         return min(self._aside.values(), default=None)
@@ -216,8 +215,8 @@ class Fetcher:
             partition.stage is Stage.FETCHING and key not in self._aside and key not in self._held
         )
 
-    def _take_back(self, now: int) -> None:
-        """Let partitions go on whose time aside is over."""
+    def _end_backoffs(self, now: int) -> None:
+        """Resume partitions whose backoff has ended."""
         self._paused_until = 0
         if self._aside:
             for key in [key for key, due in self._aside.items() if due <= now]:
@@ -243,17 +242,17 @@ class Fetcher:
                     del self._held[key]
 
     def _truncate_to_high_watermark(self, key: TopicIdPartition, now: int) -> None:
-        """Only where no epoch is known at all: an old log's, or an empty one's."""
+        """For a log without any leader epoch: an old one, or an empty one."""
         partition = self._partitions.get(key)
         if partition is None or key in self._aside:
             return
-        why = "no leader epoch is known here: cut to the high watermark"
-        if self._cut(key, partition, partition.replica.high_watermark, why, now):
+        why = "no leader epoch is known here; truncating to the high watermark"
+        if self._truncate(key, partition, partition.replica.high_watermark, why, now):
             partition.enter(Stage.FETCHING)
         if partition.stage is not Stage.TRUNCATING:
             self._truncating.pop(key, None)
 
-    def _cut(
+    def _truncate(
         self,
         key: TopicIdPartition,
         partition: FollowedPartition,
@@ -263,7 +262,7 @@ class Fetcher:
         *,
         completed: bool = True,
     ) -> bool:
-        """Truncate the log; whether that worked."""
+        """Truncate the log; returns whether that succeeded."""
         replica = partition.replica
         before, committed = replica.log_end_offset, replica.high_watermark
         try:
@@ -281,12 +280,12 @@ class Fetcher:
     # -- process partition data ------------------------------------------------------------------
 
     def fail(self, now: int, why: str) -> None:
-        """No answer came: a new session after a pause, for all partitions."""
+        """There was no response: open a new session after a backoff of all partitions."""
         self.session.lost()
         self._pause(now, why)
 
     def interrupted(self) -> None:
-        """The driver gave the request up, for one that has more to ask: a new session at once."""
+        """The driver abandoned the request for a newer one: open a new session at once."""
         self.session.lost()
 
     def _pause(self, now: int, why: str) -> None:
@@ -299,7 +298,7 @@ class Fetcher:
         return min(max(backoff_ms * 2, BACKOFF_MS_FIRST), self._backoff_ms)
 
     def _is_news(self, before: int, after: int) -> bool:
-        """Whether an error is told: the first one, and the one after which tries are rare."""
+        """Whether to report an error: the first one, and the one at the maximum backoff."""
         return before == 0 or before < after == self._backoff_ms
 
     def on_response(
@@ -310,11 +309,11 @@ class Fetcher:
         code = response.error_code
         if not session.accept(response):
             if code not in _SESSION_ERRORS:
-                self._pause(now, f"the leader's answer is of no use: {session.trouble}")
+                self._pause(now, f"unusable response from the leader: {session.trouble}")
             return iter(())
         if self._lost_ms:
             self._lost_ms = 0
-            self._events.append(FetcherEvent("", -1, "recovered", "the leader answers again"))
+            self._events.append(FetcherEvent("", -1, "recovered", "the leader responds again"))
         return (
             ((topic.topic_id, part.partition_index), part)
             for topic in response.responses
@@ -322,9 +321,9 @@ class Fetcher:
         )
 
     def process_partition(self, key: TopicIdPartition, data: PartitionData, now: int) -> int:
-        """Process one partition of an answer; how many bytes were fetched.
+        """Process one partition of a response; returns the bytes fetched.
 
-        Dropped: an answer for a partition that left, or whose offset or epoch changed meanwhile.
+        Ignored if the partition was removed, or if its offset or epoch has changed since.
         """
         partition = self._partitions.get(key)
         asked = self.session.partitions.get(key)
@@ -353,8 +352,8 @@ class Fetcher:
             self._fail(
                 key,
                 partition,
-                f"the log ends at {replica.log_end_offset}, and {partition.fetch_offset} "
-                "was fetched: somebody else wrote it",
+                f"the log ends at {replica.log_end_offset}, but the fetch was from "
+                f"{partition.fetch_offset}: the log has another writer",
             )
             return 0
         try:
@@ -370,7 +369,7 @@ class Fetcher:
             return 0
         if partition.backoff_ms:
             partition.backoff_ms = 0
-            self._note(partition, "recovered", f"fetching goes on at {partition.fetch_offset}")
+            self._note(partition, "recovered", f"fetching continues at {partition.fetch_offset}")
         self._dirty[key] = None
         partition.read_position()
         partition.lag = max(0, data.high_watermark - partition.fetch_offset)
@@ -379,9 +378,9 @@ class Fetcher:
 
     @staticmethod
     def _start_inside_batch(partition: FollowedPartition, records: bytes | memoryview) -> None:
-        """Let an empty log begin where its first batch does.
+        """Start an empty log at the base offset of its first batch.
 
-        The leader's log may start in the middle of a batch (DeleteRecords); that batch comes whole.
+        The leader's log may start inside a batch (DeleteRecords), which is sent whole.
         """
         replica = partition.replica
         end = replica.log_end_offset
@@ -394,14 +393,14 @@ class Fetcher:
     def _on_diverging(
         self, key: TopicIdPartition, partition: FollowedPartition, data: PartitionData, now: int
     ) -> None:
-        told = data.diverging_epoch
+        diverging = data.diverging_epoch
         point = truncation_point(
             partition.replica,
-            epoch=told.epoch,
-            end_offset=told.end_offset,
+            epoch=diverging.epoch,
+            end_offset=diverging.end_offset,
             fallback=partition.fetch_offset,
         )
-        self._cut(key, partition, point.offset, point.why, now, completed=point.completed)
+        self._truncate(key, partition, point.offset, point.why, now, completed=point.completed)
 
     def _on_error(
         self, key: TopicIdPartition, partition: FollowedPartition, code: int, now: int
@@ -410,7 +409,7 @@ class Fetcher:
             partition.enter(Stage.OUT_OF_RANGE)
             self._dirty[key] = None
         elif code == ErrorCode.FENCED_LEADER_EPOCH:
-            why = f"leader epoch {partition.leader_epoch} is over; waiting for the next"
+            why = f"leader epoch {partition.leader_epoch} has ended; waiting for the next"
             self._fail(key, partition, why)
         else:
             self._set_aside(key, partition, now, _name_of(code))
@@ -419,7 +418,7 @@ class Fetcher:
         self, key: TopicIdPartition, partition: FollowedPartition, error: KafkaError, now: int
     ) -> None:
         if self._partitions.get(key) is not partition:
-            return  # it left because of the error: its disk went offline
+            return  # the error removed it: its disk went offline
         if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
             self._fail(key, partition, str(error))
         else:
@@ -430,7 +429,7 @@ class Fetcher:
     ) -> None:
         before, partition.backoff_ms = partition.backoff_ms, self._longer(partition.backoff_ms)
         self._aside[key] = now + partition.backoff_ms
-        self.session.forget(key)  # and so stands last when it is asked again
+        self.session.forget(key)  # so it comes last when it is added again
         if self._is_news(before, partition.backoff_ms):
             self._note(partition, "set aside", why)
 
@@ -443,7 +442,7 @@ class Fetcher:
     # -- out of range ----------------------------------------------------------------------------
 
     def out_of_range(self, now: int) -> list[OutOfRange]:
-        """Partitions whose bounds the leader is to be asked for."""
+        """Partitions that need the leader's log start and end offsets."""
         if now < self._paused_until:
             return []
         return [
@@ -455,10 +454,10 @@ class Fetcher:
     def on_bounds(
         self, asked: OutOfRange, *, log_start_offset: int, log_end_offset: int, now: int
     ) -> None:
-        """The leader's log begins and ends there; the end was asked first (ListOffsets).
+        """Process the leader's log start and end offsets; the end was read first (ListOffsets).
 
-        Kafka's rule: a log that ends behind the leader's is cut to the leader's end; one that ends
-        before the leader's start is emptied and goes on at that start; else it goes on at its end.
+        Kafka's rule: a log that ends after the leader's is truncated to the leader's end. One that
+        ends before the leader's start is emptied and continues there. Else it continues at its end.
         """
         partition = self._current(asked)
         if partition is None:
@@ -468,11 +467,11 @@ class Fetcher:
         try:
             if log_end_offset < ours:
                 why = f"the leader's log ends at {log_end_offset}"
-                if not self._cut(asked.key, partition, log_end_offset, why, now):
+                if not self._truncate(asked.key, partition, log_end_offset, why, now):
                     return
             elif log_start_offset > ours:
                 replica.start_at(log_start_offset, leader_epoch=partition.leader_epoch)
-                text = f"at {log_start_offset}, where the leader's log begins; ours ended at {ours}"
+                text = f"at the leader's log start {log_start_offset}; our log ended at {ours}"
                 self._note(partition, "restarted", text)
         except KafkaError as error:
             self._on_local_error(asked.key, partition, error, now)
@@ -483,12 +482,12 @@ class Fetcher:
         self._dirty[asked.key] = None
 
     def on_bounds_refused(self, asked: OutOfRange, code: int, now: int) -> None:
-        """The leader won't tell; asked again later, or at its next epoch."""
+        """The leader refused; retry after a backoff, or in the next epoch."""
         partition = self._current(asked)
         if partition is None:
             return
         if code == ErrorCode.FENCED_LEADER_EPOCH:
-            self._fail(asked.key, partition, f"leader epoch {partition.leader_epoch} is over")
+            self._fail(asked.key, partition, f"leader epoch {partition.leader_epoch} has ended")
         else:
             self._set_aside(asked.key, partition, now, f"bounds: {_name_of(code)}")
 
@@ -508,11 +507,11 @@ class Fetcher:
 _SESSION_ERRORS = frozenset(
     {ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH}
 )
-"""Mended by the next request, at once."""
+"""Errors that the next request fixes at once."""
 
 
 def _one_buffer(records: Any) -> bytes | memoryview:
-    """A decoded answer's records are one buffer; None where there are none."""
+    """The records of a response as one buffer; empty if there are none."""
     if records is None:
         return b""
     if isinstance(records, Sequence) and not isinstance(records, bytes | memoryview):

@@ -1,11 +1,11 @@
-"""One partition that a follower fetches: where it stands, and from where it goes on.
+"""One partition that a follower fetches: its stage and its position.
 
     follow ──▶ TRUNCATING ──▶ FETCHING ◀──▶ OUT_OF_RANGE
                   (no epoch known)   │  ▲
                                      ▼  └── follow, at a later leader epoch
                                   FAILED
 
-Not here: what moves it from stage to stage (`fetcher`).
+Not here: the causes of transitions (`fetcher`).
 """
 
 from enum import Enum
@@ -17,16 +17,16 @@ NO_EPOCH = -1
 
 
 class Stage(Enum):
-    """Where a partition stands; `NEXT_STAGES` has the ways between."""
+    """The state of a followed partition; `NEXT_STAGES` has the transitions."""
 
     TRUNCATING = "truncating"
-    """Its log knows no leader epoch: it is cut to the high watermark at the next `build`."""
+    """Its log has no leader epoch: the next `build` truncates it to the high watermark."""
     FETCHING = "fetching"
-    """It is in the next request, unless it is set aside for a while."""
+    """It is in the next request, unless it is backing off."""
     OUT_OF_RANGE = "out of range"
-    """The leader doesn't have the offset: its bounds are asked for."""
+    """The leader does not have the offset: request its log start and end offsets."""
     FAILED = "failed"
-    """Its disk failed or its epoch is over; a later leader epoch begins anew."""
+    """Its disk failed or its leader epoch ended; a later leader epoch restarts it."""
 
 
 NEXT_STAGES: dict[Stage, frozenset[Stage]] = {
@@ -35,18 +35,18 @@ NEXT_STAGES: dict[Stage, frozenset[Stage]] = {
     Stage.OUT_OF_RANGE: frozenset({Stage.FETCHING, Stage.FAILED}),
     Stage.FAILED: frozenset(),
 }
-"""Within one leader epoch; `follow` at a later one begins at TRUNCATING or FETCHING."""
+"""Within one leader epoch; `follow` in a later one starts at TRUNCATING or FETCHING."""
 
 
 class FollowedPartition:
-    """What a fetcher knows of it.
+    """A fetcher's state of one partition.
 
     Attributes:
-        replica: its log here, and what is committed.
-        fetch_offset: where the next request begins.
-        last_fetched_epoch: of our last record; -1 where the log knows none.
-        lag: offsets to the leader's high watermark as of the last answer; None before the first.
-        backoff_ms: how long it was set aside the last time; 0 since it delivered.
+        replica: the local replica.
+        fetch_offset: the offset of the next request.
+        last_fetched_epoch: the epoch of our last record; -1 if there is none.
+        lag: offsets to the leader's high watermark in the last response; None before the first.
+        backoff_ms: the last backoff; 0 after a success.
     """
 
     __slots__ = (
@@ -62,7 +62,6 @@ class FollowedPartition:
     )
 
     def __init__(self, topic: str, index: int, leader_epoch: int, replica: Replica) -> None:
-        """Begin to follow in `leader_epoch`."""
         self.topic = topic
         self.index = index
         self.leader_epoch = leader_epoch
@@ -80,22 +79,22 @@ class FollowedPartition:
         self.backoff_ms = 0
 
     def __str__(self) -> str:
-        """`topic-index`, as in logs."""
+        """`topic-index`, for logs."""
         return f"{self.topic}-{self.index}"
 
     def enter(self, stage: Stage) -> None:
-        """Go on to another stage, by a way that `NEXT_STAGES` has."""
+        """Enter `stage`; `NEXT_STAGES` must allow it."""
         assert stage in NEXT_STAGES[self.stage], (self.stage, stage)
         self.stage = stage
 
     def read_position(self) -> None:
-        """Fetch from the log's end on, whatever happened to it."""
+        """Set the position to the end of the local log."""
         self.fetch_offset = self.replica.log_end_offset
         latest = self.replica.latest_epoch
         self.last_fetched_epoch = NO_EPOCH if latest is None else latest
 
     def fetch_position(self) -> FetchPosition:
-        """What the next request asks of it."""
+        """The position for the next request."""
         return FetchPosition(
             self.fetch_offset,
             self.replica.log_start_offset,

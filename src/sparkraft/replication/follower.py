@@ -1,23 +1,23 @@
-"""What a leader knows of one follower, from its fetches (Kafka's `Replica` and `ReplicaState`).
+"""A leader's view of one follower, from its fetches (Kafka's `Replica` and `ReplicaState`).
 
-A fetch at offset 12 says: everything below 12 is here. So a follower's log end offset is the offset
-of its last fetch, and it was caught up at the time t if it has fetched, since then, from where the
-leader's log ended at t:
+A fetch at offset 12 means that the follower has everything below 12. So its log end offset is the
+offset of its last fetch, and it was caught up at time t if it has since fetched from the leader's
+log end at t:
 
     now   fetch   leader's LEO    caught up at
     100   5       5               100    it has everything
     200   5       9               100
-    300   9       14              200    it has what there was when it asked last
+    300   9       14              200    it has everything up to its previous fetch
 """
 
 UNKNOWN_OFFSET = -1
-"""Of a follower that has not fetched in this leadership."""
+"""The offset of a follower that has not fetched in this leadership."""
 
 UNKNOWN_BROKER_EPOCH = -1
-"""Of a fetch older than version 15 (KIP-903), and of a follower that has not fetched."""
+"""For a Fetch older than version 15 (KIP-903), and a follower that has not fetched."""
 
 NEVER = -(1 << 62)
-"""A time before all others, in milliseconds."""
+"""A time before all other times, in milliseconds."""
 
 
 class FollowerState:
@@ -34,23 +34,22 @@ class FollowerState:
     )
 
     def __init__(self) -> None:
-        """Nothing is known."""
         self.log_end_offset = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
         self.last_fetch_leader_end = UNKNOWN_OFFSET
-        """Where the leader's log ended at the last fetch."""
+        """The leader's log end offset at the last fetch."""
         self.last_fetch_ms = NEVER
         self.last_caught_up_ms = NEVER
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         self.has_fetched = False
-        """In this leadership, of whatever epoch."""
+        """In this leadership, in any epoch."""
 
     def begin_epoch(self, *, in_sync: bool, leader_end: int, now_ms: int) -> None:
-        """A leader epoch begins: members of the ISR count as caught up now, others as never.
+        """Start a leader epoch: ISR members count as caught up now, others as never caught up.
 
-        So that the high watermark is not held for one that left the ISR, and none joins it before
-        it has fetched. What was learnt in an earlier epoch of the same leader stays: the leader's
-        log has not changed.
+        So the high watermark does not wait for a follower that left the ISR, and no follower joins
+        it before it has fetched. Offsets from an earlier epoch of the same leader stay valid: the
+        leader's log has not changed.
         """
         self.last_caught_up_ms = now_ms if in_sync else NEVER
         if self.has_fetched:
@@ -60,7 +59,7 @@ class FollowerState:
     def on_fetch(
         self, offset: int, *, log_start_offset: int, leader_end: int, broker_epoch: int, now_ms: int
     ) -> None:
-        """Note a fetch from `offset` on, read while the leader's log ended at `leader_end`."""
+        """Record a fetch from `offset` on, read while the leader's log ended at `leader_end`."""
         if offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif offset >= self.last_fetch_leader_end:
@@ -73,7 +72,7 @@ class FollowerState:
         self.has_fetched = True
 
     def fetched_again(self, now_ms: int) -> None:
-        """Note a fetch that is the same as the last, of a follower that has everything."""
+        """Record a fetch identical to the last one, of a follower that has everything."""
         self.last_caught_up_ms = self.last_fetch_ms = now_ms
 
     def is_caught_up(self, leader_end: int, now_ms: int, lag_ms_max: int) -> bool:

@@ -1,12 +1,12 @@
-"""The in-sync replicas as a leader sees them: committed, or with a change on its way (KIP-497).
+"""The in-sync replicas as a leader sees them: committed, or with a pending change (KIP-497).
 
-    Committed ──expand──▶ PendingExpand ──┬─ the controller agrees ────▶ Committed (its answer)
-        ▲     ──shrink──▶ PendingShrink ──┼─ it did not even try ──────▶ Committed (as before)
-        └─────── new metadata ◀───────────┴─ anything else: wait for the metadata, or ask again
+    Committed ──expand──▶ PendingExpand ──┬─ the controller accepts ───▶ Committed (its response)
+        ▲     ──shrink──▶ PendingShrink ──┼─ it did not try ───────────▶ Committed (as before)
+        └─────── new metadata ◀───────────┴─ anything else: wait for the metadata, or retry
 
-The *maximal* ISR holds everybody who may be in the ISR now, whichever way a pending change ends:
-the high watermark waits for all of them, so that none of them can be elected without what is below
-it. A follower about to leave still counts, one about to join counts already.
+The *maximal* ISR contains every replica that may be in the ISR now, however a pending change ends.
+The high watermark waits for all of them, so none of them can be elected without the records below
+it. A follower about to leave still counts; one about to join counts already.
 """
 
 from dataclasses import dataclass
@@ -14,25 +14,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """What the controller last said."""
+    """The ISR last reported by the controller."""
 
     isr: tuple[int, ...]
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """The same."""
         return self.isr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """Why a follower left: how far and how long it was behind.
+    """Why a follower left the ISR: how far and how long it lagged.
 
     Attributes:
         replica: the broker's id.
-        log_end_offset: the follower's, -1 where it never fetched in this leadership.
+        log_end_offset: the follower's, -1 if it never fetched in this leadership.
         leader_end: the leader's log end offset.
-        behind_ms: since it last had everything; None where that was never in this leadership.
+        behind_ms: since it was last caught up; None if it never was in this leadership.
     """
 
     replica: int
@@ -43,7 +42,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PendingExpand:
-    """A follower caught up, and the controller is asked to add it. Compared by identity."""
+    """A request to the controller to add a caught-up follower. Compared by identity."""
 
     committed: Committed
     joining: int
@@ -54,18 +53,18 @@ class PendingExpand:
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """The one that is certain: without the follower."""
+        """The committed ISR, without the follower."""
         return self.committed.isr
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """With it."""
+        """The committed ISR and the follower."""
         return (*self.committed.isr, self.joining)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PendingShrink:
-    """Followers fell behind, and the controller is asked to drop them. Compared by identity."""
+    """A request to the controller to remove lagging followers. Compared by identity."""
 
     committed: Committed
     leaving: tuple[Lag, ...]
@@ -76,12 +75,12 @@ class PendingShrink:
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """As committed: min.insync.replicas is checked against it until the controller agrees."""
+        """The committed ISR: min.insync.replicas is checked against it until the change commits."""
         return self.committed.isr
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """With those about to leave."""
+        """The committed ISR, with the followers about to leave."""
         return self.committed.isr
 
 

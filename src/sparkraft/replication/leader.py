@@ -1,23 +1,23 @@
-"""A partition's leader: who follows how closely, who is in sync, what is committed.
+"""A partition's leader: follower progress, the ISR, the high watermark.
 
-Kafka's `Partition`, without its log. The shell tells of metadata, fetches and time; the answers are
-numbers and pending ISR changes, which the shell carries to the controller.
+Kafka's `Partition`, without its log. The shell passes in metadata, fetches and time; the results
+are offsets and pending ISR changes, which the shell sends to the controller.
 
 The high watermark is the smallest log end offset over the leader itself, the maximal ISR, and
-followers that are caught up and may join (KAFKA-3334: the high watermark would else run ahead of a
-follower for ever at its heels). It is held while the ISR is smaller than min.insync.replicas, or
-than the replicas there are (KIP-966):
+followers that are caught up and eligible to join (KAFKA-3334: it would otherwise stay just ahead of
+a follower forever). It stays while the ISR is smaller than min.insync.replicas, or than the number
+of replicas if there are fewer (KIP-966):
 
     b1* LEO=9 | b2 LEO=7 | b3 LEO=4 out of sync for long      ISR=[1,2]      HW=7
     b1* LEO=9 | b2 LEO=7 | b3 LEO=7 joining                   ISR=[1,2]+3    HW=7
     b1* LEO=9                                                 ISR=[1] of 2   HW stays
 
 Invariants:
-    * A follower counts only with what it fetched in this leadership: the shell lets no fetch with
-      another leader epoch through, so an offset is one that was compared with our epochs (KIP-320).
-    * Nobody joins below the high watermark or below the start of this leader epoch: until then its
-      log may lack what an earlier leader committed (KIP-101's hole, closed by KIP-320).
-    * At most one ISR change is on its way.
+    * Only fetches in this leadership count: the shell rejects other leader epochs, so every offset
+      was compared with our epochs (KIP-320).
+    * No follower joins the ISR below the high watermark or below the start of this leader epoch:
+      its log may lack records that an earlier leader committed (KIP-101's gap, closed by KIP-320).
+    * At most one ISR change is pending.
 
 Not here: appending, reading, waiting (`sparkraft.server.broker.partition`).
 """
@@ -38,17 +38,17 @@ from sparkraft.replication.in_sync import (
 
 
 class Brokers(Protocol):
-    """What a leader must know of other brokers, from the metadata image."""
+    """A leader's view of other brokers, from the metadata image."""
 
     def alive_epoch(self, broker_id: int) -> int | None:
-        """The broker epoch; None where the broker is unknown or fenced."""
+        """The broker epoch; None if the broker is unknown or fenced."""
 
     def may_join_isr(self, broker_id: int) -> bool:
-        """Whether it is neither fenced nor on its way out."""
+        """Whether it is neither fenced nor in controlled shutdown."""
 
 
 class PartitionLeader:
-    """See the module docstring; made when leadership begins, dropped when it ends."""
+    """See the module docstring; lives as long as the leadership."""
 
     __slots__ = (
         "_brokers",
@@ -64,10 +64,10 @@ class PartitionLeader:
     )
 
     def __init__(self, brokers: Brokers, *, local_id: int, lag_ms_max: int) -> None:
-        """Lead nothing yet; `on_metadata` comes first.
+        """Create a leader; `on_metadata` must be called first.
 
         Args:
-            brokers: who is alive.
+            brokers: the other brokers.
             local_id: the leader's broker id.
             lag_ms_max: replica.lag.time.max.ms.
         """
@@ -80,7 +80,7 @@ class PartitionLeader:
         self.leader_epoch = -1
         self.partition_epoch = -1
         self.epoch_start_offset = 0
-        """Where the log ended when this leader epoch began."""
+        """The log end offset at the start of this leader epoch."""
         self.min_insync = 1
         """min.insync.replicas of the topic."""
         self._offline: Collection[int] = ()
@@ -92,7 +92,7 @@ class PartitionLeader:
         """Apply the topic's min.insync.replicas."""
         self.min_insync = min_insync
 
-    def on_metadata(  # noqa: PLR0913 (what one image says, by name)
+    def on_metadata(  # noqa: PLR0913 (the fields of one image, by name)
         self,
         *,
         replicas: Sequence[int],
@@ -103,10 +103,10 @@ class PartitionLeader:
         now_ms: int,
         offline: Collection[int] = (),
     ) -> bool:
-        """Take over what the image says; whether it was news (Kafka's `Partition.makeLeader`).
+        """Apply the image; returns whether it was new (Kafka's `Partition.makeLeader`).
 
-        An image older than what the controller has answered to us is no news. A newer one ends a
-        pending change: it tells how that went.
+        An image older than the controller's last response is ignored. A newer one ends a pending
+        change, because it has the outcome.
         """
         if partition_epoch < self.partition_epoch:
             return False
@@ -137,27 +137,27 @@ class PartitionLeader:
         broker_epoch: int,
         now_ms: int,
     ) -> bool:
-        """Note a follower's fetch; whether its log end offset moved.
+        """Record a follower's fetch; returns whether its log end offset moved.
 
         Args:
             replica: the follower, see `check_follower`.
-            offset: from which it reads: its log end offset.
+            offset: the fetch offset, which is its log end offset.
             log_start_offset: the follower's.
             leader_end: our log end offset at the time of the read.
-            broker_epoch: the follower's, -1 where the request has none.
+            broker_epoch: the follower's, -1 if the request has none.
             now_ms: monotonic.
 
         Raises:
-            KafkaError: NOT_LEADER_OR_FOLLOWER where the fetch is of a broker's earlier life, whose
-                log may have been another one (KIP-903).
+            KafkaError: NOT_LEADER_OR_FOLLOWER if the fetch is of an earlier incarnation of the
+                broker, whose log may have been another one (KIP-903).
         """
         follower = self.followers[replica]
         if broker_epoch != UNKNOWN_BROKER_EPOCH:
-            alive = self._brokers.alive_epoch(replica)
-            if alive is not None and alive > broker_epoch:
+            current = self._brokers.alive_epoch(replica)
+            if current is not None and current > broker_epoch:
                 raise KafkaError(
                     ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                    f"broker epoch {broker_epoch} of replica {replica} is over, {alive} is valid",
+                    f"broker epoch {broker_epoch} of replica {replica} is stale, now {current}",
                 )
         before = follower.log_end_offset
         follower.on_fetch(
@@ -170,16 +170,16 @@ class PartitionLeader:
         return before != offset
 
     def check_follower(self, replica: int, *, knows_epoch: bool) -> None:
-        """Refuse a fetch of a broker that is not assigned, or not known to be yet.
+        """Refuse a fetch of a broker that is not an assigned replica, as far as is known here.
 
         Raises:
-            KafkaError: UNKNOWN_LEADER_EPOCH where the fetch named our leader epoch: the assignment
-                may be newer than our image, so it shall ask again; else NOT_LEADER_OR_FOLLOWER.
+            KafkaError: UNKNOWN_LEADER_EPOCH if the fetch has our leader epoch: the assignment may
+                be newer than our image, so the broker must retry; else NOT_LEADER_OR_FOLLOWER.
         """
         if replica not in self.followers:
             raise KafkaError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"broker {replica} is no replica in leader epoch {self.leader_epoch}",
+                f"broker {replica} is not a replica in leader epoch {self.leader_epoch}",
             )
 
     # ---- the high watermark
@@ -191,16 +191,16 @@ class PartitionLeader:
 
     @property
     def is_under_min_insync(self) -> bool:
-        """Whether fewer replicas are in sync than acks=all asks for."""
+        """Whether fewer replicas are in sync than acks=all requires."""
         return len(self.in_sync.isr) < self.min_insync_effective
 
     def high_watermark(self, own_end: int, now_ms: int) -> int | None:
-        """Up to where everything is committed; None while min.insync.replicas holds it.
+        """The end of the committed records; None while min.insync.replicas holds it.
 
-        It may be lower than before: the shell never moves a leader's back.
+        It may be lower than before; the shell never lowers a leader's high watermark.
 
         Args:
-            own_end: up to where this leader counts itself: its log end offset, or what is synced.
+            own_end: the leader's own share: its log end offset, or the end of its synced records.
             now_ms: monotonic.
         """
         if self.is_under_min_insync:
@@ -221,7 +221,7 @@ class PartitionLeader:
         return caught_up and self._is_eligible(replica, follower)
 
     def low_watermark(self, own_start: int) -> int:
-        """The smallest log start offset over this and all live replicas (DeleteRecords waits)."""
+        """The smallest log start offset of all live replicas; DeleteRecords waits for it."""
         lowest = own_start
         for replica, follower in self.followers.items():
             if follower.log_start_offset < lowest and (
@@ -233,7 +233,7 @@ class PartitionLeader:
     # ---- the ISR
 
     def maybe_expand(self, replica: int, high_watermark: int) -> PendingExpand | None:
-        """Let a follower join that has fetched up to the high watermark and the epoch's start."""
+        """Add a follower that has fetched up to the high watermark and the epoch's start."""
         follower = self.followers[replica]
         if not isinstance(self.in_sync, Committed) or replica in self.in_sync.isr:
             return None
@@ -252,7 +252,7 @@ class PartitionLeader:
         return pending
 
     def maybe_shrink(self, leader_end: int, now_ms: int) -> PendingShrink | None:
-        """Let those leave who were not caught up for longer than replica.lag.time.max.ms."""
+        """Remove followers not caught up for longer than replica.lag.time.max.ms."""
         if not isinstance(self.in_sync, Committed):
             return None
         leaving = tuple(
@@ -262,11 +262,11 @@ class PartitionLeader:
         )
         if not leaving:
             return None
-        gone = [lag.replica for lag in leaving]
+        removed = [lag.replica for lag in leaving]
         pending = PendingShrink(
             committed=self.in_sync,
             leaving=leaving,
-            new_isr=self._with_epochs([r for r in self.in_sync.isr if r not in gone]),
+            new_isr=self._with_epochs([r for r in self.in_sync.isr if r not in removed]),
             leader_epoch=self.leader_epoch,
             partition_epoch=self.partition_epoch,
         )
@@ -276,10 +276,10 @@ class PartitionLeader:
     def on_altered(
         self, pending: Pending, *, isr: Sequence[int], leader_epoch: int, partition_epoch: int
     ) -> bool:
-        """The controller agreed to `pending`; whether the ISR is now what it answered.
+        """The controller accepted `pending`; returns whether the ISR was updated to its response.
 
-        An answer to a change that metadata has overtaken, of another leader epoch or an older
-        partition epoch says nothing any more.
+        A response is ignored if the metadata was newer, or if it is of another leader epoch or an
+        older partition epoch.
         """
         if self.in_sync is not pending or leader_epoch != self.leader_epoch:
             return False
@@ -290,11 +290,11 @@ class PartitionLeader:
         return True
 
     def on_refused(self, pending: Pending, code: ErrorCode) -> bool:
-        """The controller refused `pending`; whether to ask again.
+        """The controller refused `pending`; returns whether to retry.
 
-        OPERATION_NOT_ATTEMPTED and INELIGIBLE_REPLICA say that nothing was changed, by anybody: the
-        committed ISR holds again. After the other final errors we can't know; the change stays
-        pending, with its maximal ISR, until the metadata tell.
+        OPERATION_NOT_ATTEMPTED and INELIGIBLE_REPLICA mean that nothing has changed: the committed
+        ISR is valid again. After other final errors the outcome is unknown: the change stays
+        pending, with its maximal ISR, until new metadata arrives.
         """
         if self.in_sync is not pending:
             return False
@@ -318,10 +318,10 @@ class PartitionLeader:
         )
 
     def _is_eligible(self, replica: int, follower: FollowerState) -> bool:
-        """Whether it may join: it has fetched, is active, and is still the same life (KIP-903).
+        """Whether it may join: it has fetched, is active, and has not restarted since (KIP-903).
 
-        Nor may one whose directory is offline, though its broker lives: the high watermark would
-        wait for it until replica.lag.time.max.ms is over, as it does in Kafka.
+        A follower whose log directory is offline may not join either: the high watermark would wait
+        for it for replica.lag.time.max.ms, as it does in Kafka.
         """
         if not follower.has_fetched or not self._brokers.may_join_isr(replica):
             return False
@@ -333,18 +333,20 @@ class PartitionLeader:
     def _with_epochs(self, isr: Sequence[int]) -> tuple[tuple[int, int], ...]:
         """Each replica with the broker epoch of its last fetch, ours with our own; -1 if unknown.
 
-        A member that has not fetched yet needs none: if it is gone, the controller has dropped it
-        already, and the partition epoch of our request is too old.
+        A member that has not fetched yet needs none: if it has failed, the controller has already
+        removed it, and the partition epoch of our request is too old.
         """
-        told = []
+        epochs = []
         for replica in isr:
             if replica == self._local_id:
                 epoch = self._brokers.alive_epoch(replica)
-                told.append((replica, UNKNOWN_BROKER_EPOCH if epoch is None else epoch))
+                epochs.append((replica, UNKNOWN_BROKER_EPOCH if epoch is None else epoch))
             else:
                 follower = self.followers.get(replica)
-                told.append((replica, follower.broker_epoch if follower else UNKNOWN_BROKER_EPOCH))
-        return tuple(told)
+                epochs.append(
+                    (replica, follower.broker_epoch if follower else UNKNOWN_BROKER_EPOCH)
+                )
+        return tuple(epochs)
 
 
 _FINAL = frozenset(
@@ -357,4 +359,4 @@ _FINAL = frozenset(
         ErrorCode.NEW_LEADER_ELECTED,
     }
 )
-"""Asking again would be answered the same; newer metadata are on their way."""
+"""Errors that a retry would repeat; newer metadata will arrive."""

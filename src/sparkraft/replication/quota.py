@@ -1,10 +1,10 @@
-"""How fast replication may be (KIP-73): a rate over a few windows of time.
+"""Replication quotas (KIP-73): a rate over a few time windows.
 
     windows   |  0.9 s: 8 MB  |  1.9 s: 12 MB  |  now: 2 MB   → 22 MB in 2.4 s
 
-The rate is what was counted in the windows kept, over the time since the oldest began, at least one
-window. It is Kafka's `SimpleRate`. Exceeding is allowed: what is on its way is counted when it has
-arrived, and makes the next ones wait.
+The rate is the bytes of all kept windows, divided by the time since the oldest started, at least
+one window. It is Kafka's `SimpleRate`. The rate may be exceeded: bytes in flight are counted on
+arrival, and delay the next requests.
 
 Not here: which replicas are throttled (`sparkraft.server.broker.replication_throttles`).
 """
@@ -16,20 +16,20 @@ UNLIMITED = (1 << 63) - 1
 
 
 class ReplicationQuota:
-    """One side's bytes, and whether they are too many."""
+    """The bytes of one direction, and whether they exceed the quota."""
 
     def __init__(self, *, windows: int, window_ms: int) -> None:
-        """Count nothing yet, allow everything.
+        """Unlimited until `bytes_per_second` is set.
 
         Args:
-            windows: `replication.quota.window.num`, how many are kept.
-            window_ms: their length.
+            windows: `replication.quota.window.num`, the number of windows kept.
+            window_ms: the length of a window.
         """
         self.bytes_per_second = UNLIMITED
         self._window_ms = window_ms
         self._windows_max = windows
         self._windows: deque[tuple[int, int]] = deque()
-        """Start and bytes of each, the newest last."""
+        """Start and bytes of each window, the newest last."""
 
     def set_rate(self, bytes_per_second: int) -> None:
         """Allow this many bytes per second from now on."""
@@ -46,7 +46,7 @@ class ReplicationQuota:
         self._forget(now)
 
     def rate(self, now: int) -> float:
-        """Bytes a second, as of `now`."""
+        """Bytes per second, as of `now`."""
         self._forget(now)
         windows = self._windows
         if not windows:
@@ -55,16 +55,16 @@ class ReplicationQuota:
         return sum(count for _, count in windows) * 1000 / elapsed_ms
 
     def is_exceeded(self, now: int) -> bool:
-        """Whether there was more than allowed."""
+        """Whether the rate exceeds the quota."""
         if self.bytes_per_second == UNLIMITED:
             return False
         return self.rate(now) > self.bytes_per_second
 
     def wait_ms(self, now: int) -> int:
-        """How long until it is no longer exceeded, if nothing is counted meanwhile; 0 if it isn't.
+        """Milliseconds until the quota is not exceeded if nothing more is recorded; 0 if it is not.
 
-        Each window in turn is the oldest one kept: until it is forgotten, the time since it began
-        may have grown long enough for what was counted.
+        Each window in turn becomes the oldest one: before it expires, the time since its start may
+        already be long enough for the bytes of all windows.
         """
         if not self.is_exceeded(now):
             return 0

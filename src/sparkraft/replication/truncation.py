@@ -1,56 +1,56 @@
-"""Where a follower cuts its log, from what the leader says of an epoch (KIP-101, 279, 595).
+"""The offset a follower truncates to, given the leader's end of an epoch (KIP-101, 279, 595).
 
-    ours     e3 0…9 | e4 10…14            the leader: "of e4 I know nothing; e3 ended at 12"
-    leader   e3 0…11 | e5 12…             → e3 ended here at 10: cut to 10, and that is all of it
+    ours     e3 0…9 | e4 10…14            the leader: e4 unknown; e3 ended at 12
+    leader   e3 0…11 | e5 12…             → e3 ended here at 10: truncate to 10, done
 
-An epoch the leader names and we never saw: cut to where the largest one below it ended here, and
-ask again with that. The rule is Kafka's `AbstractFetcherThread.getOffsetTruncationState`.
+If the leader names an epoch unknown here: truncate to the end of the largest smaller epoch here,
+and ask again with that. The rule is Kafka's `AbstractFetcherThread.getOffsetTruncationState`.
 """
 
 from typing import NamedTuple, Protocol
 
 
 class EpochsOfLog(Protocol):
-    """A replica's log, as far as truncation needs it."""
+    """The part of a replica's log that truncation needs."""
 
     @property
     def log_end_offset(self) -> int:
-        """Offset of the next record."""
+        """The offset of the next record."""
         ...
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
-        """(largest epoch at or below `epoch`, where it ended); None where none is known."""
+        """(largest epoch at or below `epoch`, its end offset); None if there is none."""
         ...
 
 
 class Truncation(NamedTuple):
-    """Where to cut."""
+    """A truncation to carry out."""
 
     offset: int
-    """The first offset to go; at most the log end offset."""
+    """The first offset to remove; at most the log end offset."""
     completed: bool
     """Whether the logs agree below it; else the leader is asked again with our newest epoch."""
     why: str
 
 
 def truncation_point(log: EpochsOfLog, *, epoch: int, end_offset: int, fallback: int) -> Truncation:
-    """Where to cut `log`.
+    """The truncation of `log`.
 
     Args:
         log: the follower's.
-        epoch: the largest one the leader knows at or below the one asked; -1: none.
-        end_offset: where it ended at the leader, exclusive; -1: the leader can't say.
-        fallback: the offset to cut to then: what is known to be committed.
+        epoch: the leader's largest epoch at or below the requested one; -1: none.
+        end_offset: its end offset at the leader, exclusive; -1: unknown.
+        fallback: the offset to truncate to in that case: what is known to be committed.
     """
     log_end = log.log_end_offset
     if end_offset < 0:
         return Truncation(min(fallback, log_end), True, "the leader knows none of our epochs")  # noqa: FBT003
     if epoch < 0:
-        why = "the leader tells an offset without an epoch"
+        why = "the leader returned an offset without an epoch"
         return Truncation(min(end_offset, log_end), True, why)  # noqa: FBT003
     ours = log.end_offset_for_epoch(epoch)
     if ours is None:
-        why = f"epoch {epoch} is before all epochs known here"
+        why = f"epoch {epoch} precedes all epochs known here"
         return Truncation(min(end_offset, log_end), True, why)  # noqa: FBT003
     our_epoch, our_end = ours
     if our_epoch != epoch:

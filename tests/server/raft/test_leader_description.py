@@ -31,18 +31,18 @@ def test_a_leader_whose_place_is_not_known_is_named() -> None:
 
 def test_without_a_leader_the_epoch_and_the_voters_are_told() -> None:
     assert describe_leader(raft(None, leaderless_ms=50)) == (
-        "The quorum has no leader, as far as node 1 knows, in epoch 7; its voters are 1, 2, 3"
+        "Node 1 knows no leader of the quorum in epoch 7; the voters are 1, 2, 3"
     )
 
 
 def test_a_leader_that_is_gone_is_no_leader() -> None:
     assert describe_leader(raft(2, leaderless_ms=50)) == (
-        "The quorum has no leader, as far as node 1 knows, in epoch 7 (controller 2 does not "
-        "answer); its voters are 1, 2, 3"
+        "Node 1 knows no leader of the quorum in epoch 7 (controller 2 does not respond); "
+        "the voters are 1, 2, 3"
     )
 
 
 def test_voters_that_are_not_known_yet_are_not_made_up() -> None:
     assert describe_leader(raft(None, leaderless_ms=50, ids=())).endswith(
-        "its voters are not known here"
+        "the voters are unknown here"
     )

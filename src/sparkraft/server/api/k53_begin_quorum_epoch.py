@@ -26,13 +26,9 @@ async def handle(
     asked = wire.read_begin(request)
     if asked is None:
         return messages.BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
-    answer = await node.raft.handle_request(asked)
-    assert isinstance(answer, events.QuorumEpochResponse)
-    response = wire.write_epoch_response(
-        answer, context.listener_name, context.api_version, messages
-    )
-    assert isinstance(response, messages.BeginQuorumEpochResponse)
-    return response
+    response = await node.raft.handle_request(asked)
+    assert isinstance(response, events.QuorumEpochResponse)
+    return wire.write_begin_response(response, context.listener_name, context.api_version)
 
 
 API = Api(

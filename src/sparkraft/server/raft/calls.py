@@ -1,6 +1,6 @@
-"""Our own requests to peers as Kafka's messages, and their answers as the core's.
+"""Our requests to peers as Kafka's messages, and their responses in the core's form.
 
-Not here: what peers ask us (`wire`), connections (`peers`).
+Not here: requests from peers (`wire`), connections (`peers`).
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def _leader(leader_id: int) -> BrokerId | None:
 
 
 def _endpoints_of(response: Any, leader_id: int, listener: str) -> tuple[Endpoint, ...]:
-    """Where the response's `node_endpoints` say the leader is, on the listener we asked on."""
+    """The leader's endpoints in the response's `node_endpoints`, on the listener of the request."""
     return tuple(
         Endpoint(listener, node.host, node.port)
         for node in response.node_endpoints
@@ -46,7 +46,7 @@ def _endpoints_of(response: Any, leader_id: int, listener: str) -> tuple[Endpoin
 
 
 class Call(NamedTuple):
-    """A request of ours as a message, the least version it goes in, how to read its answer."""
+    """A request as a message, its minimum version, and the decoder of its response."""
 
     key: ApiKey
     version_min: int
@@ -55,7 +55,7 @@ class Call(NamedTuple):
 
 
 def write_call(request: events.PeerRequest, listener: str) -> Call:
-    """What to send for a request of the core; `listener` is the controllers' one."""
+    """The message for a request of the core; `listener` is the controller listener."""
     match request:
         case events.VoteRequest():
             minimum = _PRE_VOTE_VERSION if request.pre_vote else 0
@@ -95,10 +95,10 @@ def _write_voter_call(request: events.PeerRequest, listener: str) -> Call:
                 ApiKey.UPDATE_RAFT_VOTER, 0, message, lambda r: _read_update_voter(r, listener)
             )
         case _:
-            ask = k18_api_versions.ApiVersionsRequest(
+            versions = k18_api_versions.ApiVersionsRequest(
                 client_software_name="sparkraft", client_software_version="0.1.0"
             )
-            return Call(ApiKey.API_VERSIONS, 3, ask, _read_api_versions)
+            return Call(ApiKey.API_VERSIONS, 3, versions, _read_api_versions)
 
 
 def _vote(request: events.VoteRequest) -> k52_vote.VoteRequest:
@@ -253,7 +253,7 @@ def _update_voter(
 
 
 def error_code(number: int) -> ErrorCode:
-    """A peer's error; a number nobody knows is UNKNOWN_SERVER_ERROR."""
+    """A peer's error code; UNKNOWN_SERVER_ERROR for an unknown number."""
     try:
         return ErrorCode(number)
     except ValueError:
@@ -261,11 +261,12 @@ def error_code(number: int) -> ErrorCode:
 
 
 def _refused(response: Any, data: Any) -> events.Refusal | None:
-    """A top-level error, or an answer that is not about our partition."""
+    """The refusal for a top-level error, or for a response about another partition."""
     if response.error_code != 0:
         return events.Refusal(error=error_code(response.error_code))
     if data is None:
-        return events.Refusal(error=ErrorCode.INVALID_REQUEST, detail="not about our partition")
+        detail = "the response is for another partition"
+        return events.Refusal(error=ErrorCode.INVALID_REQUEST, detail=detail)
     return None
 
 
@@ -318,7 +319,7 @@ def _read_fetch(response: k01_fetch.FetchResponse, listener: str) -> events.Peer
 
 
 def _point(point: Any) -> events.EpochAndOffset | None:
-    """A diverging epoch or snapshot id; half of one is none."""
+    """A diverging epoch or snapshot id; None if either part is unset."""
     if point.epoch < 0 or point.end_offset < 0:
         return None
     return events.EpochAndOffset(LeaderEpoch(point.epoch), Offset(point.end_offset))
@@ -327,7 +328,7 @@ def _point(point: Any) -> events.EpochAndOffset | None:
 def _read_fetch_snapshot(
     response: k59_fetch_snapshot.FetchSnapshotResponse, listener: str
 ) -> events.PeerResponse:
-    data = only_partition(response.topics, "name", "index")
+    data = only_partition(response.topics, lambda topic: topic.name, lambda data: data.index)
     refusal = _refused(response, data)
     if refusal is not None:
         return refusal

@@ -1,8 +1,8 @@
-"""Passes committed records on to the listeners, each from where it stands.
+"""Publishes committed records to the listeners, to each from its own position.
 
 Invariants:
-    * A listener sees every batch with records once, in order, none above the high watermark.
-    * Batches go out a bounded number at a time; the loop gets its turn in between.
+    * A listener gets every batch with records once, in order, and none above the high watermark.
+    * An event-loop iteration publishes a bounded number of batches.
 """
 
 import asyncio
@@ -23,40 +23,35 @@ from sparkraft.server.raft.metadata_log_listener import (
 from sparkraft.storage.raft_log import RaftLog
 from sparkraft.storage.snapshot_files import ZERO_SNAPSHOT, SnapshotData, SnapshotId
 
-BATCHES_A_TURN = 64
-"""Batches handed out before the loop gets its turn: some milliseconds of work."""
+BATCHES_PER_ITERATION = 64
+"""Batches published in one event-loop iteration: a few milliseconds of work."""
 
 READ_BYTES = 1 << 20
 
 RECENT_MAX = 1000
-"""Own appends remembered decoded until they commit; more are read back from the log."""
+"""Own appends kept decoded until they commit; older ones are read back from the log."""
 
 
 class LoadedSnapshot:
     """A `SnapshotReader` over a snapshot's file."""
 
     def __init__(self, snapshot: SnapshotId, data: SnapshotData) -> None:
-        """Read nothing yet."""
         self._id = snapshot
         self._data = data
 
     @property
     def offset(self) -> Offset:
-        """See `SnapshotReader`."""
         return self._id.offset
 
     @property
     def epoch(self) -> LeaderEpoch:
-        """See `SnapshotReader`."""
         return self._id.epoch
 
     @property
     def last_contained_log_timestamp(self) -> Millis:
-        """See `SnapshotReader`."""
         return self._data.content().last_contained_log_timestamp
 
     def records(self) -> Iterator[list[Any]]:
-        """See `SnapshotReader`."""
         for raw in self._data.records():
             yield [decode_metadata_record(value)[0] for value in raw]
 
@@ -81,7 +76,7 @@ class CommitPublisher:
     def __init__(
         self, log: RaftLog, local_id: BrokerId, on_error: Callable[[Exception], None]
     ) -> None:
-        """`on_error` is told when a listener or a record fails: the node can't go on then."""
+        """`on_error`: called once if a listener or a record fails, which ends the node."""
         self._log = log
         self._local_id = local_id
         self._on_error = on_error
@@ -95,36 +90,36 @@ class CommitPublisher:
         self._read: deque[tuple[BatchHeader, memoryview]] = deque()
 
     def register(self, listener: MetadataLogListener) -> None:
-        """Pass on everything to `listener`, beginning with the latest snapshot."""
+        """Publish everything to `listener`, beginning with the latest snapshot."""
         self._contexts.append(_Context(listener))
         self.advance()
 
     def remember(self, batch: CommittedBatch) -> None:
-        """An own append, decoded already; dropped again where it doesn't commit here."""
+        """Keep an own append, decoded already, until it commits."""
         self._recent.append(batch)
         if len(self._recent) > RECENT_MAX:
             self._recent.popleft()
 
     def forget(self) -> None:
-        """The log was cut: what was remembered or read ahead may be wrong."""
+        """Drop batches kept or read ahead, after a truncation."""
         self._recent.clear()
         self._read.clear()
 
     def set_leader(self, leader: LeaderAndEpoch, epoch_start: Offset) -> None:
-        """Who leads; `epoch_start` is the first offset of our own epoch where that is us."""
+        """Set the leader; `epoch_start` is the first offset of the epoch if this node leads it."""
         self._leader = leader
         self._epoch_start = epoch_start
 
     def set_high_watermark(self, high_watermark: Offset) -> None:
-        """What may be passed on."""
+        """Set the end of what may be published, exclusive."""
         self._high_watermark = high_watermark
 
     def advance(self) -> None:
-        """Pass on what there is, at most a turn's worth now and the rest in later turns."""
+        """Publish what is committed: a bounded amount now, the rest in later iterations."""
         if self._scheduled or self._failed:
             return
         try:
-            more = self._turn()
+            more = self._publish_some()
         except Exception as error:
             self._failed = True
             self._on_error(error)
@@ -137,28 +132,28 @@ class CommitPublisher:
         self._scheduled = False
         self.advance()
 
-    def _turn(self) -> bool:
-        """Whether more is left."""
+    def _publish_some(self) -> bool:
+        """Publish a bounded number of batches; returns whether more is left."""
         for context in self._contexts:
             self._maybe_load_snapshot(context)
-        for _ in range(BATCHES_A_TURN):
+        for _ in range(BATCHES_PER_ITERATION):
             behind = [c for c in self._contexts if self._is_behind(c)]
             if not behind:
                 break
-            self._pass_on(min(c.next_offset for c in behind if c.next_offset is not None))
+            self._publish(min(c.next_offset for c in behind if c.next_offset is not None))
         for context in self._contexts:
-            self._tell_leader(context)
+            self._report_leader(context)
         return any(self._is_behind(context) for context in self._contexts)
 
     def _is_behind(self, context: _Context) -> bool:
         return context.next_offset is not None and context.next_offset < self._high_watermark
 
     def _maybe_load_snapshot(self, context: _Context) -> None:
-        """A listener that is new, or that stands below the log's start, gets the snapshot."""
+        """Give the snapshot to a listener that is new, or whose position is below the log start."""
         if self._high_watermark < 0:
             return
-        fresh = context.next_offset is None
-        if not fresh and (context.next_offset or 0) >= self._log.start:
+        is_new = context.next_offset is None
+        if not is_new and (context.next_offset or 0) >= self._log.start:
             return
         latest = self._log.latest_snapshot
         if latest is None or latest == ZERO_SNAPSHOT or latest.offset > self._high_watermark:
@@ -167,7 +162,7 @@ class CommitPublisher:
         context.listener.on_snapshot(LoadedSnapshot(latest, self._log.open_snapshot(latest)))
         context.next_offset = latest.offset
 
-    def _pass_on(self, offset: Offset) -> None:
+    def _publish(self, offset: Offset) -> None:
         batch = self._batch_at(offset)
         for context in self._contexts:
             if context.next_offset != offset:
@@ -183,7 +178,7 @@ class CommitPublisher:
         while recent and recent[0].base_offset < offset:
             recent.popleft()
         if recent and recent[0].base_offset == offset:
-            # Kept until a batch behind it is asked for: another listener may still need it.
+            # Kept until a later batch is needed: another listener may still need this one.
             return recent[0]
         while self._read and self._read[0][0].last_offset < offset:
             self._read.popleft()
@@ -193,7 +188,7 @@ class CommitPublisher:
         header, view = self._read[0]
         return _decode(header, view)
 
-    def _tell_leader(self, context: _Context) -> None:
+    def _report_leader(self, context: _Context) -> None:
         leader = self._leader
         if leader is None or leader == context.reported_leader:
             return

@@ -1,4 +1,4 @@
-"""What the parts of the driver need from it: feed the core, run work, stop the node.
+"""The driver's interface for its parts: feed the core, run work, stop the node.
 
 Not here: the driver itself (`driver`), which implements this.
 """

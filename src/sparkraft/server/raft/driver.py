@@ -14,7 +14,7 @@ The core never waits: a step taken while a `Ready` is being carried out queues i
 A failed disk, or a record this version does not understand, ends the node: `on_fatal` is called
 once, and nothing is carried out any more.
 
-Not here: what to decide (`sparkraft.raft`), when to take a snapshot (`server.controller`).
+Not here: decisions (`sparkraft.raft`), when to take a snapshot (`server.controller`).
 """
 
 import asyncio
@@ -156,7 +156,7 @@ class RaftDriver(QuorumStatus):
         except StorageFault as fault:  # acknowledged records are synced: the next start recovers
             self._on_fatal(fault)
 
-    # ---- what callers ask for
+    # ---- calls from the rest of the server
 
     def register(self, listener: MetadataLogListener) -> None:
         """Replay the log to `listener` from its latest snapshot on; calls may begin at once."""

@@ -1,11 +1,11 @@
-"""What this node saw of the quorum's elections, and why: bounded, kept over a restart (DESIGN D8).
+"""The elections this node has seen, with reasons: bounded, kept across restarts.
 
     {"at": 1795210247989, "kind": "candidate", "epoch": 4, "reason": "pre-votes of 1, 2", …}
 
-One JSON object a line in `sparkraft-elections.jsonl`, in the metadata log directory; the oldest are
-dropped. It is for people: it is never read to decide anything, is not flushed to disk, and a disk
-that refuses it ends nothing. What it says of winners can be checked against the LeaderChange
-records of the log, which every node notes as it gets them (kind `log`).
+One JSON object per line in `sparkraft-elections.jsonl`, in the metadata log directory; the oldest
+entries are dropped. It is for people (docs/decisions/0008-decisions-carry-reasons.md): no decision
+depends on it, it is not fsynced, and a write error does not stop the node. Its winners can be
+checked against the LeaderChange records of the log, which every node also journals (kind `log`).
 """
 
 import json
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sparkraft.storage.disk import Disk
 
 ENTRIES_MAX = 1_000
-"""Some 200 kB, and months of a healthy quorum; an unhealthy one shows its last hours."""
+"""About 200 kB: months of a healthy quorum, or the last hours of an unhealthy one."""
 
 FILE_NAME = "sparkraft-elections.jsonl"
 
@@ -37,10 +37,10 @@ log = logging.getLogger("sparkraft.raft")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One line; ids are -1 where there is none, times are wall-clock ms.
+    """One line; absent ids are -1, times are wall-clock ms.
 
-    `kind` is the state that this node went to, in small letters; `vote` or `pre-vote` for an answer
-    it gave; `log` for a LeaderChange record of the metadata log.
+    `kind` is the state this node entered, in lower case; `vote` or `pre-vote` for its response to
+    one; `log` for a LeaderChange record of the metadata log.
     """
 
     at: int
@@ -57,7 +57,7 @@ class ElectionJournal:
     """See the module docstring."""
 
     def __init__(self, disk: "Disk", directory: str, clock: "Clock", local_id: int) -> None:
-        """Read what earlier lives of node `local_id` left in `directory`."""
+        """Load the entries that earlier runs of node `local_id` left in `directory`."""
         self._local_id = local_id
         self._disk = disk
         self._path = f"{directory}/{FILE_NAME}"
@@ -79,13 +79,13 @@ class ElectionJournal:
         self._load()
 
     def entries(self, since_ms: int = -1) -> Iterator[Entry]:
-        """Those not older than `since_ms`, oldest first."""
+        """The entries not older than `since_ms`, oldest first."""
         return (entry for entry in self._entries if entry.at >= since_ms)
 
-    # ---- what happened
+    # ---- recording
 
     def note_transition(self, change: "Transition") -> None:
-        """This node changed its state."""
+        """Record a state transition of this node; repeated ones are only counted."""
         lasted = -1 if self._state_since is None else change.at - self._state_since
         self._state_since = change.at
         new = change.new
@@ -101,7 +101,7 @@ class ElectionJournal:
             lasted_ms=lasted,
             ballots=_ballots_of(change.old),
         )
-        # A voter that can't win goes to and fro for as long as it lasts: once is enough.
+        # A voter that cannot win alternates between two states: record the pair once.
         if any(_same_step(entry, last) for last in self._last_steps):
             self._repeated += 1
             return
@@ -114,7 +114,7 @@ class ElectionJournal:
         self._add(entry)
 
     def note_ballot(self, ballot: "Ballot") -> None:
-        """This node answered a Vote request; the same answer again is not noted."""
+        """Record this node's response to a Vote request, unless it repeats the last one."""
         granted = ballot.why_not is None
         reason = (ballot.why_not or "")[:REASON_CHARS_MAX]
         entry = Entry(
@@ -125,7 +125,7 @@ class ElectionJournal:
             ballots=((self._local_id, granted, reason),),
         )
         last = self._last_ballots.get(ballot.candidate.id)
-        if last is not None and _same_answer(last, entry):
+        if last is not None and _same_response(last, entry):
             return
         if len(self._last_ballots) > ENTRIES_MAX:
             self._last_ballots.clear()
@@ -133,7 +133,7 @@ class ElectionJournal:
         self._add(entry)
 
     def note_leader_change(self, change: "LeaderChange", epoch: int, offset: int) -> None:
-        """The metadata log says who won, and by whose votes."""
+        """Record a LeaderChange record: the winner and the votes it got."""
         self._add(
             Entry(
                 at=self._clock.wall_ms(),
@@ -146,7 +146,7 @@ class ElectionJournal:
         )
 
     def note_contact(self, *, in_touch: bool, epoch: int, now: "Millis") -> None:
-        """Whether this node is in touch with a leader: how long elections take."""
+        """Record whether this node is in touch with a leader, to measure elections."""
         if in_touch:
             self.has_met_leader = True
             if self._lost is not None and self._lost[0] != epoch:
@@ -160,7 +160,7 @@ class ElectionJournal:
             self._lost = (epoch, now)
 
     def leaderless_ms(self, now: "Millis") -> int:
-        """For how long this node has been in touch with no leader; 0 while it is."""
+        """Milliseconds since this node was last in touch with a leader; 0 while it is."""
         return 0 if self._lost is None else now - self._lost[1]
 
     # ---- the file
@@ -181,7 +181,7 @@ class ElectionJournal:
                 self._lines += 1
         except (StorageFault, OSError) as error:
             self._broken = True
-            log.warning("The election journal can't be written and is kept in memory: %s", error)
+            log.warning("Cannot write the election journal; keeping it in memory: %s", error)
 
     def _load(self) -> None:
         try:
@@ -189,25 +189,25 @@ class ElectionJournal:
         except FileNotFoundError:
             return
         except (StorageFault, OSError) as error:
-            log.warning("The election journal can't be read: %s", error)
+            log.warning("Cannot read the election journal: %s", error)
             return
         lines = raw.split(b"\n")
         self._lines = len(lines)
         self._entries.extend(_readable(lines))  # a deque keeps the newest
         if lines[-1]:
-            # A torn last line would spoil the next one.
+            # A torn last line would corrupt the next one.
             self._lines = 2 * ENTRIES_MAX
 
 
 def _ballots_of(state: Any) -> tuple[tuple[int, bool, str], ...]:
-    """The votes that a candidacy got before it ended."""
+    """The votes that a candidate got before its state ended."""
     if not isinstance(state, Candidate | Prospective):
         return ()
     granted = [(voter, True, "") for voter in sorted(state.granted_by)]
     return (*granted, *((voter, False, "") for voter in sorted(state.rejected_by)))
 
 
-def _same_answer(one: Entry, other: Entry) -> bool:
+def _same_response(one: Entry, other: Entry) -> bool:
     return (one.kind, one.epoch, one.ballots) == (other.kind, other.epoch, other.ballots)
 
 

@@ -1,25 +1,25 @@
-"""Who leads the quorum, as one node knows it, in a sentence for those who ask the wrong one."""
+"""A sentence about the quorum leader, for clients that sent a request to the wrong node."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sparkraft.server.raft.driver import RaftDriver
+    from sparkraft.server.raft.status import QuorumStatus
 
 
-def describe_leader(raft: "RaftDriver") -> str:
-    """Names the leader and its epoch, or says that there is none, and who could elect one.
+def describe_leader(raft: "QuorumStatus") -> str:
+    """The leader and its epoch; if there is none, the epoch and the voters that could elect one.
 
-    A voter that can't win keeps the name of a leader that is gone (KIP-996), so what counts is
-    whether this node is in touch with one.
+    A voter that cannot win keeps the id of a failed leader (KIP-996), so the leader counts only
+    while this node is in touch with it.
     """
     known = raft.leader_and_epoch
-    voters = ", ".join(map(str, raft.voters.ids)) or "not known here"
+    voters = ", ".join(map(str, raft.voters.ids)) or "unknown here"
     if known.leader_id is not None and not raft.leaderless_ms:
         node = raft.leader_node
         place = f" at {node.host}:{node.port}" if node is not None else ""
         return f"Controller {known.leader_id}{place} leads the quorum in epoch {known.epoch}"
-    last = "" if known.leader_id is None else f" (controller {known.leader_id} does not answer)"
+    last = "" if known.leader_id is None else f" (controller {known.leader_id} does not respond)"
     return (
-        f"The quorum has no leader, as far as node {raft.node_id} knows, in epoch {known.epoch}"
-        f"{last}; its voters are {voters}"
+        f"Node {raft.node_id} knows no leader of the quorum in epoch {known.epoch}"
+        f"{last}; the voters are {voters}"
     )

@@ -1,8 +1,8 @@
-"""What the metadata log tells those who replay it: commits, snapshots, leaders.
+"""Callbacks of the metadata log for components that replay it: commits, snapshots, leaders.
 
-All calls come from the event loop, in log order, and must not block. Control records of raft
-itself (leader changes, voters) never reach a listener; batches of only those are skipped, so
-offsets may jump.
+All calls run on the event loop, in log order, and must not block. Control records of raft itself
+(leader changes, voters) never reach a listener; batches with only those are skipped, so offsets
+may jump.
 """
 
 from collections.abc import Iterator
@@ -27,21 +27,21 @@ class SnapshotReader(Protocol):
 
     @property
     def offset(self) -> Offset:
-        """The first offset the snapshot does not hold."""
+        """The first offset that the snapshot does not contain."""
         ...
 
     @property
     def epoch(self) -> LeaderEpoch:
-        """The epoch of the last record it holds."""
+        """The epoch of the last record it contains."""
         ...
 
     @property
     def last_contained_log_timestamp(self) -> Millis:
-        """When that record was appended, by its leader's wall clock."""
+        """The append time of that record, by its leader's wall clock."""
         ...
 
     def records(self) -> Iterator[list[Any]]:
-        """The decoded messages, batch by batch, control records left out."""
+        """The decoded messages, batch by batch, without control records."""
         ...
 
 
@@ -53,22 +53,22 @@ class MetadataLogListener(Protocol):
         ...
 
     def on_snapshot(self, reader: SnapshotReader) -> None:
-        """Forget everything and load `reader` instead; commits go on at its offset."""
+        """Replace all state by `reader`; commits continue at its offset."""
         ...
 
     def on_leader_change(self, leader_id: BrokerId | None, epoch: LeaderEpoch) -> None:
-        """`leader_id` leads in `epoch`; None: nobody, or this node has just resigned.
+        """`leader_id` leads `epoch`; None: no known leader, or this node has just resigned.
 
-        For this node's own leadership the call comes once everything committed before its
-        epoch began, and its own first record, has been passed to `on_commit`.
+        For this node's own leadership the call comes after everything committed before its epoch,
+        and the epoch's first record, was passed to `on_commit`.
         """
         ...
 
 
 @runtime_checkable
 class HighWatermarkListener(Protocol):
-    """May be added to a `MetadataLogListener`: told of commits that carry no records too."""
+    """Optional for a `MetadataLogListener`: also reports commits without records."""
 
     def on_high_watermark(self, high_watermark: Offset) -> None:
-        """Everything below `high_watermark` (exclusive) has been passed on."""
+        """Everything below `high_watermark` (exclusive) has been passed to `on_commit`."""
         ...

@@ -1,7 +1,7 @@
-"""Reads the committed metadata log again, from a snapshot on, beside those who replay it.
+"""Reads the committed metadata log again, from a snapshot on, to answer querys about the past.
 
-The loop gets its turn after a few milliseconds, so a long log costs others little but time. What
-was cleaned away meanwhile makes the reading fail; it may be asked for again.
+It yields to the event loop every few milliseconds. If the log is cleaned during a read, the read
+fails and may be retried.
 """
 
 import asyncio
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
     from sparkraft.storage.raft_log import RaftLog
 
 RECORDS_MAX = 300_000
-"""Offsets read for one question, unless the whole log is asked for: some seconds of one node."""
+"""Offsets read for one query unless it wants the whole log: a few seconds of one node."""
 
-BATCHES_A_TURN = 64
+BATCHES_PER_ITERATION = 64
 
 READ_BYTES = 1 << 20
 
 _NO_OP_KEY = 20
-"""As it stands behind the frame version of a metadata record; most of an idle log is that."""
+"""The type byte after the frame version of a metadata record; most of an idle log is NoOp."""
 
 _NO_OP = NoOpRecord()
 
 _NO_OP_END = b"\x08\x01\x14\x00\x00\x00"
-"""How a batch of one NoOpRecord ends: value length 4 as a varint, the value, no headers. An idle
-log has two a second, which would be most of the reading."""
+"""The end of a batch with one NoOpRecord: value length 4 as a varint, the value, no headers. An
+idle log has two per second; decoding them would dominate a read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryQuery:
-    """What of the past is wanted.
+    """The part of the past to read.
 
     Attributes:
-        wanted: takes a topic and a partition; whether its changes are told.
-        brokers: whose elections are told besides.
-        events_max: changes of each thing.
-        at_offset: the last record to count; -1 for all that is committed.
-        at_ms: batches appended later don't count; -1 for all.
-        whole_log: read everything that is kept, not only the last `RECORDS_MAX` offsets.
+        wanted: takes a topic and a partition; returns whether to report its changes.
+        brokers: brokers whose elections are reported, too.
+        events_max: changes reported per partition or broker.
+        at_offset: the last record that counts; -1 for everything committed.
+        at_ms: batches appended later do not count; -1 for all.
+        whole_log: read the whole log, not only the last `RECORDS_MAX` offsets.
     """
 
     wanted: "Callable[[str, int], bool]"
@@ -82,40 +82,38 @@ class PastReader:
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
-    async def read(self, question: HistoryQuery) -> History:
-        """What the log tells.
+    async def read(self, query: HistoryQuery) -> History:
+        """Read the history that `query` selects.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE for a time or offset that is not kept any more or not
-                committed yet, also where the log was cleaned while it was read.
+            KafkaError: OFFSET_OUT_OF_RANGE for a time or offset that was deleted or is not
+                committed yet, or if the log was cleaned during the read.
         """
-        async with self._turn:
+        async with self._lock:
             try:
-                return await self._read(question)
+                return await self._read(query)
             except FileNotFoundError as error:
-                wrong = "the metadata log was cleaned meanwhile; ask again"
+                wrong = "the metadata log was cleaned during the read; retry"
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, wrong) from error
 
-    async def _read(self, question: HistoryQuery) -> History:
+    async def _read(self, query: HistoryQuery) -> History:
         log = self._reader.log
-        # What the quorum has committed may still wait to be written, behind a vote on a slow disk.
+        # Committed records may not be written here yet, after a vote on a slow disk.
         committed = min(self._reader.high_watermark, log.end)
-        if question.at_offset >= max(committed, 0):
-            wrong = f"offset {question.at_offset} is not committed; the log goes up to {committed}"
+        if query.at_offset >= max(committed, 0):
+            wrong = f"offset {query.at_offset} is not committed; the log goes up to {committed}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, wrong)
-        up_to = Offset(committed if question.at_offset < 0 else question.at_offset + 1)
-        snapshot = _choose(log, up_to, question)
+        up_to = Offset(committed if query.at_offset < 0 else query.at_offset + 1)
+        snapshot = _choose(log, up_to, query)
         image = EMPTY_IMAGE if snapshot is None else await _load(log, snapshot)
-        history = History(
-            image, question.wanted, events_max=question.events_max, brokers=question.brokers
-        )
+        history = History(image, query.wanted, events_max=query.events_max, brokers=query.brokers)
         position = Offset(log.start if snapshot is None else snapshot.offset)
         while position < up_to:
-            # Up to what is committed: a batch that `up_to` cuts would not be read at all.
+            # Read up to `committed`: a batch that contains `up_to` would not be read otherwise.
             for header, view in _batches(log, position, committed):
-                too_late = 0 <= question.at_ms < header.max_timestamp
+                too_late = 0 <= query.at_ms < header.max_timestamp
                 if too_late or header.base_offset >= up_to:
                     return history
                 _feed(history, header, view, up_to)
@@ -124,18 +122,18 @@ class PastReader:
         return history
 
 
-def _choose(log: "RaftLog", up_to: Offset, question: HistoryQuery) -> SnapshotId | None:
-    """Where to begin: far enough back, and not farther than need be; None for the log's start."""
+def _choose(log: "RaftLog", up_to: Offset, query: HistoryQuery) -> SnapshotId | None:
+    """The snapshot to start from: as late as the query allows; None for the log start."""
     known = [s for s in sorted(log.snapshots) if s != ZERO_SNAPSHOT and s.offset <= up_to]
-    if question.at_ms >= 0:
-        known = [s for s in known if _age_of(log, s) <= question.at_ms]
+    if query.at_ms >= 0:
+        known = [s for s in known if _timestamp_of(log, s) <= query.at_ms]
     if not known:
         if log.start > 0:
-            wrong = f"the metadata log is kept from offset {log.start} on only"
+            wrong = f"the metadata log starts at offset {log.start}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, wrong)
         return None
     from_start = log.start == 0
-    if question.whole_log:
+    if query.whole_log:
         return None if from_start else known[0]
     if from_start and up_to <= RECORDS_MAX:
         return None
@@ -143,7 +141,7 @@ def _choose(log: "RaftLog", up_to: Offset, question: HistoryQuery) -> SnapshotId
     return near[0] if near else known[-1]
 
 
-def _age_of(log: "RaftLog", snapshot: SnapshotId) -> int:
+def _timestamp_of(log: "RaftLog", snapshot: SnapshotId) -> int:
     return log.open_snapshot(snapshot).content().last_contained_log_timestamp
 
 
@@ -152,7 +150,7 @@ async def _load(log: "RaftLog", snapshot: SnapshotId) -> ClusterImage:
     for count, values in enumerate(log.open_snapshot(snapshot).records()):
         for value in values:
             image = apply(image, decode_metadata_record(value)[0])
-        if count % BATCHES_A_TURN == BATCHES_A_TURN - 1:
+        if count % BATCHES_PER_ITERATION == BATCHES_PER_ITERATION - 1:
             await asyncio.sleep(0)
     return image.at(snapshot.offset - 1, snapshot.epoch)
 
@@ -160,14 +158,14 @@ async def _load(log: "RaftLog", snapshot: SnapshotId) -> ClusterImage:
 def _batches(
     log: "RaftLog", position: Offset, up_to: Offset
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """A turn's worth from `position` on."""
+    """A bounded number of batches from `position` on."""
     if position < log.start:
-        wrong = "the metadata log was cleaned meanwhile; ask again"
+        wrong = "the metadata log was cleaned during the read; retry"
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, wrong)
     count = 0
     for piece in log.read(position, up_to=up_to, max_bytes=READ_BYTES):
         for found in iter_batches(piece):
-            if count == BATCHES_A_TURN:
+            if count == BATCHES_PER_ITERATION:
                 return
             count += 1
             yield found

@@ -1,7 +1,7 @@
 """Connections from this replica to the other members of the quorum.
 
-One connection a node, opened at need; the core asks a peer one thing at a time. A refused
-connection is told apart from a lost one: its process is gone, and the core need not wait for it.
+One connection per node, opened on demand; the core has one request in flight to a peer. A refused
+connection is reported as such: the process has stopped, so the core need not wait for it.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from sparkraft.client.connection import Connect
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
-"""A Fetch answer holds at most 8 MiB, but its first batch may be as large as a peer allows."""
+"""A Fetch response has at most 8 MiB, but its first batch may be as large as a peer allows."""
 
 
 class OnResponse(Protocol):
-    """Told how a request went."""
+    """Called with the outcome of each request."""
 
     def __call__(self, event: events.ResponseReceived | events.RequestFailed) -> None:
         """Pass the event to the core."""
@@ -47,11 +47,11 @@ class Peers:
         *,
         connect: "Connect | None" = None,
     ) -> None:
-        """Connect to no peer yet.
+        """Create without connections; they are opened on demand.
 
         Args:
-            listener: the controllers' listener.
-            client_id: of the requests.
+            listener: the controller listener.
+            client_id: the client id of the requests.
             on_response: called with every response or failure.
             connect: opens a transport (`Network.connect`); the running loop by default.
         """
@@ -64,7 +64,7 @@ class Peers:
         self._closed = False
 
     def send(self, send: events.Send) -> None:
-        """Send in the background."""
+        """Send a request in the background."""
         if self._closed:
             return
         task = asyncio.get_running_loop().create_task(self._run(send))
@@ -76,7 +76,7 @@ class Peers:
         correlation_id = send.correlation_id
         call = write_call(send.request, self._listener)
         try:
-            answer = await self._ask(send, call)
+            response = await self._request(send, call)
         except KafkaError as error:
             failure = _failure_of(error)
             self._on_response(events.RequestFailed(correlation_id=correlation_id, failure=failure))
@@ -85,9 +85,9 @@ class Peers:
             failure = events.Failure.DISCONNECTED
             self._on_response(events.RequestFailed(correlation_id=correlation_id, failure=failure))
             return
-        self._on_response(events.ResponseReceived(correlation_id=correlation_id, response=answer))
+        self._on_response(events.ResponseReceived(correlation_id=correlation_id, response=response))
 
-    async def _ask(self, send: events.Send, call: Call) -> events.PeerResponse:
+    async def _request(self, send: events.Send, call: Call) -> events.PeerResponse:
         try:
             async with asyncio.timeout(send.timeout_ms / 1000):
                 connection = await self._connection(send.to, send.timeout_ms)
@@ -101,9 +101,9 @@ class Peers:
                     call.message, version=version, timeout_ms=send.timeout_ms
                 )
         except TimeoutError as error:
-            # Out here: a timeout turns into its error only as its block ends.
+            # Here, because a timeout becomes a TimeoutError only at the end of its block.
             self._give_up(send.to)
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no answer of {send.to}") from error
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no response from {send.to}") from error
         return call.read(reply)
 
     async def _connection(self, node: Node, timeout_ms: int) -> Connection:
@@ -122,13 +122,13 @@ class Peers:
         return peer.connection
 
     def _give_up(self, node: Node) -> None:
-        """A peer that didn't answer in time may be gone without a word: connect anew next time."""
+        """Close the connection after a timeout: the peer's machine may have failed silently."""
         peer = self._peers.get(node.id)
         if peer is not None and peer.connection is not None:
-            peer.connection.abort("no answer in time")
+            peer.connection.abort("request timed out")
 
     async def close(self) -> None:
-        """Drop everything in flight."""
+        """Cancel all requests in flight and close the connections."""
         self._closed = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -141,7 +141,7 @@ class Peers:
 
 
 def _unsupported(request: events.PeerRequest) -> events.PeerResponse:
-    """The peer is too old for what we ask."""
+    """The response for a peer that does not support the request's version."""
     if isinstance(request, events.VoteRequest):
         return events.VoteResponse(error=ErrorCode.UNSUPPORTED_VERSION, epoch=request.epoch)
     return events.Refusal(error=ErrorCode.UNSUPPORTED_VERSION)

@@ -1,6 +1,6 @@
-"""Tells people how the quorum is: the node's log, its journal, and a line while there is no leader.
+"""Reports the quorum's state to people: log lines, the election journal, leaderless warnings.
 
-Nothing here decides anything.
+It makes no decisions.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from sparkraft.server.env import Env
 
 LEADERLESS_MS = 3_000
-"""A quorum without a leader for longer is worth a line: elections take well below a second."""
+"""Time without a leader before the first warning; elections take well below a second."""
 
 LEADERLESS_REPEAT_MS = 10_000
-"""And another line this often, as long as it lasts."""
+"""Interval of further warnings."""
 
 log = logging.getLogger("sparkraft.raft")
 
@@ -33,12 +33,12 @@ class QuorumMonitor:
         self._clock = env.clock
         self._quorum = quorum
         self.journal = ElectionJournal(env.disk, log_dir, env.clock, int(quorum.config.local.id))
-        self._complaint: asyncio.TimerHandle | None = None
-        self._stranger_said: Millis | None = None
+        self._warning: asyncio.TimerHandle | None = None
+        self._last_cluster_id_error: Millis | None = None
         self._stopped = False
 
     def note_states(self) -> None:
-        """Pass on what happened since the last call."""
+        """Log and journal what happened since the last call."""
         for change in self._quorum.take_transitions():
             log.info(
                 "%s in epoch %d: %s", type(change.new).__name__, change.new.epoch, change.reason
@@ -46,72 +46,73 @@ class QuorumMonitor:
             self.journal.note_transition(change)
         for ballot in self._quorum.take_ballots():
             self.journal.note_ballot(ballot)
-        self._look()
+        self._check_contact()
 
     def note_batch(self, batch: events.LogBatch) -> None:
-        """A batch with control records is on its way to the log."""
-        for place, control in enumerate(batch.controls):
+        """Journal the leader changes in a batch that is being appended."""
+        for index, control in enumerate(batch.controls):
             if isinstance(control, events.LeaderChange):
-                self.journal.note_leader_change(control, batch.epoch, batch.base_offset + place)
+                self.journal.note_leader_change(control, batch.epoch, batch.base_offset + index)
 
     def note_response(self, event: events.ResponseReceived | events.RequestFailed) -> None:
-        """A peer that belongs to another cluster is named in the log, once in a while."""
+        """Log that a peer belongs to another cluster, at most once per interval."""
         response = event.response if isinstance(event, events.ResponseReceived) else None
         if getattr(response, "error", None) is not ErrorCode.INCONSISTENT_CLUSTER_ID:
             return
         now = self._clock.mono_ms()
-        if self._stranger_said is None or now - self._stranger_said >= LEADERLESS_REPEAT_MS:
-            self._stranger_said = now
+        last = self._last_cluster_id_error
+        if last is None or now - last >= LEADERLESS_REPEAT_MS:
+            self._last_cluster_id_error = now
             log.error(
-                "A node of the quorum belongs to another cluster than this one, whose directory "
-                "says %s: this directory was formatted for another cluster, or "
-                "controller.quorum.bootstrap.servers (or .voters) names another's controllers",
+                "A node of the quorum belongs to another cluster; the cluster id of this node's "
+                "directory is %s. Either it was formatted for another cluster, or "
+                "controller.quorum.bootstrap.servers (or .voters) has another cluster's addresses",
                 self._quorum.config.cluster_id,
             )
 
     def leaderless_ms(self) -> int:
-        """For how long this node has been in touch with no leader; 0 while it is."""
-        self._look()
+        """Milliseconds since this node was last in touch with a leader; 0 while it is."""
+        self._check_contact()
         return self.journal.leaderless_ms(self._clock.mono_ms())
 
     def has_met_leader(self) -> bool:
         """Whether this node has been in touch with a leader since it started."""
-        self._look()
+        self._check_contact()
         return self.journal.has_met_leader
 
-    def _look(self) -> None:
-        """Have a quorum without a leader say so, again and again."""
+    def _check_contact(self) -> None:
+        """Journal whether there is a leader, and start or stop the warnings."""
         now = self._clock.mono_ms()
         quorum = self._quorum
         in_touch = quorum.is_in_touch(now)
         self.journal.note_contact(in_touch=in_touch, epoch=quorum.state.epoch, now=now)
         if in_touch:
             self._cancel()
-        elif self._complaint is None and not self._stopped:
-            self._complain_in(LEADERLESS_MS)
+        elif self._warning is None and not self._stopped:
+            self._warn_in(LEADERLESS_MS)
 
-    def _complain_in(self, wait_ms: int) -> None:
+    def _warn_in(self, wait_ms: int) -> None:
         loop = asyncio.get_running_loop()
-        self._complaint = loop.call_later(wait_ms / 1000, self._complain)
+        self._warning = loop.call_later(wait_ms / 1000, self._warn)
 
-    def _complain(self) -> None:
+    def _warn(self) -> None:
         quorum = self._quorum
         log.warning(
-            "No leader of the quorum has been heard of for %d ms: this node is %s in epoch %d; "
+            "No contact with a quorum leader for %d ms: this node is %s in epoch %d; "
             "the voters are %s",
             self.journal.leaderless_ms(self._clock.mono_ms()),
             type(quorum.state).__name__,
             quorum.state.epoch,
             ", ".join(str(voter) for voter in quorum.log.voters.ids),
         )
-        self._complain_in(LEADERLESS_REPEAT_MS)
+        self._warn_in(LEADERLESS_REPEAT_MS)
 
     def _cancel(self) -> None:
-        if self._complaint is not None:
-            self._complaint.cancel()
-            self._complaint = None
+        if self._warning is not None:
+            self._warning.cancel()
+            self._warning = None
 
     def stop(self) -> None:
-        """Say nothing more."""
+        """Stop the warnings."""
         self._stopped = True
         self._cancel()

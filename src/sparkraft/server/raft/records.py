@@ -1,7 +1,4 @@
-"""Between the core's control records and voters, and their bytes in log and snapshots.
-
-The core decides over `LogBatch`es; here they get bytes and are read back.
-"""
+"""Translates the core's batches, control records and voters to and from bytes on disk."""
 
 from collections.abc import Iterable, Sequence
 
@@ -40,7 +37,7 @@ from sparkraft.storage.snapshot_files import SnapshotContent, SnapshotId
 
 
 def directory_or_none(directory_id: bytes) -> Uuid | None:
-    """The zero id stands for none on the wire."""
+    """A directory id from the wire; the zero id means none."""
     return Uuid(directory_id) if any(directory_id) else None
 
 
@@ -70,7 +67,7 @@ def encode_voters(voters: VoterSet) -> bytes:
 
 
 def decode_voters(data: bytes) -> VoterSet:
-    """The voters of a KRaftVoters record; `DecodeError` for an id that comes twice."""
+    """The voters of a KRaftVoters record; `DecodeError` for a duplicate id."""
     record = decode(VotersRecord, 0, data)
     try:
         return VoterSet.of(
@@ -118,7 +115,7 @@ def _encode_control(control: ControlRecord) -> tuple[ControlType, bytes]:
 
 
 def snapshot_controls(kraft_version: int, voters: VoterSet) -> list[tuple[ControlType, bytes]]:
-    """What stands behind a snapshot's header."""
+    """The control records after a snapshot's header."""
     if kraft_version == 0:
         return []
     return [
@@ -150,11 +147,11 @@ def _decode_control(kind: ControlType, value: bytes) -> ControlRecord | None:
         return VotersChange(voters=decode_voters(value))
     if kind is ControlType.LEADER_CHANGE:
         return _decode_leader_change(value)
-    return None  # Markers change nothing here.
+    return None  # Transaction markers: not used here.
 
 
 def _decode_leader_change(value: bytes) -> LeaderChange | None:
-    """Only the election journal reads it, so one of a later version is nobody's loss."""
+    """None for a later version: only the election journal uses it."""
     version = int.from_bytes(value[:2], "big")
     if version not in LeaderChangeMessage.SCHEMA.versions:
         return None
@@ -167,10 +164,10 @@ def _decode_leader_change(value: bytes) -> LeaderChange | None:
 
 
 def parse_batches(pieces: Sequence[bytes | memoryview]) -> tuple[LogBatch, ...]:
-    """Fetched bytes as batches, up to the first that is cut off; their payload is their bytes.
+    """Fetched bytes as batches, up to the first incomplete one; their payload is their bytes.
 
     Raises:
-        CorruptRecords, DecodeError: a CRC is wrong, or a control record makes no sense.
+        CorruptRecords, DecodeError: a CRC is wrong, or a control record is invalid.
     """
     return tuple(_parse(header, view) for piece in pieces for header, view in iter_batches(piece))
 
@@ -180,7 +177,7 @@ def _parse(header: BatchHeader, view: memoryview) -> LogBatch:
         raise CorruptRecords(f"the CRC of the batch at offset {header.base_offset} is wrong")
     controls: tuple[ControlRecord | None, ...] = ()
     if header.is_control:
-        # Kept by place: a record's offset is the batch's and its index.
+        # Kept by index: a record's offset is the base offset plus its index.
         controls = tuple(_decode_control(kind, value) for _, kind, value in control_records(view))
     return LogBatch(
         base_offset=Offset(header.base_offset),
@@ -192,17 +189,17 @@ def _parse(header: BatchHeader, view: memoryview) -> LogBatch:
 
 
 def core_id(snapshot: SnapshotId) -> EpochAndOffset:
-    """A snapshot's id as the core has it."""
+    """A storage snapshot id in the core's form."""
     return EpochAndOffset(snapshot.epoch, snapshot.offset)
 
 
 def file_id(snapshot: EpochAndOffset) -> SnapshotId:
-    """A snapshot's id as storage has it."""
+    """A core snapshot id in storage's form."""
     return SnapshotId(snapshot.offset, snapshot.epoch)
 
 
 def read_snapshot_controls(content: SnapshotContent) -> tuple[int, VoterSet | None]:
-    """kraft.version and voters at the head of a snapshot; 0 and None where it has none."""
+    """kraft.version and voters of a snapshot; 0 and None if absent."""
     level, voters = 0, None
     for kind, value in content.controls:
         control = _decode_control(kind, value)
@@ -214,7 +211,7 @@ def read_snapshot_controls(content: SnapshotContent) -> tuple[int, VoterSet | No
 
 
 def election_of(state: QuorumState) -> ElectionState:
-    """What the core starts from."""
+    """The core's election state, from the `quorum-state` file."""
     voted = None
     if state.voted_id >= 0:
         voted = ReplicaKey(state.voted_id, directory_or_none(state.voted_directory_id))
@@ -228,7 +225,7 @@ def election_of(state: QuorumState) -> ElectionState:
 
 
 def quorum_state_of(election: ElectionState) -> QuorumState:
-    """What goes into the file."""
+    """The content of the `quorum-state` file."""
     voted = election.voted
     return QuorumState(
         leader_epoch=election.epoch,
@@ -241,7 +238,7 @@ def quorum_state_of(election: ElectionState) -> QuorumState:
 
 
 def recover(log: RaftLog) -> RecoveredLog:
-    """What the core must know of a log on disk: its bounds, and all that it says of voters."""
+    """The core's view of a log on disk: its bounds, epochs, snapshots and voter sets."""
     voters: list[tuple[Offset, VoterSet]] = []
     versions: list[tuple[Offset, int]] = []
     for snapshot in sorted(log.snapshots)[-1:]:

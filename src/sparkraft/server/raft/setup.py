@@ -1,4 +1,4 @@
-"""From a node's configuration and directories to its member of the quorum."""
+"""Builds a node's quorum member from its configuration and directories."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 _FIRST_BOOTSTRAP_ID = -2
 
 LINGER = "controller.quorum.append.linger.ms"
-"""Heeded where it is set. Records share an fsync anyway where there are many, so that few need not
-wait for more by default."""
+"""Used only if set. Under load records share an fsync anyway, so by default they do not wait."""
 
 
 def open_raft(
@@ -29,19 +28,19 @@ def open_raft(
     recovery_point: int = 0,
     on_fatal: Callable[[BaseException], None],
 ) -> RaftDriver:
-    """Recover the metadata log of `config.metadata_log_dir` and make its driver; blocks.
+    """Recover the metadata log of `config.metadata_log_dir` and create its driver; blocks.
 
     Args:
-        config: of the node.
+        config: the node's.
         env: the outside world.
-        cluster_id: as `meta.properties` of that directory says.
-        directory_id: likewise; voters are known by it (KIP-853).
-        recovery_point: `RaftDriver.recovery_point` of an earlier run; 0 where none is known.
-        on_fatal: called once when a disk fails or the log holds what we can't understand.
+        cluster_id: from `meta.properties` of that directory.
+        directory_id: likewise; identifies the voter (KIP-853).
+        recovery_point: `RaftDriver.recovery_point` of an earlier run; 0 if unknown.
+        on_fatal: called once if a disk fails, or if the log has a record that is not understood.
 
     Raises:
-        StorageFault: the log can't be read.
-        ConfigError: the quorum's addresses make no sense.
+        StorageFault: the log cannot be read.
+        ConfigError: an address of the quorum is invalid.
     """
     log = RaftLog.open(
         env.disk,
@@ -67,7 +66,6 @@ def open_raft(
 
 
 def quorum_config(config: NodeConfig, *, cluster_id: str, directory_id: Uuid) -> QuorumConfig:
-    """The core's settings."""
     return QuorumConfig(
         cluster_id=cluster_id,
         local=ReplicaKey(BrokerId(config.node_id), directory_id),
@@ -85,7 +83,7 @@ def quorum_config(config: NodeConfig, *, cluster_id: str, directory_id: Uuid) ->
 
 
 def controller_endpoints(config: NodeConfig) -> tuple[Endpoint, ...]:
-    """Where this node listens as a controller; none on a node that is only a broker."""
+    """This node's controller endpoints; none on a node that is only a broker."""
     if not config.is_controller:
         return ()
     return tuple(

@@ -1,4 +1,4 @@
-"""What the rest of the server may read of this node's quorum membership."""
+"""A read-only view of this node's quorum membership, for the rest of the server."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING

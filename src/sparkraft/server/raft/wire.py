@@ -1,9 +1,9 @@
-"""What peers and clients ask of the quorum, and our answers: messages and the core's terms.
+"""Requests from peers and clients of the quorum, and our responses: Kafka's messages, core's form.
 
-Every message is for one partition, `__cluster_metadata-0`; one for anything else, or for none or
-many, is None here and INVALID_REQUEST to its sender, before anything is indexed.
+Every message is for one partition, `__cluster_metadata-0`. For any other partition, or for none or
+several, the readers return None, and the sender gets INVALID_REQUEST.
 
-Not here: what we ask our peers (`calls`), records and voters in log and snapshots (`records`).
+Not here: our requests to peers (`calls`), records and voters in log and snapshots (`records`).
 """
 
 from collections.abc import Callable, Iterable
@@ -27,7 +27,7 @@ from sparkraft.server.raft.records import directory_or_none
 from sparkraft.storage.names import METADATA_TOPIC
 from sparkraft.storage.raft_log import METADATA_TOPIC_ID
 
-_Answer = (
+_Response = (
     events.VoteResponse
     | events.QuorumEpochResponse
     | events.FetchResponse
@@ -39,7 +39,7 @@ _NAMES_UNTIL_FETCH_VERSION = 12
 _FETCH_QUORUM_VERSION = 12
 _FETCH_ENDPOINTS_VERSION = 16
 _ENDPOINTS_VERSION = 1
-"""Of Vote, Begin- and EndQuorumEpoch and FetchSnapshot."""
+"""The version of Vote, BeginQuorumEpoch, EndQuorumEpoch and FetchSnapshot with endpoints."""
 _TOP_LEVEL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID})
 
 
@@ -47,38 +47,41 @@ def _named(listeners: Iterable[Any]) -> tuple[Endpoint, ...]:
     return tuple(Endpoint(entry.name, entry.host, entry.port) for entry in listeners)
 
 
-def _nodes(make: Callable[..., Any], answer: _Answer, listener: str, *, told: bool) -> list[Any]:
-    """The leader as `node_endpoints`, by its address on `listener`, if they are told."""
-    if answer.leader_id is None or not told:
+def _nodes(
+    make: Callable[..., Any], response: _Response, listener: str, *, include: bool
+) -> list[Any]:
+    """The leader as `node_endpoints`, with its address on `listener`; empty unless `include`."""
+    if response.leader_id is None or not include:
         return []
     return [
-        make(node_id=answer.leader_id, host=e.host, port=e.port)
-        for e in answer.leader_endpoints
+        make(node_id=response.leader_id, host=e.host, port=e.port)
+        for e in response.leader_endpoints
         if e.listener == listener
     ]
 
 
-def _leader_id(answer: _Answer) -> int:
-    return -1 if answer.leader_id is None else answer.leader_id
+def _leader_id(response: _Response) -> int:
+    return -1 if response.leader_id is None else response.leader_id
 
 
 def only_partition(
-    topics: list[Any], name_field: str = "topic_name", index: str = "partition_index"
+    topics: list[Any],
+    name_of: Callable[[Any], str] = lambda topic: topic.topic_name,
+    index_of: Callable[[Any], int] = lambda partition: partition.partition_index,
 ) -> Any:
-    """The one partition there must be; None for any other shape."""
+    """The metadata partition, if the message has exactly that one; otherwise None."""
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         return None
     partition = topics[0].partitions[0]
-    if getattr(topics[0], name_field) != METADATA_TOPIC or getattr(partition, index) != PARTITION:
+    if name_of(topics[0]) != METADATA_TOPIC or index_of(partition) != PARTITION:
         return None
     return partition
 
 
-# ---- requests that come in
+# ---- incoming requests
 
 
 def read_vote(request: k52_vote.VoteRequest) -> events.VoteRequest | None:
-    """A candidate asks."""
     data = only_partition(request.topics)
     if data is None:
         return None
@@ -101,7 +104,6 @@ def read_vote(request: k52_vote.VoteRequest) -> events.VoteRequest | None:
 def read_begin(
     request: k53_begin_quorum_epoch.BeginQuorumEpochRequest,
 ) -> events.BeginQuorumEpochRequest | None:
-    """A leader makes itself known."""
     data = only_partition(request.topics)
     if data is None:
         return None
@@ -120,7 +122,7 @@ def read_begin(
 def read_end(
     request: k54_end_quorum_epoch.EndQuorumEpochRequest,
 ) -> events.EndQuorumEpochRequest | None:
-    """A leader resigned; version 0 names successors by id only."""
+    """Version 0 names successors by id only."""
     data = only_partition(request.topics)
     if data is None:
         return None
@@ -138,7 +140,7 @@ def read_end(
 
 
 def read_fetch(request: k01_fetch.FetchRequest, version: int) -> events.FetchRequest | None:
-    """A replica fetches; by name up to version 12, by id from 13 on."""
+    """Topics are named up to version 12, and have ids from 13 on."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
     topic, data = request.topics[0], request.topics[0].partitions[0]
@@ -162,8 +164,9 @@ def read_fetch(request: k01_fetch.FetchRequest, version: int) -> events.FetchReq
 def read_fetch_snapshot(
     request: k59_fetch_snapshot.FetchSnapshotRequest,
 ) -> events.FetchSnapshotRequest | None:
-    """A replica fetches a piece of a snapshot."""
-    data = only_partition(request.topics, "name", "partition")
+    data = only_partition(
+        request.topics, lambda topic: topic.name, lambda partition: partition.partition
+    )
     if data is None:
         return None
     return events.FetchSnapshotRequest(
@@ -181,7 +184,6 @@ def read_fetch_snapshot(
 
 
 def read_add_voter(request: k80_add_raft_voter.AddRaftVoterRequest) -> events.AddVoterRequest:
-    """Someone is to join the voters."""
     return events.AddVoterRequest(
         cluster_id=request.cluster_id,
         voter=ReplicaKey(BrokerId(request.voter_id), directory_or_none(request.voter_directory_id)),
@@ -193,7 +195,6 @@ def read_add_voter(request: k80_add_raft_voter.AddRaftVoterRequest) -> events.Ad
 def read_remove_voter(
     request: k81_remove_raft_voter.RemoveRaftVoterRequest,
 ) -> events.RemoveVoterRequest:
-    """Someone is to leave the voters."""
     return events.RemoveVoterRequest(
         cluster_id=request.cluster_id,
         voter=ReplicaKey(BrokerId(request.voter_id), directory_or_none(request.voter_directory_id)),
@@ -203,7 +204,6 @@ def read_remove_voter(
 def read_update_voter(
     request: k82_update_raft_voter.UpdateRaftVoterRequest,
 ) -> events.UpdateVoterRequest:
-    """A voter tells where it is."""
     return events.UpdateVoterRequest(
         cluster_id=request.cluster_id,
         epoch=LeaderEpoch(request.current_leader_epoch),
@@ -214,64 +214,81 @@ def read_update_voter(
     )
 
 
-# ---- answers that go out
+# ---- outgoing responses
 
 
 def write_vote_response(
-    answer: events.VoteResponse, listener: str, version: int
+    response: events.VoteResponse, listener: str, version: int
 ) -> k52_vote.VoteResponse:
-    """Our vote; `listener` is the one the request came in on."""
-    if answer.error in _TOP_LEVEL:
-        return k52_vote.VoteResponse(error_code=answer.error)
+    """`listener` is the one that the request arrived on."""
+    if response.error in _TOP_LEVEL:
+        return k52_vote.VoteResponse(error_code=response.error)
     partition = k52_vote.VoteResponsePartitionData(
         partition_index=PARTITION,
-        error_code=answer.error,
-        leader_id=_leader_id(answer),
-        leader_epoch=answer.epoch,
-        vote_granted=answer.granted,
+        error_code=response.error,
+        leader_id=_leader_id(response),
+        leader_epoch=response.epoch,
+        vote_granted=response.granted,
     )
     topic = k52_vote.VoteResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
-    nodes = _nodes(k52_vote.NodeEndpoint, answer, listener, told=version >= _ENDPOINTS_VERSION)
+    nodes = _nodes(k52_vote.NodeEndpoint, response, listener, include=version >= _ENDPOINTS_VERSION)
     return k52_vote.VoteResponse(topics=[topic], node_endpoints=nodes)
 
 
-def write_epoch_response(
-    answer: events.QuorumEpochResponse, listener: str, version: int, module: Any
-) -> Any:
-    """Our answer to Begin- or EndQuorumEpoch, whose messages `module` holds."""
-    name = "Begin" if module is k53_begin_quorum_epoch else "End"
-    response = getattr(module, f"{name}QuorumEpochResponse")
-    if answer.error in _TOP_LEVEL:
-        return response(error_code=answer.error)
-    partition = getattr(module, f"{name}QuorumEpochResponsePartitionData")(
+def write_begin_response(
+    response: events.QuorumEpochResponse, listener: str, version: int
+) -> k53_begin_quorum_epoch.BeginQuorumEpochResponse:
+    """A response to BeginQuorumEpoch."""
+    wire = k53_begin_quorum_epoch
+    if response.error in _TOP_LEVEL:
+        return wire.BeginQuorumEpochResponse(error_code=response.error)
+    partition = wire.BeginQuorumEpochResponsePartitionData(
         partition_index=PARTITION,
-        error_code=answer.error,
-        leader_id=_leader_id(answer),
-        leader_epoch=answer.epoch,
+        error_code=response.error,
+        leader_id=_leader_id(response),
+        leader_epoch=response.epoch,
     )
-    topic = getattr(module, f"{name}QuorumEpochResponseTopicData")(
+    topic = wire.BeginQuorumEpochResponseTopicData(
         topic_name=METADATA_TOPIC, partitions=[partition]
     )
-    nodes = _nodes(module.NodeEndpoint, answer, listener, told=version >= _ENDPOINTS_VERSION)
-    return response(topics=[topic], node_endpoints=nodes)
+    nodes = _nodes(wire.NodeEndpoint, response, listener, include=version >= _ENDPOINTS_VERSION)
+    return wire.BeginQuorumEpochResponse(topics=[topic], node_endpoints=nodes)
+
+
+def write_end_response(
+    response: events.QuorumEpochResponse, listener: str, version: int
+) -> k54_end_quorum_epoch.EndQuorumEpochResponse:
+    """A response to EndQuorumEpoch."""
+    wire = k54_end_quorum_epoch
+    if response.error in _TOP_LEVEL:
+        return wire.EndQuorumEpochResponse(error_code=response.error)
+    partition = wire.EndQuorumEpochResponsePartitionData(
+        partition_index=PARTITION,
+        error_code=response.error,
+        leader_id=_leader_id(response),
+        leader_epoch=response.epoch,
+    )
+    topic = wire.EndQuorumEpochResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
+    nodes = _nodes(wire.NodeEndpoint, response, listener, include=version >= _ENDPOINTS_VERSION)
+    return wire.EndQuorumEpochResponse(topics=[topic], node_endpoints=nodes)
 
 
 def write_fetch_response(
-    answer: events.FetchResponse, listener: str, version: int, pieces: list[bytes]
+    response: events.FetchResponse, listener: str, version: int, pieces: list[bytes]
 ) -> k01_fetch.FetchResponse:
-    """Records as `pieces`, or what else the core has to say."""
-    if answer.error in _TOP_LEVEL:
-        return k01_fetch.FetchResponse(error_code=answer.error)
+    """`pieces` are the bytes of the records."""
+    if response.error in _TOP_LEVEL:
+        return k01_fetch.FetchResponse(error_code=response.error)
     partition = k01_fetch.PartitionData(
         partition_index=PARTITION,
-        error_code=answer.error,
-        high_watermark=answer.high_watermark,
-        log_start_offset=answer.log_start_offset,
+        error_code=response.error,
+        high_watermark=response.high_watermark,
+        log_start_offset=response.log_start_offset,
         records=pieces,
         aborted_transactions=[],
     )
     if version >= _FETCH_QUORUM_VERSION:
-        _tell_quorum(partition, answer)
+        _add_quorum_fields(partition, response)
     by_name = version <= _NAMES_UNTIL_FETCH_VERSION
     topic = k01_fetch.FetchableTopicResponse(
         topic=METADATA_TOPIC if by_name else "",
@@ -279,66 +296,66 @@ def write_fetch_response(
         partitions=[partition],
     )
     nodes = _nodes(
-        k01_fetch.NodeEndpoint, answer, listener, told=version >= _FETCH_ENDPOINTS_VERSION
+        k01_fetch.NodeEndpoint, response, listener, include=version >= _FETCH_ENDPOINTS_VERSION
     )
     return k01_fetch.FetchResponse(responses=[topic], node_endpoints=nodes)
 
 
-def _tell_quorum(partition: k01_fetch.PartitionData, answer: events.FetchResponse) -> None:
+def _add_quorum_fields(partition: k01_fetch.PartitionData, response: events.FetchResponse) -> None:
     partition.current_leader = k01_fetch.LeaderIdAndEpoch(
-        leader_id=_leader_id(answer), leader_epoch=answer.epoch
+        leader_id=_leader_id(response), leader_epoch=response.epoch
     )
-    if answer.diverging is not None:
+    if response.diverging is not None:
         partition.diverging_epoch = k01_fetch.EpochEndOffset(
-            epoch=answer.diverging.epoch, end_offset=answer.diverging.offset
+            epoch=response.diverging.epoch, end_offset=response.diverging.offset
         )
-    if answer.snapshot is not None:
+    if response.snapshot is not None:
         partition.snapshot_id = k01_fetch.SnapshotId(
-            epoch=answer.snapshot.epoch, end_offset=answer.snapshot.offset
+            epoch=response.snapshot.epoch, end_offset=response.snapshot.offset
         )
 
 
 def write_fetch_snapshot_response(
-    answer: events.FetchSnapshotResponse, listener: str, version: int
+    response: events.FetchSnapshotResponse, listener: str, version: int
 ) -> k59_fetch_snapshot.FetchSnapshotResponse:
-    """A piece of a snapshot in `answer.chunk`, or an error."""
-    if answer.error in _TOP_LEVEL:
-        return k59_fetch_snapshot.FetchSnapshotResponse(error_code=answer.error)
-    known = answer.snapshot
+    """`response.chunk` has the bytes, unless there is an error."""
+    if response.error in _TOP_LEVEL:
+        return k59_fetch_snapshot.FetchSnapshotResponse(error_code=response.error)
+    known = response.snapshot
     partition = k59_fetch_snapshot.FetchSnapshotResponsePartitionSnapshot(
         index=PARTITION,
-        error_code=answer.error,
+        error_code=response.error,
         snapshot_id=k59_fetch_snapshot.SnapshotId(
             end_offset=known.offset if known else 0, epoch=known.epoch if known else 0
         ),
         current_leader=k59_fetch_snapshot.LeaderIdAndEpoch(
-            leader_id=_leader_id(answer),
-            leader_epoch=answer.epoch,
+            leader_id=_leader_id(response),
+            leader_epoch=response.epoch,
         ),
-        size=answer.size,
-        position=answer.position,
-        unaligned_records=answer.chunk,
+        size=response.size,
+        position=response.position,
+        unaligned_records=response.chunk,
     )
     topic = k59_fetch_snapshot.FetchSnapshotResponseTopicSnapshot(
         name=METADATA_TOPIC, partitions=[partition]
     )
     nodes = _nodes(
-        k59_fetch_snapshot.NodeEndpoint, answer, listener, told=version >= _ENDPOINTS_VERSION
+        k59_fetch_snapshot.NodeEndpoint, response, listener, include=version >= _ENDPOINTS_VERSION
     )
     return k59_fetch_snapshot.FetchSnapshotResponse(topics=[topic], node_endpoints=nodes)
 
 
 def write_update_voter_response(
-    answer: events.QuorumEpochResponse, listener: str
+    response: events.QuorumEpochResponse, listener: str
 ) -> k82_update_raft_voter.UpdateRaftVoterResponse:
-    """Our answer to UpdateRaftVoter, with the leader."""
-    found = [e for e in answer.leader_endpoints if e.listener == listener]
+    """A response to UpdateRaftVoter, with the leader."""
+    found = [e for e in response.leader_endpoints if e.listener == listener]
     leader = k82_update_raft_voter.CurrentLeader(
-        leader_id=_leader_id(answer),
-        leader_epoch=answer.epoch,
+        leader_id=_leader_id(response),
+        leader_epoch=response.epoch,
         host=found[0].host if found else "",
         port=found[0].port if found else 0,
     )
     return k82_update_raft_voter.UpdateRaftVoterResponse(
-        error_code=answer.error, current_leader=leader
+        error_code=response.error, current_leader=leader
     )
