@@ -17,10 +17,10 @@ import pytest
 
 from sparkraft.cli import main as cli
 from sparkraft.cli.simulate import command
-from sparkraft.simulation.campaign import run
-from sparkraft.simulation.heeded import heeded
-from sparkraft.simulation.node_scenarios import KAFKAS, NODE_SCENARIOS
-from sparkraft.simulation.scenarios import SCENARIOS, Settings
+from sparkraft.simulation.scenarios.campaign import run
+from sparkraft.simulation.scenarios.core_scenarios import SCENARIOS, Settings
+from sparkraft.simulation.scenarios.node_scenarios import KAFKAS, NODE_SCENARIOS
+from sparkraft.simulation.scenarios.scenario_options import options_of
 from tests.mutants.mutant import planted
 from tests.mutants.mutant_seeds import SECONDS, replay
 from tests.mutants.registry import MutantCase
@@ -228,7 +228,7 @@ PLAYED = [("cores", name) for name in SCENARIOS] + [
 
 @pytest.mark.parametrize(("tier", "scenario"), PLAYED)
 def test_what_a_scenario_heeds_makes_another_run(tier: str, scenario: str) -> None:
-    fields = sorted(heeded(tier, scenario).fields)
+    fields = sorted(options_of(tier, scenario).fields)
     plain = replace(
         Settings(seed=2, tier=tier, scenario=scenario),
         **{name: PAIRS[name][0] for name in fields},  # type: ignore[arg-type]
@@ -248,7 +248,7 @@ EVERY = [("cores", name) for name in SCENARIOS] + [("nodes", name) for name in N
 def test_what_a_scenario_does_not_heed_is_refused(
     tier: str, scenario: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in sorted(set(OPTIONS) - heeded(tier, scenario).fields):
+    for name in sorted(set(OPTIONS) - options_of(tier, scenario).fields):
         argv = ["--tier", tier, "--scenario", scenario, "--seed", "1", *OPTIONS[name]]
         code, out, err = simulate(capsys, *argv)
         assert (code, out) == (2, "")

@@ -4,9 +4,9 @@
 
 Producers by librdkafka and by Java, idempotent, never stop, nor do the simulator's own clients
 (`shared_workload`); replicas are moved and preferred leaders elected throughout. In the end
-the whole history is checked by Jepsen's names (`sparkraft.simulation.history`). A run is void with
-fewer than `RATE_MIN` acknowledged records a second outside faults, with a fault that did not
-strike, or with no replica moved or leader elected.
+the whole history is checked by Jepsen's names (`sparkraft.simulation.workload.history`).
+A run is void with fewer than `RATE_MIN` acknowledged records a second outside faults, with a fault
+that did not strike, or with no replica moved or leader elected.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from sparkraft.client.cluster import PartitionInfo
 from sparkraft.client.leadership import PREFERRED, LeadershipAdmin
 from sparkraft.records.batch import iter_batches
 from sparkraft.records.record import decode_records
-from sparkraft.simulation.history import Anomaly, History, acknowledged, check
+from sparkraft.simulation.workload.history import Anomaly, History, acknowledged, check
 from tests.cluster.conftest import QUICK
 from tests.faults.quorum_world import PROGRESS_SECONDS_MAX, TRY_MS, Creations, World
 from tests.faults.quorum_world import Fault as QuorumFault

@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 from sparkraft.cli import main as cli
 from sparkraft.client.admin import Admin
 from sparkraft.client.leadership import PREFERRED, LeadershipAdmin
-from sparkraft.simulation.history import Anomaly, History, check
+from sparkraft.simulation.workload.history import Anomaly, History, check
 from tests.cluster.conftest import STEADY
 from tests.support import groups, moved_clock
 from tests.support.clusters import Cluster, Member, SparkraftMember

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkraft.records.record import BatchBuilder
-from sparkraft.simulation.history import Anomaly
+from sparkraft.simulation.workload.history import Anomaly
 from tests.faults.records_world import TOPIC, RecordsWorld
 from tests.support.record_clients import NewEpochs
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from time import monotonic
 
-from sparkraft.simulation.campaign import each
+from sparkraft.simulation.scenarios.campaign import each
 from tests.mutants.mutant_seeds import (
     MUTANT_SEEDS,
     Finding,

@@ -11,8 +11,8 @@ from sparkraft.raft.log_view import LogView
 from sparkraft.raft.replica import Replica
 from sparkraft.raft.states import Candidate, Follower, Leader, Prospective, Unattached
 from sparkraft.raft.voters import VoterSet
-from sparkraft.simulation.core_disk import fold
-from sparkraft.simulation.core_node import FETCH_BYTES_MAX, CoreNode
+from sparkraft.simulation.world.core_disk import fold
+from sparkraft.simulation.world.core_node import FETCH_BYTES_MAX, CoreNode
 from tests.mutants.mutant import BOTH, CORES, Mutant, Patches, registrar
 
 CORE_MUTANTS: dict[str, Mutant] = {}

@@ -20,7 +20,7 @@ from sparkraft.replication.leader import PartitionLeader
 from sparkraft.server.broker.partition import HostedPartition
 from sparkraft.server.controller import processes
 from sparkraft.server.coordinator.group_service import GroupCoordinatorService
-from sparkraft.simulation.machine import EPOCH_MS
+from sparkraft.simulation.world.machine import EPOCH_MS
 from sparkraft.storage.cleaner_filter import OffsetMap
 from sparkraft.storage.epochs import LeaderEpochs
 from sparkraft.storage.log_view import ReadableLog, ReadResult

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from sparkraft.simulation.campaign import Result, run
-from sparkraft.simulation.node_scenarios import NODE_SCENARIOS
-from sparkraft.simulation.scenarios import Settings
+from sparkraft.simulation.scenarios.campaign import Result, run
+from sparkraft.simulation.scenarios.core_scenarios import Settings
+from sparkraft.simulation.scenarios.node_scenarios import NODE_SCENARIOS
 from tests.mutants.mutant import planted
 from tests.mutants.registry import CASES, MutantCase
 

@@ -47,7 +47,7 @@ from sparkraft.raft.events import (
 from sparkraft.raft.log_view import RecoveredLog
 from sparkraft.raft.quorum import Quorum
 from sparkraft.raft.voters import Node, ReplicaKey, VoterSet, without_directories
-from sparkraft.simulation.core_node import (
+from sparkraft.simulation.world.core_node import (
     FIRST_PORT,
     LISTENER,
     directory_of,

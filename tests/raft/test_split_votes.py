@@ -30,7 +30,7 @@ from sparkraft.raft.log_view import RecoveredLog
 from sparkraft.raft.quorum import Quorum
 from sparkraft.raft.states import Leader
 from sparkraft.raft.voters import ReplicaKey, VoterSet, without_directories
-from sparkraft.simulation.core_node import LISTENER, directory_of, endpoint_of, voter_of
+from sparkraft.simulation.world.core_node import LISTENER, directory_of, endpoint_of, voter_of
 
 EPOCH = LeaderEpoch(4)
 DEAD = BrokerId(2)

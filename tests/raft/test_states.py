@@ -21,7 +21,7 @@ from sparkraft.raft.states import (
     Unattached,
 )
 from sparkraft.raft.voters import ReplicaKey, Voter, VoterSet
-from sparkraft.simulation.core_node import (
+from sparkraft.simulation.world.core_node import (
     LISTENER,
     SeededEntropy,
     directory_of,

@@ -26,7 +26,7 @@ from sparkraft.raft.log_view import RecoveredLog
 from sparkraft.raft.quorum import Quorum
 from sparkraft.raft.states import Candidate, Follower, Prospective, Unattached
 from sparkraft.raft.voters import ReplicaKey, VoterSet, without_directories
-from sparkraft.simulation.core_node import (
+from sparkraft.simulation.world.core_node import (
     LISTENER,
     SeededEntropy,
     directory_of,

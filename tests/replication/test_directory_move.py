@@ -10,7 +10,7 @@ from sparkraft.replication.directory_move import (
     Next,
     Promotion,
 )
-from sparkraft.simulation.memory_disk import MemoryDisk
+from sparkraft.simulation.world.memory_disk import MemoryDisk
 from sparkraft.storage.log import PartitionLog
 from sparkraft.storage.log_manager import LogManager
 from sparkraft.storage.meta_properties import MetaProperties, write_meta_properties

@@ -11,7 +11,7 @@ from sparkraft.metadata.image import ResourceType
 from sparkraft.server.config import NodeConfig
 from sparkraft.server.network.connection_rate import AcceptLine, ConnectionRates, CreationRate
 from sparkraft.server.network.request_memory import RequestMemory
-from sparkraft.simulation.loop import SimLoop
+from sparkraft.simulation.world.loop import SimLoop
 from tests.server.harness import (
     append,
     batch,

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from sparkraft.simulation import campaign, node_scenarios, scenarios
-from sparkraft.simulation.nodes import NodesWorld
-from sparkraft.simulation.scenarios import Settings, make_world
+from sparkraft.simulation.scenarios import campaign, node_scenarios
+from sparkraft.simulation.scenarios import core_scenarios as scenarios
+from sparkraft.simulation.scenarios.core_scenarios import Settings, make_world
+from sparkraft.simulation.world.nodes import NodesWorld
 
 
 def stands_still(settings: Settings) -> Any:

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from sparkraft.simulation.campaign import Summary, run, run_all
-from sparkraft.simulation.cores import World
-from sparkraft.simulation.fault_points import CORE_POINTS
-from sparkraft.simulation.nemesis import FAULTS
-from sparkraft.simulation.scenarios import SCENARIOS, Settings
+from sparkraft.simulation.scenarios.campaign import Summary, run, run_all
+from sparkraft.simulation.scenarios.core_scenarios import SCENARIOS, Settings
+from sparkraft.simulation.world.core_points import CORE_POINTS
+from sparkraft.simulation.world.cores import World
+from sparkraft.simulation.world.nemesis import FAULTS
 
 QUIETER = sorted(set(SCENARIOS) - {"chaos"})
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from sparkraft.records.batch import patch_in_place
 from sparkraft.records.record import BatchBuilder
-from sparkraft.simulation.memory_disk import MemoryDisk
-from sparkraft.simulation.node_events import LOG, DurableLog
+from sparkraft.simulation.checks.node_events import LOG, DurableLog
+from sparkraft.simulation.world.memory_disk import MemoryDisk
 
 FIRST, SECOND = (f"{LOG}/{base:020}.log" for base in (0, 2))
 

@@ -8,7 +8,7 @@ from sparkraft.controller.history import History
 from sparkraft.controller.leader_election import Cause, CauseKind, ChosenBy
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE
-from sparkraft.simulation.election_reasons import Fact, disagreements
+from sparkraft.simulation.checks.election_reasons import Fact, disagreements
 from tests.controller.cluster_of import Cluster
 
 

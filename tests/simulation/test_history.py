@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparkraft.simulation.history import History, Poll, Result, Send, acknowledged, check
+from sparkraft.simulation.workload.history import History, Poll, Result, Send, acknowledged, check
 
 OK, FAILED, UNKNOWN = Result.OK, Result.FAILED, Result.UNKNOWN
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparkraft.simulation.invariants import NAMES
+from sparkraft.simulation.checks.invariants import NAMES
 from tests.mutants.mutant_seeds import MUTANT_SEEDS, assert_seen, by_settings, search
 from tests.mutants.registry import CASES, MutantCase
 

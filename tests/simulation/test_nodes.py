@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 
 import sparkraft
-from sparkraft.simulation.campaign import run, run_all
-from sparkraft.simulation.node_faults import (
+from sparkraft.simulation.checks.versions import record_is_allowed, request_is_allowed
+from sparkraft.simulation.scenarios.campaign import run, run_all
+from sparkraft.simulation.scenarios.core_scenarios import Settings
+from sparkraft.simulation.scenarios.node_faults import (
     MOVE_FAULTS,
     NODE_FAULTS,
     RECORD_FAULTS,
     lonely_leader,
 )
-from sparkraft.simulation.node_scenarios import KAFKAS
-from sparkraft.simulation.nodes import Layout, NodesWorld
-from sparkraft.simulation.points import POINTS
-from sparkraft.simulation.record_clients import PARTITIONS
-from sparkraft.simulation.scenarios import Settings
-from sparkraft.simulation.versions import record_is_allowed, request_is_allowed
-from sparkraft.simulation.workload import Workload
+from sparkraft.simulation.scenarios.node_scenarios import KAFKAS
+from sparkraft.simulation.workload.clients import Workload
+from sparkraft.simulation.workload.record_clients import PARTITIONS
+from sparkraft.simulation.world.nodes import Layout, NodesWorld
+from sparkraft.simulation.world.points import POINTS
 
 SLICE = 4
 NODES = Settings(seed=0, tier="nodes", nodes=3, seconds=20)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from sparkraft.simulation.core_node import SeededEntropy
-from sparkraft.simulation.invariants import Violation
-from sparkraft.simulation.node_events import LOG
-from sparkraft.simulation.nodes import Layout, NodesWorld
-from sparkraft.simulation.workload import Workload
+from sparkraft.simulation.checks.invariants import Violation
+from sparkraft.simulation.checks.node_events import LOG
+from sparkraft.simulation.workload.clients import Workload
+from sparkraft.simulation.world.core_node import SeededEntropy
+from sparkraft.simulation.world.nodes import Layout, NodesWorld
 from sparkraft.storage.names import DELETED, LEADER_EPOCHS
 
 

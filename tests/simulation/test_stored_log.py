@@ -4,8 +4,7 @@ import pytest
 
 from sparkraft.records.batch import patch_in_place
 from sparkraft.records.record import BatchBuilder
-from sparkraft.simulation.memory_disk import MemoryDisk
-from sparkraft.simulation.stored_log import (
+from sparkraft.simulation.checks.stored_log import (
     LastBatch,
     StoredLog,
     StoredSegment,
@@ -18,6 +17,7 @@ from sparkraft.simulation.stored_log import (
     stray_files,
     time_index_flaw,
 )
+from sparkraft.simulation.world.memory_disk import MemoryDisk
 from sparkraft.storage.index import OffsetIndex, TimeIndex
 
 FOLDER = "/data/t-0"

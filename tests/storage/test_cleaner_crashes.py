@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from sparkraft.records.control import ControlType
-from sparkraft.simulation.memory_disk import MemoryDisk
+from sparkraft.simulation.world.memory_disk import MemoryDisk
 from sparkraft.storage.disk import OsDisk
 from sparkraft.storage.log_manager import LogManager
 from tests.storage.compacted import COMPACT, commit_all, pairs, settle

@@ -13,7 +13,7 @@ from sparkraft.records.batch import crc_ok
 from sparkraft.records.compression import Codec
 from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
 from sparkraft.records.record import decode_records
-from sparkraft.simulation.memory_disk import MemoryDisk
+from sparkraft.simulation.world.memory_disk import MemoryDisk
 from sparkraft.storage.log import Origin
 from tests.storage.worlds import SMALL, START_MS, SeededDice, World, append, clean, keyed
 

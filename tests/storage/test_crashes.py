@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
-from sparkraft.simulation.memory_disk import MemoryDisk
+from sparkraft.simulation.world.memory_disk import MemoryDisk
 from sparkraft.storage.log import Origin
 from tests.storage.worlds import (
     SMALL,

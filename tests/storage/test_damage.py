@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.records.errors import CorruptRecords
-from sparkraft.simulation.memory_disk import MemoryDisk
+from sparkraft.simulation.world.memory_disk import MemoryDisk
 from sparkraft.storage.disk import StorageFault
 from tests.storage.worlds import START_MS, World, append, contents
 

@@ -9,7 +9,7 @@ from sparkraft.protocol.framing import encode_metadata_record
 from sparkraft.protocol.messages.metadata_records import FeatureLevelRecord
 from sparkraft.records.batch import crc_ok, parse_header
 from sparkraft.records.record import BatchBuilder
-from sparkraft.simulation.memory_disk import MemoryDisk
+from sparkraft.simulation.world.memory_disk import MemoryDisk
 from sparkraft.storage.index import AbortedTransaction, OffsetIndex, TimeIndex
 from sparkraft.storage.producers import Producers
 from sparkraft.storage.quorum_state import read_quorum_state

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sparkraft.base.ids import BrokerId, Uuid
-from sparkraft.simulation.memory_disk import MemoryDisk
+from sparkraft.simulation.world.memory_disk import MemoryDisk
 from sparkraft.storage.disk import StorageFault
 from sparkraft.storage.log_manager import LogManager
 from sparkraft.storage.meta_properties import MetaProperties, write_meta_properties

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import BrokerId, Uuid
 from sparkraft.records.compression import Codec
-from sparkraft.simulation.memory_disk import MemoryDisk
+from sparkraft.simulation.world.memory_disk import MemoryDisk
 from sparkraft.storage.checkpoints import (
     DamagedCheckpoint,
     format_epochs,

@@ -7,7 +7,7 @@ import pytest
 from sparkraft.base.ids import LeaderEpoch, Millis, Offset
 from sparkraft.records.batch import iter_batches
 from sparkraft.records.record import BatchBuilder
-from sparkraft.simulation.memory_disk import MemoryDisk
+from sparkraft.simulation.world.memory_disk import MemoryDisk
 from sparkraft.storage.disk import StorageFault
 from sparkraft.storage.raft_log import METADATA_TOPIC_ID, RaftLog, RaftLogConfig
 from sparkraft.storage.snapshot_files import SnapshotId, snapshot_batches

@@ -5,7 +5,7 @@ import pytest
 from sparkraft.base.errors import DecodeError
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset, Uuid
 from sparkraft.records.control import ControlType
-from sparkraft.simulation.memory_disk import MemoryDisk
+from sparkraft.simulation.world.memory_disk import MemoryDisk
 from sparkraft.storage.quorum_state import (
     BadQuorumState,
     QuorumState,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from sparkraft.base.ids import Uuid
 from sparkraft.records.compression import Codec
 from sparkraft.records.record import BatchBuilder, decode_records
-from sparkraft.simulation.memory_disk import MemoryDisk
+from sparkraft.simulation.world.memory_disk import MemoryDisk
 from sparkraft.storage.cleaner import LogCleaner, Replacement
 from sparkraft.storage.cleaner_manager import CleanerManager
 from sparkraft.storage.config import LogConfig

@@ -26,7 +26,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from sparkraft.simulation.history import UNKNOWN_OFFSET, History, Poll, Result, Send
+from sparkraft.simulation.workload.history import UNKNOWN_OFFSET, History, Poll, Result, Send
 from tests.support.jvm import java_command
 from tests.support.ports import wait_until
 

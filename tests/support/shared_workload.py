@@ -1,7 +1,7 @@
 """The simulator's clients at work on real processes: the same workload, judged by the same checks.
 
 They run in a thread of their own, with real connections and real time (`simulation.workload`,
-`simulation.surroundings`): idempotent producers, one that never asks again, consumers, a group, a
+`simulation.client_env`): idempotent producers, one that never asks again, consumers, a group, a
 compacted topic and one whose records last for seconds. What they demand on the way (P7, P8, P11,
 G1, G4, G5, S6) and what their history says in the end must hold here as it does there.
 """
@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Self
 
-from sparkraft.simulation.history import acknowledged, check
-from sparkraft.simulation.workload import Workload
+from sparkraft.simulation.workload.clients import Workload
+from sparkraft.simulation.workload.history import acknowledged, check
 from tests.support.ports import wait_until
 
 DRAIN_SECONDS_MAX = 120
@@ -23,7 +23,7 @@ DRAIN_SECONDS_MAX = 120
 
 
 class SharedWorkload:
-    """See the module docstring; a world as `simulation.surroundings` has it.
+    """See the module docstring; a world as `simulation.client_env` has it.
 
     Leave it while the cluster is whole: it waits until everything acknowledged is read.
     """

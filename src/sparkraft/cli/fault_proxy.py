@@ -17,7 +17,7 @@ from sparkraft.cli.options import Options
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from sparkraft.simulation.fault_proxy import FaultProxy
+    from sparkraft.testing.fault_proxy import FaultProxy
 
 _ABOUT = """Stands before the nodes of a cluster and breaks the network between them.
 
@@ -65,7 +65,7 @@ def _route(text: str) -> tuple[str, str, int, int]:
 
 
 async def _serve(routes: Sequence[tuple[str, str, int, int]]) -> None:
-    from sparkraft.simulation.fault_proxy import FaultProxy
+    from sparkraft.testing.fault_proxy import FaultProxy
 
     proxy = FaultProxy()
     names = sorted({name for name, *_ in routes})
@@ -139,7 +139,7 @@ def _end(proxy: FaultProxy, names: list[str], words: list[str]) -> str:
 
 
 def _partition(proxy: FaultProxy, names: list[str], words: list[str]) -> str:
-    from sparkraft.simulation import partitions
+    from sparkraft.testing import partitions
 
     match words:
         case ["apart", group]:

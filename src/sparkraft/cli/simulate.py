@@ -17,8 +17,8 @@ from sparkraft.cli.options import Options, Values
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from sparkraft.simulation.campaign import Result, Summary
-    from sparkraft.simulation.scenarios import Settings
+    from sparkraft.simulation.scenarios.campaign import Result, Summary
+    from sparkraft.simulation.scenarios.core_scenarios import Settings
 
 VIOLATED = 1
 TAIL_LINES = 40
@@ -120,7 +120,7 @@ def _check_jobs(values: Values) -> None:
 
 
 def _settings(values: Values) -> Settings:
-    from sparkraft.simulation.scenarios import Settings
+    from sparkraft.simulation.scenarios.core_scenarios import Settings
 
     tier, scenario = values.tier or "nodes", values.scenario or "chaos"
     _check_scenario(values, tier, scenario)
@@ -140,14 +140,14 @@ def _settings(values: Values) -> Settings:
 
 
 def _check_scenario(values: Values, tier: str, scenario: str) -> None:
-    """Refuse a scenario that there is not, and options that it does not heed."""
-    from sparkraft.simulation.heeded import heeded
+    """Reject unknown scenarios and options the scenario ignores."""
+    from sparkraft.simulation.scenarios.scenario_options import options_of
 
     if scenario not in _scenarios(tier):
         raise UsageError(f"no scenario {scenario!r} of --tier {tier}; see --list")
-    found = heeded(tier, scenario)
-    unheeded = [option for name, option in _OPTION_OF.items() if name not in found.fields]
-    useless = _given(values, unheeded)
+    found = options_of(tier, scenario)
+    unused = [option for name, option in _OPTION_OF.items() if name not in found.fields]
+    useless = _given(values, unused)
     if useless:
         raise UsageError(
             f"{', '.join(useless)} would have no effect: scenario {scenario} of --tier {tier} has "
@@ -161,15 +161,15 @@ def _check_scenario(values: Values, tier: str, scenario: str) -> None:
 
 
 def _scenarios(tier: str) -> Mapping[str, object]:
-    from sparkraft.simulation.node_scenarios import NODE_SCENARIOS
-    from sparkraft.simulation.scenarios import SCENARIOS
+    from sparkraft.simulation.scenarios.core_scenarios import SCENARIOS
+    from sparkraft.simulation.scenarios.node_scenarios import NODE_SCENARIOS
 
     return NODE_SCENARIOS if tier == "nodes" else SCENARIOS
 
 
 def _check_sizes(settings: Settings) -> None:
     """Refuse clusters that can't be made, and those that can't keep what clients write."""
-    from sparkraft.simulation.nodes import FIRST_BROKER
+    from sparkraft.simulation.world.nodes import FIRST_BROKER
 
     nodes, observers = settings.nodes, settings.observers
     if settings.seconds < 0:
@@ -191,9 +191,9 @@ def _check_sizes(settings: Settings) -> None:
 
 def _faults(values: Values, tier: str, scenario: str) -> tuple[str, ...] | None:
     """The kinds asked for; None: what the scenario brings."""
-    from sparkraft.simulation.heeded import heeded
-    from sparkraft.simulation.nemesis import ALL
-    from sparkraft.simulation.node_faults import MOVE_FAULTS, NODE_FAULTS, RECORD_FAULTS
+    from sparkraft.simulation.scenarios.node_faults import MOVE_FAULTS, NODE_FAULTS, RECORD_FAULTS
+    from sparkraft.simulation.scenarios.scenario_options import options_of
+    from sparkraft.simulation.world.nemesis import ALL
 
     if values.faults is None:
         return None
@@ -201,7 +201,7 @@ def _faults(values: Values, tier: str, scenario: str) -> tuple[str, ...] | None:
         return ()
     with_records = "produce-consume" in (values.workload, _WORKLOAD_OF.get(scenario))
     usable = tuple(ALL)
-    borne = heeded(tier, scenario).kinds
+    borne = options_of(tier, scenario).kinds
     if tier == "nodes":
         usable = (*NODE_FAULTS, *(RECORD_FAULTS | MOVE_FAULTS if with_records else ()))
     if values.faults == "all":
@@ -225,12 +225,12 @@ def _faults(values: Values, tier: str, scenario: str) -> tuple[str, ...] | None:
 
 
 def _list() -> int:
-    from sparkraft.simulation.fault_points import CORE_POINTS
-    from sparkraft.simulation.nemesis import ALL
-    from sparkraft.simulation.node_faults import MOVE_FAULTS, NODE_FAULTS, RECORD_FAULTS
-    from sparkraft.simulation.node_scenarios import NODE_SCENARIOS
-    from sparkraft.simulation.points import POINTS
-    from sparkraft.simulation.scenarios import SCENARIOS
+    from sparkraft.simulation.scenarios.core_scenarios import SCENARIOS
+    from sparkraft.simulation.scenarios.node_faults import MOVE_FAULTS, NODE_FAULTS, RECORD_FAULTS
+    from sparkraft.simulation.scenarios.node_scenarios import NODE_SCENARIOS
+    from sparkraft.simulation.world.core_points import CORE_POINTS
+    from sparkraft.simulation.world.nemesis import ALL
+    from sparkraft.simulation.world.points import POINTS
 
     tiers = {
         "nodes": (NODE_SCENARIOS, (*NODE_FAULTS, *RECORD_FAULTS, *MOVE_FAULTS), tuple(POINTS)),
@@ -249,7 +249,7 @@ def _list() -> int:
 
 
 def _one(values: Values, settings: Settings) -> int:
-    from sparkraft.simulation.campaign import Summary, run
+    from sparkraft.simulation.scenarios.campaign import Summary, run
 
     with ExitStack() as stack:
         result = run(settings, _sink(values, stack))
@@ -280,7 +280,7 @@ def _report(result: Result) -> None:
 
 def command(settings: Settings) -> str:
     """What replays a run: its seed and what matters of its settings, with the whole trace."""
-    from sparkraft.simulation.heeded import heeded
+    from sparkraft.simulation.scenarios.scenario_options import options_of
 
     words = [f"sparkraft simulate --tier {settings.tier}", f"--seed {settings.seed}"]
     if settings.scenario != "chaos":
@@ -294,11 +294,11 @@ def command(settings: Settings) -> str:
         "liveness": "liveness" if settings.liveness else None,
         "workload": None if settings.workload == "create-topics" else settings.workload,
     }
-    heeds = heeded(settings.tier, settings.scenario).fields
+    used = options_of(settings.tier, settings.scenario).fields
     words += [
         f"{_OPTION_OF[name]} {value}"
         for name, value in written.items()
-        if name in heeds and value is not None
+        if name in used and value is not None
     ]
     return " ".join([*words, "--trace -"])
 
@@ -309,7 +309,7 @@ def command(settings: Settings) -> str:
 def _many(values: Values, settings: Settings) -> int:
     from dataclasses import replace
 
-    from sparkraft.simulation.campaign import Summary, run_all
+    from sparkraft.simulation.scenarios.campaign import Summary, run_all
 
     first, last = _range(values.seeds)
     jobs = (replace(settings, seed=seed) for seed in range(first, last + 1))

@@ -14,7 +14,7 @@ from sparkraft.server.broker.alter_partition import AlterPartitionQueue
 from sparkraft.server.broker.broker_epoch import BrokerEpoch
 from sparkraft.server.broker.isr_expiration import expire_isrs
 from sparkraft.server.broker.isr_journal import IsrJournal
-from sparkraft.simulation.loop import SimLoop
+from sparkraft.simulation.world.loop import SimLoop
 from tests.server.harness import run, until
 
 TOPIC_ID = Uuid(bytes(range(16)))

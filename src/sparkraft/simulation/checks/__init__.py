@@ -1,0 +1,1 @@
+"""Invariants and the checkers that watch a world for them."""

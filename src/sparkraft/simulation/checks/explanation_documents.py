@@ -1,0 +1,201 @@
+"""Holds what `explain partition`, `broker` and `topic` print against what really happened.
+
+The documents are those of the commands, put together from what every node that runs tells. What
+they say of leaders and ISRs must follow from the committed log; why a follower left an ISR, how far
+and how long it was behind, from what was seen of its fetches (`explanation_ghosts`).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sparkraft.client.explain.broker import broker_document
+from sparkraft.client.explain.events import Json
+from sparkraft.client.explain.partition import partition_document
+from sparkraft.client.explain.times import time_text
+from sparkraft.client.explain.topic import topic_document
+from sparkraft.client.history import Account
+from sparkraft.metadata.image import ClusterImage
+from sparkraft.metadata.partition_state import PartitionState
+from sparkraft.server.api.k10002_describe_history import OUT_OF_SYNC_MAX
+from sparkraft.simulation.checks.explanation_answers import (
+    Span,
+    Truth,
+    counts_of,
+    offline_replicas,
+    was_asked_for,
+)
+from sparkraft.simulation.checks.isr_oracle import Agreed
+from sparkraft.simulation.checks.metadata_oracle import Change, Where
+
+AgreedChanges = Mapping[tuple[Where, int], Agreed]
+"""What leaders that run still know: by partition, and its epoch since the change."""
+
+
+def wrong_documents(
+    account: Account, span: Span, truth: Truth, agreed: AgreedChanges
+) -> Iterator[str]:
+    """What is wrong with what the commands would print of everything in `account`."""
+    image = truth.history.image_at(span.end)
+    topics: dict[str, list[Any]] = {}
+    for told in account.history.partitions:
+        topics.setdefault(told.topic, []).append(told)
+        document = partition_document(account, told, last=span.events_max)
+        where = (told.topic_id, told.partition)
+        changes = span.of(truth.history.changes.get(where, ()))
+        expected = _partition(image.partition(*where), image, changes, truth, agreed)
+        yield from _differing(f"{told.topic}-{told.partition}", document, expected)
+    for name, partitions in topics.items():
+        document = topic_document(account, name, last=span.events_max)
+        yield from _differing(name, document, _topic(partitions, image))
+    for told in account.history.brokers:
+        document = broker_document(account, told, last=span.events_max)
+        broker_id = told.broker_id
+        yield from _differing(
+            f"broker {broker_id}", document, _broker(broker_id, image, span, truth)
+        )
+
+
+def _differing(name: str, document: Json, expected: Json) -> Iterator[str]:
+    for key, value in expected.items():
+        told = _as_far_as(document.get(key), value)
+        if told != value:
+            yield f"{name}: {key} is {value}, told is {told}"
+
+
+def _as_far_as(told: Any, expected: Any) -> Any:
+    """What is told, without what is not looked at here: causes and reasons of a change."""
+    if not isinstance(told, list) or not isinstance(expected, list):
+        return told
+    if len(told) != len(expected) or not all(isinstance(each, dict) for each in expected):
+        return told
+    return [{k: one.get(k) for k in other} for one, other in zip(told, expected, strict=True)]
+
+
+# ---- partitions
+
+
+def _partition(
+    partition: PartitionState | None,
+    image: ClusterImage,
+    changes: list[Change],
+    truth: Truth,
+    agreed: AgreedChanges,
+) -> Json:
+    expected: Json = {"exists": partition is not None}
+    if partition is not None:
+        expected |= {
+            "leader": _named(partition.leader),
+            "leaderEpoch": partition.leader_epoch,
+            "partitionEpoch": partition.partition_epoch,
+            "replicas": list(partition.replicas),
+            "isr": list(partition.isr),
+            "elr": list(partition.elr),
+            "offline": offline_replicas(image, partition),
+            "reassignment": _reassignment(partition),
+        }
+    isr_changes = [_isr_change(change, truth, agreed) for change in changes]
+    elections = [_election(change) for change in changes if _is_election(change)]
+    return expected | {
+        "isrChanges": [each for each in isr_changes if each is not None][::-1],
+        "elections": elections[::-1],
+    }
+
+
+def _reassignment(partition: PartitionState) -> Json | None:
+    adding, removing = partition.adding_replicas, partition.removing_replicas
+    return {"adding": [*adding], "removing": [*removing]} if adding or removing else None
+
+
+def _named(leader: int) -> int | None:
+    return leader if leader >= 0 else None
+
+
+def _isr_change(change: Change, truth: Truth, agreed: AgreedChanges) -> Json | None:
+    before, after = change.before, change.after
+    if before is None or after is None or set(before.isr) == set(after.isr):
+        return None
+    asked = was_asked_for(change, truth.ghosts) and not change.suspects
+    noted = agreed.get((change.where, after.partition_epoch)) if asked else None
+    left = [replica for replica in before.isr if replica not in after.isr]
+    return {
+        "offset": change.offset,
+        "time": time_text(change.batch.at_ms),
+        "before": list(before.isr),
+        "after": list(after.isr),
+        "joined": [replica for replica in after.isr if replica not in before.isr],
+        "left": left,
+        "unassigned": [replica for replica in left if replica not in after.replicas],
+        "elr": list(after.elr),
+        "leader": _named(before.leader),
+        "leaderEpoch": after.leader_epoch,
+        "recorded": not asked or noted is not None,
+        "lags": [] if noted is None else [_lag(noted, r) for r in left if r in noted.behind],
+    }
+
+
+def _lag(noted: Agreed, replica: int) -> Json:
+    offset, end, behind_ms = noted.behind[replica]
+    behind = max(0, end - offset) if offset >= 0 else None
+    return {"replica": replica, "recordsBehind": behind, "behindMs": behind_ms}
+
+
+def _is_election(change: Change) -> bool:
+    return change.after is not None and change.leaders[0] != change.leaders[1]
+
+
+def _election(change: Change) -> Json:
+    assert change.after is not None
+    return {
+        "offset": change.offset,
+        "time": time_text(change.batch.at_ms),
+        "controllerEpoch": change.batch.epoch,
+        "topic": change.topic,
+        "partition": change.where[1],
+        "previous": _named(change.leaders[0]),
+        "leader": _named(change.leaders[1]),
+        "leaderEpoch": change.after.leader_epoch,
+    }
+
+
+# ---- topics and brokers
+
+
+def _topic(partitions: list[Any], image: ClusterImage) -> Json:
+    states = [image.partition(told.topic_id, told.partition) for told in partitions]
+    return {
+        "topicId": str(partitions[0].topic_id),
+        "copiesThatOutliveDeletion": sorted(
+            {replica for state in states for replica in offline_replicas(image, state)}
+        ),
+    }
+
+
+def _broker(broker_id: int, image: ClusterImage, span: Span, truth: Truth) -> Json:
+    broker = image.brokers.get(broker_id)
+    (leads, preferred, replicas, in_sync, eligible), lagging = counts_of(image, broker_id)
+    notes = span.of(truth.history.notes.get(broker_id, ()))
+    elections = span.of(truth.history.elections_of(broker_id))
+    state = "not registered"
+    if broker is not None:
+        serving = "shutting down" if broker.in_controlled_shutdown else "serving"
+        state = "fenced" if broker.fenced else serving
+    return {
+        "state": state,
+        "brokerEpoch": None if broker is None else broker.epoch,
+        "leads": leads,
+        "preferredLeaderOf": preferred,
+        "replicas": replicas,
+        "inSync": in_sync,
+        "eligible": eligible,
+        "outOfSync": lagging[:OUT_OF_SYNC_MAX],
+        "changes": [
+            {
+                "offset": note.offset,
+                "time": time_text(note.at_ms),
+                "brokerEpoch": note.broker_epoch,
+                "what": note.what,
+            }
+            for note in reversed(notes)
+        ],
+        "elections": [_election(change) for change in reversed(elections) if _is_election(change)],
+    }

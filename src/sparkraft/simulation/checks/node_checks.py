@@ -1,0 +1,299 @@
+"""What must hold among whole nodes: after every event (`node_events`), every second, at the end.
+
+C6  one image at one offset, on every node; an image survives its own snapshot
+C7  what a client was told is created stays created
+C9  topic ids and producer ids are never given twice
+C10 once healed: brokers unfenced, every partition led, reassignments done, controllers agree;
+    preferred leaders are back, where that is looked at often enough
+C1 to C4, C8 and P1 to P11: `record_checks`; C5 `registration_checks`
+S1 to S9: `storage_checks`, and S6 `cleaned_clients`
+F1, G8  who is taken for dead, who serves a group: `process_checks`
+E1   explanations of leaders and ISRs agree with what happened: `explanation_checks`
+V1  no record and no request between nodes above what the finalized metadata.version allows
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.metadata.apply import apply
+from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
+from sparkraft.metadata.snapshot import records_of
+from sparkraft.records.batch import iter_batches
+from sparkraft.simulation.checks import versions
+from sparkraft.simulation.checks.explanation_checks import ExplanationChecks
+from sparkraft.simulation.checks.invariants import Violation
+from sparkraft.simulation.checks.node_events import NodeEvents
+from sparkraft.simulation.checks.process_checks import ProcessChecks
+from sparkraft.simulation.checks.record_checks import RecordChecks
+from sparkraft.simulation.checks.registration_checks import RegistrationChecks
+from sparkraft.simulation.checks.snapshot_checks import SnapshotChecks
+from sparkraft.simulation.checks.storage_checks import StorageChecks
+
+if TYPE_CHECKING:
+    from sparkraft.base.ids import Uuid
+    from sparkraft.simulation.world.machine import Machine
+    from sparkraft.simulation.world.network import SimTransport
+    from sparkraft.simulation.world.nodes import NodesWorld
+
+PORTS = {9092: True, 9093: False}
+"""Where nodes listen; whether to brokers' requests."""
+
+
+class NodeChecks:
+    """The checkers of one world, and what they remember."""
+
+    def __init__(self, world: "NodesWorld") -> None:
+        """Nothing has happened yet."""
+        self.world = world
+        self.checks: Counter[str] = Counter()
+        self.only: tuple[str, ...] = ()
+        """Only these invariants are looked at; none: all of them."""
+        self.events = NodeEvents(world, self.require)
+        self.events.on_committed = self._on_committed
+        self.records = RecordChecks(world)
+        self.registrations = RegistrationChecks(world)
+        self.snapshots = SnapshotChecks(world)
+        self.storage = StorageChecks(world)
+        self.processes = ProcessChecks(world)
+        self.explanations = ExplanationChecks(world)
+        self.created: dict[str, Uuid] = {}
+        """Topics whose creation was acknowledged."""
+        self._created_below: dict[str, int] = {}
+        """By a topic's name: what was committed of the metadata log when that was told."""
+        self._images: dict[int, list[Any]] = {}
+        self._topic_ids: dict[bytes, str] = {}
+        self._producer_ids: set[int] = set()
+        self._level: int | None = None
+        """metadata.version at the end of what is committed."""
+
+    def require(self, holds: object, invariant: str, text: str) -> None:
+        """Raise where the invariant does not hold."""
+        self.checks[invariant] += 1
+        if not holds and self.counts(invariant):
+            raise Violation(invariant, text)
+
+    def counts(self, invariant: str) -> bool:
+        """Whether the invariant is looked at in this run."""
+        return not self.only or invariant in self.only
+
+    def on_start(self, machine: "Machine") -> None:
+        """A node starts: all it has committed is looked at again."""
+        self.events.on_start(machine)
+        self.registrations.on_start(machine)
+        self.world.check(lambda: self.storage.on_start(machine))
+
+    # ---- what clients were told
+
+    def on_created(self, name: str, topic_id: "Uuid") -> None:
+        """CreateTopics was answered without error."""
+        self.world.check(lambda: self._note_topic(name, topic_id))
+
+    def _note_topic(self, name: str, topic_id: "Uuid") -> None:
+        self.world.counts["topics created"] += 1
+        known = self._topic_ids.setdefault(topic_id, name)
+        self.require(known == name, "C9", f"{topic_id} names both {known} and {name}")
+        self.created[name] = topic_id
+        self._created_below[name] = self.events.committed_end
+        self._check_kept(name)
+
+    def _check_created(self) -> None:
+        for name in sorted(self.created):
+            self._check_kept(name)
+
+    def _check_kept(self, name: str) -> None:
+        """What a client was told is committed by then, and is never changed later."""
+        known = self.records.image.topics_by_name.get(name)
+        self.require(
+            known == self.created[name],
+            "C7",
+            f"{name} was created as {self.created[name]}; committed is {known}",
+        )
+
+    def on_producer_id(self, producer_id: int) -> None:
+        """InitProducerId was answered without error."""
+        self.world.check(lambda: self._note_producer_id(producer_id))
+
+    def _note_producer_id(self, producer_id: int) -> None:
+        self.world.counts["producer ids"] += 1
+        fresh = producer_id not in self._producer_ids
+        self.require(fresh, "C9", f"producer id {producer_id} is given twice")
+        self._producer_ids.add(producer_id)
+
+    # ---- versions
+
+    def _on_committed(self, base: int, header: Any, view: memoryview) -> None:
+        """Each committed batch once, in order."""
+        self.world.counts["batches committed"] += 1
+        self.explanations.on_committed(header, view)
+        if header.is_control:
+            self.snapshots.on_committed(header, view, self.records.settled)
+            return
+        for head in versions.written(view):
+            if head.level is not None:
+                self._level = head.level
+            self._check_version(head, self._level, f"at {base}")
+        before = self.records.image
+        self.records.on_committed(base, header, view)
+        self.registrations.on_committed(before, self.records.image)
+        self.snapshots.on_committed(header, view, self.records.settled)
+
+    def _check_version(self, head: versions.Written, level: int | None, where: str) -> None:
+        self.require(
+            level is None or versions.record_is_allowed(head.kind, head.version, level),
+            "V1",
+            f"record {head.kind} v{head.version} {where}, metadata.version is {level}",
+        )
+
+    def on_snapshot(self, machine: "Machine", path: str) -> None:
+        """A snapshot of the metadata has got its name."""
+        self.snapshots.on_snapshot(machine, path)
+        raw = machine.disk.read(path)
+        level: int | None = None
+        for header, view in iter_batches(raw):
+            if header.is_control:
+                continue
+            for head in versions.written(view):
+                level = head.level if head.level is not None else level
+                self._check_version(head, level, f"in {path} of {machine.name}")
+
+    def on_bytes(self, end: "SimTransport", raw: bytes) -> None:
+        """A write of whole requests, or of answers."""
+        to_broker = PORTS.get(end.far_port)
+        machine = self.world.machine(end.incarnation.name)
+        if to_broker is None or machine is None:
+            return
+        image = image_of(machine)
+        level = image.metadata_version if image is not None else 0
+        at = 0
+        while level and at + 8 <= len(raw):
+            size = int.from_bytes(raw[at : at + 4], "big")
+            key, version = (int.from_bytes(raw[at + n : at + n + 2], "big") for n in (4, 6))
+            self.require(
+                versions.request_is_allowed(key, version, level, to_broker=to_broker),
+                "V1",
+                f"{machine.name} asks by key {key} v{version}, metadata.version is {level}",
+            )
+            at += 4 + size
+
+    # ---- every second
+
+    def every_second(self) -> None:
+        """Look at every node that runs."""
+        for machine in self.world.machines:
+            image = image_of(machine)
+            if image is not None and image.offset >= 0:
+                self._check_image(machine, image)
+        self._check_created()
+        self.events.every_second()
+        self.snapshots.every_second()
+        self.records.every_second()
+        self.processes.every_second()
+        self.explanations.every_second()
+
+    def _check_image(self, machine: "Machine", image: ClusterImage) -> None:
+        known = self._images.get(image.offset)
+        if known is not None and known[0] is image:
+            return
+        told = list(records_of(image))
+        if known is None:
+            self._images[image.offset] = [image, told]
+            self.registrations.check_image(image)
+            self._check_reload(machine, told)
+            return
+        self.require(
+            known[1] == told,
+            "C6",
+            f"the image of {machine.name} at {image.offset} is another's not",
+        )
+
+    # ---- at the end
+
+    def at_end(self) -> None:
+        """All is healed and has come to rest."""
+        for machine in self.world.machines:
+            if machine in self.world.broken:
+                continue
+            image = image_of(machine)
+            self.require(image is not None, "C10", f"{machine.name} is away")
+            if image is None:
+                continue  # a planted bug may be all that is looked for
+            for name in sorted(self.created):
+                topic_id = image.topics_by_name.get(name)
+                # Clients go on to the end: what was told just now may be on its way to this node.
+                behind = image.offset + 1 < self._created_below[name]
+                self.require(
+                    topic_id == self.created[name] or behind,
+                    "C7",
+                    f"{name} was created as {self.created[name]}; {machine.name} has {topic_id}",
+                )
+        self.storage.at_end()
+        self.explanations.at_end()
+
+    def _check_reload(self, machine: "Machine", told: list[Any]) -> None:
+        again = EMPTY_IMAGE
+        for record, _ in told:
+            again = apply(again, record)
+        self.require(
+            list(records_of(again)) == told,
+            "C6",
+            f"the image of {machine.name} is another once it went through a snapshot",
+        )
+
+    def is_healthy(self) -> bool:
+        """Whether all that can be is unfenced and led, on every whole node's image."""
+        self.checks["C10"] += 1
+        broken = {machine.id for machine in self.world.broken}
+        wiped = {machine.id for machine in self.world.machines if machine.disks}
+        expected = {m.id for m in self.world.brokers} - broken
+        sizes = set()
+        for machine in self.world.machines:
+            if machine in self.world.broken:
+                continue
+            image = image_of(machine)
+            if image is None:
+                return False
+            unfenced = {i for i in image.brokers if not image.brokers[i].fenced}
+            gone = broken | wiped
+            if not expected <= unfenced or not _all_led(image, gone) or _is_moving(image, gone):
+                return False
+            if self.world.layout.balanced and not _is_balanced(image):
+                return False
+            sizes.add(len(image.topics_by_name))
+        return len(sizes) == 1
+
+
+def _all_led(image: ClusterImage, gone: set[int]) -> bool:
+    """Whether every partition has a leader that has a replica on a machine with its first disk."""
+    return all(
+        partition.leader >= 0
+        for topic in image.topics_in_order()
+        for partition in topic.partitions.values()
+        if set(partition.replicas) - gone
+    )
+
+
+def _is_balanced(image: ClusterImage) -> bool:
+    """Whether every partition whose preferred leader is in sync is led by it."""
+    return not any(
+        partition.leader != partition.preferred_leader
+        and partition.preferred_leader in partition.isr
+        for topic in image.topics_in_order()
+        for partition in topic.partitions.values()
+    )
+
+
+def _is_moving(image: ClusterImage, gone: set[int]) -> bool:
+    """Whether a reassignment is under way that nobody who is gone holds up."""
+    return any(
+        (partition.adding_replicas or partition.removing_replicas)
+        and not gone & {*partition.replicas}
+        for topic in image.topics_in_order()
+        for partition in topic.partitions.values()
+    )
+
+
+def image_of(machine: "Machine") -> ClusterImage | None:
+    """What a node that runs knows of the cluster."""
+    node = machine.live_node
+    publisher = node._publisher if node is not None else None  # noqa: SLF001 (a checker)
+    return None if publisher is None else publisher.image

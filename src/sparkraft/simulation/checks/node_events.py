@@ -1,0 +1,532 @@
+"""What must hold among whole nodes after every event: elections, epochs, votes, commits.
+
+    Q1  one leader an epoch; it has all that was committed before it (Q6)
+    Q2  a vote is on disk before it is given, and there is one an epoch
+    Q3  epochs on disk never go back, and nobody speaks from one that is not on its disk
+    Q4  one offset of one epoch is the same bytes on every disk, behind the same batch
+    Q5  what is committed is the same bytes everywhere, and is not cut by those who may know
+    Q7  the high watermark is on the disks of a majority, is of the leader's epoch, never goes back
+    Q8, Q9, Q11 voter changes, pre-votes, leaders without a majority: `quorum_rules`
+    Q10 snapshots: `snapshot_checks`
+
+`watched` listens at the raft core and its driver while a world lasts. What is on a disk is read
+from the disk itself, from the bytes that a power loss spares: the product's own idea of it is what
+a bug would get wrong.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest.mock import patch
+
+from sparkraft.controller.controller import Controller
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.raft import events
+from sparkraft.raft.quorum import Quorum
+from sparkraft.raft.ready_queue import ReadyQueue
+from sparkraft.raft.replica import Transition
+from sparkraft.raft.states import Leader
+from sparkraft.raft.voters import ReplicaKey
+from sparkraft.records.batch import BATCH_OVERHEAD, crc_ok, parse_header
+from sparkraft.records.control import ControlType
+from sparkraft.records.errors import CorruptRecords
+from sparkraft.server.controller.driver import ControllerDriver
+from sparkraft.server.raft.driver import RaftDriver
+from sparkraft.simulation.checks.invariants import Violation
+from sparkraft.simulation.checks.quorum_rules import Member, QuorumRules, Step
+from sparkraft.simulation.world.loop import CURRENT
+from sparkraft.simulation.world.node_trace import tell_log, tell_ready, tell_transition
+from sparkraft.storage.log import PartitionLog
+from sparkraft.storage.names import METADATA_DIR, METADATA_TOPIC
+from sparkraft.storage.quorum_state import QuorumState
+from sparkraft.storage.snapshot_files import parse_snapshot_name
+
+if TYPE_CHECKING:
+    from sparkraft.simulation.world.machine import Machine
+    from sparkraft.simulation.world.memory_disk import MemoryDisk
+    from sparkraft.simulation.world.nodes import NodesWorld
+
+LOG = f"/data/{METADATA_DIR}"
+_NOBODY = QuorumState(leader_epoch=0, leader_id=-1, voted_id=-1)  # type: ignore[arg-type]
+
+
+class Batch(NamedTuple):
+    """What is known of a committed batch."""
+
+    epoch: int
+    crc: int
+    last_offset: int
+
+
+class DurableLog:
+    """How far a machine's metadata log is on its disk; reads each synced byte once.
+
+    `on_batch` is told of each batch read: its header, and offset and epoch of the one before it.
+    """
+
+    def __init__(self, on_batch: Callable[[Any, tuple[int, int] | None], None]) -> None:
+        """Nothing read."""
+        self._on_batch = on_batch
+        self._names_seen = -1
+        self._segments: list[str] = []
+        self._held = 0
+        self._path = ""
+        self._position = self._last_at = 0
+        self._last = b""
+        """The batch read last: where it stands no more, the log was cut meanwhile."""
+        self._link: tuple[int, int] | None = None
+        """Its offset and epoch."""
+        self._end = 0
+
+    def end(self, disk: "MemoryDisk") -> int:
+        """The offset behind the last batch that a power loss would spare."""
+        if self._names_seen != disk.names_changed:
+            self._names_seen = disk.names_changed
+            names = disk.listdir(LOG) if disk.is_dir(LOG) else []
+            snapshots = [parse_snapshot_name(name) for name in names]
+            self._held = max((s.offset for s, whole in filter(None, snapshots) if whole), default=0)
+            self._segments = [name for name in names if name.endswith(".log")]
+        return max(self._held, self._read(disk))
+
+    def _read(self, disk: "MemoryDisk") -> int:
+        if self._path in self._segments[:-1]:  # what it got before the next one began
+            self._go_on(self._path, disk.synced(f"{LOG}/{self._path}"))
+        path, data = "", b""
+        for name in reversed(self._segments):
+            path, data = name, disk.synced(f"{LOG}/{name}")
+            if data:
+                break
+        if not data:
+            return 0
+        self._go_on(path, data)
+        return self._end
+
+    def _go_on(self, path: str, data: bytes) -> None:
+        if path != self._path or data[self._last_at : self._position] != self._last:
+            base = int(path.partition(".")[0])
+            follows = self._path in self._segments and path > self._path and base == self._end
+            self._link = self._link if follows else None
+            self._path, self._position, self._end = path, 0, base
+        while self._position + BATCH_OVERHEAD <= len(data):
+            try:
+                header = parse_header(data, self._position)
+            except CorruptRecords:
+                break  # zeros of a torn write
+            after = self._position + header.size_in_bytes
+            if after > len(data) or not crc_ok(memoryview(data)[self._position : after]):
+                break
+            self._on_batch(header, self._link)
+            self._link = (header.base_offset, header.partition_leader_epoch)
+            self._last_at, self._last = self._position, data[self._position : after]
+            self._position = after
+            self._end = header.last_offset + 1
+
+
+class NodeEvents:
+    """See the module docstring; ghosts of what has ever been true."""
+
+    def __init__(self, world: "NodesWorld", require: Callable[[object, str, str], None]) -> None:
+        """Nothing has happened yet."""
+        self.world = world
+        self._require = require
+        self.committed: dict[int, Batch] = {}
+        """By base offset."""
+        self.committed_end = 0
+        self.on_committed: Callable[[int, Any, memoryview], None] = lambda *_: None
+        """Told once of every committed batch, in order: base offset, header, bytes."""
+        self._committed_in: dict[int, int] = {}
+        self._leaders: dict[int, str] = {}
+        self._votes: dict[tuple[str, int, int], int] = {}
+        self._epochs: dict[tuple[str, int], int] = {}
+        self._reached: dict[str, int] = {}
+        self._told: dict[str, int] = {}
+        self._durable: dict[tuple[str, int], DurableLog] = {}
+        self._lost: list[tuple[ReplicaKey, int]] = []
+        self._requests: dict[tuple[str, int], dict[int, Any]] = {}
+        self._states: dict[bytes, QuorumState] = {}
+        self.rules = QuorumRules(require, world.counts, lambda: world.now)
+
+    # ---- life
+
+    def on_start(self, machine: "Machine") -> None:
+        """What a process only had in memory is forgotten."""
+        self._reached[machine.name] = self._told[machine.name] = 0
+        self.rules.on_start(machine.id)
+
+    def on_wipe(self, machine: "Machine") -> None:
+        """What was on the lost disk may have been counted."""
+        self._lost.append((_key(machine), self.durable_end(machine)))
+
+    # ---- what is on disk
+
+    def durable_end(self, machine: "Machine") -> int:
+        """How far the machine's log would survive a power loss now."""
+        return self._durable_log(machine).end(machine.disk)
+
+    def _durable_log(self, machine: "Machine") -> DurableLog:
+        key = (machine.name, machine.disks)
+        known = self._durable.get(key)
+        if known is None:
+            known = self._durable[key] = DurableLog(
+                lambda header, link: self._on_durable(machine.name, header, link)
+            )
+        return known
+
+    def _on_durable(self, name: str, header: Any, link: tuple[int, int] | None) -> None:
+        place = (header.base_offset, header.partition_leader_epoch)
+        self.rules.on_batch(name, place, (header.crc, header.last_offset), link)
+
+    def election(self, machine: "Machine") -> QuorumState:
+        """The election state that a power loss would spare."""
+        raw = machine.disk.synced(f"{LOG}/quorum-state")
+        known = self._states.get(raw)
+        if known is None:
+            known = self._states[raw] = QuorumState.parse(raw) if raw else _NOBODY
+        return known
+
+    # ---- the core
+
+    def on_step(
+        self, machine: "Machine", core: Quorum, step: Step, transitions: Sequence[Transition]
+    ) -> None:
+        """Right after a step, before anything of it is done."""
+        state, ready = core.state, step.ready
+        member = _member(machine, core)
+        if isinstance(step.event, events.LogFlushed):
+            self.world.note(f"{machine.name} has synced up to {step.event.up_to}")
+        for transition in transitions:
+            self.world.note(tell_transition(machine.name, transition))
+            self.rules.on_transition(member, transition.old, transition.new)
+        self.rules.on_step(member, step)
+        self.rules.check_voted_out(member)
+        if isinstance(state, Leader):
+            self._on_leader(machine, core, state)
+            if ready.high_watermark is not None and ready.high_watermark > self.committed_end:
+                self._check_majority(machine, core, ready.high_watermark)
+
+    def _on_leader(self, machine: "Machine", core: Quorum, state: Leader) -> None:
+        known = self._leaders.get(state.epoch)
+        if known == machine.name:
+            return
+        self._leaders[state.epoch] = machine.name
+        self.world.counts["elections won"] += 1
+        self._require(known is None, "Q1", f"{known} and {machine.name} lead epoch {state.epoch}")
+        last = self._last_committed_before(state.epoch)
+        self._require(
+            last < core.log.end,
+            "Q6",
+            f"{machine.name} leads epoch {state.epoch} from {core.log.end}; {last} is committed",
+        )
+
+    def _last_committed_before(self, epoch: int) -> int:
+        for base in reversed(self.committed):
+            if self._committed_in[base] < epoch:
+                return self.committed[base].last_offset
+        return -1
+
+    def _check_majority(self, machine: "Machine", core: Quorum, reached: int) -> None:
+        voters, state = core.log.voters, core.state
+        self._require(
+            isinstance(state, Leader) and reached > state.epoch_start_offset,
+            "Q7",
+            f"{machine.name} counts records of older epochs up to {reached}",
+        )
+        ends = [(_key(m), self.durable_end(m)) for m in self.world.controllers]
+        holders = {
+            int(key.id)
+            for key, end in [*ends, *self._lost]
+            if end >= reached and _counts(voters, key)
+        }
+        self._require(
+            len(holders) >= voters.majority,
+            "Q7",
+            f"{machine.name} has HW={reached}; on disk at {sorted(holders)} of {voters.ids}",
+        )
+
+    # ---- the driver
+
+    def on_request(self, machine: "Machine", request_id: int, request: Any) -> None:
+        """A peer asks."""
+        if isinstance(request, events.VoteRequest):
+            asked = self._requests.setdefault((machine.name, machine.life), {})
+            asked[request_id] = request
+
+    def before_ready(self, machine: "Machine", driver: Any, ready: events.Ready) -> None:
+        """Its election state is said to be on disk; nothing else of it is done yet."""
+        for line in tell_ready(machine.name, ready):
+            self.world.note(line)
+        election = self.election(machine)
+        self._check_epoch(machine, election)
+        for send in ready.send:
+            self._on_send(machine, driver, send.request, election)
+        for respond in ready.respond:
+            self._on_respond(machine, respond, election)
+        for effect in ready.log:
+            self._on_effect(machine, driver, effect)
+
+    def _check_epoch(self, machine: "Machine", election: QuorumState) -> None:
+        key = (machine.name, machine.disks)
+        before = self._epochs.get(key, 0)
+        self._require(
+            election.leader_epoch >= before,
+            "Q3",
+            f"{machine.name} goes back from epoch {before} to {election.leader_epoch} on disk",
+        )
+        self._epochs[key] = election.leader_epoch
+        if election.voted_id >= 0:
+            self._on_vote(machine, election.leader_epoch, election.voted_id)
+
+    def _on_vote(self, machine: "Machine", epoch: int, candidate: int) -> None:
+        known = self._votes.setdefault((machine.name, machine.disks, epoch), candidate)
+        self._require(
+            known == candidate,
+            "Q2",
+            f"{machine.name} votes for n{candidate} in epoch {epoch}, having voted for n{known}",
+        )
+
+    def _on_send(
+        self, machine: "Machine", driver: Any, request: Any, election: QuorumState
+    ) -> None:
+        self._speaks(machine, getattr(request, "epoch", 0), election)
+        if isinstance(request, events.VoteRequest):
+            end = self.durable_end(machine)
+            self._require(
+                request.last_offset <= end,
+                "Q6",
+                f"candidate {machine.name} claims LEO={request.last_offset}, on disk is {end}",
+            )
+        if isinstance(request, events.FetchRequest) and driver._quorum.is_voter:  # noqa: SLF001
+            end = self.durable_end(machine)
+            self._require(
+                request.fetch_offset <= end,
+                "Q7",
+                f"voter {machine.name} acknowledges up to {request.fetch_offset}, on disk is {end}",
+            )
+
+    def _speaks(self, machine: "Machine", epoch: int, election: QuorumState) -> None:
+        on_disk = election.leader_epoch
+        self._require(
+            epoch <= on_disk,
+            "Q3",
+            f"{machine.name} speaks from epoch {epoch}, not {on_disk}",
+        )
+
+    def _on_respond(
+        self, machine: "Machine", respond: events.Respond, election: QuorumState
+    ) -> None:
+        answer = respond.response
+        self._speaks(machine, getattr(answer, "epoch", 0), election)
+        asked = self._requests.get((machine.name, machine.life), {})
+        request = asked.pop(respond.request_id, None)
+        if request is None or request.pre_vote or not getattr(answer, "granted", False):
+            return
+        candidate = int(request.candidate.id)
+        on_disk = election.leader_epoch > request.epoch or (
+            election.leader_epoch == request.epoch and election.voted_id == candidate
+        )
+        self._require(
+            on_disk,
+            "Q2",
+            f"{machine.name} votes for n{candidate} in epoch {request.epoch}; on disk: {election}",
+        )
+        self._on_vote(machine, request.epoch, candidate)
+
+    def _on_effect(self, machine: "Machine", driver: Any, effect: events.LogEffect) -> None:
+        snapshots = self.world.checks.snapshots
+        match effect:
+            case events.TruncateTo(offset=offset):
+                self._on_truncate(machine, driver, offset)
+            case events.WriteSnapshotChunk():
+                snapshots.on_chunk(machine, effect)
+            case events.InstallSnapshot():
+                snapshots.on_install(machine, leads=driver.is_leader)
+            case _:
+                pass
+
+    def _on_truncate(self, machine: "Machine", driver: Any, offset: int) -> None:
+        epoch = driver._quorum.state.epoch  # noqa: SLF001 (a checker looks inside)
+        told = self._told.get(machine.name, 0)
+        for header, _ in driver._log.batches(offset, driver._log.end):  # noqa: SLF001 (likewise)
+            base = header.base_offset
+            known = self.committed.get(base)
+            may_know = epoch >= self._committed_in.get(base, 0) or base < told
+            same = known is not None and known.epoch == header.partition_leader_epoch
+            self._require(
+                not (same and may_know), "Q5", f"{machine.name} cuts committed {known} at {base}"
+            )
+
+    def after_ready(self, machine: "Machine", driver: Any, ready: events.Ready) -> None:
+        """It is done, as far as nothing has to be waited for."""
+        reached = ready.high_watermark
+        if reached is None:
+            return
+        before = self._told.get(machine.name, 0)
+        self._require(
+            reached >= before, "Q7", f"the high watermark of {machine.name} goes back to {reached}"
+        )
+        self._told[machine.name] = reached
+        self.world.note(tell_log(machine.name, driver))
+        self._on_reached(machine, driver)
+
+    def _on_reached(self, machine: "Machine", driver: Any) -> None:
+        log, up_to = driver._log, self._told[machine.name]  # noqa: SLF001 (a checker looks inside)
+        first = max(self._reached.get(machine.name, 0), log.start)
+        up_to = min(up_to, log.end)
+        if up_to <= first:
+            return
+        for header, view in log.batches(first, up_to):
+            if header.last_offset >= up_to:
+                break
+            self._on_batch(machine, driver, header, view)
+            self._reached[machine.name] = header.last_offset + 1
+
+    def _on_batch(self, machine: "Machine", driver: Any, header: Any, view: memoryview) -> None:
+        base = header.base_offset
+        told = Batch(header.partition_leader_epoch, header.crc, header.last_offset)
+        known = self.committed.get(base)
+        if known is None and base >= self.committed_end:
+            self.committed[base] = known = told
+            self._committed_in[base] = driver._quorum.state.epoch  # noqa: SLF001 (likewise)
+            self.committed_end = header.last_offset + 1
+            self.on_committed(base, header, view)
+        self._require(
+            known == told, "Q5", f"{machine.name} has committed {told} at {base}, known {known}"
+        )
+
+    # ---- every second
+
+    def every_second(self) -> None:
+        """The invariants that look at everybody."""
+        for machine in self.world.machines:
+            self.durable_end(machine)  # Q4 of whatever came to its disk since
+            raft = machine.raft
+            if raft is not None and raft.is_leader:
+                self.rules.check_quorum(_member(machine, raft._quorum))  # noqa: SLF001 (a look)
+
+
+def _member(machine: "Machine", core: Quorum) -> Member:
+    return Member(machine.name, _key(machine), core, lambda below: _voters_below(machine, below))
+
+
+def _voters_below(machine: "Machine", below: int) -> int:
+    """As the leader's own log has it, which is read anew."""
+    known = -1
+    for offset, kind, _ in machine.raft.log.control_records():
+        if offset < below and kind is ControlType.KRAFT_VOTERS:
+            known = offset
+    return known
+
+
+def _key(machine: "Machine") -> ReplicaKey:
+    return ReplicaKey(machine.id, machine.directory_id)  # type: ignore[arg-type]
+
+
+def _counts(voters: Any, key: ReplicaKey) -> bool:
+    known = voters.get(key.id)
+    return known is not None and known.key.directory_id in (None, key.directory_id)
+
+
+@contextmanager
+def watched(world: "NodesWorld") -> Iterator[None]:
+    """Have the world's checkers see every step of every core, and all that is done of it."""
+    checks = world.checks.events
+
+    def seen(call: Callable[["Machine"], None]) -> None:
+        who = CURRENT.get()
+        machine = None if who is None or who.dead else world.machine(who.name)
+        if machine is None or machine.incarnation is not who:
+            return
+        try:
+            call(machine)
+        except Violation as violation:  # not through the product, which would think it its own
+            world.fail(violation)
+
+    with (
+        patch.object(Quorum, "step", _step(Quorum.step, checks, seen)),
+        patch.object(Quorum, "start", _step(Quorum.start, checks, seen)),
+        patch.object(ReadyQueue, "carry_out", _carry_out(checks, seen)),
+        patch.object(RaftDriver, "handle_request", _request(checks, seen)),
+        patch.object(PartitionLog, "truncate_to", _truncate(world, seen)),
+        patch.object(ControllerDriver, "fence_refused", _fence_refused(world, seen)),
+        patch.object(Controller, "decide", _registration(world, seen)),
+    ):
+        yield
+
+
+def _step(original: Any, checks: NodeEvents, seen: Any) -> Any:
+    @wraps(original)
+    def step(self: Quorum, *arguments: Any) -> Any:
+        before, reached, known = self.state, self.log.high_watermark, len(self._transitions)
+        ready = original(self, *arguments)
+        event = arguments[0] if len(arguments) > 1 else None  # `start` has none
+        taken = Step(event, before, reached, ready)
+        seen(lambda machine: checks.on_step(machine, self, taken, self._transitions[known:]))
+        return ready
+
+    return step
+
+
+def _carry_out(checks: NodeEvents, seen: Any) -> Any:
+    original = ReadyQueue.carry_out
+
+    @wraps(original)
+    def carry_out(self: ReadyQueue, ready: events.Ready) -> None:
+        seen(lambda machine: checks.before_ready(machine, self.duties, ready))
+        original(self, ready)
+        seen(lambda machine: checks.after_ready(machine, self.duties, ready))
+
+    return carry_out
+
+
+def _truncate(world: "NodesWorld", seen: Any) -> Any:
+    original = PartitionLog.truncate_to
+
+    @wraps(original)
+    def truncate_to(self: PartitionLog, offset: int) -> bool:
+        if self.topic != METADATA_TOPIC:
+            seen(lambda machine: world.checks.records.on_truncate(machine, self, offset))
+        return original(self, offset)
+
+    return truncate_to
+
+
+def _fence_refused(world: "NodesWorld", seen: Any) -> Any:
+    original = ControllerDriver.fence_refused
+
+    @wraps(original)
+    def fence_refused(self: ControllerDriver, broker_id: int) -> None:
+        registered = self.core.latest.brokers.get(broker_id)
+        seen(lambda _: world.checks.processes.on_fence_refused(broker_id, registered))
+        original(self, broker_id)
+
+    return fence_refused
+
+
+def _registration(world: "NodesWorld", seen: Any) -> Any:
+    original = Controller.decide
+    checks = world.checks
+
+    @wraps(original)
+    def decide(self: Controller, key: ApiKey, call: Any) -> Any:
+        if key is not ApiKey.BROKER_REGISTRATION:
+            return original(self, key, call)
+        request = call.request
+        silent_ms = checks.explanations.ghosts.silent_ms(self, request.broker_id, call.now)
+        decision = original(self, key, call)
+        seen(lambda _: checks.registrations.on_decided(self, request, silent_ms))
+        return decision
+
+    return decide
+
+
+def _request(checks: NodeEvents, seen: Any) -> Any:
+    original = RaftDriver.handle_request
+
+    @wraps(original)
+    def request(self: RaftDriver, asked: Any) -> Any:
+        number = self._requests.last_id + 1
+        seen(lambda machine: checks.on_request(machine, number, asked))
+        return original(self, asked)
+
+    return request

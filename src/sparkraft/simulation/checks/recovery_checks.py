@@ -1,0 +1,248 @@
+"""What must hold of a log that was recovered, and of one that was cut; who listens to both.
+
+S1  it is a prefix of what was there: all that was synced, all of it unless the power was lost
+S2  it is whole batches; a crash in its recovery, and another recovery, comes to the same
+S5  its producers are those of a replay of all batches
+S8  no file of its folder is left over from a life before; a full disk leaves it usable
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from sparkraft.simulation.checks.stored_log import (
+    StoredLog,
+    gap_in,
+    producers_flaw,
+    replayed,
+    stray_files,
+)
+from sparkraft.simulation.checks.watched_disk import Watched, is_compacted, last_batches
+from sparkraft.simulation.world.core_node import SeededEntropy
+from sparkraft.simulation.world.loop import CURRENT
+from sparkraft.simulation.world.memory_disk import MemoryDisk
+from sparkraft.storage.disk import StorageFault
+from sparkraft.storage.log import PartitionLog
+from sparkraft.storage.names import LOG
+from sparkraft.storage.recovery import _Recovery
+
+if TYPE_CHECKING:
+    from sparkraft.simulation.world.machine import Machine
+    from sparkraft.simulation.world.nodes import NodesWorld
+
+
+class RecoveryChecks:
+    """See the module docstring; `watched` says what is remembered of a machine's disk."""
+
+    def __init__(self, world: "NodesWorld", watched: Callable[["Machine"], Watched]) -> None:
+        """Nothing has been recovered."""
+        self.world = world
+        self.watched = watched
+
+    def require(self, holds: object, invariant: str, text: str) -> None:
+        """Raise where the invariant does not hold."""
+        self.world.checks.require(holds, invariant, text)
+
+    def on_recovered(
+        self, machine: "Machine", recovery: Any, before: dict[str, bytes], log: PartitionLog
+    ) -> None:
+        """A log was recovered from files that were `before`."""
+        seen, place = self.watched(machine), recovery._place  # noqa: SLF001 (a checker)
+        stored = StoredLog(seen.disk, place.directory)
+        seen.logs[place.directory] = stored
+        batches = stored.batches
+        for segment in stored.segments:
+            kept = f"{machine.name} keeps {segment.path}: {segment.flaw}"
+            self.require(not segment.flaw, "S2", kept)
+        gap = gap_in(batches, holes=is_compacted(place.directory))
+        self.require(not gap, "S2", f"{machine.name} keeps {place.directory}: {gap}")
+        self._check_left(machine, seen, stored, max(place.log_start_offset, 0))
+        seen.note(place.directory, batches)
+        self.check_producers(machine, stored, log)
+        names = seen.disk.listdir(place.directory)
+        stray = stray_files(
+            names,
+            log.segment_base_offsets,
+            passing=False,
+            snapshots=log._segments.snapshots,  # noqa: SLF001
+        )
+        self.require(not stray, "S8", f"{machine.name} recovers {place.directory} with {stray}")
+        if before != _files_in(seen.disk, place.directory):
+            self._check_again(machine, recovery, before, log)
+
+    def on_refused(self, machine: "Machine", recovery: Any, fault: StorageFault) -> None:
+        """A log could not be recovered, though nothing damages disks here."""
+        if isinstance(fault.cause, OSError):
+            return
+        directory = recovery._place.directory  # noqa: SLF001 (a checker)
+        failed = any(name == directory for name, _ in self.watched(machine).failed)
+        self.require(False, "S8" if failed else "S1", f"{machine.name}: {fault}")  # noqa: FBT003 (it is one)
+
+    def _check_left(self, machine: "Machine", seen: Watched, stored: StoredLog, start: int) -> None:
+        directory = stored.directory
+        left = seen.left.pop(directory, None)
+        if left is None:
+            return
+        found = {batch.header.base_offset: batch.data for batch in stored.batches}
+        lowest = max(start, seen.cleaned_to[directory])
+        for batch in left.batches:
+            base = batch.header.base_offset
+            self.require(
+                batch.header.last_offset < lowest or found.get(base) == batch.data,
+                "S1",
+                f"{machine.name} had {base} of {directory} on its disk and lost it ({left.how})",
+            )
+        for batch in stored.batches:
+            base = batch.header.base_offset
+            self.require(
+                batch.payload in seen.written[directory][base]
+                and (left.how == "power" or base in left.bases or base < lowest),
+                "S1",
+                f"{base} of {directory} was not there when {machine.name} ended ({left.how})",
+            )
+
+    def check_producers(self, machine: "Machine", stored: StoredLog, log: PartitionLog) -> None:
+        """What is known of producers is what a replay of all batches says."""
+        seen = self.watched(machine)
+        true = replayed(stored.batches, log.log_end_offset)
+        start = max(seen.start_of(stored), int(log.log_start_offset))
+        wrong = producers_flaw(last_batches(log.producers), true, start=start)
+        self.require(not wrong, "S5", f"{stored.directory} of {machine.name}: {wrong}")
+
+    def _check_again(
+        self, machine: "Machine", recovery: Any, before: dict[str, bytes], log: PartitionLog
+    ) -> None:
+        """Crash in the middle of the same recovery, recover again, and compare."""
+        place = recovery._place  # noqa: SLF001 (a checker)
+        dice = random.Random(f"{self.world.seed} {machine.name} {machine.life} {place.directory}")
+        scratch = MemoryDisk()
+        scratch.mkdir(place.directory)
+        for path, data in before.items():
+            scratch.put(path, data)
+        twin = scratch.copy()
+        _recover(twin, recovery)
+        crashed = twin.killed_at(dice.randint(1, max(len(twin.journal), 1)) - 1)
+        again = _recover(crashed, recovery)
+        for what, told, known in (
+            ("files", _logs_in(crashed, place.directory), _logs_in(machine.disk, place.directory)),
+            ("epochs", again.leader_epochs, log.leader_epochs),
+            ("bounds", _bounds(again), _bounds(log)),
+            ("producers", last_batches(again.producers), last_batches(log.producers)),
+        ):
+            self.require(
+                told == known,
+                "S2",
+                f"{what} of {place.directory} of {machine.name} are others once its recovery "
+                f"has crashed: {told}, not {known}",
+            )
+
+    def on_truncated(self, machine: "Machine", log: PartitionLog) -> None:
+        """A log was cut: its producers are those of what is left."""
+        stored = self.watched(machine).logs.get(log.directory)
+        if stored is not None and log.fault is None:
+            self.check_producers(machine, stored, log)
+
+
+# ---- listening
+
+
+@contextmanager
+def storage_watched(world: "NodesWorld") -> Iterator[None]:
+    """Have the world's checkers see every recovery, cut and retention of every log."""
+    storage = world.checks.storage
+    checks = storage.recoveries
+
+    def seen(disk: Any, call: Callable[["Machine"], None]) -> None:
+        who = CURRENT.get()
+        machine = None if who is None or who.dead else world.machine(who.name)
+        if machine is not None and machine.incarnation is who and machine.disk is disk:
+            world.check(lambda: call(machine))
+
+    with (
+        patch.object(_Recovery, "run", _run(checks, seen)),
+        patch.object(PartitionLog, "apply_retention", _apply_retention(storage.on_retention, seen)),
+        patch.object(PartitionLog, "expired_until", _expired_until(storage.on_expired, seen)),
+        patch.object(PartitionLog, "truncate_to", _truncate_to(checks, seen)),
+    ):
+        yield
+
+
+def _run(checks: RecoveryChecks, seen: Any) -> Any:
+    original = _Recovery.run
+
+    @wraps(original)
+    def run(self: Any, entropy: Any) -> PartitionLog:
+        disk, place = self._disk, self._place
+        before = _files_in(disk, place.directory)
+        try:
+            log = original(self, entropy)
+        except StorageFault as fault:
+            refused = fault
+            seen(disk, lambda machine: checks.on_refused(machine, self, refused))
+            raise
+        seen(disk, lambda machine: checks.on_recovered(machine, self, before, log))
+        return log
+
+    return run
+
+
+def _apply_retention(tell: Callable[["Machine", Any], None], seen: Any) -> Any:
+    original = PartitionLog.apply_retention
+
+    @wraps(original)
+    def apply_retention(self: PartitionLog, *arguments: Any, **more: Any) -> int:
+        seen(self._disk, lambda machine: tell(machine, self))
+        try:
+            return original(self, *arguments, **more)
+        finally:
+            seen(self._disk, lambda machine: tell(machine, None))
+
+    return apply_retention
+
+
+def _expired_until(tell: Callable[["Machine", Any, int], None], seen: Any) -> Any:
+    original = PartitionLog.expired_until
+
+    @wraps(original)
+    def expired_until(self: PartitionLog, now_ms: int) -> int:
+        until = original(self, now_ms)
+        seen(self._disk, lambda machine: tell(machine, self, until))
+        return until
+
+    return expired_until
+
+
+def _truncate_to(checks: RecoveryChecks, seen: Any) -> Any:
+    original = PartitionLog.truncate_to
+
+    @wraps(original)
+    def truncate_to(self: PartitionLog, offset: int) -> bool:
+        done = original(self, offset)
+        seen(self._disk, lambda machine: checks.on_truncated(machine, self))
+        return done
+
+    return truncate_to
+
+
+def _recover(disk: MemoryDisk, recovery: Any) -> PartitionLog:
+    """The log of the same place on another disk."""
+    made = _Recovery(disk, recovery._place, recovery._config, recovery._clock)  # noqa: SLF001
+    return made.run(SeededEntropy(random.Random(0)))
+
+
+def _files_in(disk: MemoryDisk, directory: str) -> dict[str, bytes]:
+    paths = [f"{directory}/{name}" for name in disk.listdir(directory)]
+    return {path: disk.stored(path) for path in paths}
+
+
+def _logs_in(disk: MemoryDisk, directory: str) -> dict[str, bytes]:
+    """Segments with records."""
+    files = _files_in(disk, directory).items()
+    return {path: data for path, data in files if path.endswith(LOG) and data}
+
+
+def _bounds(log: PartitionLog) -> tuple[int, int]:
+    return int(log.log_start_offset), int(log.log_end_offset)

@@ -1,0 +1,1 @@
+"""Scenarios, their options, and campaigns of many seeds."""

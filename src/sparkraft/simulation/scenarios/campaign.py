@@ -1,0 +1,254 @@
+"""Runs one seed or many, on all cores of the machine, and says what came of them.
+
+A result is plain data, so it crosses process borders: what was violated, the trace's end and
+digest, what was counted. Seeds are independent; their order says nothing.
+"""
+
+import gc
+import os
+import signal
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from threading import Thread, current_thread, main_thread
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TextIO
+
+from sparkraft.simulation.checks.invariants import Violation
+from sparkraft.simulation.scenarios import core_scenarios
+from sparkraft.simulation.scenarios.core_scenarios import Settings
+
+if TYPE_CHECKING:
+    from sparkraft.simulation.world.cores import World
+    from sparkraft.simulation.world.nodes import NodesWorld
+
+QUEUED_A_JOB = 4
+"""Seeds waiting for each process: enough that none idles, few enough to stop soon."""
+
+REAL_SECONDS_MAX = 120.0
+REAL_SECONDS_MAX_A_SECOND = 10.0
+"""What a run may take, and how much more for each second it plays: a hundred times what it does.
+
+One that goes on and on would keep a campaign from ending, and from saying which seed it is."""
+
+FRAMES_TOLD = 4
+"""Of a run that doesn't end, the innermost: where it is, and who asked for that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of a seed; `violation` is an invariant's name, None for a clean run."""
+
+    settings: Settings
+    violation: str | None = None
+    text: str = ""
+    tail: tuple[str, ...] = ()
+    digest: str = ""
+    lines: int = 0
+    simulated_ms: int = 0
+    seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    checks: Counter[str] = field(default_factory=Counter)
+
+
+def run(settings: Settings, sink: TextIO | None = None, *, only: tuple[str, ...] = ()) -> Result:
+    """Run one seed to its end or to its first violation.
+
+    With `only`, no other invariant is checked on whole nodes, so that none reports first.
+    """
+    begun = time.monotonic()
+    worlds: list[World | NodesWorld] = []
+    violation: Violation | None = None
+
+    def begin(world: Any) -> None:
+        worlds.append(world)
+        if settings.tier == "nodes":
+            world.invariants.only = only
+
+    gc.collect()  # the world before this one: tasks, futures and nodes that hold each other
+    gc.disable()  # A collection in the middle would only cost time: nothing depends on it.
+    try:
+        limit = REAL_SECONDS_MAX + REAL_SECONDS_MAX_A_SECOND * settings.seconds
+        with _ended_after(limit, worlds):
+            _play(replace(settings, sink=sink, on_world=begin))
+    except Violation as error:
+        violation = error
+    finally:
+        gc.enable()
+    world = worlds[0]
+    return Result(
+        settings=settings,
+        violation=violation.invariant if violation else None,
+        text=violation.text if violation else "",
+        tail=tuple(world.trace.tail) if violation else (),
+        digest=world.trace.digest(),
+        lines=world.trace.lines,
+        simulated_ms=world.now,
+        seconds=time.monotonic() - begun,
+        counts=world.counts,
+        checks=world.invariants.checks,
+    )
+
+
+class _StillGoing(KeyboardInterrupt):
+    """Ends a run wherever it is: of all that may be raised there, asyncio lets this kind pass."""
+
+
+@contextmanager
+def _ended_after(limit_s: float, worlds: "list[World | NodesWorld]") -> Iterator[None]:
+    """Break `Ending` where the block takes longer than that of real time; in a main thread only."""
+    if current_thread() is not main_thread():
+        yield
+        return
+
+    def end(_: int, frame: FrameType | None) -> None:
+        innermost = traceback.extract_stack(frame)[-FRAMES_TOLD:]
+        raise _StillGoing(
+            ", ".join(
+                f"{each.name} ({Path(each.filename).name}:{each.lineno})" for each in innermost
+            )
+        )
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    except _StillGoing as error:
+        reached = f"{worlds[0].now / 1000:.3f} simulated seconds"
+        raise Violation(
+            "Ending", f"after {limit_s:.0f} s of real time it has come to {reached}, in {error}"
+        ) from error
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _play(settings: Settings) -> None:
+    if settings.tier == "cores":
+        core_scenarios.SCENARIOS[settings.scenario](settings)
+        return
+    from sparkraft.simulation.scenarios.node_scenarios import (
+        NODE_SCENARIOS,  # loads the whole server
+    )
+
+    NODE_SCENARIOS[settings.scenario](settings)
+
+
+def run_all(jobs: Iterable[Settings], processes: int | None = None) -> Iterator[Result]:
+    """Run many, as they finish; `processes` defaults to the machine's cores."""
+    count = processes or os.cpu_count() or 1
+    if count == 1:
+        for settings in jobs:
+            yield run(settings)
+        return
+    left = iter(jobs)
+    # Fresh interpreters: a patch or a cache of this process must not leak into a run.
+    context = get_context("spawn")
+    with ProcessPoolExecutor(count, context, initializer=_end_with_parent) as pool:
+        waiting: set[Future[Result]] = set()
+        try:
+            while True:
+                for settings in left:
+                    waiting.add(pool.submit(run, settings))
+                    if len(waiting) >= count * QUEUED_A_JOB:
+                        break
+                if not waiting:
+                    return
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in sorted(done, key=lambda future: future.result().settings.seed):
+                    yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def each(
+    work: Callable[..., Any], jobs: list[tuple[Any, ...]], processes: int | None = None
+) -> Iterator[tuple[Any, Any]]:
+    """(first argument, result) of `work` for each job's arguments, in their order."""
+    count = min(processes or os.cpu_count() or 1, len(jobs))
+    if count <= 1:
+        for arguments in jobs:
+            yield arguments[0], work(*arguments)
+        return
+    context = get_context("spawn")
+    with ProcessPoolExecutor(count, context, initializer=_end_with_parent) as pool:
+        futures = [(arguments[0], pool.submit(work, *arguments)) for arguments in jobs]
+        for name, future in futures:
+            yield name, future.result()
+
+
+@dataclass(slots=True)
+class Summary:
+    """Many results in one."""
+
+    seeds: int = 0
+    failed: list[Result] = field(default_factory=list)
+    simulated_ms: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    checks: Counter[str] = field(default_factory=Counter)
+    begun: float = field(default_factory=time.monotonic)
+
+    def add(self, result: Result) -> None:
+        """One more."""
+        self.seeds += 1
+        self.simulated_ms += result.simulated_ms
+        self.counts += result.counts
+        self.checks += result.checks
+        if result.violation is not None:
+            self.failed.append(result)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        minutes = max((time.monotonic() - self.begun) / 60, 1e-9)
+        return [
+            f"{self.seeds} seeds, {len(self.failed)} violations, "
+            f"{self.simulated_ms / 3_600_000:.2f} simulated hours in {minutes:.1f} minutes"
+            + (f", {self.seeds / minutes:.0f} seeds a minute" if self.seeds > 1 else ""),
+            f"elections won: {self.counts['elections won']}, batches committed: "
+            f"{self.counts['appends'] + self.counts['batches committed']}",
+            "faults: " + self._of("fault "),
+            "fault points: " + self._of("point "),
+            *self._what_clients_did(),
+            "checks: "
+            + ", ".join(
+                f"{name} {self.checks[name]}"
+                for name in sorted(self.checks, key=lambda name: (name[0], len(name), name))
+            ),
+        ]
+
+    def _what_clients_did(self) -> list[str]:
+        told = (
+            "topics created",
+            "producer ids",
+            "records acknowledged",
+            "records read",
+            "offsets committed",
+        )
+        counts = [f"{name} {self.counts[name]}" for name in told if self.counts[name]]
+        return ["clients: " + ", ".join(counts)] if counts else []
+
+    def _of(self, prefix: str) -> str:
+        found = {
+            name.removeprefix(prefix): count
+            for name, count in sorted(self.counts.items())
+            if name.startswith(prefix)
+        }
+        return ", ".join(f"{name} {count}" for name, count in found.items()) or "none"
+
+
+def _end_with_parent() -> None:
+    """Let no worker go on for minutes after the campaign was killed."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait_for_end() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait_for_end, name="waits for the campaign's end", daemon=True).start()

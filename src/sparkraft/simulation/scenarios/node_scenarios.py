@@ -1,0 +1,559 @@
+"""What a run of whole nodes does: clients at work, faults, healing, and what must be true then.
+
+Beside chaos, Apache Kafka's seven scenarios by name (`RaftEventSimulationTest`), on whole nodes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sparkraft.raft.voters import VoterSet
+from sparkraft.simulation.checks.invariants import Violation
+from sparkraft.simulation.checks.node_checks import image_of
+from sparkraft.simulation.checks.quorum_rules import voters_are_committed
+from sparkraft.simulation.scenarios.core_scenarios import Settings
+from sparkraft.simulation.scenarios.node_faults import (
+    MOVE_FAULTS,
+    NODE_FAULTS,
+    RECORD_FAULTS,
+    Faults,
+    coin,
+    leader_of_records,
+)
+from sparkraft.simulation.workload.clients import Workload
+from sparkraft.simulation.workload.epoch_prober import EpochProber
+from sparkraft.simulation.workload.history import check
+from sparkraft.simulation.workload.node_clients import ask_controller, create_topics, ending_request
+from sparkraft.simulation.world.machine import Machine
+from sparkraft.simulation.world.nodes import Layout, NodesWorld, quiet
+
+RECORDS = "produce-consume"
+"""The workload of clients that write and read."""
+
+LEADER_FAULTS = (*RECORD_FAULTS, "mend", "resign", "skew")
+
+GENTLE = ("loss", "slow-link", "reset", "slow-disk", "skew", "snapshot")
+"""What goes on beside a scenario of Kafka's."""
+
+GENTLE_STRIKES = 3
+"""Strikes at fault points, of either kind, beside a scenario of Kafka's."""
+
+HEALTHY_S = 90
+"""Within so long a healed cluster has unfenced its brokers and leads its partitions."""
+
+ASK_AGAIN_S = 5
+"""An operator waits so long before he asks once more."""
+
+CONVERGE_S = 60
+"""Within so long a majority elects and commits."""
+
+RECORDS_AFTER = 20
+"""So many records more show the same of records."""
+
+REPLICAS = 3
+"""Of two, one that is lost for good is one too many."""
+
+TOPICS_AFTER = 3
+"""So many topics more show that a healed cluster works."""
+
+
+# ---- chaos
+
+
+def chaos(settings: Settings) -> NodesWorld:
+    """Every kind of fault under clients at work; then all, or a majority, is mended."""
+    return _chaos(settings, every_s=(0.1, 5))
+
+
+def leaders_come_and_go(settings: Settings) -> NodesWorld:
+    """Records are written while their leaders die, leave, are parted and come back."""
+    faults = LEADER_FAULTS if settings.faults is None else settings.faults
+    return _chaos(replace(settings, workload=RECORDS, faults=faults), every_s=(0.2, 2.5))
+
+
+def replicas_move(settings: Settings) -> NodesWorld:
+    """Records are written while partitions get other replicas, and brokers come and go.
+
+    Leadership is balanced all along, so that in the end preferred leaders have to be back.
+    """
+    faults = (*MOVE_FAULTS, *LEADER_FAULTS) if settings.faults is None else settings.faults
+    settings = replace(settings, workload=RECORDS, faults=faults)
+    return _chaos(settings, every_s=(0.2, 2.5), balanced=True)
+
+
+def leaders_take_turns_alone(settings: Settings) -> NodesWorld:
+    """Brokers apart from each other lead in turns, each with records that nobody fetches."""
+    layout = replace(Layout.of_records(settings.seed, 3), brokers=3, min_insync=2)
+    return _of_records(settings, layout, _take_turns)
+
+
+def _of_records(
+    settings: Settings, layout: Layout, strike: Callable[[NodesWorld], None]
+) -> NodesWorld:
+    """Records are written while one thing strikes again and again; then all is mended."""
+    world = _world(settings, 3, layout)
+    workload = Workload(world, EpochProber(world))
+    world.start_all(workload.clients)
+    try:
+        world.run_for(3)
+        while world.loop.now < settings.seconds:
+            strike(world)
+        _heal(world)
+        _demand_records(world, workload)
+    finally:
+        world.close()
+    return world
+
+
+def _take_turns(world: NodesWorld) -> None:
+    """A leader that its controller doesn't hear is replaced, and comes back with what it took."""
+    dice, cut = world.dice, world.network.cut
+    names = [machine.name for machine in world.brokers]
+    apart = {(one, other) for one in names for other in names if one != other}
+    cut |= apart
+    for _ in range(dice.randint(2, 5)):
+        leader = leader_of_records(world)
+        if leader is not None:
+            links = {(leader.name, machine.name) for machine in world.controllers}
+            links |= {(there, here) for here, there in links}
+            cut |= links
+            world.run_for(dice.uniform(3.2, 5))
+            cut -= links
+        world.run_for(dice.uniform(0, 1.5))
+    cut -= apart
+    world.run_for(dice.uniform(0.5, 4))
+
+
+def killed_then_unplugged(settings: Settings) -> NodesWorld:
+    """Brokers are killed while their disks are busy, come back, and soon lose power."""
+    layout = replace(Layout.of_records(settings.seed, 3), brokers=3, min_insync=2, synced=True)
+    return _of_records(settings, layout, _kill_and_unplug)
+
+
+def _kill_and_unplug(world: NodesWorld) -> None:
+    """What a kill leaves in the page cache is lost with the power, unless it was synced since."""
+    dice = world.dice
+    for machine in world.brokers:
+        machine.slow_until = world.loop.now + 12
+    world.run_for(dice.uniform(0.5, 3))
+    for end in (Machine.kill, Machine.power_off):
+        for machine in world.brokers:
+            end(machine)
+        world.run_for(dice.uniform(0.1, 0.5))
+        for machine in world.brokers:
+            machine.start()
+        world.run_for(dice.uniform(1, 7))
+
+
+def _chaos(
+    settings: Settings, *, every_s: tuple[float, float], balanced: bool = False
+) -> NodesWorld:
+    voters = settings.nodes or 3
+    records = settings.workload == RECORDS
+    layout_of = Layout.of_records if records else Layout.of
+    layout = layout_of(settings.seed, voters, brokers=settings.observers)
+    world = _world(settings, voters, replace(layout, balanced=balanced))
+    workload = Workload(world, EpochProber(world)) if records else None
+    faults = NODE_FAULTS | (RECORD_FAULTS | MOVE_FAULTS if records else {})
+    kinds = [kind for kind in faults if kind not in MOVE_FAULTS]
+    kinds = kinds if settings.faults is None else list(settings.faults)
+    world.start_all([create_topics] if workload is None else workload.clients)
+    if kinds:
+        world.after(world.dice.uniform(0, 6), world.enable_points)
+        _disturb(world, {kind: faults[kind] for kind in kinds}, every_s)
+    try:
+        world.run_for(settings.seconds)
+        _heal(world)
+        if settings.liveness:
+            _break_a_minority(world, in_sync=workload is not None)
+        elif workload is not None:
+            _end_moves(world, 0)
+        if workload is None:
+            _demand_health(world)
+        else:
+            _demand_records(world, workload)
+    finally:
+        world.close()
+    return world
+
+
+def _disturb(world: NodesWorld, faults: Faults, every_s: tuple[float, float]) -> None:
+    """Let one of `faults` strike every now and then, until all is mended."""
+    kinds, weights = list(faults), [weight for _, weight in faults.values()]
+
+    def strike() -> None:
+        if world.mended:
+            return
+        world.after(world.dice.uniform(*every_s), strike)
+        kind = world.dice.choices(kinds, weights)[0]
+        world.note(f"-- {kind}")
+        world.counts[f"fault {kind}"] += faults[kind][0](world)
+
+    world.after(world.dice.uniform(2, 6), strike)
+
+
+def _world(settings: Settings, voters: int, layout: Layout) -> NodesWorld:
+    quiet()
+    world = NodesWorld(settings.seed, voters, sink=settings.sink, layout=layout)
+    settings.on_world(world)
+    return world
+
+
+def _heal(world: NodesWorld) -> None:
+    world.note("-- all is mended")
+    world.mended = True
+    world.disable_points()
+    world.network.cut.clear()
+    world.network.loss = 0.0
+    world.network.slow_s.clear()
+    for machine in world.machines:
+        machine.disk.heal()
+        machine.slow_until = 0
+        machine.resume()
+        machine.start()
+
+
+def _end_moves(world: NodesWorld, replicas_min: int) -> None:
+    """Somebody sees to what no rule ends, and to partitions with fewer replicas than that."""
+
+    def left() -> tuple[Machine, Any] | None:
+        """The leader and what is to be asked of it, None while there is none that knows."""
+        leader = world.leader()
+        image = None if leader is None else image_of(leader)
+        if leader is None or image is None:
+            return None
+        return leader, ending_request(world, image, replicas_min)
+
+    def is_done() -> bool:
+        found = left()
+        return found is not None and found[1] is None
+
+    def ask() -> None:
+        found = left()
+        if found is not None and found[1] is None:
+            return
+        world.after(ASK_AGAIN_S, ask)
+        if found is not None:
+            world.operate(ask_controller(world, *found, "end of moves"))
+
+    if not is_done():
+        ask()
+        _await(world, "every move is ended", is_done)
+
+
+def _demand(world: NodesWorld, holds: object, text: str) -> None:
+    world.checks.require(holds, "C10", text)
+
+
+def _demand_health(world: NodesWorld) -> None:
+    healthy = world.checks.is_healthy
+    _demand(world, world.run_for(HEALTHY_S, healthy), f"not healthy {HEALTHY_S} s after healing")
+    goal = world.counts["topics created"] + TOPICS_AFTER
+    done = world.run_for(HEALTHY_S, lambda: world.counts["topics created"] >= goal)
+    _demand(world, done, "no topic can be created after healing")
+    _demand(world, world.run_for(HEALTHY_S, healthy), "new topics find no leaders")
+    world.checks.every_second()
+    world.checks.at_end()
+
+
+def _demand_records(world: NodesWorld, workload: Workload) -> None:
+    """Everything acknowledged is read, by each consumer, once and in order."""
+    healthy = world.checks.is_healthy
+    _demand(world, world.run_for(HEALTHY_S, healthy), f"not healthy {HEALTHY_S} s after healing")
+    goal = world.counts["records acknowledged"] + RECORDS_AFTER
+    done = world.run_for(HEALTHY_S, lambda: world.counts["records acknowledged"] >= goal)
+    _demand(world, done, "no records are taken after healing")
+    world.draining = True
+    idle = world.run_for(HEALTHY_S, lambda: workload.is_idle)
+    _demand(world, idle, "a producer waits for its answer")
+    world.run_for(HEALTHY_S, workload.all_read)
+    kept = all(client.is_done for client in workload.compaction_clients)
+    _demand(world, kept, "what is cleaned can't be written or read back")
+    world.run_for(2)
+    workload.finish()
+    # A node that was asked to stop, or whose disk failed, just before may leave only now.
+    _demand(world, world.run_for(HEALTHY_S, healthy), "not healthy once everything is read")
+    world.checks.every_second()
+    world.checks.at_end()
+    for anomaly in check(workload.history):
+        world.checks.require(False, anomaly.name, str(anomaly))  # noqa: FBT003 (it is one)
+    world.checks.checks["J1"] += len(workload.history.partitions)
+
+
+def _all_in_sync(world: NodesWorld) -> bool:
+    """Whether whoever is lost for good leaves each partition replicas that may lead."""
+    leader = world.leader()
+    image = None if leader is None else image_of(leader)
+    return image is not None and all(
+        set(partition.isr) == set(partition.replicas)
+        for topic in image.topics_in_order()
+        for partition in topic.partitions.values()
+    )
+
+
+def _break_a_minority(world: NodesWorld, *, in_sync: bool) -> None:
+    """Of the voters in force a minority is gone, frozen or half cut off for good.
+
+    Wiped voters belong to it; who is just being started again doesn't. With `in_sync` every
+    partition keeps replicas that may lead.
+    """
+    _await_leader(world)
+    world.run_for(3)
+    if in_sync:
+        _end_moves(world, REPLICAS)
+
+    def running(voters: VoterSet) -> list[Machine]:
+        members = [m for m in world.controllers if m.id in voters.ids]
+        return [m for m in members if m.raft is not None and m.raft._quorum.is_voter]  # noqa: SLF001
+
+    def is_settled() -> bool:
+        leader = _consistent_leader(world)
+        if leader is None or not voters_are_committed(leader.raft._quorum):  # noqa: SLF001
+            return False
+        voters = leader.raft.voters
+        return len(running(voters)) >= voters.majority and (not in_sync or _all_in_sync(world))
+
+    _await(world, "a majority of committed voters runs, and replicas are in sync", is_settled)
+    voters = _await_leader(world).raft.voters
+    core = sorted(running(voters), key=lambda _: world.dice.random())[: voters.majority]
+    world.note(f"-- for good: {[m.name for m in core]} work")
+    for machine in world.controllers:
+        if machine.id in voters.ids and machine not in core:
+            _break_for_good(world, machine, core)
+
+
+def _break_for_good(world: NodesWorld, machine: Machine, core: Sequence[Machine]) -> None:
+    roll = world.dice.randrange(4)
+    if roll == 0:
+        machine.power_off()
+    elif roll == 1:
+        machine.pause()
+    else:
+        # It still speaks but hears nothing, or the other way round: a nuisance to the others.
+        for other in core:
+            names = (other.name, machine.name)
+            world.network.cut.add(names if roll == 2 else names[::-1])  # noqa: PLR2004
+    world.broken.append(machine)
+
+
+# ---- Apache Kafka's seven
+
+
+def _await(world: NodesWorld, what: str, until: Callable[[], bool]) -> None:
+    if not until() and not world.run_for(CONVERGE_S, until):
+        raise Violation("Q11", f"not within {CONVERGE_S} s: {what}")
+
+
+def _consistent_leader(world: NodesWorld) -> Machine | None:
+    """The leader, where every running controller knows it by its newest epoch."""
+    leader = world.leader()
+    if leader is None:
+        return None
+    known = leader.raft.leader_and_epoch
+    running = [m for m in world.controllers if m.raft is not None]
+    return leader if all(m.raft.leader_and_epoch == known for m in running) else None
+
+
+def _await_leader(world: NodesWorld) -> Machine:
+    _await(world, "a leader all agree on", lambda: _consistent_leader(world) is not None)
+    leader = _consistent_leader(world)
+    assert leader is not None
+    return leader
+
+
+def _committed(machine: Machine) -> int:
+    return machine.raft.high_watermark if machine.raft is not None else 0
+
+
+def _reach(world: NodesWorld, more: int, among: Sequence[Machine] | None = None) -> None:
+    """Each of the machines has committed `more` offsets beyond what anybody has now."""
+    machines = world.machines if among is None else among
+    goal = world.checks.events.committed_end + more
+    names = [machine.name for machine in machines]
+    _await(world, f"{names} reach HW={goal}", lambda: min(map(_committed, machines)) >= goal)
+
+
+def _reach_anywhere(world: NodesWorld, more: int) -> None:
+    goal = world.checks.events.committed_end + more
+    _await(
+        world, f"somebody reaches HW={goal}", lambda: max(map(_committed, world.machines)) >= goal
+    )
+
+
+def _finish(world: NodesWorld) -> None:
+    """Whatever the scenario did, all ends well."""
+    _heal(world)
+    _demand_health(world)
+
+
+def _part(world: NodesWorld, some: Sequence[Machine]) -> None:
+    others = [machine for machine in world.machines if machine not in some]
+    world.note(f"-- {[m.name for m in some]} and {[m.name for m in others]} are parted")
+    for one in some:
+        for other in others:
+            world.network.cut |= {(one.name, other.name), (other.name, one.name)}
+
+
+def _begin(settings: Settings, voters: Sequence[int]) -> NodesWorld:
+    """A world where things break that Kafka's own simulation lacks; none undoes a scenario.
+
+    Streams lose something, are reset and get slow, clocks drift, disks take seconds, snapshots come
+    at any time, and now and then a fault point strikes.
+    """
+    count = settings.nodes or voters[settings.seed % len(voters)]
+    layout = Layout.of(settings.seed, count, brokers=settings.observers)
+    world = _world(settings, count, layout)
+    world.network.loss = world.dice.choice([0.0, 0.01, 0.05])
+    world.start_all([create_topics])
+    kinds = GENTLE if settings.faults is None else settings.faults
+    faults = {kind: NODE_FAULTS[kind] for kind in kinds}
+    if faults:
+        world.after(world.dice.uniform(0, 6), lambda: world.enable_points(GENTLE_STRIKES))
+        _disturb(world, faults, every_s=(0.5, 4))
+    return world
+
+
+def _can_elect_initial_leader(world: NodesWorld) -> None:
+    """From nothing, all agree on a leader and commit."""
+    _await_leader(world)
+    _reach(world, 10)
+
+
+def _can_elect_new_leader_after_old_leader_failure(world: NodesWorld) -> None:
+    """The leader is killed, or leaves in good order; it comes back and catches up."""
+    leader = _await_leader(world)
+    _reach_anywhere(world, 10)
+    _stop(world, leader)
+    others = [machine for machine in world.machines if machine is not leader]
+    _reach(world, 10, others)
+    leader.start()
+    _reach(world, 10)
+
+
+def _stop(world: NodesWorld, machine: Machine) -> None:
+    """Killed, cut off from power, or asked to stop in good order; who is paused hears nothing."""
+    roll = world.dice.randrange(3)
+    if roll == 0:
+        _await(world, f"{machine.name} runs", lambda: machine.live_node is not None)
+        life = machine.life  # a fault point may end it on its way out, and soon it is back
+        machine.terminate()
+        _await(world, f"{machine.name} stops", lambda: machine.life > life or not machine.is_up)
+        return
+    if roll == 1:
+        machine.kill()
+    else:
+        machine.power_off()
+
+
+def _can_recover_after_all_nodes_killed(world: NodesWorld) -> None:
+    """Everything stops; a majority of the voters in force comes back, of those that joined too."""
+    _await_leader(world)
+    _reach_anywhere(world, 10)
+    voters = _await_leader(world).raft.voters
+    for machine in world.machines:
+        if coin(world):
+            machine.kill()
+        else:
+            machine.power_off()
+    back = [m for m in world.controllers if m.id in voters.ids][: voters.majority]
+    for machine in back:
+        machine.start()
+    _reach(world, 10, back)
+
+
+def _can_elect_new_leader_after_old_leader_partitioned_away(world: NodesWorld) -> None:
+    """The leader is cut off from all."""
+    leader = _await_leader(world)
+    _reach_anywhere(world, 10)
+    _part(world, [leader])
+    _reach(world, 10, [machine for machine in world.machines if machine is not leader])
+
+
+def _can_make_progress_if_majority_is_reachable(world: NodesWorld) -> None:
+    """Five voters part into two and three, then come together."""
+    _await_leader(world)
+    _reach_anywhere(world, 10)
+    voters = [machine for machine in world.controllers if machine.voter]
+    few = voters[:2]
+    _part(world, few)
+    rest = [machine for machine in voters if machine not in few]
+    _reach(world, 10, rest)
+    minority = max(map(_committed, few))
+    if minority >= max(map(_committed, rest)):
+        raise Violation("Q5", f"the minority commits up to {minority}")
+    world.network.cut.clear()
+    _reach(world, 10)
+
+
+def _can_make_progress_after_back_to_back_leader_failures(world: NodesWorld) -> None:
+    """The leader is cut off, and its successor as soon as there is one."""
+    leader = _await_leader(world)
+    _reach_anywhere(world, 10)
+    _part(world, [leader])
+    _await(world, "a new leader", lambda: world.leader() not in {None, leader})
+    second = world.leader()
+    assert second is not None
+    world.network.cut.clear()
+    _part(world, [second])
+    _reach_anywhere(world, 10)
+
+
+def _can_recover_from_single_node_committed_data_loss(world: NodesWorld) -> None:
+    """A voter loses its disk and comes back empty once there is a leader (kraft.version 1)."""
+    leader = _await_leader(world)
+    _reach_anywhere(world, 10)
+    voters = [machine for machine in world.controllers if machine.voter]
+    _await(world, "all voters are whole", lambda: _caught_up(world, voters))
+    machine = world.dice.choice([m for m in voters if m is not leader] or voters)
+    world.checks.events.on_wipe(machine)
+    machine.wipe()
+    others = [other for other in world.machines if other is not machine]
+    _reach(world, 10, others)
+    machine.start()
+    _reach(world, 10)
+
+
+def _caught_up(world: NodesWorld, machines: Sequence[Machine]) -> bool:
+    end = world.checks.events.committed_end
+    return all(m.raft is not None and world.checks.events.durable_end(m) >= end for m in machines)
+
+
+KAFKAS: dict[str, tuple[Callable[[NodesWorld], None], tuple[int, ...]]] = {
+    function.__name__.strip("_").replace("_", "-"): (function, voters)
+    for function, voters in (
+        (_can_elect_initial_leader, (1, 3, 5)),
+        (_can_elect_new_leader_after_old_leader_failure, (3, 5)),
+        (_can_recover_after_all_nodes_killed, (1, 3, 5)),
+        (_can_elect_new_leader_after_old_leader_partitioned_away, (3, 5)),
+        (_can_make_progress_if_majority_is_reachable, (5,)),
+        (_can_make_progress_after_back_to_back_leader_failures, (3, 5)),
+        (_can_recover_from_single_node_committed_data_loss, (3, 5)),
+    )
+}
+"""What each does, and with how many voters."""
+
+
+def _scenario(name: str) -> Callable[[Settings], NodesWorld]:
+    function, voters = KAFKAS[name]
+
+    def play(settings: Settings) -> NodesWorld:
+        world = _begin(settings, voters)
+        try:
+            function(world)
+            _finish(world)
+        finally:
+            world.close()
+        return world
+
+    play.__doc__ = function.__doc__
+    return play
+
+
+NODE_SCENARIOS: dict[str, Callable[[Settings], NodesWorld]] = {
+    "chaos": chaos,
+    "leaders-come-and-go": leaders_come_and_go,
+    "replicas-move": replicas_move,
+    "leaders-take-turns-alone": leaders_take_turns_alone,
+    "killed-then-unplugged": killed_then_unplugged,
+    **{name: _scenario(name) for name in KAFKAS},
+}

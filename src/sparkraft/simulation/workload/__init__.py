@@ -1,0 +1,1 @@
+"""Simulated clients, and the history of what they saw."""

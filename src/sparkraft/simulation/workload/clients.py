@@ -1,0 +1,100 @@
+"""Everybody who uses a cluster that keeps records, and what they saw together.
+
+The cluster may be a simulated one or one of real processes: see `client_env`.
+"""
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode
+from sparkraft.protocol.messages import k19_create_topics as k19
+from sparkraft.simulation.workload.compaction_clients import KEYED, SHORT, CompactionClient
+from sparkraft.simulation.workload.group_clients import MEMBERS, Ledger, Member
+from sparkraft.simulation.workload.history import History, Result
+from sparkraft.simulation.workload.node_clients import FAILURES, REQUEST_MS
+from sparkraft.simulation.workload.record_clients import (
+    CONSUMERS,
+    PARTITIONS,
+    PRODUCERS,
+    TOPIC,
+    Careless,
+    Client,
+    Committer,
+    Consumer,
+    Producer,
+)
+
+if TYPE_CHECKING:
+    from sparkraft.simulation.workload.client_env import ClientEnv
+
+
+async def create_topic(world: "ClientEnv") -> None:
+    """The topic of the records; returns once there is one."""
+    client = Client(world)
+    topic = k19.CreatableTopic(
+        name=TOPIC, num_partitions=PARTITIONS, replication_factor=world.replicas
+    )
+    done = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
+    while True:
+        await client.pause(0.1, 0.5)
+        try:
+            request = k19.CreateTopicsRequest(topics=[topic], timeout_ms=REQUEST_MS)
+            answer = await client.ask(client.some_host(), request)
+        except FAILURES:
+            continue
+        if answer.topics[0].error_code in done:
+            return
+
+
+async def _after_topic(run: Callable[[], Coroutine[Any, Any, None]], world: "ClientEnv") -> None:
+    await create_topic(world)
+    await run()
+
+
+class Workload:
+    """All of them, and their history."""
+
+    def __init__(self, world: "ClientEnv", *others: Client) -> None:
+        """Nobody has begun; `others` are at work beside those of every workload."""
+        self.history = History()
+        self.producers = [Producer(world, f"p{i}", self.history) for i in range(PRODUCERS)]
+        self.consumers = [Consumer(world, f"c{i}", self.history) for i in range(CONSUMERS)]
+        self.careless = Careless(world, "u0", self.history)
+        self.committer = Committer(world)
+        ledger = Ledger(world)
+        self.members = [Member(world, ledger) for _ in range(MEMBERS)]
+        self._others = others
+        self.compaction_clients = [CompactionClient(world, topic) for topic in (KEYED, SHORT)]
+
+    @property
+    def clients(self) -> list[Callable[[Any], Coroutine[Any, Any, None]]]:
+        """Who is at work, to be called with the world: for `NodesWorld.start_all`."""
+        at_work = (*self.producers, self.careless, *self.consumers, self.committer)
+        others = (*self.members, *self._others, *self.compaction_clients)
+        return [partial(_after_topic, client.run) for client in (*at_work, *others)]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no producer waits for an answer."""
+        return all(producer.is_idle for producer in self.producers)
+
+    def all_read(self) -> bool:
+        """Whether all that was acknowledged is read: by each consumer, and by who wrote it."""
+        if not all(keeper.is_done for keeper in self.compaction_clients):
+            return False
+        ends = dict.fromkeys(range(PARTITIONS), 0)
+        for (_, partition), sends in self.history.sends.items():
+            for send in sends:
+                if send.result is Result.OK and send.offset >= ends[partition]:  # type: ignore[index]
+                    ends[partition] = send.offset + 1  # type: ignore[index]
+        return all(
+            consumer.positions[partition] >= ends[partition]
+            for consumer in self.consumers
+            for partition in range(PARTITIONS)
+        )
+
+    def finish(self) -> None:
+        """Note what nobody answered."""
+        for producer in self.producers:
+            producer.give_up()

@@ -1,0 +1,399 @@
+"""A computer of the simulated world: a disk that outlives its processes, clocks, one node at most.
+
+    off ──start──▶ up ──pause──▶ frozen ──resume──▶ up ──kill, power_off, exit──▶ off
+
+A kill leaves the page cache, a power loss what was synced and any part of what was not. Faults
+may strike in the middle of a function: `Died` unwinds it, and nothing of that process runs on.
+"""
+
+import errno
+import random
+import signal
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import InvariantBroken
+from sparkraft.base.ids import Millis, Uuid
+from sparkraft.server.config import NodeConfig
+from sparkraft.server.env import Env
+from sparkraft.server.node import Node
+from sparkraft.server.node_format import FormatOptions, format_node
+from sparkraft.simulation.checks.invariants import Violation
+from sparkraft.simulation.world.core_node import SeededEntropy
+from sparkraft.simulation.world.loop import CURRENT, Incarnation, SimLoop
+from sparkraft.simulation.world.memory_disk import MemoryDisk, Operation
+from sparkraft.simulation.world.network import tell_bytes
+from sparkraft.simulation.world.points import POINTS
+from sparkraft.storage.meta_properties import read_meta_properties
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from sparkraft.simulation.world.nodes import NodesWorld
+
+DIRECTORY = "/data"
+DISK_STRIKE = 0.02
+
+EPOCH_MS = 1_790_000_000_000
+"""Wall-clock time at the beginning of the world."""
+
+BACK_AFTER_S = (0.01, 0.3, 3.0)
+"""A process that was struck is started again so much later."""
+
+
+class SimClock:
+    """An incarnation's clocks; `skew_ms()` is how far its machine's wall clock is off."""
+
+    def __init__(
+        self, loop: SimLoop, incarnation: Incarnation, skew_ms: Callable[[], int] = lambda: 0
+    ) -> None:
+        """Runs with the incarnation's rate."""
+        self._loop = loop
+        self._incarnation = incarnation
+        self._skew_ms = skew_ms
+
+    def mono_ms(self) -> Millis:
+        """See `Clock`."""
+        return Millis(int(self._incarnation.local(self._loop.now) * 1_000))
+
+    def wall_ms(self) -> Millis:
+        """See `Clock`."""
+        return Millis(EPOCH_MS + self.mono_ms() + self._skew_ms())
+
+
+class Died(BaseException):
+    """The machine died in the middle of something; nothing of its process runs on."""
+
+
+class TracedDisk(MemoryDisk):
+    """Tells every operation that changes it, before and after; nothing is done for the dead."""
+
+    def __init__(
+        self,
+        before: Callable[[Operation], None],
+        after: Callable[[Operation], None],
+        failed: Callable[[Operation], None],
+        fault_point: Callable[[str], bool],
+    ) -> None:
+        """Empty."""
+        super().__init__()
+        self._before = before
+        self._after = after
+        self._failed = failed
+        self._fault_point = fault_point
+
+    def _do(self, operation: Operation) -> None:
+        self._before(operation)
+        try:
+            super()._do(operation)
+        except OSError:
+            self._failed(operation)
+            raise
+        self._after(operation)
+
+    def fault_point(self, point: str) -> bool:
+        """See `Disk.fault_point`."""
+        return self._fault_point(point)
+
+
+class Executor:
+    """Stands for the disk's threads: `SimLoop.run_in_executor` does the work."""
+
+    def submit(self, work: Callable[[], None]) -> "Future[None]":
+        """Done at once: for those who wait for it while their loop stands still."""
+        future: Future[None] = Future()
+        try:
+            work()
+            future.set_result(None)
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def shutdown(self, *, wait: bool = True) -> None:
+        """Nothing runs in it."""
+
+
+def kind_of_file(path: str) -> str:
+    """What a fault point calls the file."""
+    name = path.rpartition("/")[2].removesuffix(".tmp").removesuffix(".part")
+    metadata = "metadata " if "__cluster_metadata" in path else ""
+    known = {".log": "segment", ".checkpoint": "snapshot", "index": "index"}
+    for ending, kind in known.items():
+        if name.endswith(ending):
+            return metadata + kind
+    return name if name and not name[0].isdigit() and "topic-" not in name else "folder"
+
+
+class Machine:
+    """See the module docstring; `roles` are the node's, `disks` how many it has had."""
+
+    def __init__(self, world: "NodesWorld", node_id: int, roles: str, *, voter: bool) -> None:
+        """Off, with a formatted disk."""
+        self.world = world
+        self.id = node_id
+        self.name = f"n{node_id}"
+        self.roles = roles
+        self.voter = voter
+        self.life = 0
+        self.disks = 0
+        self.rate = 1.0
+        self.skew_ms = 0
+        self.slow_until = 0.0
+        self.incarnation: Incarnation | None = None
+        self.node: Node | None = None
+        self.disk = self._new_disk()
+        self._graveyard: list[Any] = []
+        self._format(initial=voter)
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether its node has the role."""
+        return "controller" in self.roles
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether its node has the role."""
+        return "broker" in self.roles
+
+    @property
+    def directory_id(self) -> Uuid:
+        """Of the disk it has now, as formatted."""
+        return self._directory_id
+
+    def _new_disk(self) -> TracedDisk:
+        failed = partial(self.world.checks.storage.on_failed, self)
+        return TracedDisk(self._before_operation, self._after_operation, failed, self.fault_point)
+
+    def _format(self, *, initial: bool) -> None:
+        """As `storage format` does, with the voters where the quorum is dynamic."""
+        world = self.world
+        voters = world.initial_voters if world.dynamic and initial else None
+        options = FormatOptions(
+            cluster_id=world.cluster_id,
+            release_version=world.release,
+            no_initial_controllers=voters is None,
+            initial_controllers=voters,
+        )
+        dice = random.Random(f"{world.seed} {self.name} format {self.disks}")
+        format_node(
+            NodeConfig(world.properties(self)),
+            options,
+            disk=self.disk,
+            clock=SimClock(world.loop, Incarnation(self.name)),
+            entropy=SeededEntropy(dice),
+        )
+        self.disk.fsync_dir(DIRECTORY)
+        meta = read_meta_properties(self.disk, DIRECTORY)
+        assert meta is not None
+        assert meta.directory_id is not None
+        self._directory_id = meta.directory_id
+
+    def wipe(self) -> None:
+        """The disk is gone, a new one is put in and formatted; the machine is off then."""
+        self.power_off()
+        self.world.note(f"{self.name} loses its disk")
+        self.disks += 1
+        self.disk = self._new_disk()
+        self._format(initial=False)
+
+    # ---- fault points
+
+    def _before_operation(self, operation: Operation) -> None:
+        owner = CURRENT.get()
+        if owner is not None and owner.dead:
+            raise Died
+        self._maybe_strike("before", operation)
+
+    def _after_operation(self, operation: Operation) -> None:
+        what = f"{operation.kind} {operation.path}"
+        if operation.data:
+            what += f" {tell_bytes(operation.data)}"
+        self.world.note(f"{self.name} disk: {what}")
+        if operation.kind == "rename" and operation.target.endswith(".checkpoint"):
+            self.world.check(lambda: self.world.checks.on_snapshot(self, operation.target))
+        self.world.check(lambda: self.world.checks.storage.on_operation(self, operation))
+        self._maybe_strike("after", operation)
+
+    def _maybe_strike(self, when: str, operation: Operation) -> None:
+        """A fault point at each change of the disk: the machine may die here."""
+        if self.incarnation is None or CURRENT.get() is not self.incarnation:
+            return
+        point = f"{when} {operation.kind} of {kind_of_file(operation.path)}"
+        if self.world.strikes(point, DISK_STRIKE):
+            self._die_at(point)
+
+    def fault_point(self, point: str) -> bool:
+        """The product's fault points; see `base.env.FaultPoint`."""
+        owner = CURRENT.get()
+        if owner is not None and owner.dead:
+            raise Died
+        kind = POINTS[point]
+        if self.incarnation is None or owner is not self.incarnation:
+            return False
+        if not self.world.strikes(point, kind.strike, product=True):
+            return False
+        if kind.loses:
+            self.world.count_point(self, point)
+            return True
+        roll = self.world.dice.random()
+        if roll < 0.65:  # noqa: PLR2004 (the worst faults most often)
+            self._die_at(point)
+        self.world.count_point(self, point)
+        if roll < 0.85:  # noqa: PLR2004 (then a freeze)
+            self.freeze_for(self.world.dice.uniform(0.1, 8))
+        else:
+            number = self.world.dice.choice([errno.EIO, errno.ENOSPC])
+            kinds = ["append", "write"] if number == errno.ENOSPC else ["fsync", "append"]
+            self.disk.fail(self.world.dice.choice(kinds), error=number)
+        return False
+
+    def _die_at(self, point: str) -> None:
+        world = self.world
+        world.count_point(self, point)
+        if world.dice.random() < 0.6:  # noqa: PLR2004 (the worse fault more often)
+            self.power_off()
+        else:
+            self.kill()
+        world.after(world.dice.choice(BACK_AFTER_S), self.start)
+        raise Died
+
+    # ---- life
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a process runs, perhaps paused."""
+        return self.incarnation is not None
+
+    @property
+    def live_node(self) -> Node | None:
+        """The node, where it runs and is not paused."""
+        incarnation = self.incarnation
+        return self.node if incarnation is not None and not incarnation.paused else None
+
+    @property
+    def raft(self) -> Any:
+        """The running node's member of the quorum; None where there is none."""
+        node = self.live_node
+        return node.raft if node is not None else None
+
+    def start(self) -> None:
+        """Boot the node; nothing happens where it runs, or is broken for good."""
+        if self.incarnation is not None or self in self.world.broken:
+            return
+        world = self.world
+        self.life += 1
+        world.note(f"{self.name} starts")
+        world.counts["starts"] += 1
+        offset = 1_000.0 * self.life + world.loop.now * (1 - self.rate)
+        incarnation = self.incarnation = Incarnation(self.name, rate=self.rate, offset_s=offset)
+        incarnation.disk_delay = self._disk_delay
+        dice = random.Random(f"{world.seed} {self.name} {self.life}")
+        env = Env(
+            clock=SimClock(world.loop, incarnation, lambda: self.skew_ms),
+            entropy=SeededEntropy(dice),
+            network=world.network,
+            disk=self.disk,
+            executor=Executor(),  # type: ignore[arg-type]
+            fault_point=self.fault_point,
+        )
+        self.node = Node(NodeConfig(world.properties(self)), env)
+        world.checks.on_start(self)
+        world.loop.call_soon(self._boot, incarnation, self.node, context=incarnation.context)
+
+    def _boot(self, incarnation: Incarnation, node: Node) -> None:
+        task = self.world.loop.create_task(node.run(), context=incarnation.context)
+        self._graveyard.append(task)
+        task.add_done_callback(lambda done: self._on_exit(incarnation, done))
+
+    def _on_exit(self, incarnation: Incarnation, task: "asyncio.Task[int]") -> None:
+        world = self.world
+        if self.incarnation is not incarnation:
+            return
+        node = self.node
+        error = task.exception() if not task.cancelled() else None
+        if isinstance(error, Died):
+            return
+        failure = error or (node.failure if node is not None else None)
+        world.note(
+            f"{self.name} exits: {failure!r}" if failure else f"{self.name} exits in good order"
+        )
+        world.counts["exits"] += 1
+        self._end("kill" if failure else "clean")
+        if isinstance(failure, InvariantBroken | AssertionError) or error is not None:
+            world.fail(Violation("assert", f"{self.name} stops: {failure!r}"))
+        world.after(world.dice.uniform(0.1, 2), self.start)
+
+    def _end(self, how: str) -> None:
+        """The process is gone; `how` is told to `StorageChecks.on_end`."""
+        assert self.incarnation is not None
+        self.world.check(lambda: self.world.checks.storage.on_end(self, how))
+        self.incarnation.dead = True
+        self._graveyard.append((self.incarnation, self.node))
+        self.incarnation = self.node = None
+        self.disk._locked.clear()  # noqa: SLF001 (the kernel frees a dead process's locks)
+
+    def _disk_delay(self) -> float:
+        dice = self.world.dice
+        if self.world.loop.now < self.slow_until:
+            return dice.uniform(0.1, 2.0)
+        return dice.uniform(0.0001, 0.01)
+
+    # ---- faults
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.incarnation is not None:
+            self.world.note(f"{self.name} is killed")
+            incarnation = self.incarnation
+            self._end("kill")
+            self.world.network.reset_all(incarnation)
+
+    def power_off(self) -> None:
+        """The plug is pulled; only the process dies where records need not be on disk."""
+        if self.incarnation is None:
+            return
+        if self.world.spares_disks:
+            self.kill()
+            return
+        self.world.note(f"{self.name} loses power")
+        incarnation = self.incarnation
+        self._end("power")
+        self.world.network.silence(incarnation)
+        self.disk.lose_power(SeededEntropy(self.world.dice))
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self.incarnation is not None:
+            self.world.note(f"{self.name} is paused")
+            self.incarnation.paused = True
+
+    def resume(self) -> None:
+        """SIGCONT; not for one that is broken for good."""
+        if self.incarnation is None or not self.incarnation.paused or self in self.world.broken:
+            return
+        self.world.note(f"{self.name} goes on")
+        self.world.loop.resume(self.incarnation)
+
+    def freeze_for(self, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT later."""
+        self.pause()
+        self.world.after(seconds, self.resume)
+
+    def terminate(self) -> None:
+        """SIGTERM: it leaves in good order."""
+        if self.incarnation is None or self.incarnation.paused:
+            return
+        handler = self.incarnation.signals.get(signal.SIGTERM)
+        if handler is not None:
+            self.world.note(f"{self.name} is asked to stop")
+            self.world.loop.call_soon(handler, context=self.incarnation.context)
+
+    def turn_clock(self, *, rate: float, skew_ms: int) -> None:
+        """From now on its clocks run at another rate, and the wall clock is so far off."""
+        self.world.note(f"the clock of {self.name} runs at {rate}, {skew_ms} ms off")
+        self.skew_ms = skew_ms
+        self.rate = rate
+        if self.incarnation is not None:
+            self.incarnation.turn(self.world.loop.now, rate)

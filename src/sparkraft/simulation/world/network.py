@@ -1,0 +1,445 @@
+"""TCP in memory: ordered streams with latency, cut in odd places, stalled by loss and partitions.
+
+A lost segment delays a stream by a retransmission, a cut link stalls it until the link is mended
+or the sender gives up. A killed process resets its connections, and so may whatever stands between
+two machines; a machine without power says nothing. Each direction of a link has a latency of its
+own, and is cut and slowed down by itself.
+"""
+
+import asyncio
+import errno
+import random
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+from zlib import crc32
+
+from sparkraft.simulation.world.loop import CURRENT, Incarnation, SimLoop
+
+RETRANSMIT_S = 0.2
+GIVE_UP_S = 20.0
+CONNECT_GIVE_UP_S = 10.0
+CHUNKS_MAX = 3
+"""Pieces that one write arrives in."""
+
+LINK_S = (0.0001, 0.002)
+"""Each way of each link takes at least so long, each its own time."""
+
+JITTER_S = (0.0001, 0.002)
+"""And each piece so much longer."""
+
+
+class SimNetwork:
+    """All links and listeners.
+
+    Attributes:
+        cut: directed pairs of machine names.
+        loss: part of pieces that are retransmitted once.
+        slow_s: directed pairs of machine names → how much longer each piece takes.
+        on_bytes: told of every write: the sender's end of the connection, bytes.
+    """
+
+    def __init__(self, loop: SimLoop, dice: random.Random) -> None:
+        """Nobody listens."""
+        self.loop = loop
+        self.dice = dice
+        self.cut: set[tuple[str, str]] = set()
+        self.loss = 0.0
+        self.slow_s: dict[tuple[str, str], float] = {}
+        self._link_s: dict[tuple[str, str], float] = {}
+        self.on_bytes: Callable[[SimTransport, bytes], None] = lambda *_: None
+        self._servers: dict[tuple[str, int], SimServer] = {}
+        self._transports: dict[Incarnation, list[SimTransport]] = {}
+        self._next_port = 40_000
+
+    def latency_s(self, origin: str, target: str) -> float:
+        """Of one piece this way."""
+        link = (origin, target)
+        base = self._link_s.get(link)
+        if base is None:
+            base = self._link_s[link] = self.dice.uniform(*LINK_S)
+        delay = base + self.dice.uniform(*JITTER_S) + self.slow_s.get(link, 0.0)
+        return delay + RETRANSMIT_S if self.dice.random() < self.loss else delay
+
+    def is_cut(self, origin: str, target: str) -> bool:
+        """Whether nothing passes this way."""
+        return (origin, target) in self.cut
+
+    # ---- listening and connecting
+
+    async def listen(
+        self, factory: Callable[[], asyncio.Protocol], host: str | None, port: int
+    ) -> "SimServer":
+        """See `sparkraft.server.env.Network`."""
+        _ = host
+        owner = CURRENT.get()
+        assert owner is not None
+        known = self._servers.get((owner.name, port))
+        if known is not None and not known.incarnation.dead:
+            raise OSError(errno.EADDRINUSE, "Address already in use")
+        server = self._servers[owner.name, port] = SimServer(self, owner, factory, port)
+        return server
+
+    def listens(self, host: str, port: int) -> Incarnation | None:
+        """Which process would take a connection."""
+        server = self._servers.get((host, port))
+        served = server is not None and server.serving and not server.incarnation.dead
+        return server.incarnation if server is not None and served else None
+
+    def forget(self, server: "SimServer") -> None:
+        """A listener closed."""
+        key = (server.incarnation.name, server.port)
+        if self._servers.get(key) is server:
+            del self._servers[key]
+
+    async def connect(
+        self, factory: Callable[[], Any], host: str, port: int
+    ) -> tuple["SimTransport", Any]:
+        """See `sparkraft.server.env.Network`."""
+        origin = CURRENT.get()
+        assert origin is not None
+        return await self.connect_from(origin, factory, host, port)
+
+    async def connect_from(
+        self, origin: Incarnation, factory: Callable[[], Any], host: str, port: int
+    ) -> tuple["SimTransport", Any]:
+        """A connection, or OSError."""
+        given_up = self.loop.now + CONNECT_GIVE_UP_S
+        await self._wait(origin, self.latency_s(origin.name, host))
+        while True:
+            server = self._servers.get((host, port))
+            lost = self.is_cut(origin.name, host) or self.is_cut(host, origin.name)
+            if not lost and not (server is not None and server.incarnation.silent):
+                break
+            if self.loop.now >= given_up:
+                raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+            await self._wait(origin, RETRANSMIT_S)
+        await self._wait(origin, self.latency_s(host, origin.name))
+        if server is None or server.incarnation.dead or not server.serving:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+        return self._join(origin, factory, server)
+
+    def _join(
+        self, origin: Incarnation, factory: Callable[[], Any], server: "SimServer"
+    ) -> tuple["SimTransport", Any]:
+        self._next_port += 1
+        near = (origin.name, self._next_port)
+        far = (server.incarnation.name, server.port)
+        here = SimTransport(self, origin, near, far)
+        there = SimTransport(self, server.incarnation, far, near)
+        here.peer, there.peer = there, here
+        here.opened_it = True
+        for transport in (here, there):
+            self._transports.setdefault(transport.incarnation, []).append(transport)
+        protocol = here.protocol = factory()
+        protocol.connection_made(here)
+        self.loop.after(0, there.accept, server.factory, of=server.incarnation)
+        return here, protocol
+
+    async def _wait(self, origin: Incarnation, delay_s: float) -> None:
+        future: asyncio.Future[None] = self.loop.create_future()
+
+        def wake() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        self.loop.after(delay_s, wake, of=origin)
+        await future
+
+    # ---- resets and death
+
+    def connections(self) -> list["SimTransport"]:
+        """One end of each that is open, oldest first."""
+        ends = (end for known in self._transports.values() for end in known)
+        return [end for end in ends if end.opened_it and not end.is_closing()]
+
+    def reset(self, one: str, other: str) -> int:
+        """Something between two machines resets all that is open there; how many connections.
+
+        What is under way is lost, be it in the middle of a request.
+        """
+        between = [end for end in self.connections() if {end.near, end.far} == {one, other}]
+        for end in between:
+            end.break_off()
+        return len(between)
+
+    def reset_all(self, incarnation: Incarnation) -> None:
+        """The process is gone: its kernel resets what it had open."""
+        for transport in self._transports.pop(incarnation, []):
+            transport.vanish()
+
+    def silence(self, incarnation: Incarnation) -> None:
+        """The machine is off: nobody hears of it, but by waiting."""
+        incarnation.silent = True
+
+    def on_gone(self, transport: "SimTransport") -> None:
+        """A transport is of no more use."""
+        known = self._transports.get(transport.incarnation)
+        if known is not None and transport in known:
+            known.remove(transport)
+
+
+class SimServer(asyncio.AbstractServer):
+    """A listening socket."""
+
+    sockets = ()
+
+    def __init__(
+        self, network: SimNetwork, incarnation: Incarnation, factory: Callable[[], Any], port: int
+    ) -> None:
+        """Bound, not yet serving."""
+        self._network = network
+        self.incarnation = incarnation
+        self.factory = factory
+        self.port = port
+        self.serving = False
+
+    async def start_serving(self) -> None:
+        """Accept."""
+        self.serving = True
+
+    def close(self) -> None:
+        """Free the port."""
+        self.serving = False
+        self._network.forget(self)
+
+    async def wait_closed(self) -> None:
+        """At once."""
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """See `asyncio`."""
+        return self._network.loop
+
+    async def serve_forever(self) -> None:
+        """Nodes don't; they call `start_serving`."""
+        raise NotImplementedError
+
+    def is_serving(self) -> bool:
+        """Whether it accepts."""
+        return self.serving
+
+
+def _socket_name(machine: str, port: int) -> tuple[str, int]:
+    """A machine's IP address, which nodes need as text and as bytes, and its port."""
+    number = crc32(machine.encode())
+    return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}", port
+
+
+class SimTransport(asyncio.Transport):
+    """One end of a connection; `peer` is the other."""
+
+    def __init__(
+        self,
+        network: SimNetwork,
+        incarnation: Incarnation,
+        near: tuple[str, int],
+        far: tuple[str, int],
+    ) -> None:
+        """Without protocol and peer yet."""
+        super().__init__({"sockname": _socket_name(*near), "peername": _socket_name(*far)})
+        self._network = network
+        self._loop = network.loop
+        self.incarnation = incarnation
+        self.protocol: Any = None
+        self.peer: SimTransport
+        self.near, self.far = near[0], far[0]
+        self.far_port = far[1]
+        self.opened_it = False
+        self._queue: deque[bytes | None] = deque()
+        self._pumping = False
+        self._stalled_since: float | None = None
+        self._unread = 0
+        self._high, self._low = 64 * 1024, 16 * 1024
+        self._writing_paused = False
+        self._reading_paused = False
+        self._arrived: deque[bytes | None] = deque()
+        self._closing = False
+        self._gone = False
+
+    # ---- what protocols call
+
+    def write(self, data: Any) -> None:
+        """See `asyncio`."""
+        raw = bytes(data)
+        if self._closing or not raw or self.incarnation.dead:
+            return
+        self._network.on_bytes(self, raw)
+        self._unread += len(raw)
+        for piece in self._pieces(raw):
+            self._queue.append(piece)
+        self._pump_later()
+        if self._unread > self._high and not self._writing_paused:
+            self._writing_paused = True
+            self.protocol.pause_writing()
+
+    def writelines(self, list_of_data: Any) -> None:
+        """See `asyncio`."""
+        self.write(b"".join(list_of_data))
+
+    def _pieces(self, raw: bytes) -> list[bytes]:
+        dice = self._network.dice
+        cuts = sorted(dice.randrange(len(raw)) for _ in range(dice.randrange(CHUNKS_MAX)))
+        bounds = [0, *cuts, len(raw)]
+        found = [raw[a:b] for a, b in pairwise(bounds)]
+        return [piece for piece in found if piece]
+
+    def close(self) -> None:
+        """See `asyncio`."""
+        if self._closing:
+            return
+        self._closing = True
+        self._queue.append(None)
+        self._pump_later()
+        self._loop.call_soon(self._lose, None)
+
+    def abort(self) -> None:
+        """See `asyncio`."""
+        if self._gone:
+            return
+        self._closing = True
+        self._queue.clear()
+        self._loop.call_soon(self._lose, None)
+        self._reset_peer()
+
+    def is_closing(self) -> bool:
+        """See `asyncio`."""
+        return self._closing
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the other side has not taken."""
+        return self._unread
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """See `asyncio`."""
+        self._high = 64 * 1024 if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def pause_reading(self) -> None:
+        """See `asyncio`."""
+        self._reading_paused = True
+
+    def resume_reading(self) -> None:
+        """See `asyncio`."""
+        self._reading_paused = False
+        self._loop.after(0, self._hand_over, of=self.incarnation)
+
+    def is_reading(self) -> bool:
+        """See `asyncio`."""
+        return not self._reading_paused
+
+    # ---- bytes on their way
+
+    def _pump_later(self) -> None:
+        if not self._pumping and self._queue:
+            self._pumping = True
+            delay_s = self._network.latency_s(self.near, self.far)
+            self._loop.after(delay_s, self._pump, of=None)
+
+    def _pump(self) -> None:
+        """The kernel's work: goes on while its process is paused."""
+        self._pumping = False
+        if self.incarnation.silent:  # without power its kernel sends nothing either
+            self._queue.clear()
+        if not self._queue:
+            return
+        peer = self.peer
+        if self._network.is_cut(self.near, self.far) or peer.incarnation.silent:
+            self._stall()
+            return
+        self._stalled_since = None
+        if peer.incarnation.dead:
+            self._queue.clear()
+            return
+        self._loop.after(0, peer.receive, self._queue.popleft(), of=peer.incarnation)
+        self._pump_later()
+
+    def _stall(self) -> None:
+        now = self._loop.now
+        if self._stalled_since is None:
+            self._stalled_since = now
+        if now - self._stalled_since > GIVE_UP_S:
+            self._queue.clear()
+            self._closing = True
+            error = TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+            self._loop.after(0, self._lose, error, of=self.incarnation)
+            return
+        self._pumping = True
+        self._loop.after(RETRANSMIT_S, self._pump, of=None)
+
+    def accept(self, factory: Callable[[], Any]) -> None:
+        """The listening process takes the connection."""
+        self.protocol = factory()
+        self.protocol.connection_made(self)
+        self._hand_over()
+
+    def receive(self, piece: bytes | None) -> None:
+        """A piece, or the end of the stream, is there."""
+        if self._gone:
+            self._reset_peer()  # the kernel knows no such connection
+            return
+        self._arrived.append(piece)
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        while self._arrived and not self._reading_paused and self.protocol is not None:
+            piece = self._arrived.popleft()
+            if self._gone or self._closing:
+                return
+            if piece is None:
+                if not self.protocol.eof_received():
+                    self.close()
+                return
+            self._loop.after(0, self.peer.on_taken, len(piece), of=self.peer.incarnation)
+            self.protocol.data_received(piece)
+
+    def on_taken(self, count: int) -> None:
+        """The other side took bytes."""
+        self._unread -= count
+        if self._writing_paused and self._unread <= self._low:
+            self._writing_paused = False
+            if not self._gone:
+                self.protocol.resume_writing()
+
+    # ---- the end
+
+    def _lose(self, error: Exception | None) -> None:
+        if self._gone:
+            return
+        self._gone = self._closing = True
+        self._network.on_gone(self)
+        if self.protocol is not None:
+            self.protocol.connection_lost(error)
+
+    def vanish(self) -> None:
+        """Our process is gone."""
+        self._gone = self._closing = True
+        self._queue.clear()
+        self._reset_peer()
+
+    def break_off(self) -> None:
+        """Both sides are told that the other has reset the connection."""
+        for end in (self, self.peer):
+            error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+            self._loop.after(0, end.on_reset, error, of=end.incarnation)
+
+    def _reset_peer(self) -> None:
+        def arrive() -> None:
+            if self._network.is_cut(self.near, self.far):
+                self._loop.after(RETRANSMIT_S, arrive, of=None)
+                return
+            error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+            self._loop.after(0, self.peer.on_reset, error, of=self.peer.incarnation)
+
+        delay_s = self._network.latency_s(self.near, self.far)
+        self._loop.after(delay_s, arrive, of=None)
+
+    def on_reset(self, error: Exception) -> None:
+        """The other side is gone."""
+        self._queue.clear()
+        self._lose(error)
+
+
+def tell_bytes(raw: bytes) -> str:
+    """Short, and different for different bytes."""
+    return f"{len(raw)} bytes {crc32(raw):08x}"

@@ -1,0 +1,410 @@
+"""Whole nodes in one process: the `Node` that `server-start` runs, on a simulated machine each.
+
+    NodesWorld ─ SimLoop, SimNetwork, checkers
+      └─ Machine n1, n2 …: MemoryDisk, clocks ─ Incarnation: Env, Node.run()
+    clients and an operator: incarnations of their own, on the same network
+
+Only `Env` and the loop differ from a real process. What a cluster is like (`Layout`) is for the
+seed to say: combined or separate roles, a static or a dynamic quorum, the release it is formatted
+with.
+"""
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TextIO
+
+from sparkraft.simulation.checks.invariants import Violation
+from sparkraft.simulation.checks.isr_oracle import listening
+from sparkraft.simulation.checks.node_checks import NodeChecks
+from sparkraft.simulation.checks.node_events import watched
+from sparkraft.simulation.checks.recovery_checks import storage_watched
+from sparkraft.simulation.world.core_node import directory_of
+from sparkraft.simulation.world.loop import Incarnation, SimLoop
+from sparkraft.simulation.world.machine import DIRECTORY, EPOCH_MS, Died, Machine
+from sparkraft.simulation.world.network import SimNetwork, SimTransport, tell_bytes
+from sparkraft.simulation.world.points import is_enabled
+from sparkraft.simulation.world.trace import Trace
+
+if TYPE_CHECKING:
+    import asyncio
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+BROKER_PORT = 9092
+CONTROLLER_PORT = 9093
+FIRST_BROKER = 11
+"""Id of the first node that is only a broker."""
+
+STRIKES_MAX = 12
+"""Strikes at fault points in a run, of either kind; beyond, it would be all recovery."""
+
+RELEASES = ("3.3-IV3", "3.5-IV2", "3.6-IV1", "3.7-IV0", "3.7-IV2", "3.9-IV0", "4.0-IV3", "4.1-IV1")
+"""What a cluster may be formatted with instead of the newest: around each change of records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What kind of cluster.
+
+    Attributes:
+        voters: controllers that vote from the beginning.
+        spares: controllers beside them that may be added (dynamic quorums).
+        brokers: nodes that are only brokers; 0 makes every voter a broker as well.
+        dynamic: kraft.version 1, voters in the log (KIP-853).
+        auto_join: spares become voters by themselves.
+        release: to format with; None is the newest.
+        min_insync: `min.insync.replicas`; with 1 more happens to the ISR.
+        replicated: the internal topics have three replicas, and clients write records.
+        synced: records are on disk before they are acknowledged (flush.messages=1), so that any
+            power loss is allowed; without it only processes are killed.
+        balanced: preferred leaders are brought back every few seconds, not minutes.
+    """
+
+    voters: int = 3
+    spares: int = 0
+    brokers: int = 0
+    dynamic: bool = False
+    auto_join: bool = False
+    release: str | None = None
+    replicated: bool = False
+    min_insync: int = 1
+    synced: bool = False
+    balanced: bool = False
+
+    @classmethod
+    def of_records(cls, seed: int, voters: int, *, brokers: int | None = None) -> "Layout":
+        """What the seed says, for clients that write records: at least three brokers."""
+        dice = random.Random(f"{seed} records")
+        found = replace(
+            cls.of(seed, voters),
+            spares=0,
+            brokers=3 if voters < 3 or dice.random() < 0.2 else 0,  # noqa: PLR2004 (seldom: slow)
+            release=None if dice.random() < 0.7 else dice.choice(RELEASES[4:]),  # noqa: PLR2004
+            replicated=True,
+            min_insync=2 if dice.random() < 0.7 else 1,  # noqa: PLR2004 (mostly as `up` has it)
+            synced=dice.random() < 0.5,  # noqa: PLR2004 (a coin)
+        )
+        return found if brokers is None else replace(found, brokers=brokers)
+
+    @classmethod
+    def of(cls, seed: int, voters: int, *, brokers: int | None = None) -> "Layout":
+        """What the seed says; `brokers` that are only brokers, whatever it says of those."""
+        dice = random.Random(f"{seed} layout")
+        dynamic = dice.random() < 0.6  # noqa: PLR2004 (rather more can happen then)
+        found = cls(
+            voters=voters,
+            spares=int(dynamic and dice.random() < 0.5),  # noqa: PLR2004 (a coin)
+            brokers=2 if dice.random() < 0.3 else 0,  # noqa: PLR2004 (seldom: slower to simulate)
+            dynamic=dynamic,
+            auto_join=dynamic and dice.random() < 0.5,  # noqa: PLR2004 (a coin)
+            release=dice.choice(RELEASES) if dice.random() < 0.5 else None,  # noqa: PLR2004
+        )
+        return found if brokers is None else replace(found, brokers=brokers)
+
+
+class NodesWorld:
+    """Machines, a network between them, clients and checkers; all by `seed`."""
+
+    def __init__(
+        self, seed: int, nodes: int = 3, *, sink: TextIO | None = None, layout: Layout | None = None
+    ) -> None:
+        """All machines off; `nodes` voters, unless `layout` says more."""
+        self.seed = seed
+        self.dice = random.Random(seed)
+        self.layout = layout or Layout.of(seed, nodes)
+        self.cluster_id = CLUSTER_ID
+        self._strikes_left = {False: 0, True: 0}
+        self.broken: list[Machine] = []
+        """Machines that stay as they are, for good."""
+        self.trace = Trace(sink)
+        self.counts: Counter[str] = Counter()
+        self.violation: Violation | None = None
+        self.draining = False
+        """Clients begin nothing new."""
+        self.mended = False
+        """Nothing breaks any more."""
+        self._closed = False
+        self._patches = ExitStack()
+        self.loop = SimLoop()
+        self.loop.set_exception_handler(self._on_loop_error)
+        self.network = SimNetwork(self.loop, self.dice)
+        self.network.on_bytes = self._on_bytes
+        self.loop.network = self.network
+        self.checks = NodeChecks(self)
+        self._make_machines()
+        self._clients: list[Any] = []
+        self._operator = Incarnation("operator")
+        self._patches.enter_context(watched(self))
+        self._patches.enter_context(listening(self))
+        self._patches.enter_context(storage_watched(self))
+
+    def _make_machines(self) -> None:
+        layout = self.layout
+        self.voter_ids = list(range(1, layout.voters + 1))
+        self.initial_voters = ",".join(
+            f"{i}@n{i}:{CONTROLLER_PORT}:{directory_of(i)}" for i in self.voter_ids
+        )
+        roles = "controller" if layout.brokers else "broker,controller"
+        self.machines = [Machine(self, i, roles, voter=True) for i in self.voter_ids]
+        for place in range(layout.spares):
+            self.machines.append(Machine(self, layout.voters + 1 + place, roles, voter=False))
+        for place in range(layout.brokers):
+            self.machines.append(Machine(self, FIRST_BROKER + place, "broker", voter=False))
+        self._by_name = {machine.name: machine for machine in self.machines}
+        self.note(f"-- {layout}")
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether voters are in the log."""
+        return self.layout.dynamic
+
+    @property
+    def release(self) -> str | None:
+        """What the cluster is formatted with; None is the newest."""
+        return self.layout.release
+
+    @property
+    def spares_disks(self) -> bool:
+        """Whether no machine may lose power: what is acknowledged need not be on a disk."""
+        return self.layout.replicated and not self.layout.synced
+
+    @property
+    def invariants(self) -> NodeChecks:
+        """Under the name that the other tier gives them."""
+        return self.checks
+
+    @property
+    def now(self) -> int:
+        """World milliseconds."""
+        return int(self.loop.now * 1_000)
+
+    @property
+    def controllers(self) -> list[Machine]:
+        """Machines whose node may lead the quorum."""
+        return [machine for machine in self.machines if machine.is_controller]
+
+    @property
+    def brokers(self) -> list[Machine]:
+        """Machines whose node is a broker."""
+        return [machine for machine in self.machines if machine.is_broker]
+
+    def machine(self, name: str) -> Machine | None:
+        """By name; None for a client."""
+        return self._by_name.get(name)
+
+    def leader(self) -> Machine | None:
+        """The machine that leads the newest epoch, as far as the running ones know."""
+        led = [m for m in self.controllers if m.raft is not None and m.raft.is_leader]
+        return max(led, key=lambda m: int(m.raft.leader_and_epoch.epoch), default=None)
+
+    def properties(self, machine: Machine) -> dict[str, str]:
+        """The node's server.properties."""
+        controllers = self.voter_ids
+        voters = ",".join(f"{other}@n{other}:{CONTROLLER_PORT}" for other in controllers)
+        quorum = {"controller.quorum.voters": voters}
+        if self.dynamic:
+            servers = ",".join(f"n{other}:{CONTROLLER_PORT}" for other in controllers)
+            quorum = {"controller.quorum.bootstrap.servers": servers}
+            if machine.is_controller and self.layout.auto_join:
+                quorum["controller.quorum.auto.join.enable"] = "true"
+        places = []
+        if machine.is_broker:
+            places.append(f"PLAINTEXT://{machine.name}:{BROKER_PORT}")
+        if machine.is_controller:
+            places.append(f"CONTROLLER://{machine.name}:{CONTROLLER_PORT}")
+        return quorum | {
+            "process.roles": machine.roles,
+            "node.id": str(machine.id),
+            "listeners": ",".join(places),
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": DIRECTORY,
+            "offsets.topic.replication.factor": "3" if self.layout.replicated else "1",
+            "offsets.topic.num.partitions": "2",
+            "min.insync.replicas": str(self.layout.min_insync),
+            "replica.lag.time.max.ms": "2000" if self.layout.replicated else "30000",
+            "broker.session.timeout.ms": "3000" if self.layout.replicated else "9000",
+            "replica.fetch.max.bytes": "256" if self.layout.replicated else "1048576",
+            "broker.heartbeat.interval.ms": "500" if self.layout.replicated else "2000",
+            "log.flush.interval.messages": "1" if self.layout.synced else str(1 << 62),
+            "log.retention.check.interval.ms": "1500",
+            "log.cleaner.backoff.ms": "1000",
+            "log.roll.ms": "4000",
+            "log.index.interval.bytes": "200",
+            "log.cleaner.min.cleanable.ratio": "0.2",
+            "leader.imbalance.check.interval.seconds": "10" if self.layout.balanced else "300",
+            "group.initial.rebalance.delay.ms": "100",
+            "group.min.session.timeout.ms": "1000",
+            "metadata.log.max.record.bytes.between.snapshots": "6000",
+            "metadata.max.retention.bytes": "20000",
+            "metadata.log.segment.ms": "4000",
+        }
+
+    # ---- for clients: see `client_env`
+
+    @property
+    def hosts(self) -> list[str]:
+        """Brokers that are not broken for good."""
+        return [machine.name for machine in self.brokers if machine not in self.broken]
+
+    @property
+    def replicas(self) -> int:
+        """Three, where there are so many brokers."""
+        return min(3, len(self.brokers))
+
+    @property
+    def has_deaf_leaders(self) -> bool:
+        """Whether somebody is broken for good."""
+        return bool(self.broken)
+
+    def address(self, host: str) -> tuple[str, int]:
+        """Where the broker listens for clients."""
+        return host, BROKER_PORT
+
+    def timestamp_ms(self) -> int:
+        """The clients' clock is right."""
+        return EPOCH_MS + self.now
+
+    def demand(self, holds: object, invariant: str, text: str) -> None:
+        """A violation where it does not hold; the caller goes on."""
+        self.check(lambda: self.checks.require(holds, invariant, text))
+
+    def on_request(self, request: Any) -> None:
+        """A client is about to send it."""
+        self.checks.storage.on_request(request)
+
+    def on_answer(self, host: str, request: Any, answer: Any) -> None:
+        """A client has got it."""
+        self.checks.storage.on_answer(host, request, answer)
+
+    def on_producer_id(self, producer_id: int) -> None:
+        """A client was given it."""
+        self.checks.on_producer_id(producer_id)
+
+    def on_acknowledged(self, topic: str, index: int, end: int) -> None:
+        """A producer that asked for acks=all was told that everything below `end` is written."""
+        self.checks.records.on_acknowledged(topic, index, end)
+
+    # ---- fault points
+
+    def enable_points(self, strikes: int = STRIKES_MAX) -> None:
+        """From now on disk operations and the product's fault points may strike so often each."""
+        self._strikes_left = {False: strikes, True: strikes}
+
+    def disable_points(self) -> None:
+        """No more strikes."""
+        self._strikes_left = {False: 0, True: 0}
+
+    def strikes(self, point: str, probability: float, *, product: bool = False) -> bool:
+        """Whether a fault strikes at the point now; each run has its own points."""
+        if not self._strikes_left[product] or not is_enabled(self.seed, point):
+            return False
+        if self.dice.random() >= probability:
+            return False
+        self._strikes_left[product] -= 1
+        return True
+
+    def count_point(self, machine: Machine, point: str) -> None:
+        """A fault struck there."""
+        self.counts[f"point {point}"] += 1
+        self.note(f"{machine.name} is struck: {point}")
+
+    # ---- trace and violations
+
+    def note(self, text: str) -> None:
+        """One line of the trace."""
+        if not self._closed:
+            self.trace.add(self.now, text)
+
+    def fail(self, violation: Violation) -> None:
+        """Stop here: the first one counts, of those that are looked at."""
+        if not self.checks.counts(violation.invariant):
+            return
+        if self.violation is None:
+            self.note(f"VIOLATION {violation}")
+            self.violation = violation
+        self.loop.stop()
+
+    def _on_bytes(self, end: SimTransport, raw: bytes) -> None:
+        self.note(f"{end.incarnation.name} to {end.peer.incarnation.name}: {tell_bytes(raw)}")
+        self.check(lambda: self.checks.on_bytes(end, raw))
+
+    def check(self, look: Callable[[], None]) -> None:
+        """Look from within the product, which must not take a violation for an error of its own."""
+        try:
+            look()
+        except Violation as violation:
+            self.fail(violation)
+
+    def _on_loop_error(self, _: Any, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, Violation):
+            self.fail(error)
+        elif error is not None and not isinstance(error, Died):
+            where = context.get("task") or context.get("handle") or context.get("future")
+            self.fail(Violation("assert", f"nobody caught {error!r} of {where}"))
+
+    # ---- time
+
+    def after(self, delay_s: float, action: Callable[[], Any]) -> None:
+        """Do `action` then, as the world."""
+        self.loop.after(delay_s, action, of=None)
+
+    def break_after(self, delay_s: float, action: Callable[[], Any]) -> None:
+        """Break something more then, unless all is mended by that time."""
+        self.after(delay_s, lambda: None if self.mended else action())
+
+    def run_for(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
+        """Let time pass; whether `until`, looked at every 50 ms, came true.
+
+        Raises:
+            Violation: of an invariant.
+        """
+        end = self.loop.now + seconds
+        while self.loop.now < end:
+            step = end if until is None else min(end, self.loop.now + 0.05)
+            self.loop.run_until_world(step)
+            if self.violation is not None:
+                raise self.violation
+            if until is not None and until():
+                return True
+        return False
+
+    def start_all(self, clients: Sequence[Callable[["NodesWorld"], Any]]) -> None:
+        """Boot every machine, start clients and the checks of every second."""
+        for machine in self.machines:
+            self.after(self.dice.uniform(0, 0.5), machine.start)
+        for place, client in enumerate(clients):
+            self._run(Incarnation(f"client{place}"), client(self))
+        self.after(1, self._every_second)
+
+    def operate(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let the operator do something over the network, beside everything else."""
+        self._run(self._operator, work)
+
+    def _run(self, who: Incarnation, work: Coroutine[Any, Any, None]) -> None:
+        def boot() -> None:
+            task: asyncio.Task[None] = self.loop.create_task(work, context=who.context)
+            self._clients.append(task)
+
+        self.loop.call_soon(boot, context=who.context)
+
+    def _every_second(self) -> None:
+        self.after(1, self._every_second)
+        self.checks.every_second()
+
+    def close(self) -> None:
+        """Free the loop; what still waits in it is forgotten unfinished."""
+        self._closed = True
+        self._patches.close()
+        for machine in self.machines:
+            if machine.incarnation is not None:
+                machine.incarnation.dead = True
+        self.loop.bury_tasks()
+
+
+def quiet() -> None:
+    """What nodes log is not part of a trace; violations are."""
+    logging.disable(logging.CRITICAL)
