@@ -330,7 +330,6 @@ class ClassicProtocol:
             append_callback=AssignmentDecided(
                 group_id=group.group_id,
                 generation=group.generation_id,
-                leader_id=member.member_id,
                 assignment=assignment,
             ),
         )

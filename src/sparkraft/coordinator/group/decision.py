@@ -34,19 +34,11 @@ class GroupCreated(AppendCallback):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupEmptied(AppendCallback):
-    """The last member left."""
-
-    group_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentDecided(AppendCallback):
     """The leader's SyncGroup: members receive their assignment once it is committed."""
 
     group_id: str
     generation: int
-    leader_id: str
     assignment: dict[str, bytes]
 
 
@@ -68,4 +60,4 @@ class StaticMemberReplaced(AppendCallback):
     version: int
 
 
-GroupAppendCallback = GroupCreated | GroupEmptied | AssignmentDecided | StaticMemberReplaced
+GroupAppendCallback = GroupCreated | AssignmentDecided | StaticMemberReplaced

@@ -104,9 +104,8 @@ class OffsetStore:
         if producer_id == NO_PRODUCER_ID:
             self._committed.setdefault(key.group, {})[topic_partition] = committed
             return
-        self._pending.setdefault(producer_id, {}).setdefault(key.group, {})[topic_partition] = (
-            committed
-        )
+        pending = self._pending.setdefault(producer_id, {}).setdefault(key.group, {})
+        pending[topic_partition] = committed
         self._open.setdefault(key.group, {}).setdefault(topic_partition, set()).add(producer_id)
 
     def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> None:
@@ -117,10 +116,8 @@ class OffsetStore:
                 if not committed:
                     continue
                 current = self._committed.setdefault(group_id, {})
-                if (
-                    topic_partition not in current
-                    or offset.record_offset > current[topic_partition].record_offset
-                ):
+                before = current.get(topic_partition)
+                if before is None or offset.record_offset > before.record_offset:
                     current[topic_partition] = offset
 
     def _remove(self, group_id: str, topic_partition: TopicPartition) -> None:

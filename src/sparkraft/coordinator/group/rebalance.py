@@ -14,7 +14,7 @@ from sparkraft.base.errors import ErrorCode
 from sparkraft.base.ids import Millis
 from sparkraft.coordinator.group.classic_group import ClassicGroup, InitialDelay
 from sparkraft.coordinator.group.config import GroupConfig
-from sparkraft.coordinator.group.decision import NOTHING, GroupDecision, GroupEmptied
+from sparkraft.coordinator.group.decision import NOTHING, GroupDecision
 from sparkraft.coordinator.group.election import Choice
 from sparkraft.coordinator.group.journal import Journal, JournalEntry
 from sparkraft.coordinator.group.member import Member
@@ -154,17 +154,14 @@ class Rebalancer:
         for member_id in missing:
             self.remove_member(group, member_id, now)
         if choice is not None and choice.chosen is None and len(group):
-            self._wait_for_rejoins(
-                group, now
-            )  # Only static members are left, and none has rejoined.
+            # Only static members are left, and none has rejoined.
+            self._wait_for_rejoins(group, now)
             return NOTHING
         vote = group.start_next_generation(now.wall_ms)
         if vote is None:
+            # No request waits for this record, and the group's next one replaces a lost one.
             return Decision(
-                response=None,
-                records=(group_metadata_record(group, {}),),
-                replay=False,
-                append_callback=GroupEmptied(group_id=group.group_id),
+                response=None, records=(group_metadata_record(group, {}),), replay=False
             )
         self._note(group, "assignor", vote, now)
         for member in group.members():

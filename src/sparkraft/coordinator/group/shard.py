@@ -27,7 +27,6 @@ from sparkraft.coordinator.group.decision import (
     GroupAppendCallback,
     GroupCreated,
     GroupDecision,
-    GroupEmptied,
     Peer,
     StaticMemberReplaced,
 )
@@ -175,8 +174,6 @@ class GroupShard:
                 self._classic.on_group_appended(callback, error)
             case StaticMemberReplaced():
                 self._classic.on_replacement_appended(callback, error, now)
-            case GroupEmptied():
-                pass  # No request waits; the next record of the group replaces a lost one.
             case _:
                 assert_never(callback)
         return NOTHING

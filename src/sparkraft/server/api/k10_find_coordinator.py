@@ -15,7 +15,7 @@ Versions: v1 key type, error message; v3 flexible; v4 several keys; v6 share key
 Not done: transactions and share groups of our own.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.internal_topics import KeyType
@@ -144,7 +144,9 @@ def _error(key: str, error: ErrorCode, message: str = "") -> Coordinator:
     )
 
 
-def refuse(_: type, request: FindCoordinatorRequest, version: int, error: KafkaError) -> Any:
+def refuse(
+    _: type, request: FindCoordinatorRequest, version: int, error: KafkaError
+) -> FindCoordinatorResponse:
     """Every key with the request's error."""
     if version < _KEYS_FROM:
         return _flat(_error(request.key, error.code, error.detail))
