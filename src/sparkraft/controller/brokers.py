@@ -61,9 +61,11 @@ def register_broker(
         raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, wrong)
     existing = context.image.brokers.get(request.broker_id)
     same = existing is not None and existing.incarnation_id == request.incarnation_id
-    alive = existing is not None and context.sessions.valid(existing.id, existing.epoch, call.now)
-    if alive and not same:
-        wrong = "Another broker is registered with that broker id, and its session is alive."
+    has_session = existing is not None and context.sessions.valid(
+        existing.id, existing.epoch, call.now
+    )
+    if has_session and not same:
+        wrong = "Another broker is registered with that broker id, and its session has not expired."
         raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, wrong)
     if request.is_migrating_zk_broker:
         wrong = "Controller does not support registering ZK brokers."

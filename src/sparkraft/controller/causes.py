@@ -75,8 +75,8 @@ def broker_change(before: ClusterImage, record: Any) -> tuple[list[str], list[Ma
         descriptions.append("began its controlled shutdown")
         marks.append(Mark(broker_id, CauseKind.SHUTDOWN, "shutting down"))
     if record.log_dirs:
-        gone = [d for d in before.brokers[broker_id].directories if d not in record.log_dirs]
-        descriptions.append(f"log directory {', '.join(map(str, gone))} went offline")
+        offline = [d for d in before.brokers[broker_id].directories if d not in record.log_dirs]
+        descriptions.append(f"log directory {', '.join(map(str, offline))} went offline")
         marks.append(Mark(broker_id, CauseKind.DIRECTORY_OFFLINE, OFFLINE_DIRECTORY))
     if record.cordoned_log_dirs is not None:
         descriptions.append(f"{len(record.cordoned_log_dirs)} log directories cordoned")
@@ -111,11 +111,11 @@ def explain_by(seen: Seen, marks: Iterable[Mark]) -> bool:
 
 
 def _mark_of(before: PartitionState, after: PartitionState, marks: Iterable[Mark]) -> Mark | None:
-    gone = (set(before.isr) - set(after.isr)) | (set(before.elr) - {*after.elr, *after.isr})
+    departed = (set(before.isr) - set(after.isr)) | (set(before.elr) - {*after.elr, *after.isr})
     if after.leader != before.leader:
-        gone.add(before.leader)
+        departed.add(before.leader)
     for mark in marks:
-        if mark.why and mark.broker_id in gone and after.leader != mark.broker_id:
+        if mark.why and mark.broker_id in departed and after.leader != mark.broker_id:
             return mark
     if before.leader == NO_LEADER and after.leader != NO_LEADER:
         for mark in marks:
@@ -186,8 +186,8 @@ def _reason(seen: Seen, mark: Mark | None) -> tuple[Reason, bool]:
     before, after = event.before, event.after
     assert before is not None
     assert after is not None
-    gone = {} if mark is None or not mark.why else {mark.broker_id: mark.why}
-    isr = _target_isr(before, after, gone)
+    departed = {} if mark is None or not mark.why else {mark.broker_id: mark.why}
+    isr = _target_isr(before, after, departed)
     elr_enabled = features.elr_enabled(image.features)
     last = before.last_known_elr
     choice = choose_leader(
@@ -199,7 +199,7 @@ def _reason(seen: Seen, mark: Mark | None) -> tuple[Reason, bool]:
             current_leader=before.leader,
             last_known_leader=last[0] if len(last) == 1 else None,
             elr_enabled=elr_enabled,
-            why_not=why_not_leader(image, before, gone),
+            why_not=why_not_leader(image, before, departed),
         )
     )
     reason = choice.reason
@@ -234,13 +234,13 @@ def _kind(seen: Seen) -> ElectionKind:
 
 
 def _target_isr(
-    before: PartitionState, after: PartitionState, gone: dict[int, str]
+    before: PartitionState, after: PartitionState, departed: dict[int, str]
 ) -> tuple[int, ...]:
     """The ISR during the election: after the change that caused it, before its result."""
     if _is_unclean(before, after) or after.leader in before.elr or after.leader == NO_LEADER:
         completed = before.is_reassigning and not after.is_reassigning
-        leavers = before.removing_replicas if completed else ()
-        return tuple(r for r in before.isr if r not in gone and r not in leavers)
+        removed = before.removing_replicas if completed else ()
+        return tuple(r for r in before.isr if r not in departed and r not in removed)
     return after.isr
 
 

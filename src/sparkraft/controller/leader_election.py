@@ -176,17 +176,17 @@ class Election:
 
 def choose_leader(facts: Candidacy) -> Choice:
     """Elect a leader by the rules of the module docstring."""
-    dead = {replica: facts.why_not(replica) for replica in facts.replicas}
+    not_live = {replica: facts.why_not(replica) for replica in facts.replicas}
 
     def may_lead(replica: int) -> bool:
         eligible = replica in facts.isr or (not facts.isr and replica in facts.elr)
         # A leader that is no longer assigned can't stay.
-        return eligible and replica in dead and dead[replica] is None
+        return eligible and replica in not_live and not_live[replica] is None
 
-    leader, chosen_by = _search(facts, dead, may_lead)
+    leader, chosen_by = _search(facts, not_live, may_lead)
     unclean = chosen_by in {ChosenBy.LAST_KNOWN_LEADER, ChosenBy.ANY_LIVE_REPLICA}
     ruled_out = tuple(
-        (replica, dead[replica] or _not_eligible(facts))
+        (replica, not_live[replica] or _not_eligible(facts))
         for replica in facts.replicas
         if replica != leader and not may_lead(replica)
     )
@@ -196,14 +196,14 @@ def choose_leader(facts: Candidacy) -> Choice:
         candidates=tuple(facts.replicas),
         isr=tuple(facts.isr),
         elr=tuple(facts.elr),
-        live=tuple(replica for replica in facts.replicas if dead[replica] is None),
+        live=tuple(replica for replica in facts.replicas if not_live[replica] is None),
         ruled_out=ruled_out,
     )
     return Choice(leader=leader, unclean=unclean, reason=reason)
 
 
 def _search(
-    facts: Candidacy, dead: dict[int, str | None], may_lead: Callable[[int], bool]
+    facts: Candidacy, not_live: dict[int, str | None], may_lead: Callable[[int], bool]
 ) -> tuple[int, ChosenBy]:
     if facts.kind is ElectionKind.PREFERRED and may_lead(facts.replicas[0]):
         return facts.replicas[0], ChosenBy.PREFERRED_REPLICA
@@ -215,11 +215,11 @@ def _search(
             return replica, by
     last = facts.last_known_leader
     no_candidates = facts.elr_enabled and not facts.isr and not facts.elr
-    if no_candidates and last is not None and last in dead and dead[last] is None:
+    if no_candidates and last is not None and last in not_live and not_live[last] is None:
         return last, ChosenBy.LAST_KNOWN_LEADER
     if facts.kind is ElectionKind.UNCLEAN:
         for replica in facts.replicas:
-            if dead[replica] is None:
+            if not_live[replica] is None:
                 return replica, ChosenBy.ANY_LIVE_REPLICA
     return NO_LEADER, ChosenBy.NOBODY
 

@@ -30,7 +30,7 @@ def alter_partition_reassignments(
         error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
     )
     for topic in request.topics:
-        answer = k45.ReassignableTopicResponse(name=topic.name)
+        topic_response = k45.ReassignableTopicResponse(name=topic.name)
         for wanted in topic.partitions:
             result = k45.ReassignablePartitionResponse(
                 partition_index=wanted.partition_index, error_message=None
@@ -45,8 +45,8 @@ def alter_partition_reassignments(
             except KafkaError as error:
                 result.error_code = error.code
                 result.error_message = error.detail or None
-            answer.partitions.append(result)
-        response.responses.append(answer)
+            topic_response.partitions.append(result)
+        response.responses.append(topic_response)
     return Decision(
         records=tuple(changes.records), response=response, elections=tuple(changes.elections)
     )

@@ -140,7 +140,7 @@ def alter_partition(context: DecisionContext, call: Call[k56.AlterPartitionReque
     response = k56.AlterPartitionResponse()
     for wanted in request.topics:
         known = wanted.topic_id in context.image.topics_by_id
-        answers = [
+        results = [
             _alter_one(changes, request.broker_id, Uuid(wanted.topic_id), partition)
             if known
             else k56.AlterPartitionResponsePartitionData(
@@ -149,7 +149,7 @@ def alter_partition(context: DecisionContext, call: Call[k56.AlterPartitionReque
             for partition in wanted.partitions
         ]
         response.topics.append(
-            k56.AlterPartitionResponseTopicData(topic_id=wanted.topic_id, partitions=answers)
+            k56.AlterPartitionResponseTopicData(topic_id=wanted.topic_id, partitions=results)
         )
     return Decision(
         records=tuple(changes.records),
@@ -167,13 +167,13 @@ def _alter_one(
 ) -> k56.AlterPartitionResponsePartitionData:
     context, index = changes.context, wanted.partition_index
     topic = context.image.topics_by_id[topic_id]
-    answer = k56.AlterPartitionResponsePartitionData(partition_index=index)
+    result = k56.AlterPartitionResponsePartitionData(partition_index=index)
     partition = topic.partitions.get(index)
     isr = _wanted_isr(wanted)
     error = _why_refused(context, broker_id, partition, wanted, isr)
     if error is not None or partition is None:
-        answer.error_code = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return answer
+        result.error_code = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return result
     target = Target(
         isr=tuple(isr),
         recovery_state=wanted.leader_recovery_state,
@@ -185,14 +185,14 @@ def _alter_one(
         partition = made.partition
         if partition.leader != broker_id:
             # The change completed a reassignment away from this very leader.
-            answer.error_code = ErrorCode.NEW_LEADER_ELECTED
-            return answer
-    answer.leader_id = partition.leader
-    answer.leader_epoch = partition.leader_epoch
-    answer.isr = list(partition.isr)
-    answer.leader_recovery_state = partition.leader_recovery_state
-    answer.partition_epoch = partition.partition_epoch
-    return answer
+            result.error_code = ErrorCode.NEW_LEADER_ELECTED
+            return result
+    result.leader_id = partition.leader
+    result.leader_epoch = partition.leader_epoch
+    result.isr = list(partition.isr)
+    result.leader_recovery_state = partition.leader_recovery_state
+    result.partition_epoch = partition.partition_epoch
+    return result
 
 
 def _wanted_isr(wanted: k56.AlterPartitionRequestPartitionData) -> dict[int, int]:
@@ -214,21 +214,21 @@ def _why_refused(
     error = _epoch_error(broker_id, partition, wanted)
     if error is not None:
         return error
-    if not _sound(partition, wanted, isr):
+    if not _is_valid_isr(partition, wanted, isr):
         return ErrorCode.INVALID_REQUEST
-    if any(not _eligible(context, replica, epoch) for replica, epoch in isr.items()):
+    if any(not _is_eligible(context, replica, epoch) for replica, epoch in isr.items()):
         return ErrorCode.INELIGIBLE_REPLICA
     return None
 
 
-def _sound(
+def _is_valid_isr(
     partition: PartitionState,
     wanted: k56.AlterPartitionRequestPartitionData,
     isr: Mapping[int, int],
 ) -> bool:
-    asked_for = max(len(wanted.new_isr_with_epochs), len(wanted.new_isr))
-    strangers = any(replica not in partition.replicas for replica in isr)
-    if strangers or asked_for != len(isr) or partition.leader not in isr:
+    requested = max(len(wanted.new_isr_with_epochs), len(wanted.new_isr))
+    unassigned = any(replica not in partition.replicas for replica in isr)
+    if unassigned or requested != len(isr) or partition.leader not in isr:
         return False
     if wanted.leader_recovery_state == RECOVERED:
         return True
@@ -256,7 +256,7 @@ def _epoch_error(
     return None
 
 
-def _eligible(context: DecisionContext, replica: int, broker_epoch: int) -> bool:
+def _is_eligible(context: DecisionContext, replica: int, broker_epoch: int) -> bool:
     broker = context.image.brokers.get(replica)
     if broker is None or not broker.active:
         return False

@@ -202,7 +202,7 @@ def _placed_partitions(
 def _place(
     context: DecisionContext, *, first: int, count: int, factor: int
 ) -> dict[int, PartitionState]:
-    def refuse(why: str) -> KafkaError:
+    def unplaceable(why: str) -> KafkaError:
         wrong = f"Unable to replicate the partition {factor} time(s): {why}"
         return KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, wrong)
 
@@ -214,10 +214,10 @@ def _place(
             entropy=context.entropy,
         )
     except KafkaError as error:
-        raise refuse(error.detail) from error
+        raise unplaceable(error.detail) from error
 
     def no_live_broker() -> KafkaError:
-        return refuse("All brokers are currently fenced or in controlled shutdown.")
+        return unplaceable("All brokers are currently fenced or in controlled shutdown.")
 
     return {
         first + number: _new_partition(context, replicas, no_live_broker)
@@ -337,7 +337,7 @@ def delete_topics(context: DecisionContext, call: Call[k20.DeleteTopicsRequest])
     wanted = _Deletions(context)
     wanted.read(request)
     records: list[VersionedRecord] = []
-    results = wanted.refused
+    results = wanted.rejected
     for topic_id, name in wanted.topics.items():
         result = k20.DeletableTopicResult(name=name, topic_id=topic_id)
         try:
@@ -356,15 +356,15 @@ class _Deletions:
     def __init__(self, context: DecisionContext) -> None:
         self._context = context
         self.topics: dict[Uuid, str] = {}
-        self.refused: list[k20.DeletableTopicResult] = []
+        self.rejected: list[k20.DeletableTopicResult] = []
 
     def read(self, request: k20.DeleteTopicsRequest) -> None:
         names, ids = self._names_and_ids(request)
         for name in _repeated(names):
-            self._refuse(name, Uuid.ZERO, "Duplicate topic name.")
+            self._reject(name, Uuid.ZERO, "Duplicate topic name.")
         twice = _repeated(ids)
         for topic_id in twice:
-            self._refuse(None, topic_id, "Duplicate topic id.")
+            self._reject(None, topic_id, "Duplicate topic id.")
         for topic_id in ids:
             if topic_id not in twice:
                 self._by_id(topic_id)
@@ -378,25 +378,25 @@ class _Deletions:
         for topic in request.topics:
             topic_id = Uuid(topic.topic_id)
             if topic.name is None and topic_id == Uuid.ZERO:
-                self._refuse(None, topic_id, "Neither topic name nor id were specified.")
+                self._reject(None, topic_id, "Neither topic name nor id were specified.")
             elif topic.name is None:
                 ids.append(topic_id)
             elif topic_id == Uuid.ZERO:
                 names.append(topic.name)
             else:
-                self._refuse(
+                self._reject(
                     topic.name, topic_id, "You may not specify both topic name and topic id."
                 )
         return names, ids
 
-    def _refuse(
+    def _reject(
         self,
         name: str | None,
         topic_id: Uuid,
         wrong: str,
         code: ErrorCode = ErrorCode.INVALID_REQUEST,
     ) -> None:
-        self.refused.append(
+        self.rejected.append(
             k20.DeletableTopicResult(
                 name=name, topic_id=topic_id, error_code=code, error_message=wrong
             )
@@ -406,7 +406,7 @@ class _Deletions:
         topic = self._context.image.topics_by_id.get(topic_id)
         if topic is None:
             wrong = "This server does not host this topic ID."
-            self._refuse(None, topic_id, wrong, ErrorCode.UNKNOWN_TOPIC_ID)
+            self._reject(None, topic_id, wrong, ErrorCode.UNKNOWN_TOPIC_ID)
         else:
             self.topics[topic_id] = topic.name
 
@@ -414,11 +414,11 @@ class _Deletions:
         topic_id = self._context.image.topics_by_name.get(name)
         if topic_id is None:
             wrong = "This server does not host this topic-partition."
-            self._refuse(name, Uuid.ZERO, wrong, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._reject(name, Uuid.ZERO, wrong, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif topic_id in self.topics or topic_id in ids_given_twice:
             self.topics.pop(topic_id, None)
             wrong = "The provided topic name maps to an ID that was already supplied."
-            self._refuse(name, topic_id, wrong)
+            self._reject(name, topic_id, wrong)
         else:
             self.topics[topic_id] = name
 

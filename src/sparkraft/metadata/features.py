@@ -1,8 +1,8 @@
 """Feature levels, and the record versions each metadata.version allows (KIP-584, 778, 1022).
 
-A controller writes a record only in the version that the finalized metadata.version allows, and a
-node refuses to join below or above what it knows. `kraft.version` is the quorum's own: it is never
-a FeatureLevelRecord.
+A controller writes a record only in a version that the finalized metadata.version allows. A node
+does not join a cluster whose levels it does not support. `kraft.version` is a feature of the quorum
+and not stored in FeatureLevelRecords.
 """
 
 from collections.abc import Mapping

@@ -86,7 +86,7 @@ class ConfigDef:
         name: the key.
         kind: type of its value.
         default: default value in parsed form; `REQUIRED` if there is none.
-        check: refuses parsed values, besides their type.
+        check: validates the parsed value; the type is checked before.
         importance: as Kafka ranks it.
         dynamic: when it may change (broker keys; others are always dynamic).
         internal: not listed nor described, as Kafka's internal keys.

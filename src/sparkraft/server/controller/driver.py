@@ -230,11 +230,11 @@ class ControllerDriver:
         epoch = self._epoch
         if epoch is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
-        wanted = UpgradeKRaftVersion(epoch=epoch, kraft_version=level, validate_only=validate_only)
-        answer = await self._raft.handle_request(wanted)
-        assert isinstance(answer, Refusal)
-        if answer.error is not ErrorCode.NONE:
-            raise KafkaError(answer.error, answer.detail)
+        upgrade = UpgradeKRaftVersion(epoch=epoch, kraft_version=level, validate_only=validate_only)
+        outcome = await self._raft.handle_request(upgrade)
+        assert isinstance(outcome, Refusal)
+        if outcome.error is not ErrorCode.NONE:
+            raise KafkaError(outcome.error, outcome.detail)
         if not validate_only:
             await self._committed_up_to(self._raft.log_end_offset - 1)
 

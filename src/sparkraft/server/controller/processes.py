@@ -36,7 +36,7 @@ PROBE_MS_MAX = 1_000
 FIRST_PAUSES_MS = (0, 10, 20, 50, 100, 200, 400)
 """Pauses before the first probes: a stopping process closes its sockets one after another."""
 
-HEARD_MS = 1_000
+LATE_HEARTBEAT_MS = 1_000
 """A heartbeat this long after the connection closed was sent later: the broker is running."""
 
 log = logging.getLogger(__name__)
@@ -151,8 +151,8 @@ class ProcessWatch:
         own = core.config.is_broker and broker.id == core.config.node_id
         if known.fenced or own or broker.id in self._connections:
             return False
-        heard = core.sessions.last_contact(broker.id, broker.epoch)
-        return heard is None or heard <= since + HEARD_MS
+        last_contact = core.sessions.last_contact(broker.id, broker.epoch)
+        return last_contact is None or last_contact <= since + LATE_HEARTBEAT_MS
 
     async def _probe(self, broker: "BrokerRegistration", since: "Millis") -> None:
         for pause_ms in self._pauses():
@@ -173,8 +173,10 @@ class ProcessWatch:
         self, broker: "BrokerRegistration", since: "Millis", probed_at: "Millis"
     ) -> None:
         async with self._turn:
-            heard = self._controller.core.sessions.last_contact(broker.id, broker.epoch)
-            if self._may_have_stopped(broker, since) and (heard is None or heard < probed_at):
+            last_contact = self._controller.core.sessions.last_contact(broker.id, broker.epoch)
+            if self._may_have_stopped(broker, since) and (
+                last_contact is None or last_contact < probed_at
+            ):
                 self._controller.fence_refused(broker.id)
             await asyncio.sleep(0)
 
