@@ -47,7 +47,7 @@ def _election_state_not_synced() -> Patches:
     return [(CoreNode, "persist", persist)]
 
 
-@_mutant("a new epoch is not written before it is spoken of", "Q3")
+@_mutant("a new epoch is sent before it is on disk", "Q3")
 def _epoch_not_persisted() -> Patches:
     original = Replica.become_unattached
 
@@ -323,7 +323,7 @@ def _fetched_batches_are_renumbered() -> Patches:
     return [(following, "_append", append), (connections.Connections, "complete", take)]
 
 
-@_mutant("a deposed controller still answers: it appends where it no longer leads", "Q4")
+@_mutant("a deposed controller still appends and responds after it lost leadership", "Q4")
 def _a_stale_controller_answers() -> Patches:
     def on_append(replica: Replica, request_id: int, append: Any) -> None:
         base = replica.log.end
@@ -454,7 +454,7 @@ def _no_check_quorum() -> Patches:
 
 
 @_mutant(
-    "a follower waits for its leader for ever",
+    "a follower waits for its leader without a timeout",
     "Q11",
     scenario="can-elect-new-leader-after-old-leader-partitioned-away",
 )

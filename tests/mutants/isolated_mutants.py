@@ -40,7 +40,7 @@ _plant = registrar(
 # ---- the controller
 
 
-@_plant("who becomes the leader leaves the ISR", "C2")
+@_plant("a new leader leaves the ISR", "C2")
 def _a_leader_outside_its_isr() -> Patches:
     original = partition_rules._set_leader
 
@@ -87,7 +87,7 @@ def _high_watermark_ahead_of_the_isr() -> Patches:
     return [(PartitionLeader, "high_watermark", lambda _self, own_end, _now: own_end)]
 
 
-@_plant("who is about to leave the ISR doesn't count any more (before KIP-497)", "P4")
+@_plant("a replica whose removal from the ISR is pending is not counted (before KIP-497)", "P4")
 def _who_leaves_does_not_count() -> Patches:
     counted = property(lambda self: tuple(replica for replica, _ in self.new_isr))
     return [(PendingShrink, "maximal_isr", counted)]
@@ -126,7 +126,7 @@ def _earlier_lives_count() -> Patches:
 
 
 @_plant(
-    "a new leader tells the end before it knows what is committed (KIP-207)",
+    "a new leader returns the end offset before it knows the committed offset (KIP-207)",
     "P7",
     scenario="killed-then-unplugged",
 )
@@ -145,7 +145,10 @@ def _epochs_of_nothing() -> Patches:
     return [(LeaderEpochs, "assign", assign)]
 
 
-@_plant("what only the leader has is acknowledged, and its producer goes on elsewhere", "P11")
+@_plant(
+    "records only on the leader are acknowledged, and the producer continues on another leader",
+    "P11",
+)
 def _sequences_with_a_gap() -> Patches:
     return _uncommitted()
 
@@ -169,7 +172,7 @@ def _compaction_of_last_records() -> Patches:
 # ---- groups
 
 
-@_plant("every member is told the share of the first", "G1")
+@_plant("every member receives the assignment of the first", "G1")
 def _one_share_for_all() -> Patches:
     original = rebalance.Rebalancer.set_assignment
 
@@ -185,7 +188,7 @@ def _commits_of_older_generations() -> Patches:
     return [(ClassicGroup, "check_commit", lambda *_arguments: None)]
 
 
-@_plant("who no longer leads the offsets goes on serving their groups", "G8")
+@_plant("a deposed leader of an offsets partition keeps serving its groups", "G8")
 def _groups_without_leadership() -> Patches:
     original = GroupCoordinatorService.on_leadership
 
@@ -205,17 +208,17 @@ def _uncommitted() -> Patches:
     return [(PartitionLeader, "high_watermark", lambda _self, own_end, _now: own_end)]
 
 
-@_plant("what only the leader has is acknowledged", "lost-write")
+@_plant("records only on the leader are acknowledged", "lost-write")
 def _acknowledged_and_overwritten() -> Patches:
     return _uncommitted()
 
 
-@_plant("what only the leader has is acknowledged and read", "inconsistent-offsets")
+@_plant("records only on the leader are acknowledged and read", "inconsistent-offsets")
 def _read_and_overwritten() -> Patches:
     return _uncommitted()
 
 
-@_plant("a record of nobody's is appended", "phantom")
+@_plant("a record that no client sent is appended", "phantom")
 def _records_of_nobody() -> Patches:
     original = HostedPartition.append
 
@@ -240,7 +243,7 @@ def _batches_passed_over() -> Patches:
     return [(ReadableLog, "read", read)]
 
 
-@_plant("what was acknowledged is sent again elsewhere, once it is lost", "nonmonotonic-send")
+@_plant("lost acknowledged records are sent again on another leader", "nonmonotonic-send")
 def _acknowledged_and_sent_again() -> Patches:
     return _uncommitted()
 
@@ -256,7 +259,7 @@ def _a_tail_that_nobody_sees() -> Patches:
     return [(HostedPartition, "visible_end", visible_end)]
 
 
-@_plant("what too few replicas would have is appended, and then refused", "aborted-read")
+@_plant("a batch with too few in-sync replicas is appended and then refused", "aborted-read")
 def _appended_and_refused() -> Patches:
     original = HostedPartition.append
 

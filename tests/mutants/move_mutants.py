@@ -14,7 +14,7 @@ MOVE_MUTANTS: dict[str, Mutant] = {}
 _plant = registrar(MOVE_MUTANTS, tiers=NODES, workload="produce-consume", scenario="replicas-move")
 
 
-@_plant("a reassignment never ends, whoever has caught up", "C10")
+@_plant("a reassignment never completes, even if all replicas have caught up", "C10")
 def _a_move_goes_on_for_ever() -> Patches:
     return [(partition_rules, "_complete_reassignment", lambda state: state)]
 
@@ -27,7 +27,7 @@ def _preferred_leaders_stay_away() -> Patches:
     return [(Controller, "balance_leaders", none)]
 
 
-@_plant("who a reassignment takes out stays in the ISR", "C1")
+@_plant("a replica removed by a reassignment stays in the ISR", "C1")
 def _who_was_taken_out_stays_in_sync() -> Patches:
     original = partition_rules._complete_reassignment
 
@@ -37,7 +37,7 @@ def _who_was_taken_out_stays_in_sync() -> Patches:
     return [(partition_rules, "_complete_reassignment", complete)]
 
 
-@_plant("who a reassignment took out of the ISR is not told", "E1")
+@_plant("a replica that a reassignment removed from the ISR is not reported", "E1")
 def _who_was_taken_out_is_not_told() -> Patches:
     def without(*arguments: Any) -> Json | None:
         found = isr_change_json(*arguments)

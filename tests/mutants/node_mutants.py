@@ -172,7 +172,7 @@ def _producer_ids_from_the_beginning() -> Patches:
     return [(ProducerIds, "_fetch", fetch)]
 
 
-@_mutant("nobody is elected where a broker comes back", "C10")
+@_mutant("no leader is elected when a broker returns", "C10")
 def _nobody_is_elected_for_a_returning_broker() -> Patches:
     return [(brokers, "elect_for_returning_broker", lambda _changes, _broker_id: None)]
 
@@ -213,7 +213,9 @@ def _images_of_what_is_not_committed() -> Patches:
     return [(CommitPublisher, "set_high_watermark", set_high_watermark)]
 
 
-@_mutant("what a deposed controller decided stays in its image", "C6", "C7", "C9", "assert")
+@_mutant(
+    "a deposed controller keeps its uncommitted decisions in its image", "C6", "C7", "C9", "assert"
+)
 def _a_deposed_controller_forgets_nothing() -> Patches:
     def deactivate(self: Controller) -> None:
         self.sessions.contact_ms.clear()

@@ -21,7 +21,7 @@ QUORUM_MUTANTS: dict[str, Mutant] = {}
 _mutant = registrar(QUORUM_MUTANTS, tiers=NODES)
 
 
-@_mutant("a log that was cleaned starts where its first file does", "Q10", isolated=True)
+@_mutant("a cleaned log starts at its first file instead of its snapshot", "Q10", isolated=True)
 def _a_log_starts_below_its_snapshot() -> Patches:
     original = RaftLog._recover_snapshots
 

@@ -76,7 +76,7 @@ def _kip_279_truncation_in_one_step() -> Patches:
     return [(Fetcher, "_on_diverging", on_diverging)]
 
 
-@_plant("a follower doesn't tell which epoch its log ends with (before KIP-595)", *DIVERGED)
+@_plant("a follower's fetch omits the last epoch of its log (before KIP-595)", *DIVERGED)
 def _no_epoch_in_a_followers_fetch() -> Patches:
     def fetch_position(self: Any) -> FetchPosition:
         return FetchPosition(
@@ -86,7 +86,7 @@ def _no_epoch_in_a_followers_fetch() -> Patches:
     return [(FollowedPartition, "fetch_position", fetch_position)]
 
 
-@_plant("what the leader says of a diverging epoch is not heeded (KIP-320)", "C10", *DIVERGED)
+@_plant("a follower ignores the leader's diverging epoch (KIP-320)", "C10", *DIVERGED)
 def _kip_320_divergence_is_not_heeded() -> Patches:
     def on_diverging(self: Fetcher, key: Any, partition: Any, _data: Any, _now: int) -> None:
         partition.last_fetched_epoch = -1
@@ -154,7 +154,7 @@ def _acks_above_the_high_watermark() -> Patches:
     return [(HostedPartition, "durable", durable)]
 
 
-@_plant("flush.messages is not heeded: a power loss takes what is acknowledged", *LOST)
+@_plant("flush.messages is ignored: a power loss removes acknowledged records", *LOST)
 def _records_are_not_synced() -> Patches:
     original = PartitionLog.flush
 
@@ -176,7 +176,7 @@ def _followers_do_not_sync() -> Patches:
 
 
 @_plant(
-    "what a killed process left in the page cache counts as synced",
+    "bytes that a killed process left in the page cache count as synced",
     *LOST,
     scenario="killed-then-unplugged",
 )
@@ -227,7 +227,7 @@ def _the_fenced_stay_in_sync() -> Patches:
     return [(brokers, "remove_from_isrs", lambda *_arguments, **_more: None)]
 
 
-@_plant("anybody alive may lead", "C3", *LOST)
+@_plant("any live replica may become leader", "C3", *LOST)
 def _every_election_is_unclean() -> Patches:
     return [(replication, "_kind", lambda _cluster, _topic: ElectionKind.UNCLEAN)]
 
@@ -241,7 +241,7 @@ def _elr_beside_the_isr() -> Patches:
     return [(partition_rules, "_recompute_elr", recompute)]
 
 
-@_plant("who left the ISR too early is eligible to lead (KIP-966)", "C1", "C2", *LOST)
+@_plant("a replica that left the ISR too early is eligible to lead (KIP-966)", "C1", "C2", *LOST)
 def _elr_of_everybody() -> Patches:
     def recompute(_before: Any, state: Any, _target: Any, facts: Any) -> Any:
         others = tuple(r for r in state.replicas if r not in state.isr)
@@ -311,7 +311,7 @@ def _offsets_before_replication() -> Patches:
 # ---- explanations
 
 
-@_plant("an election notes nobody as alive", "E1")
+@_plant("an election records no live brokers", "E1")
 def _elections_among_the_dead() -> Patches:
     original = choose_leader
 
@@ -333,7 +333,7 @@ def _explanations_without_losers() -> Patches:
     return [(History, "_keep", keep)]
 
 
-@_plant("a follower's lag is told as of the controller's answer", "E1")
+@_plant("a follower's lag is reported as of the controller's response", "E1")
 def _lags_as_of_the_answer() -> Patches:
     original = IsrJournal.note
 
@@ -347,7 +347,7 @@ def _lags_as_of_the_answer() -> Patches:
     return [(IsrJournal, "note", note)]
 
 
-@_plant("a follower is told to be behind since its last fetch, whatever that brought", "E1")
+@_plant("a follower's lag is counted from its last fetch, whatever the fetch returned", "E1")
 def _behind_since_the_last_fetch() -> Patches:
     original = PartitionLeader._lag
 
@@ -359,7 +359,7 @@ def _behind_since_the_last_fetch() -> Patches:
     return [(PartitionLeader, "_lag", lag)]
 
 
-@_plant("a change of the ISR that was refused is told as one that was made", "E1")
+@_plant("a rejected ISR change is reported as completed", "E1")
 def _refused_isr_changes_are_noted() -> Patches:
     original = AlterPartitionQueue._on_partition_response
 
@@ -386,7 +386,7 @@ def _earlier_isr_changes_explain_later_ones() -> Patches:
     return [(Account, "isr_change", isr_change)]
 
 
-@_plant("a follower that was fenced is told to have left the ISR as too slow", "E1")
+@_plant("a fenced follower is reported as removed from the ISR for its lag", "E1")
 def _the_fenced_are_told_as_slow() -> Patches:
     original = causes._mark_of
 
@@ -407,7 +407,7 @@ def _every_fencing_is_for_silence() -> Patches:
     return [(brokers, "fence", fence)]
 
 
-@_plant("a broker's controlled shutdown is told as its fencing", "E1")
+@_plant("a controlled shutdown is reported as a fencing", "E1")
 def _shutdowns_are_told_as_fencings() -> Patches:
     original = causes.broker_change
 
@@ -419,7 +419,7 @@ def _shutdowns_are_told_as_fencings() -> Patches:
     return [(history, "broker_change", change)]
 
 
-@_plant("the past is told from the newest image", "E1")
+@_plant("an explanation of the past uses the newest image", "E1")
 def _the_past_from_the_newest_image() -> Patches:
     original = PastReader.read
 
@@ -443,7 +443,7 @@ def _times_are_rounded_up() -> Patches:
     return [(PastReader, "read", read)]
 
 
-@_plant("copies that are out of sync are told to be offline", "E1")
+@_plant("out-of-sync replicas are reported as offline", "E1")
 def _who_lags_is_told_as_offline() -> Patches:
     def offline(_image: Any, partition: Any) -> list[int]:
         known = () if partition is None else partition.replicas

@@ -47,7 +47,7 @@ def _recovery_without_crcs() -> Patches:
     return [(Segment, "read_batch", read_batch)]
 
 
-@_plant("an index entry points behind its batch", "S3")
+@_plant("an index entry points past its batch", "S3")
 def _entries_behind_their_batches() -> Patches:
     original = OffsetIndex.append
 
@@ -66,12 +66,12 @@ def _epochs_written_in_place() -> Patches:
     return [(PartitionLog, "_put", put)]
 
 
-@_plant("who wrote what is cut off stays known for it", "S5")
+@_plant("producers of truncated batches stay in the producer state", "S5")
 def _producers_of_what_was_cut() -> Patches:
     return [(PartitionLog, "_reload_producers", lambda _self, _end: None)]
 
 
-@_plant("old segments go before anything says that the log begins later", "S7")
+@_plant("old segments are removed before the new log start is on disk", "S7")
 def _segments_go_before_the_start_is_kept() -> Patches:
     return [(DirCheckpoints, "write_starts", lambda _self, _log_dir: None)]
 
