@@ -109,13 +109,7 @@ class Transition:
 
 def next_state(before: PartitionState, target: Target, facts: ClusterFacts) -> Transition:
     """Apply the rules of the module docstring to `target`."""
-    state = before._replace(
-        isr=before.isr if target.isr is None else target.isr,
-        replicas=before.replicas if target.replicas is None else target.replicas,
-        adding_replicas=before.adding_replicas if target.adding is None else target.adding,
-        removing_replicas=before.removing_replicas if target.removing is None else target.removing,
-    )
-    state = _complete_reassignment(state)
+    state = _complete_reassignment(_requested(before, target))
     state = _recompute_elr(before, state, target, facts)
     choice = _elect(before, state, target, facts)
     state = _set_leader(before, state, choice)
@@ -131,6 +125,19 @@ def next_state(before: PartitionState, target: Target, facts: ClusterFacts) -> T
     if state != before:
         state = state._replace(partition_epoch=before.partition_epoch + 1)
     return Transition(before=before, after=state, choice=choice)
+
+
+def _requested(before: PartitionState, target: Target) -> PartitionState:
+    state = before
+    if target.isr is not None:
+        state = state._replace(isr=target.isr)
+    if target.replicas is not None:
+        state = state._replace(replicas=target.replicas)
+    if target.adding is not None:
+        state = state._replace(adding_replicas=target.adding)
+    if target.removing is not None:
+        state = state._replace(removing_replicas=target.removing)
+    return state
 
 
 def _complete_reassignment(state: PartitionState) -> PartitionState:
@@ -153,7 +160,7 @@ def _recompute_elr(
     if not facts.elr_enabled:
         return state
     if len(state.isr) >= facts.min_isr:
-        return state._replace(elr=())
+        return state._replace(elr=()) if state.elr else state
     excluded = {*state.isr, *target.unclean_shutdowns}
     candidates = sorted({*state.elr, *before.isr} - excluded)
     return state._replace(elr=tuple(r for r in candidates if r in state.replicas))
@@ -202,10 +209,10 @@ def _bump_epoch_if_replicas_left(before: PartitionState, state: PartitionState) 
 def _keep_elr_or_last_member(
     before: PartitionState, state: PartitionState, facts: ClusterFacts
 ) -> PartitionState:
-    if not facts.elr_stored:
-        state = state._replace(elr=before.elr)
-    elif not facts.elr_enabled:
-        state = state._replace(elr=())
+    elr = state.elr if facts.elr_enabled else ()
+    elr = elr if facts.elr_stored else before.elr
+    if elr != state.elr:
+        state = state._replace(elr=elr)
     # Without ELR the last member stays in the ISR, which records that it has all data.
     if not state.isr and not facts.elr_enabled:
         state = state._replace(isr=before.isr)
@@ -242,6 +249,8 @@ def _assign_directories(
 ) -> PartitionState:
     if not state.replicas:
         return state._replace(replicas=before.replicas)
+    if state.replicas == before.replicas and not target.directories:
+        return state
     known = dict(zip(before.replicas, before.directories, strict=True))
     known.update(target.directories)
     directories = tuple(
