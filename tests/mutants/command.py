@@ -53,7 +53,7 @@ def _row(case: MutantCase, found: Finding) -> str:
     only = "only " if known.is_isolated(case.tier) else ""
     return (
         f"| `{case.name}`: {known.about} | {case.tier} | "
-        f"{settings_for(case, found.seed).scenario} | "
+        f"`{settings_for(case, found.seed).scenario}` | "
         f"{only}{found.invariant} | {found.seed} | {found.seconds:g} |\n"
     )
 

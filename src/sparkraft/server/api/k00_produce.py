@@ -17,8 +17,8 @@ Behaviour:
     * Internal topics refuse clients other than `__admin_client`: INVALID_TOPIC_EXCEPTION.
 Versions: v5 log_start_offset; v7 zstd; v8 record errors; v9 flexible; v10 leader hints; v12
     transactions v2; v13 topic ids. Advertised from v0, as librdkafka needs (KAFKA-18659).
-Not done: transactions where no broker of the cluster coordinates them: a transactional batch or id
-    is TRANSACTIONAL_ID_AUTHORIZATION_FAILED then, which every client takes as fatal.
+Not done: transactions, if no broker of the cluster coordinates them: a transactional batch or id is
+    then refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client treats as fatal.
 """
 
 import asyncio
