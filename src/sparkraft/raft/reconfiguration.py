@@ -67,7 +67,7 @@ def _check_dynamic(replica: Replica) -> Refusal | None:
 
 
 def on_add(replica: Replica, request_id: int, request: AddVoterRequest, now: Millis) -> None:
-    """Start adding a voter: ask which versions it supports; `on_api_versions` continues."""
+    """Start adding a voter: request its ApiVersions; `on_api_versions` continues."""
     refusal = _check_change(replica, request.cluster_id) or _check_add(replica, request)
     if refusal is not None:
         return replica.respond(request_id, refusal)

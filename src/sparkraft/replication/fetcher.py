@@ -326,12 +326,12 @@ class Fetcher:
         Ignored if the partition was removed, or if its offset or epoch has changed since.
         """
         partition = self._partitions.get(key)
-        asked = self.session.partitions.get(key)
-        if partition is None or asked is None or partition.stage is not Stage.FETCHING:
+        requested = self.session.partitions.get(key)
+        if partition is None or requested is None or partition.stage is not Stage.FETCHING:
             return 0
         if (
-            asked.fetch_offset != partition.fetch_offset
-            or asked.leader_epoch != partition.leader_epoch
+            requested.fetch_offset != partition.fetch_offset
+            or requested.leader_epoch != partition.leader_epoch
             or key in self._aside
         ):
             return 0
@@ -452,14 +452,14 @@ class Fetcher:
         ]
 
     def on_bounds(
-        self, asked: OutOfRange, *, log_start_offset: int, log_end_offset: int, now: int
+        self, request: OutOfRange, *, log_start_offset: int, log_end_offset: int, now: int
     ) -> None:
         """Process the leader's log start and end offsets; the end was read first (ListOffsets).
 
         Kafka's rule: a log that ends after the leader's is truncated to the leader's end. One that
         ends before the leader's start is emptied and continues there. Else it continues at its end.
         """
-        partition = self._current(asked)
+        partition = self._current(request)
         if partition is None:
             return
         replica = partition.replica
@@ -467,33 +467,33 @@ class Fetcher:
         try:
             if log_end_offset < ours:
                 why = f"the leader's log ends at {log_end_offset}"
-                if not self._truncate(asked.key, partition, log_end_offset, why, now):
+                if not self._truncate(request.key, partition, log_end_offset, why, now):
                     return
             elif log_start_offset > ours:
                 replica.start_at(log_start_offset, leader_epoch=partition.leader_epoch)
                 text = f"at the leader's log start {log_start_offset}; our log ended at {ours}"
                 self._note(partition, "restarted", text)
         except KafkaError as error:
-            self._on_local_error(asked.key, partition, error, now)
+            self._on_local_error(request.key, partition, error, now)
             return
         partition.read_position()
         partition.lag = max(0, log_end_offset - partition.fetch_offset)
         partition.enter(Stage.FETCHING)
-        self._dirty[asked.key] = None
+        self._dirty[request.key] = None
 
-    def on_bounds_refused(self, asked: OutOfRange, code: int, now: int) -> None:
+    def on_bounds_refused(self, request: OutOfRange, code: int, now: int) -> None:
         """The leader refused; retry after a backoff, or in the next epoch."""
-        partition = self._current(asked)
+        partition = self._current(request)
         if partition is None:
             return
         if code == ErrorCode.FENCED_LEADER_EPOCH:
-            self._fail(asked.key, partition, f"leader epoch {partition.leader_epoch} has ended")
+            self._fail(request.key, partition, f"leader epoch {partition.leader_epoch} has ended")
         else:
-            self._set_aside(asked.key, partition, now, f"bounds: {_name_of(code)}")
+            self._set_aside(request.key, partition, now, f"bounds: {_name_of(code)}")
 
-    def _current(self, asked: OutOfRange) -> FollowedPartition | None:
-        partition = self._partitions.get(asked.key)
-        if partition is None or partition.leader_epoch != asked.leader_epoch:
+    def _current(self, request: OutOfRange) -> FollowedPartition | None:
+        partition = self._partitions.get(request.key)
+        if partition is None or partition.leader_epoch != request.leader_epoch:
             return None
         return partition if partition.stage is Stage.OUT_OF_RANGE else None
 

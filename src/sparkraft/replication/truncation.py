@@ -4,7 +4,8 @@
     leader   e3 0…11 | e5 12…             → e3 ended here at 10: truncate to 10, done
 
 If the leader names an epoch unknown here: truncate to the end of the largest smaller epoch here,
-and ask again with that. The rule is Kafka's `AbstractFetcherThread.getOffsetTruncationState`.
+and send another request with that. The rule is Kafka's
+`AbstractFetcherThread.getOffsetTruncationState`.
 """
 
 from typing import NamedTuple, Protocol
@@ -29,7 +30,7 @@ class Truncation(NamedTuple):
     offset: int
     """The first offset to remove; at most the log end offset."""
     completed: bool
-    """Whether the logs agree below it; else the leader is asked again with our newest epoch."""
+    """Whether the logs agree below it; else send another request with our newest epoch."""
     why: str
 
 

@@ -114,7 +114,7 @@ class RaftDriver(QuorumStatus):
         self._stopped = False
         self._closed = False
 
-    # ---- life cycle
+    # ---- start and stop
 
     async def start(self) -> None:
         """Join the quorum; a quorum of one leads when this returns, with nothing committed yet."""

@@ -1,4 +1,4 @@
-"""Reads the committed metadata log again, from a snapshot on, to answer querys about the past.
+"""Reads the committed metadata log again, from a snapshot on, to answer queries about the past.
 
 It yields to the event loop every few milliseconds. If the log is cleaned during a read, the read
 fails and may be retried.
