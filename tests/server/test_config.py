@@ -100,10 +100,10 @@ def test_secrets_are_not_shown():
         ({"authorizer.class.name": "org.apache.kafka.metadata.X"}, "access control"),
         ({"remote.log.storage.system.enable": "true"}, "tiered"),
         ({"create.topic.policy.class.name": "X"}, "policy"),
-        ({"controller.quorum.voters": ""}, "controllers are"),
+        ({"controller.quorum.voters": ""}, "must be set"),
         ({"controller.quorum.voters": "2@localhost:9093"}, "must be in"),
         ({"controller.quorum.voters": "localhost:9093"}, "id@host:port"),
-        ({"broker.id": "2"}, "same"),
+        ({"broker.id": "2"}, "must be equal"),
         ({"log.retention.ms": "0"}, "log.retention.ms"),
         ({"broker.heartbeat.interval.ms": "5000"}, "half"),
         ({"sparkraft.record.validation": "maybe"}, "sparkraft.record.validation"),
@@ -158,7 +158,7 @@ def test_cordoned_directories_are_log_directories_or_all_of_them():
     assert cordoned([], ["/a", "/b"]) == frozenset()
     assert cordoned(["/b"], ["/a", "/b"]) == {"/b"}
     assert cordoned(["*"], ["/a", "/b"]) == {"/a", "/b"}
-    with pytest.raises(ConfigError, match="isn't in log"):
+    with pytest.raises(ConfigError, match="not in log"):
         cordoned(["/a", "/c"], ["/a", "/b"])
     with pytest.raises(ConfigError, match="and other values"):
         cordoned(["*", "/a"], ["/a", "/b"])

@@ -445,7 +445,7 @@ def test_a_broker_that_no_controller_answers_stops_at_once(tmp_path, monkeypatch
         await until(lambda: node.broker is not None)
         assert node.broker.lifecycle.state is BrokerState.STARTING
         await node.stop()
-        with pytest.raises(StartRefused, match="told to stop"):
+        with pytest.raises(StartRefused, match="the broker was stopped"):
             await start
 
     run(test())

@@ -104,7 +104,7 @@ def test_an_unformatted_directory_says_what_to_do(tmp_path: Path) -> None:
 
 def test_the_directory_of_another_node_is_left_alone(node: SparkraftNode) -> None:
     edit(node.log_dir / "meta.properties", "node.id=1", "node.id=7")
-    assert "belongs to node 7, and this is node 1" in sentence(node.refused_start())
+    assert "belongs to node 7, but this is node 1" in sentence(node.refused_start())
 
 
 def test_a_directory_of_another_cluster_is_left_alone(node: SparkraftNode, tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
 """A node's configuration: Kafka's `server.properties` with Kafka's keys.
 
-Three kinds of trouble: a value that is wrong or a set of keys that contradicts itself stops the
-start (`ConfigError`, a plain sentence); a security or durability feature that is asked for but not
-implemented stops it too, because a node that ignored it would be unsafe; an unknown key is reported
-once and otherwise ignored, as Kafka does.
+An invalid value or contradictory keys stop the start (`ConfigError`). So does a security or
+durability feature that is configured but not implemented, because a node that ignored it would be
+unsafe. An unknown key is logged once and otherwise ignored, as in Kafka.
 
 Keys of our own start with `sparkraft.`:
-    sparkraft.record.validation   `header` or `full`: how far produced batches are looked into.
-    sparkraft.http.listener       host:port of /health and /metrics; empty: off.
+    sparkraft.record.validation   `header` or `full`: how thoroughly produced batches are checked
+    sparkraft.http.listener       host:port of /health and /metrics; empty: off
 """
 
 import socket
@@ -39,7 +38,7 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         ConfigType.BOOLEAN,
         default=True,
         doc="Whether a controller fences a broker at once when its connection closed and its "
-        "listener refuses connections: its process is gone.",
+        "listener refuses connections: its process has ended.",
     ),
     "sparkraft.http.listener": ConfigDef(
         "sparkraft.http.listener",
@@ -55,7 +54,7 @@ _OWN_PRINCIPAL_BUILDER = (
 
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-"""What replica.selector.class may name: rules, not classes, as everything here."""
+"""The supported replica.selector.class values; they select rules, no Java class is loaded."""
 
 _NOT_IMPLEMENTED: dict[str, tuple[frozenset[str], str]] = {
     "authorizer.class.name": (frozenset({""}), "access control lists are not enforced yet"),
@@ -81,16 +80,16 @@ _NOT_IMPLEMENTED: dict[str, tuple[frozenset[str], str]] = {
     "unstable.api.versions.enable": (frozenset({"false"}), "unstable APIs are not served"),
     "unstable.feature.versions.enable": (frozenset({"false"}), "unstable features are not served"),
 }
-"""Keys whose other values ask for something that must not be ignored: value that is fine, why."""
+"""Key → values that are accepted, and why others are not: they must not be ignored."""
 
 
 class ConfigError(Exception):
-    """A configuration this node can't start with; its text is for the person who wrote it."""
+    """An invalid configuration; the text is for its author."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerAddress:
-    """One entry of `listeners` or `advertised.listeners`; `host` "" is every interface."""
+    """One entry of `listeners` or `advertised.listeners`; `host` "" means every interface."""
 
     name: str
     host: str
@@ -99,40 +98,40 @@ class ListenerAddress:
 
 
 def cordoned(named: Iterable[str], log_dirs: Iterable[str]) -> frozenset[str]:
-    """The directories that `cordoned.log.dirs` names; `*` is every one (KIP-1066).
+    """The directories in `cordoned.log.dirs`; `*` means all (KIP-1066).
 
     Raises:
-        ConfigError: one isn't a log directory, or stands beside `*`.
+        ConfigError: one is not a log directory, or is given beside `*`.
     """
     names, known = frozenset(named), frozenset(log_dirs)
     if names == {"*"}:
         return known
     if "*" in names:
-        raise ConfigError("cordoned.log.dirs may not have * and other values")
+        raise ConfigError("cordoned.log.dirs must not have * and other values")
     if names - known:
         unknown = ", ".join(sorted(names - known))
-        raise ConfigError(f"cordoned.log.dirs has what isn't in log.dirs: {unknown}")
+        raise ConfigError(f"cordoned.log.dirs has directories that are not in log.dirs: {unknown}")
     return names
 
 
 class NodeConfig(Mapping[str, ConfigValue]):
-    """The parsed configuration: `config["num.partitions"]` is 1 where nobody set it.
+    """The parsed configuration: `config["num.partitions"]` is 1 unless it is set.
 
     Attributes:
-        properties: what was set, as text; also what DescribeConfigs calls STATIC_BROKER_CONFIG.
-        unknown: set keys that nobody knows, sorted.
-        without_effect: set keys of Kafka's that change nothing here yet, sorted.
+        properties: the set keys, as text; DescribeConfigs' STATIC_BROKER_CONFIG.
+        unknown: set keys that neither Kafka nor sparkraft has, sorted.
+        without_effect: set keys of Kafka that have no effect here yet, sorted.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        """Read and check `properties`; ConfigError where the node can't start with them."""
+        """Parse and check `properties`; ConfigError if they are invalid."""
         self.properties = dict(properties)
         self.unknown = sorted(key for key in properties if _definition(key) is None)
         self.without_effect = without_effect(
             key for key in properties if key in BROKER_CONFIGS and key not in _NOT_IMPLEMENTED
         )
         self._values: dict[str, ConfigValue] = {}
-        self._defaults: dict[str, ConfigValue] = {}  # of keys that were asked for
+        self._defaults: dict[str, ConfigValue] = {}  # of keys read so far
         for key, text in self.properties.items():
             definition = _definition(key)
             if definition is not None:
@@ -152,7 +151,7 @@ class NodeConfig(Mapping[str, ConfigValue]):
     # ---- a mapping of every key to its value
 
     def __getitem__(self, key: str) -> ConfigValue:
-        """The value of `key`, its default where it isn't set; KeyError for a key nobody knows."""
+        """The value of `key`, or its default; KeyError for an unknown key."""
         if key in self._values:
             return self._values[key]
         if key not in self._defaults:
@@ -167,7 +166,7 @@ class NodeConfig(Mapping[str, ConfigValue]):
         return iter(sorted({*BROKER_CONFIGS, *OWN_CONFIGS}))
 
     def __len__(self) -> int:
-        """How many keys are known."""
+        """The number of known keys."""
         return len(BROKER_CONFIGS) + len(OWN_CONFIGS)
 
     def number(self, key: str) -> int:
@@ -184,7 +183,7 @@ class NodeConfig(Mapping[str, ConfigValue]):
         return value
 
     def text(self, key: str) -> str:
-        """The value of a text key, "" where there is none."""
+        """The value of a text key; "" if there is none."""
         value = self[key]
         assert value is None or isinstance(value, str), key
         return value or ""
@@ -201,7 +200,7 @@ class NodeConfig(Mapping[str, ConfigValue]):
         assert value is None or isinstance(value, tuple), key
         return tuple(word for word in value or () if word)
 
-    # ---- who this node is
+    # ---- identity and roles
 
     @cached_property
     def node_id(self) -> int:
@@ -210,7 +209,7 @@ class NodeConfig(Mapping[str, ConfigValue]):
         if value is None:
             value = self["broker.id"]
         if not isinstance(value, int) or value < 0:
-            raise ConfigError("node.id is missing: it must be a number that no other node has")
+            raise ConfigError("node.id is missing: it must be a number unique in the cluster")
         return value
 
     @cached_property
@@ -235,7 +234,7 @@ class NodeConfig(Mapping[str, ConfigValue]):
 
     @cached_property
     def metadata_log_dir(self) -> str:
-        """Where `__cluster_metadata-0` is: `metadata.log.dir`, or the first of `log_dirs`."""
+        """`metadata.log.dir`, or the first of `log_dirs`: has `__cluster_metadata-0`."""
         return self.text("metadata.log.dir") or self.log_dirs[0]
 
     # ---- listeners
@@ -263,12 +262,12 @@ class NodeConfig(Mapping[str, ConfigValue]):
 
     @cached_property
     def listeners(self) -> tuple[ListenerAddress, ...]:
-        """Where this node listens."""
+        """The addresses this node binds."""
         return self._addresses("listeners", self.words("listeners") or ("PLAINTEXT://:9092",))
 
     @cached_property
     def advertised_listeners(self) -> tuple[ListenerAddress, ...]:
-        """What the others and clients are told, brokers' and controllers' listeners alike."""
+        """The addresses that other nodes and clients connect to, of brokers and controllers."""
         given = self.words("advertised.listeners")
         if not given:
             return tuple(_with_host(address) for address in self.listeners)
@@ -283,12 +282,12 @@ class NodeConfig(Mapping[str, ConfigValue]):
 
     @cached_property
     def broker_listeners(self) -> tuple[ListenerAddress, ...]:
-        """Those of `listeners` that serve clients and brokers."""
+        """The `listeners` for clients and brokers."""
         return tuple(a for a in self.listeners if a.name not in self.controller_listener_names)
 
     @cached_property
     def controller_listeners(self) -> tuple[ListenerAddress, ...]:
-        """Those of `listeners` that serve the quorum."""
+        """The `listeners` for the quorum."""
         return tuple(a for a in self.listeners if a.name in self.controller_listener_names)
 
     @cached_property
@@ -301,13 +300,8 @@ class NodeConfig(Mapping[str, ConfigValue]):
 
     @cached_property
     def topic_defaults(self) -> dict[str, ConfigValue]:
-        """What every topic key is where neither the topic nor a dynamic config says."""
+        """The topic configs in force unless a topic or a dynamic config sets them."""
         return topic_defaults(self.properties)
-
-    @property
-    def validates_fully(self) -> bool:
-        """Whether every produced record is looked at."""
-        return self.text("sparkraft.record.validation") == "full"
 
     # ---- reading and checking
 
@@ -341,7 +335,7 @@ class NodeConfig(Mapping[str, ConfigValue]):
             )
         if not is_implemented(protocol):
             raise ConfigError(
-                f"{key}: listener {name} asks for {protocol}, and only PLAINTEXT is implemented; "
+                f"{key}: listener {name} requires {protocol}, but only PLAINTEXT is implemented; "
                 "this node does not start rather than serve it unprotected"
             )
         return ListenerAddress(
@@ -366,7 +360,7 @@ class NodeConfig(Mapping[str, ConfigValue]):
             raise ConfigError("process.roles is missing: broker, controller, or both")
         broker_id = self["broker.id"]
         if broker_id not in {-1, None, self.node_id}:
-            raise ConfigError("node.id and broker.id must be the same where both are set")
+            raise ConfigError("node.id and broker.id must be equal if both are set")
         if not self.log_dirs:
             raise ConfigError("at least one log directory must be given by log.dirs or log.dir")
         cordoned(self.words("cordoned.log.dirs"), self.log_dirs)
@@ -378,8 +372,7 @@ class NodeConfig(Mapping[str, ConfigValue]):
         voters = self.words("controller.quorum.voters")
         if not voters and not self.words("controller.quorum.bootstrap.servers"):
             raise ConfigError(
-                "either controller.quorum.bootstrap.servers or controller.quorum.voters must say "
-                "where the controllers are"
+                "either controller.quorum.bootstrap.servers or controller.quorum.voters must be set"
             )
         voter_ids = {_voter_id(voter) for voter in voters}
         if voters and self.is_controller and self.node_id not in voter_ids:
@@ -409,7 +402,9 @@ class NodeConfig(Mapping[str, ConfigValue]):
         if not advertised <= names:
             raise ConfigError("advertised.listeners has a name that is not in listeners")
         if any(address.host == "0.0.0.0" for address in self.advertised_listeners):
-            raise ConfigError("advertised.listeners can't use 0.0.0.0: nobody can connect to it")
+            raise ConfigError(
+                "advertised.listeners must not use 0.0.0.0: clients cannot connect to it"
+            )
         if self.is_broker and self.inter_broker_listener_name not in advertised - controllers:
             raise ConfigError(
                 f"inter.broker.listener.name {self.inter_broker_listener_name} is not a broker "
@@ -443,7 +438,7 @@ def _voter_id(voter: str) -> int:
 
 
 def _with_host(address: ListenerAddress) -> ListenerAddress:
-    """An address others can use: this machine's name where the entry names no host."""
+    """An address others can use: this machine's name if the entry has no host."""
     if address.host:
         return address
     return ListenerAddress(
@@ -455,7 +450,7 @@ def _with_host(address: ListenerAddress) -> ListenerAddress:
 
 
 def describe(config: NodeConfig) -> dict[str, Any]:
-    """What was set, for the log at start; passwords are hidden."""
+    """The set keys, for the log at the start; passwords are hidden."""
     shown: dict[str, Any] = {}
     for key, text in sorted(config.properties.items()):
         definition = _definition(key)

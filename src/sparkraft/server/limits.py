@@ -1,9 +1,9 @@
-"""What the process gets from the machine: open files, and how malloc behaves.
+"""Limits of the process: open files and malloc's thresholds.
 
-* Large buffers (1 MB fetches) would be mapped and unmapped each time; raising malloc's thresholds
-  keeps them, which is 4-5 times quicker (docs/PERFORMANCE.md).
-* The soft limit of open files is raised to the hard one; connections are bounded by what is left
-  after the log's files.
+* By default malloc maps and unmaps large buffers (1 MB fetches) each time; higher thresholds keep
+  them, which is 4-5 times faster (docs/PERFORMANCE.md).
+* The soft limit of open files is raised to the hard limit; connections may use what the logs' files
+  leave.
 """
 
 import ctypes
@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _KEPT_BYTES = 32 << 20
-"""Freed memory up to it stays with the process: a few large fetches, and no more than that."""
+"""Freed memory that stays with the process: enough for a few large fetches."""
 
 
 def tune_malloc(kept_bytes: int = _KEPT_BYTES) -> None:
-    """Keep freed buffers, up to `kept_bytes`; does nothing where the C library is not glibc."""
+    """Keep freed buffers, up to `kept_bytes`; does nothing if the C library is not glibc."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -32,12 +32,12 @@ def tune_malloc(kept_bytes: int = _KEPT_BYTES) -> None:
 
 
 def connections_max(configured: int, *, listeners: int) -> int:
-    """`max.connections`, but never more than the process may open files for.
+    """`max.connections` of one listener, at most its share of the files the process may open.
 
-    What there is room for is shared out evenly: clients can't take the quorum's connections away.
+    Listeners get equal shares, so that clients cannot use up the quorum's connections.
 
     Raises:
-        FileLimitTooLow: the limit is too low for a node at all.
+        FileLimitTooLow: the limit is too low for any node.
     """
     limit = raise_file_limit()
     cached = min(CACHED_FILES_MAX, limit // 4)
@@ -46,10 +46,10 @@ def connections_max(configured: int, *, listeners: int) -> int:
 
 
 def per_ip_overrides(text: str) -> dict[str, int]:
-    """`max.connections.per.ip.overrides` by address: `host:count` pairs, names looked up now.
+    """`max.connections.per.ip.overrides` by address: `host:count` pairs, with names resolved now.
 
     Raises:
-        KafkaError: INVALID_CONFIG, for a pair that can't be read or a host that isn't known.
+        KafkaError: INVALID_CONFIG for a malformed pair or an unknown host.
     """
     limits: dict[str, int] = {}
     for pair in filter(None, (each.strip() for each in text.split(","))):

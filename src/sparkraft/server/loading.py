@@ -1,4 +1,4 @@
-"""What a starting node says of its logs: how far it is every few seconds, and that it is done."""
+"""Logs the progress of loading a node's logs at the start, every few seconds and at the end."""
 
 import logging
 from threading import Lock
@@ -13,35 +13,34 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REPORT_MS = 3_000
-"""Between two sentences; a start that takes less says one a directory."""
+"""Between two log lines; a shorter start logs one line per directory."""
 
 
 def load_options(config: "NodeConfig", env: "Env") -> LoadOptions:
-    """As `num.recovery.threads.per.data.dir` says, with progress in the log."""
+    """Options with `num.recovery.threads.per.data.dir` threads and progress reports."""
     return LoadOptions(
         threads=config.number("num.recovery.threads.per.data.dir"),
         run_all=env.run_all_and_wait,
-        progress=LoadReports(env).tell,
+        progress=LoadReports(env).report,
     )
 
 
 class LoadReports:
-    """Turns progress into few sentences; told from several threads."""
+    """Turns progress into a few log lines; called from several threads."""
 
     def __init__(self, env: "Env") -> None:
-        """The start begins now."""
         self._clock = env.clock
-        self._started_ms = self._said_ms = env.clock.mono_ms()
+        self._started_ms = self._reported_ms = env.clock.mono_ms()
         self._mutex = Lock()
 
-    def tell(self, progress: LoadProgress) -> None:
-        """A log has been recovered."""
+    def report(self, progress: LoadProgress) -> None:
+        """Report one more loaded or recovered log."""
         with self._mutex:
             now_ms = self._clock.mono_ms()
             is_last = progress.done == progress.total
-            if not is_last and now_ms - self._said_ms < REPORT_MS:
+            if not is_last and now_ms - self._reported_ms < REPORT_MS:
                 return
-            self._said_ms = now_ms
+            self._reported_ms = now_ms
         log.info(
             "%s %d of %d logs in %s, after %d ms; the last one, %s, took %d ms",
             "Loaded" if progress.clean else "Recovered",

@@ -312,7 +312,7 @@ class Node:
             running.cancel()
         if lifecycle.done():
             error = None if lifecycle.cancelled() else lifecycle.exception()
-            raise error if error is not None else StartRefused("the broker was told to stop")
+            raise error if error is not None else StartRefused("the broker was stopped")
         await broker.replica_manager.settle()
 
     async def _start_http(self) -> None:

@@ -126,8 +126,8 @@ def follow_quorum(
         )
         for _ in range(2)
     )
-    publisher.tell_leaders(channel.on_leader)
-    publisher.tell_leaders(heartbeats.on_leader)
+    publisher.add_leader_listener(channel.on_leader)
+    publisher.add_leader_listener(heartbeats.on_leader)
     return QuorumFollowers(
         controller_services=services,
         publisher=publisher,

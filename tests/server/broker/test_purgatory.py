@@ -33,7 +33,7 @@ class Turned:
     def go_to(self, wait_ms: int) -> None:
         """Let `wait_ms` since the start have passed."""
         self.clock.now = 5_000 + wait_ms
-        self.wheel._turn()
+        self.wheel._expire()
 
 
 def in_a_loop(test: Any) -> None:

@@ -181,7 +181,7 @@ class _Fetch:
                         None if uses_ids else topic.topic, topic.topic_id, part.partition
                     )
                     into[key] = asked
-                asked.ask(part)
+                asked.on_request(part)
 
     # ---- reading
 

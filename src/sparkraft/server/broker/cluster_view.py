@@ -1,6 +1,6 @@
-"""The image as a client of one listener sees it: live nodes, leaders, names of topics.
+"""The image as seen by a client of one listener: live brokers, leaders, topic names.
 
-Brokers that are fenced, or lack the listener the client came in by, are not there for it.
+Fenced brokers and brokers without that listener are left out.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from sparkraft.metadata.partition_state import PartitionState
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Topics clients see marked as internal and may not write to."""
+"""Topics that clients see as internal and may not write to."""
 
 TOPIC_NAME_MAX = 249
-"""Leaves room for `-` and a partition number in a folder's name of 255 bytes."""
+"""Leaves room for `-` and a partition number in a directory name of 255 bytes."""
 
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 """Every operation on a topic, as KIP-430's bit field: what an unsecured broker allows."""
@@ -33,7 +33,7 @@ _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWX
 
 
 def topic_name_problem(name: str) -> str | None:
-    """What is wrong with a topic's name, None where it is valid."""
+    """Why a topic's name is invalid; None if it is valid."""
     if not name:
         return "the empty string is not allowed"
     if name in {".", ".."}:
@@ -48,7 +48,7 @@ def topic_name_problem(name: str) -> str | None:
 def live_endpoint(
     image: "ClusterImage", broker_id: int, listener: str
 ) -> "tuple[BrokerRegistration, Endpoint] | None":
-    """A broker that serves, and where `listener` finds it."""
+    """An unfenced broker and its endpoint on `listener`; None if it lacks either."""
     broker = image.brokers.get(broker_id)
     if broker is None or broker.fenced:
         return None
@@ -59,7 +59,7 @@ def live_endpoint(
 def live_brokers(
     image: "ClusterImage", listener: str
 ) -> "list[tuple[BrokerRegistration, Endpoint]]":
-    """Every broker that serves on `listener`, by id."""
+    """Every unfenced broker with an endpoint on `listener`, by id."""
     found = (live_endpoint(image, broker_id, listener) for broker_id in sorted(image.brokers))
     return [pair for pair in found if pair is not None]
 
@@ -67,7 +67,7 @@ def live_brokers(
 def offline_replicas(
     image: "ClusterImage", partition: "PartitionState", listener: str
 ) -> list[int]:
-    """Replicas on brokers that don't serve, or on a directory that went offline."""
+    """Replicas on brokers that are not live, or in an offline directory."""
     offline = []
     for replica, directory in zip(partition.replicas, partition.directories, strict=False):
         pair = live_endpoint(image, replica, listener)
@@ -79,14 +79,14 @@ def offline_replicas(
 def live_only(
     image: "ClusterImage", replicas: "Iterable[int]", listener: str, *, only_live: bool
 ) -> list[int]:
-    """`replicas`; those on brokers that serve where `only_live` (Metadata v0)."""
+    """`replicas`; only those on live brokers if `only_live` (Metadata v0)."""
     if not only_live:
         return list(replicas)
     return [r for r in replicas if live_endpoint(image, r, listener) is not None]
 
 
 def leader_hint(image: "ClusterImage", topic_id: "Uuid", index: int) -> tuple[int, int]:
-    """Leader id and epoch as the image has them (KIP-951); -1 and -1 where unknown."""
+    """Leader id and epoch in the image (KIP-951); -1 and -1 if unknown."""
     partition = image.partition(topic_id, index)
     return (-1, -1) if partition is None else (partition.leader, partition.leader_epoch)
 
@@ -94,7 +94,7 @@ def leader_hint(image: "ClusterImage", topic_id: "Uuid", index: int) -> tuple[in
 def add_node_endpoint(
     image: "ClusterImage", endpoints: "list[Any]", endpoint_class: type, leader: int, listener: str
 ) -> None:
-    """Put where `leader` is into a response's `node_endpoints`, once."""
+    """Add the endpoint of `leader` to a response's `node_endpoints`, once."""
     if any(endpoint.node_id == leader for endpoint in endpoints):
         return
     pair = live_endpoint(image, leader, listener)
@@ -106,7 +106,7 @@ def add_node_endpoint(
 
 
 def leaderless_error(image: "ClusterImage", leader: int, *, version: int) -> ErrorCode:
-    """Why a client can't be told a leader: there is none, or it lacks the client's listener."""
+    """The error for a missing leader: there is none, or it lacks the client's listener."""
     broker = image.brokers.get(leader)
     listener_missing = broker is not None and version >= 6  # noqa: PLR2004 (Metadata v6)
     return ErrorCode.LISTENER_NOT_FOUND if listener_missing else ErrorCode.LEADER_NOT_AVAILABLE

@@ -43,7 +43,7 @@ def seal_envelope(
 
 
 def open_envelope(answer: EnvelopeResponse, key: ApiKey, version: int) -> Any:
-    """The response inside; KafkaError where the controller refused the envelope itself."""
+    """The response inside; KafkaError if the controller refused the envelope itself."""
     if answer.error_code:
         raise KafkaError(ErrorCode(answer.error_code), "the controller refused the envelope")
     data = memoryview(answer.response_data or b"")

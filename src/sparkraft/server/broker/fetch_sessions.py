@@ -38,6 +38,7 @@ class SessionPartition:
     __slots__ = (
         "current_leader_epoch",
         "fetch_offset",
+        "had_error",
         "high_watermark",
         "index",
         "last_fetched_epoch",
@@ -45,7 +46,6 @@ class SessionPartition:
         "max_bytes",
         "quiet",
         "replica_log_start_offset",
-        "told_error",
         "topic",
         "topic_id",
     )
@@ -62,11 +62,11 @@ class SessionPartition:
         self.replica_log_start_offset = -1
         self.high_watermark = -1
         self.log_start_offset = -1
-        self.told_error = False
+        self.had_error = False
         self.quiet: HostedPartition | None = None
         """Set for a follower that has read to the log's end: the partition to check for news."""
 
-    def ask(self, asked: Any) -> None:
+    def on_request(self, asked: Any) -> None:
         """Apply a request (a `FetchPartition`)."""
         self.fetch_offset = asked.fetch_offset
         self.max_bytes = asked.partition_max_bytes
@@ -85,7 +85,7 @@ class SessionPartition:
             and hosted.is_leader
             and hosted.leader_epoch == self.current_leader_epoch
             and log.fault is None
-            and not self.told_error
+            and not self.had_error
         )
 
     def has_news(self, answer: Any) -> bool:
@@ -94,7 +94,7 @@ class SessionPartition:
         News: records, an error, a moved high watermark or log start, a diverging epoch, a preferred
         read replica; and the first response after an error.
         """
-        news = bool(answer.records) or answer.error_code != 0 or self.told_error
+        news = bool(answer.records) or answer.error_code != 0 or self.had_error
         if answer.high_watermark != self.high_watermark:
             news = True
             self.high_watermark = answer.high_watermark
@@ -103,8 +103,8 @@ class SessionPartition:
             self.log_start_offset = answer.log_start_offset
         if answer.preferred_read_replica != -1 or answer.diverging_epoch.epoch != -1:
             news = True
-        self.told_error = answer.error_code != 0
-        if self.told_error:
+        self.had_error = answer.error_code != 0
+        if self.had_error:
             self.high_watermark = -1
         return news
 

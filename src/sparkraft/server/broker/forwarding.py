@@ -1,4 +1,4 @@
-"""Requests a broker passes to the controller on a client's behalf (KIP-590)."""
+"""Forwards clients' requests to the controller (KIP-590)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,21 +11,22 @@ if TYPE_CHECKING:
 
 
 class Forwarding:
-    """Passes requests on; answers come back unchanged."""
+    """Forwards requests; responses are returned unchanged."""
 
     def __init__(self, config: "NodeConfig", channel: "ControllerChannel") -> None:
-        """Use `channel`."""
         self._timeout_ms = config.number("request.timeout.ms")
         self._channel = channel
 
     async def forward(
         self, context: "RequestContext", request: Any, *, tries_ms: int | None = None
     ) -> Any:
-        """The controller's answer; REQUEST_TIMED_OUT where none is found in time.
+        """The controller's response.
 
-        In time is what the request itself allows (`timeout_ms`), else `tries_ms`, at most
-        `request.timeout.ms`; once it has reached a controller that one counts, so the answer is
-        waited for.
+        Attempts start within the request's own `timeout_ms`, else `tries_ms`. Once the request has
+        reached a controller, its response is awaited for request.timeout.ms.
+
+        Raises:
+            KafkaError: REQUEST_TIMED_OUT if there was no response in time.
         """
         own_ms = getattr(request, "timeout_ms", 0)
         return await self._channel.send(

@@ -1,15 +1,15 @@
-"""The broker's view of the metadata log: committed records become the next image for everybody.
+"""Publishes the committed records of the metadata log to the broker as a series of images.
 
-    raft commits a batch → `Replay` → stable image moved? → broker.image → logs → groups → waiters
+    raft commits a batch → `Replay` → new stable image? → subscribers → `catch_up` returns
 
-Where a controller lives in the same process its image is taken: replaying twice would cost twice
-the time and memory, and there are clusters with very many partitions.
+If a controller is in the same process its image is used: replaying twice would double the time and
+memory, and clusters may have very many partitions.
 
-A node that starts replays history: topics that are long gone, leaders of old. Nobody is told before
-`catch_up`: until the image holds this broker's own registration, which stands behind all that.
+A starting node replays history: deleted topics, former leaders. So nothing is published before
+`catch_up`, which waits until the image has this broker's own registration.
 
-Each new image comes with the ids of topics it may have changed, so that following it costs what
-changed and not what exists. Nothing inside a metadata transaction is seen before its end (KIP-868).
+Each new image comes with the ids of topics it may have changed, so that subscribers do work for the
+changes only. Records of a metadata transaction are published when it ends (KIP-868).
 """
 
 import asyncio
@@ -31,14 +31,17 @@ if TYPE_CHECKING:
 
 
 class MetadataPublisher:
-    """A raft `Listener`; subscribers are called with (before, after, changed topic ids or None)."""
+    """A listener of the metadata log.
+
+    Subscribers are called with (image before, image, ids of changed topics; None: all may have).
+    """
 
     def __init__(self, controller: "Controller | None" = None) -> None:
-        """Know nothing yet.
+        """Start with an empty image.
 
         Args:
             controller: of this process. Its driver must be registered with raft before this, so
-                that it has replayed whatever comes here.
+                that it has replayed each batch already.
         """
         self._own: Replay | None = None
         self._replayed: Controller | Replay
@@ -58,24 +61,24 @@ class MetadataPublisher:
 
     @property
     def image(self) -> "ClusterImage":
-        """The newest image that may be acted on."""
+        """The newest stable image."""
         return self._image
 
     @property
     def offset(self) -> int:
-        """Offset of the last committed record that came by; what heartbeats report."""
+        """Offset of the last committed record; reported in heartbeats."""
         return self._seen
 
     def subscribe(self, subscriber: Any) -> None:
-        """Call `subscriber` for every new image from `catch_up` on, after earlier subscribers."""
+        """Call `subscriber` with every new image after `catch_up`, after earlier subscribers."""
         self._subscribers.append(subscriber)
 
-    def tell_leaders(self, listener: "Callable[[BrokerId | None], None]") -> None:
-        """Call `listener` with every new controller's id; None: there is none."""
+    def add_leader_listener(self, listener: "Callable[[BrokerId | None], None]") -> None:
+        """Call `listener` with each new active controller's id; None: there is none."""
         self._leader_listeners.append(listener)
 
     async def catch_up(self, offset: int) -> None:
-        """Return once the record at `offset` is in the image; from then on images are published."""
+        """Return once the image has the record at `offset`; publish images from then on."""
         if self._reached() < offset:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((offset, future))
@@ -108,7 +111,7 @@ class MetadataPublisher:
         self._take_image()
 
     def on_snapshot(self, reader: "SnapshotReader") -> None:
-        """Start over from a snapshot."""
+        """Replace the image by a snapshot's."""
         if self._own is not None:
             image = EMPTY_IMAGE
             for records in reader.records():
@@ -120,23 +123,23 @@ class MetadataPublisher:
         self._take_image()
 
     def on_leader_change(self, leader_id: "BrokerId | None", epoch: "LeaderEpoch") -> None:
-        """Tell those who ask the controller."""
+        """Pass the new controller to the leader listeners."""
         _ = epoch
-        for tell in self._leader_listeners:
-            tell(leader_id)
+        for listener in self._leader_listeners:
+            listener(leader_id)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Batches without records of ours move the offset too."""
+        """Advance the offset past batches without metadata records."""
         self._seen = max(self._seen, high_watermark - 1)
         self._release()
 
     def _note(self, record: Any) -> None:
-        """Remember which topics `record` may change."""
+        """Remember the topics that `record` may change."""
         if isinstance(record, ConfigRecord):
             if record.resource_type != ResourceType.TOPIC:
                 self._all_changed = True
                 return
-            # A topic that is not in the image yet has been noted by its own record.
+            # A topic that is not in the image yet was noted with its own record.
             topic_id = self._image.topics_by_name.get(record.resource_name)
             if topic_id is not None:
                 self._changed.add(topic_id)
@@ -146,7 +149,7 @@ class MetadataPublisher:
             self._changed.add(Uuid(topic_id))
 
     def _take_image(self) -> None:
-        """Publish the stable image if it moved."""
+        """Publish the stable image if it changed."""
         before, self._image = self._image, self._replayed.stable
         if self._image is not before:
             self._publish(before)

@@ -1,8 +1,8 @@
-"""Deadlines of parked requests: thousands, of which nearly all are taken back before their time.
+"""Deadlines of parked requests: thousands, nearly all of which are cancelled before they expire.
 
-A wheel of slots instead of a heap of timers: adding and taking back cost the same however many
-there are, and the event loop holds one timer for all. Slots widen with the distance, as in Kafka's
-hierarchical `TimingWheel`: a deadline is met up to a 1/16 of its wait late, never early.
+A wheel of slots instead of a heap of timers: adding and cancelling cost the same however many there
+are, and the event loop has one timer for all. Slots widen with the distance, as in Kafka's
+hierarchical `TimingWheel`: a deadline expires up to 1/16 of its wait late, never early.
 
     wait 40 ms   → slots of 1 ms        wait 500 ms  → slots of 16 ms      wait 30 s → 1 s
 """
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from sparkraft.base.env import Clock
 
 _FINE_MS = 64
-"""Waits up to this are met to the millisecond."""
+"""Waits up to this are exact to the millisecond."""
 
 _LATE_SHIFT = 5
-"""A slot is at most the wait's 1/16 wide (two powers of two may lie between wait and width)."""
+"""A slot is at most 1/16 of the wait wide (rounding to powers of two costs a factor of two)."""
 
 Callback = Callable[[], None]
 
 
 class Deadline:
-    """One entry; `cancel` takes it back."""
+    """One entry of the wheel."""
 
     __slots__ = ("_callback", "_slot")
 
@@ -35,7 +35,7 @@ class Deadline:
         self._callback: Callback | None = callback
 
     def cancel(self) -> None:
-        """Never call back; harmless afterwards and twice."""
+        """Do not call back; harmless after expiry and if repeated."""
         if self._slot is not None:
             self._slot.pop(self, None)
             self._slot = self._callback = None
@@ -47,10 +47,9 @@ class Deadline:
 
 
 class TimingWheel:
-    """See the module docstring; lives on one event loop."""
+    """See the module docstring; belongs to one event loop."""
 
     def __init__(self, clock: "Clock") -> None:
-        """No deadline yet."""
         self._clock = clock
         self._slots: dict[int, dict[Deadline, None]] = {}
         self._due: list[int] = []
@@ -59,7 +58,7 @@ class TimingWheel:
         self._timer_at = 0
 
     def add(self, wait_ms: int, callback: Callback) -> Deadline:
-        """Call `callback` once `wait_ms` have passed, unless cancelled before."""
+        """Call `callback` once `wait_ms` have passed, unless it is cancelled."""
         wait_ms = max(wait_ms, 0)
         at = self._clock.mono_ms() + wait_ms
         if wait_ms > _FINE_MS:
@@ -80,15 +79,15 @@ class TimingWheel:
             self._timer.cancel()
         self._timer_at = at
         delay_ms = max(at - self._clock.mono_ms(), 0)
-        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._turn)
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._expire)
 
-    def _turn(self) -> None:
+    def _expire(self) -> None:
         self._timer = None
         now = self._clock.mono_ms()
         while self._due and self._due[0] <= now:
             slot = self._slots.pop(heappop(self._due))
             for deadline in list(slot):
                 deadline._fire()  # noqa: SLF001 (one idea in two classes)
-        # Empty slots go with their time: few, as deadlines share them.
+        # Emptied slots stay until their time; they are few, because deadlines share them.
         if self._due and self._timer is None:
             self._arm(self._due[0])

@@ -1,8 +1,8 @@
-"""What a topic's configs are in force: its own, else the cluster's, else the node's, else Kafka's.
+"""The effective configs of topics: their own, else the brokers', else Kafka's defaults.
 
     topic's own  >  this broker's dynamic  >  cluster-wide dynamic  >  server.properties  >  default
 
-The middle three name broker keys (log.retention.hours …); `metadata.configs` knows which.
+The middle three use broker keys (log.retention.hours …), mapped in `metadata.configs`.
 """
 
 from typing import TYPE_CHECKING
@@ -15,21 +15,20 @@ if TYPE_CHECKING:
     from sparkraft.server.config import NodeConfig
 
 CLUSTER_WIDE = ""
-"""The name of the broker resource that stands for all brokers."""
+"""The name of the broker resource for all brokers."""
 
 
 class TopicConfigs:
-    """Answers for one node; remembers the defaults until the brokers' configs change."""
+    """Of one node; the defaults are cached until broker configs change."""
 
     def __init__(self, config: "NodeConfig") -> None:
-        """Use `config` as the static level."""
         self._config = config
         self._node_name = str(config.node_id)
         self._key: tuple[object, object] = (None, None)
         self._defaults: dict[str, ConfigValue] = dict(config.topic_defaults)
 
     def defaults(self, image: "ClusterImage") -> dict[str, ConfigValue]:
-        """Every topic key's value for a topic that sets nothing."""
+        """All configs of a topic that sets none itself."""
         cluster = image.config(ResourceType.BROKER, CLUSTER_WIDE)
         own = image.config(ResourceType.BROKER, self._node_name)
         if self._key[0] is not cluster or self._key[1] is not own:
@@ -39,7 +38,7 @@ class TopicConfigs:
         return self._defaults
 
     def of(self, image: "ClusterImage", topic: str) -> dict[str, ConfigValue]:
-        """Every topic key's value in force for `topic`."""
+        """All configs in force for `topic`."""
         own = image.config(ResourceType.TOPIC, topic)
         if not own:
             return self.defaults(image)
