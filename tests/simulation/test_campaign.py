@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sparkraft.simulation.checks.node_checks import NodeChecks
 from sparkraft.simulation.scenarios import campaign, node_scenarios
 from sparkraft.simulation.scenarios import core_scenarios as scenarios
 from sparkraft.simulation.scenarios.core_scenarios import Settings, make_world
@@ -21,7 +22,7 @@ def stands_still(settings: Settings) -> Any:
 
 def goes_round(settings: Settings) -> NodesWorld:
     """A node that gives others their turns, but lets no time pass."""
-    world = NodesWorld(settings.seed, 1)
+    world = NodesWorld(settings.seed, 1, observed_by=NodeChecks)
     settings.on_world(world)
 
     async def ask_over_and_over() -> None:

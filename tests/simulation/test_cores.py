@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from sparkraft.simulation.checks.invariants import Invariants
 from sparkraft.simulation.scenarios.campaign import Summary, run, run_all
 from sparkraft.simulation.scenarios.core_scenarios import SCENARIOS, Settings
 from sparkraft.simulation.world.core_points import CORE_POINTS
@@ -97,7 +98,7 @@ def test_another_seed_is_another_run() -> None:
 
 
 def test_a_quorum_of_one_leads_at_its_first_step_and_again_after_a_restart() -> None:
-    world = World(seed=1, voters=1)
+    world = World(seed=1, voters=1, observed_by=Invariants)
     node = world.nodes[1]
     node.start()
     world.run_for(100)

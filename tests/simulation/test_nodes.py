@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import sparkraft
+from sparkraft.simulation.checks.node_checks import NodeChecks
 from sparkraft.simulation.checks.versions import record_is_allowed, request_is_allowed
 from sparkraft.simulation.scenarios.campaign import run, run_all
 from sparkraft.simulation.scenarios.core_scenarios import Settings
@@ -90,7 +91,7 @@ def test_records_outlive_the_moves_of_their_replicas() -> None:
 
 @pytest.mark.parametrize("mended", [False, True])
 def test_a_fault_that_lasts_strikes_no_more_once_all_is_mended(*, mended: bool) -> None:
-    world = NodesWorld(seed=1, layout=Layout.of_records(1, 3))
+    world = NodesWorld(seed=1, observed_by=NodeChecks, layout=Layout.of_records(1, 3))
     try:
         world.start_all(Workload(world).clients)
         assert world.run_for(60, lambda: world.counts["records acknowledged"] > 0)

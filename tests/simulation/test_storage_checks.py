@@ -2,11 +2,12 @@
 
 import pytest
 
-from sparkraft.simulation.checks.invariants import Violation
+from sparkraft.simulation.checks.node_checks import NodeChecks
 from sparkraft.simulation.checks.node_events import LOG
 from sparkraft.simulation.workload.clients import Workload
 from sparkraft.simulation.world.core_node import SeededEntropy
 from sparkraft.simulation.world.nodes import Layout, NodesWorld
+from sparkraft.simulation.world.violation import Violation
 from sparkraft.storage.names import DELETED, LEADER_EPOCHS
 
 
@@ -14,7 +15,7 @@ from sparkraft.storage.names import DELETED, LEADER_EPOCHS
 def test_a_checkpoint_may_be_the_one_before_once_the_power_is_lost_and_never_else(
     seed: int,
 ) -> None:
-    world = NodesWorld(seed=seed, layout=Layout.of_records(1, 3))
+    world = NodesWorld(seed=seed, observed_by=NodeChecks, layout=Layout.of_records(1, 3))
     try:
         disk, checks = world.machines[0].disk, world.checks.storage
         path = f"{LOG}/{LEADER_EPOCHS}"
@@ -40,7 +41,7 @@ def test_a_checkpoint_may_be_the_one_before_once_the_power_is_lost_and_never_els
 
 @pytest.mark.parametrize("paused", [False, True])
 def test_a_file_on_its_way_out_may_stay_as_long_as_its_log_says(*, paused: bool) -> None:
-    world = NodesWorld(seed=1, layout=Layout.of_records(1, 3))
+    world = NodesWorld(seed=1, observed_by=NodeChecks, layout=Layout.of_records(1, 3))
     try:
         world.start_all(Workload(world).clients)
         assert world.run_for(60, lambda: world.counts["records acknowledged"] > 0)

@@ -29,9 +29,9 @@ from sparkraft.simulation.checks.election_reasons import disagreements, wrong_re
 from sparkraft.simulation.checks.explanation_answers import Span, Truth, wrong_answer
 from sparkraft.simulation.checks.explanation_documents import wrong_documents
 from sparkraft.simulation.checks.explanation_quorum import QuorumTruth
-from sparkraft.simulation.checks.invariants import Violation
 from sparkraft.simulation.checks.isr_oracle import Agreed, IsrOracle
 from sparkraft.simulation.checks.metadata_oracle import MetadataOracle
+from sparkraft.simulation.world.violation import Violation
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage

@@ -41,6 +41,7 @@ from sparkraft.raft.states import Leader, State
 from sparkraft.raft.voters import ReplicaKey, VoterSet
 from sparkraft.simulation.checks.quorum_rules import Member, QuorumRules, Step
 from sparkraft.simulation.world.core_disk import EMPTY_FOLD, SnapshotContent, fold
+from sparkraft.simulation.world.violation import Violation
 
 if TYPE_CHECKING:
     from sparkraft.simulation.world.core_node import CoreNode
@@ -50,16 +51,6 @@ NAMES = ("Q1", "Q2", "Q3", "Q4", "Q5", "Q6", "Q7", "Q8", "Q9", "Q10", "Q11")
 
 Key = tuple[int, int]
 """A node and which of its disks."""
-
-
-class Violation(AssertionError):  # noqa: N818 (what it is called everywhere)
-    """An invariant does not hold; `invariant` is its name."""
-
-    def __init__(self, invariant: str, text: str) -> None:
-        """Say what was seen."""
-        super().__init__(f"{invariant}: {text}")
-        self.invariant = invariant
-        self.text = text
 
 
 class Invariants:

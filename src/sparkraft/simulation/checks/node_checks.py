@@ -13,6 +13,8 @@ V1  no record and no request between nodes above what the finalized metadata.ver
 """
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.metadata.apply import apply
@@ -21,13 +23,16 @@ from sparkraft.metadata.snapshot import records_of
 from sparkraft.records.batch import iter_batches
 from sparkraft.simulation.checks import versions
 from sparkraft.simulation.checks.explanation_checks import ExplanationChecks
-from sparkraft.simulation.checks.invariants import Violation
-from sparkraft.simulation.checks.node_events import NodeEvents
+from sparkraft.simulation.checks.isr_oracle import listening
+from sparkraft.simulation.checks.node_events import NodeEvents, watched
 from sparkraft.simulation.checks.process_checks import ProcessChecks
 from sparkraft.simulation.checks.record_checks import RecordChecks
+from sparkraft.simulation.checks.recovery_checks import storage_watched
 from sparkraft.simulation.checks.registration_checks import RegistrationChecks
 from sparkraft.simulation.checks.snapshot_checks import SnapshotChecks
 from sparkraft.simulation.checks.storage_checks import StorageChecks
+from sparkraft.simulation.world.machine import image_of
+from sparkraft.simulation.world.violation import Violation
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
@@ -65,6 +70,12 @@ class NodeChecks:
         self._producer_ids: set[int] = set()
         self._level: int | None = None
         """metadata.version at the end of what is committed."""
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Observe cores, drivers, leaders, controllers and logs while it lasts."""
+        with watched(self.world), listening(self.world), storage_watched(self.world):
+            yield
 
     def require(self, holds: object, invariant: str, text: str) -> None:
         """Raise where the invariant does not hold."""
@@ -290,10 +301,3 @@ def _is_moving(image: ClusterImage, gone: set[int]) -> bool:
         for topic in image.topics_in_order()
         for partition in topic.partitions.values()
     )
-
-
-def image_of(machine: "Machine") -> ClusterImage | None:
-    """What a node that runs knows of the cluster."""
-    node = machine.live_node
-    publisher = node._publisher if node is not None else None  # noqa: SLF001 (a checker)
-    return None if publisher is None else publisher.image

@@ -33,10 +33,10 @@ from sparkraft.records.control import ControlType
 from sparkraft.records.errors import CorruptRecords
 from sparkraft.server.controller.driver import ControllerDriver
 from sparkraft.server.raft.driver import RaftDriver
-from sparkraft.simulation.checks.invariants import Violation
 from sparkraft.simulation.checks.quorum_rules import Member, QuorumRules, Step
 from sparkraft.simulation.world.loop import CURRENT
 from sparkraft.simulation.world.node_trace import tell_log, tell_ready, tell_transition
+from sparkraft.simulation.world.violation import Violation
 from sparkraft.storage.log import PartitionLog
 from sparkraft.storage.names import METADATA_DIR, METADATA_TOPIC
 from sparkraft.storage.quorum_state import QuorumState

@@ -20,9 +20,9 @@ from threading import Thread, current_thread, main_thread
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from sparkraft.simulation.checks.invariants import Violation
 from sparkraft.simulation.scenarios import core_scenarios
 from sparkraft.simulation.scenarios.core_scenarios import Settings
+from sparkraft.simulation.world.violation import Violation
 
 if TYPE_CHECKING:
     from sparkraft.simulation.world.cores import World

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
 from sparkraft.raft.events import ShutdownRequested
-from sparkraft.simulation.checks.invariants import Violation
+from sparkraft.simulation.checks.invariants import Invariants
 from sparkraft.simulation.checks.quorum_rules import voters_are_committed
 from sparkraft.simulation.world.core_node import CoreNode
 from sparkraft.simulation.world.cores import World
 from sparkraft.simulation.world.nemesis import ALL, Nemesis
 from sparkraft.simulation.world.nemesis import voters as change_voters
+from sparkraft.simulation.world.violation import Violation
 
 CONVERGE_MS = 60_000
 """Within so long a healed majority elects and commits: many elections, none of them lucky.
@@ -72,6 +73,7 @@ def make_world(settings: Settings, *, voters: tuple[int, int], dynamic: bool | N
         settings.seed,
         count,
         observers,
+        observed_by=Invariants,
         dynamic=odd // 64 % 2 == 0 if dynamic is None else dynamic,
         sink=settings.sink,
     )

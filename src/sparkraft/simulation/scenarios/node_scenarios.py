@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from sparkraft.raft.voters import VoterSet
-from sparkraft.simulation.checks.invariants import Violation
-from sparkraft.simulation.checks.node_checks import image_of
+from sparkraft.simulation.checks.node_checks import NodeChecks
 from sparkraft.simulation.checks.quorum_rules import voters_are_committed
 from sparkraft.simulation.scenarios.core_scenarios import Settings
 from sparkraft.simulation.scenarios.node_faults import (
@@ -24,8 +23,9 @@ from sparkraft.simulation.workload.clients import Workload
 from sparkraft.simulation.workload.epoch_prober import EpochProber
 from sparkraft.simulation.workload.history import check
 from sparkraft.simulation.workload.node_clients import ask_controller, create_topics, ending_request
-from sparkraft.simulation.world.machine import Machine
+from sparkraft.simulation.world.machine import Machine, image_of
 from sparkraft.simulation.world.nodes import Layout, NodesWorld, quiet
+from sparkraft.simulation.world.violation import Violation
 
 RECORDS = "produce-consume"
 """The workload of clients that write and read."""
@@ -194,7 +194,9 @@ def _disturb(world: NodesWorld, faults: Faults, every_s: tuple[float, float]) ->
 
 def _world(settings: Settings, voters: int, layout: Layout) -> NodesWorld:
     quiet()
-    world = NodesWorld(settings.seed, voters, sink=settings.sink, layout=layout)
+    world = NodesWorld(
+        settings.seed, voters, observed_by=NodeChecks, sink=settings.sink, layout=layout
+    )
     settings.on_world(world)
     return world
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.messages import k01_fetch as k01
 from sparkraft.protocol.messages import k02_list_offsets as k02
-from sparkraft.simulation.checks.node_checks import image_of
 from sparkraft.simulation.workload.node_clients import FAILURES
 from sparkraft.simulation.workload.record_clients import PARTITIONS, TOPIC, Client
+from sparkraft.simulation.world.machine import image_of
 
 if TYPE_CHECKING:
     from sparkraft.simulation.world.nodes import NodesWorld

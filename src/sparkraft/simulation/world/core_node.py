@@ -8,9 +8,10 @@ A node is up, paused (everything that reaches it waits) or down. Its clock drift
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.base.ids import BrokerId, Millis, Offset, Uuid
@@ -31,6 +32,7 @@ from sparkraft.raft.events import (
     Refusal,
     RequestReceived,
     Respond,
+    Send,
     SnapshotCreated,
     SnapshotInstalled,
     TimerFired,
@@ -41,12 +43,10 @@ from sparkraft.raft.events import (
 )
 from sparkraft.raft.quorum import Quorum
 from sparkraft.raft.states import Candidate, Leader
-from sparkraft.raft.voters import Endpoint, ReplicaKey, Voter
+from sparkraft.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
 from sparkraft.simulation.world.core_disk import EMPTY_FOLD, CoreDisk, SnapshotContent, fold
+from sparkraft.simulation.world.observers import CoreObserver
 from sparkraft.simulation.world.trace import tell
-
-if TYPE_CHECKING:
-    from sparkraft.simulation.world.cores import World
 
 LISTENER = "CONTROLLER"
 FIRST_PORT = 9000
@@ -115,10 +115,36 @@ class Clock:
         return delay
 
 
+class CorePoints(Protocol):
+    """May stop a node at a fault point."""
+
+    def reach(self, node: "CoreNode", name: str) -> None: ...
+
+
+class CoreHost(Protocol):
+    """What a core's node uses of its world."""
+
+    seed: int
+    dice: random.Random
+    now: Millis
+    counts: Counter[str]
+    auto_join: bool
+    static_voters: VoterSet
+    bootstrap: tuple[Node, ...]
+    invariants: CoreObserver
+
+    @property
+    def points(self) -> CorePoints: ...
+    def note(self, text: str) -> None: ...
+    def after(self, delay_ms: int, action: Callable[[], None]) -> None: ...
+    def transmit(self, sender: "CoreNode", send: Send) -> None: ...
+    def summary(self) -> str: ...
+
+
 class CoreNode:
     """See the module docstring; `life` counts its disks, `incarnation` its starts."""
 
-    def __init__(self, world: "World", node_id: int, *, voter: bool) -> None:
+    def __init__(self, world: "CoreHost", node_id: int, *, voter: bool) -> None:
         """Down, with an empty disk."""
         self.world = world
         self.id = node_id

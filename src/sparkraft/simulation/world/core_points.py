@@ -4,11 +4,7 @@ A run enables some of them; an enabled one strikes now and then, and what it doe
 for the dice to say. Biased this way, a few seeds find what random faults don't find in hours.
 """
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from sparkraft.simulation.world.core_node import CoreNode
-    from sparkraft.simulation.world.cores import World
+from sparkraft.simulation.world.core_node import CoreHost, CoreNode, NodeStopped
 
 CORE_POINTS = (
     "before_persist",
@@ -46,7 +42,7 @@ STRUCK_AT_ONCE_MAX = 60
 class FaultPoints:
     """The points of one world; none strikes before `enable`."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: CoreHost) -> None:
         """Nothing enabled."""
         self._world = world
         self._enabled: frozenset[str] = frozenset()
@@ -61,7 +57,7 @@ class FaultPoints:
         """No more strikes."""
         self._enabled = frozenset()
 
-    def reach(self, node: "CoreNode", name: str) -> None:
+    def reach(self, node: CoreNode, name: str) -> None:
         """`node` is at the point `name`; may stop it and raise `NodeStopped`."""
         if name not in self._enabled or not self._left:
             return
@@ -75,9 +71,7 @@ class FaultPoints:
         world.note(f"{node.name} is struck at {name}")
         self._strike(node)
 
-    def _strike(self, node: "CoreNode") -> None:
-        from sparkraft.simulation.world.core_node import NodeStopped
-
+    def _strike(self, node: CoreNode) -> None:
         world, dice = self._world, self._world.dice
         roll = dice.random()
         if roll < 0.55:  # noqa: PLR2004 (the worst fault most often)

@@ -29,7 +29,6 @@ from sparkraft.raft.events import (
     Send,
 )
 from sparkraft.raft.voters import Node, VoterSet, without_directories
-from sparkraft.simulation.checks.invariants import Invariants, Violation
 from sparkraft.simulation.world.core_disk import EMPTY_FOLD, CoreDisk, SnapshotContent
 from sparkraft.simulation.world.core_node import (
     FIRST_PORT,
@@ -39,7 +38,9 @@ from sparkraft.simulation.world.core_node import (
     voter_of,
 )
 from sparkraft.simulation.world.core_points import FaultPoints
+from sparkraft.simulation.world.observers import CoreObserver
 from sparkraft.simulation.world.trace import Trace, tell
+from sparkraft.simulation.world.violation import Violation
 
 START_MS = 1_000
 SECOND_MS = 1_000
@@ -69,6 +70,7 @@ class World:
         voters: int = 3,
         observers: int = 0,
         *,
+        observed_by: Callable[["World"], CoreObserver],
         dynamic: bool = False,
         sink: TextIO | None = None,
     ) -> None:
@@ -86,7 +88,7 @@ class World:
         self.on_election: list[Callable[[CoreNode], None]] = []
         self.elections: list[tuple[int, int]] = []
         self.points = FaultPoints(self)
-        self.invariants = Invariants(self)
+        self.invariants: CoreObserver = observed_by(self)
         self.nodes = {
             node_id: CoreNode(self, node_id, voter=node_id <= voters)
             for node_id in range(1, voters + observers + 1)

@@ -9,29 +9,31 @@ may strike in the middle of a function: `Died` unwinds it, and nothing of that p
 import errno
 import random
 import signal
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkraft.base.errors import InvariantBroken
 from sparkraft.base.ids import Millis, Uuid
+from sparkraft.metadata.image import ClusterImage
 from sparkraft.server.config import NodeConfig
 from sparkraft.server.env import Env
 from sparkraft.server.node import Node
 from sparkraft.server.node_format import FormatOptions, format_node
-from sparkraft.simulation.checks.invariants import Violation
 from sparkraft.simulation.world.core_node import SeededEntropy
 from sparkraft.simulation.world.loop import CURRENT, Incarnation, SimLoop
 from sparkraft.simulation.world.memory_disk import MemoryDisk, Operation
-from sparkraft.simulation.world.network import tell_bytes
+from sparkraft.simulation.world.network import SimNetwork, tell_bytes
+from sparkraft.simulation.world.observers import NodeObserver
 from sparkraft.simulation.world.points import POINTS
+from sparkraft.simulation.world.violation import Violation
 from sparkraft.storage.meta_properties import read_meta_properties
 
 if TYPE_CHECKING:
     import asyncio
 
-    from sparkraft.simulation.world.nodes import NodesWorld
 
 DIRECTORY = "/data"
 DISK_STRIKE = 0.02
@@ -126,10 +128,42 @@ def kind_of_file(path: str) -> str:
     return name if name and not name[0].isdigit() and "topic-" not in name else "folder"
 
 
+class MachineHost(Protocol):
+    """What a machine uses of its world."""
+
+    seed: int
+    dice: random.Random
+    counts: Counter[str]
+    cluster_id: str
+    initial_voters: str
+    loop: SimLoop
+    network: SimNetwork
+    checks: NodeObserver
+
+    @property
+    def broken(self) -> Sequence["Machine"]: ...
+    @property
+    def dynamic(self) -> bool: ...
+    @property
+    def release(self) -> str | None: ...
+    @property
+    def spares_disks(self) -> bool: ...
+    @property
+    def now(self) -> int: ...
+    def properties(self, machine: "Machine", /) -> dict[str, str]: ...
+    def strikes(self, point: str, probability: float, *, product: bool = False) -> bool: ...
+    def count_point(self, machine: "Machine", point: str) -> None: ...
+    def note(self, text: str) -> None: ...
+    def fail(self, violation: Violation) -> None: ...
+    def check(self, look: Callable[[], None]) -> None: ...
+    def after(self, delay_s: float, action: Callable[[], Any]) -> None: ...
+    def machine(self, name: str) -> "Machine | None": ...
+
+
 class Machine:
     """See the module docstring; `roles` are the node's, `disks` how many it has had."""
 
-    def __init__(self, world: "NodesWorld", node_id: int, roles: str, *, voter: bool) -> None:
+    def __init__(self, world: "MachineHost", node_id: int, roles: str, *, voter: bool) -> None:
         """Off, with a formatted disk."""
         self.world = world
         self.id = node_id
@@ -397,3 +431,10 @@ class Machine:
         self.rate = rate
         if self.incarnation is not None:
             self.incarnation.turn(self.world.loop.now, rate)
+
+
+def image_of(machine: Machine) -> ClusterImage | None:
+    """Return what a running node knows of the cluster."""
+    node = machine.live_node
+    publisher = node._publisher if node is not None else None  # noqa: SLF001 (a checker)
+    return None if publisher is None else publisher.image

@@ -17,17 +17,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
-from sparkraft.simulation.checks.invariants import Violation
-from sparkraft.simulation.checks.isr_oracle import listening
-from sparkraft.simulation.checks.node_checks import NodeChecks
-from sparkraft.simulation.checks.node_events import watched
-from sparkraft.simulation.checks.recovery_checks import storage_watched
 from sparkraft.simulation.world.core_node import directory_of
 from sparkraft.simulation.world.loop import Incarnation, SimLoop
 from sparkraft.simulation.world.machine import DIRECTORY, EPOCH_MS, Died, Machine
 from sparkraft.simulation.world.network import SimNetwork, SimTransport, tell_bytes
+from sparkraft.simulation.world.observers import NodeObserver
 from sparkraft.simulation.world.points import is_enabled
 from sparkraft.simulation.world.trace import Trace
+from sparkraft.simulation.world.violation import Violation
 
 if TYPE_CHECKING:
     import asyncio
@@ -109,9 +106,15 @@ class NodesWorld:
     """Machines, a network between them, clients and checkers; all by `seed`."""
 
     def __init__(
-        self, seed: int, nodes: int = 3, *, sink: TextIO | None = None, layout: Layout | None = None
+        self,
+        seed: int,
+        nodes: int = 3,
+        *,
+        observed_by: Callable[["NodesWorld"], NodeObserver],
+        sink: TextIO | None = None,
+        layout: Layout | None = None,
     ) -> None:
-        """All machines off; `nodes` voters, unless `layout` says more."""
+        """All machines off; `nodes` voters, unless `layout` has others."""
         self.seed = seed
         self.dice = random.Random(seed)
         self.layout = layout or Layout.of(seed, nodes)
@@ -133,13 +136,11 @@ class NodesWorld:
         self.network = SimNetwork(self.loop, self.dice)
         self.network.on_bytes = self._on_bytes
         self.loop.network = self.network
-        self.checks = NodeChecks(self)
+        self.checks: NodeObserver = observed_by(self)
         self._make_machines()
         self._clients: list[Any] = []
         self._operator = Incarnation("operator")
-        self._patches.enter_context(watched(self))
-        self._patches.enter_context(listening(self))
-        self._patches.enter_context(storage_watched(self))
+        self._patches.enter_context(self.checks.watching())
 
     def _make_machines(self) -> None:
         layout = self.layout
@@ -172,7 +173,7 @@ class NodesWorld:
         return self.layout.replicated and not self.layout.synced
 
     @property
-    def invariants(self) -> NodeChecks:
+    def invariants(self) -> NodeObserver:
         """Under the name that the other tier gives them."""
         return self.checks
 
