@@ -15,13 +15,17 @@ SUITES = (
     "benchmarks.bench_spark_source",
 )
 
+REVISION = "benchmarks.bench_revision"
+"""Compares with an earlier commit; runs only if it is named."""
+
 
 def main() -> int:
     """Run the suites whose names hold one of the words, or all of them; each gets the options."""
     arguments = sys.argv[1:]
     first = next((at for at, a in enumerate(arguments) if a.startswith("-")), len(arguments))
     words, options = arguments[:first], arguments[first:]
-    wanted = [name for name in SUITES if not words or any(word in name for word in words)]
+    asked = [name for name in (*SUITES, REVISION) if any(word in name for word in words)]
+    wanted = asked if words else list(SUITES)
     failed = []
     for name in wanted:
         print(f"\n== {name}", flush=True)
