@@ -78,15 +78,20 @@ def test_files(piece: str) -> set[Path]:
         new |= set((ROOT / folder).glob("conftest.py"))
     while new:
         found |= new
-        new = {other for path in new for other in _named_in(path)} - found
+        new = {other for path in new for other in named_in(path)} - found
     return found
 
 
 @cache
-def _named_in(path: Path) -> frozenset[Path]:
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def named_in(path: Path) -> frozenset[Path]:
     """What `path` names of the tests: modules it imports or starts, folders it gives to pytest."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         match node:
             case ast.Import():
                 names |= {alias.name for alias in node.names}

@@ -29,6 +29,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
+import dependencies  # noqa: E402
+
 from tests.support.lanes import DURATIONS, read_reports  # noqa: E402
 from tests.support.turns import SPARK, turn  # noqa: E402
 
@@ -52,6 +54,14 @@ NOTHING_RAN = 5
 """pytest's exit code where no test was selected."""
 
 WORKERS = {"cpu": ["-n", "2", "--dist", "worksteal"], "wait": ["-n", "4", "--dist", "loadscope"]}
+CHANGED_SECONDS_MAX = 30.0
+"""Of tests: collection, imports and types take the rest of the 90 seconds."""
+
+GUESSED_FILE_SECONDS = 0.5
+"""What a file of tests takes beside its recorded tests."""
+
+DOCUMENT_TESTS = "tests/system/test_documents.py"
+
 SLOWEST = 10
 FAILURE_LINES_MAX = 200
 RECORDED_SECONDS_MIN = 0.2
@@ -208,6 +218,53 @@ def jobs_of(options: argparse.Namespace) -> list[Job]:
         if not options.quick:
             jobs.append(quickstart())
     return jobs
+
+
+def changed_jobs() -> list[Job]:
+    """The quick checks that changed files may fail: style, types, and the nearest tests."""
+    changed = dependencies.changed_files()
+    chosen, left = affordable(dependencies.dependents(changed))
+    names = [str(path.relative_to(ROOT)) for path in changed if path.is_file()]
+    sources = [name for name in names if name.endswith(".py")]
+    if any(name.endswith(".md") for name in names):
+        chosen.append(DOCUMENT_TESTS)
+    say(f"{len(names)} changed files; quick tests of {len(chosen)} files that depend on them")
+    say("left out: tests that start processes or serve sockets (./test PATH runs them)")
+    if left:
+        say(f"left out to stay under 90 s; run them with: ./test {' '.join(left)}")
+    jobs = [Job("style", style_of(sources))] if sources else []
+    if chosen:
+        jobs.append(Job("cpu", [pytest_step("cpu", "not long", chosen)]))
+    return jobs
+
+
+def affordable(tests: Iterable[Path]) -> tuple[list[str], list[str]]:
+    """Of files of tests, nearest first: those that fit into `CHANGED_SECONDS_MAX`, and the rest."""
+    seconds: dict[str, float] = defaultdict(float)
+    recorded = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    for test, taken in recorded.items():
+        seconds[test.partition("::")[0]] += taken
+    chosen: list[str] = []
+    left: list[str] = []
+    spent = 0.0
+    for path in tests:
+        name = str(path.relative_to(ROOT))
+        taken = seconds[name] + GUESSED_FILE_SECONDS
+        fits = spent + taken <= CHANGED_SECONDS_MAX
+        (chosen if fits else left).append(name)
+        spent += taken if fits else 0.0
+    return chosen, left
+
+
+def style_of(sources: list[str]) -> list[Step]:
+    """The style checks of some files; types and layers concern the whole."""
+    whole = {step.name: step for step in style()}
+    return [
+        Step("ruff check", [str(BIN / "ruff"), "check", *sources]),
+        Step("ruff format", [str(BIN / "ruff"), "format", "--check", *sources]),
+        whole["import-linter"],
+        whole["mypy --strict"],
+    ]
 
 
 def quickstart() -> Job:
@@ -386,7 +443,10 @@ def main() -> int:
     os.environ["SPARKRAFT_NO_SKIP"] = str(int(options.no_skip))
     if options.long:
         return run_long(options)
-    jobs = jobs_of(options)
+    jobs = changed_jobs() if options.changed else jobs_of(options)
+    if not jobs:
+        say("nothing that tests depend on has changed")
+        return 0
     run_all(jobs)
     results = results_of(jobs)
     counts = show(jobs, results)
@@ -396,7 +456,7 @@ def main() -> int:
     if options.no_skip and counts["skipped"]:
         print("\n--no-skip: a skipped test is a failure")
         bad = True
-    if not results:
+    if not results and not options.changed:
         print("\nno test was selected")
         bad = True
     print(f"\n{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")

@@ -104,6 +104,19 @@ def test_tests_of_nodes_are_detected_by_their_imports() -> None:
     assert "tests/raft/test_states.py" not in found
 
 
+def dependents_of(*names: str) -> set[str]:
+    command = [sys.executable, "tools/dependencies.py", *names]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return {line.partition(" ")[2] for line in told.splitlines()}
+
+
+def test_tests_depend_on_what_they_import_and_name() -> None:
+    found = dependents_of("src/sparkraft/raft/votes.py")
+    assert "tests/raft/test_scenarios.py" in found
+    assert "tests/protocol/test_framing.py" not in found
+    assert "tests/system/test_long_tests.py" in dependents_of("tools/long_tests.py")
+
+
 def test_a_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> None:
     report = tmp_path / "report.jsonl"
     report.write_text(json.dumps({"tests": 2}) + '\n{"test": "a.py::test')
