@@ -69,6 +69,31 @@ class ItemErrors(Generic[Request, Item, Result, Response]):
         return handle
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionErrors:
+    """How a response carries an error of each partition of a request's `topics`.
+
+    Attributes:
+        partition: the result of a requested partition, with an error code.
+        topic: the result of a topic, with its partitions' results.
+        response: the response with these topics.
+    """
+
+    partition: Callable[[Any, int], Any]
+    topic: Callable[[Any, list[Any]], Any]
+    response: Callable[[list[Any]], Any]
+
+    def refuse(self, _: type, request: Any, version: int, error: KafkaError) -> Any:
+        """`Api.refuse`: the error on each partition."""
+        code = int(error.code)
+        return self.response(
+            [
+                self.topic(topic, [self.partition(one, code) for one in topic.partitions])
+                for topic in request.topics
+            ]
+        )
+
+
 async def _awaited(answer: Any) -> Any:
     return await answer if isinstance(answer, Awaitable) else answer
 

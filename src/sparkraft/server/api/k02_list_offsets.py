@@ -26,6 +26,7 @@ from sparkraft.protocol.messages.k02_list_offsets import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.item_errors import PartitionErrors
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.storage.disk import StorageFault
 
@@ -133,21 +134,18 @@ def _find(
     return None
 
 
-def refuse(_: type, request: Any, version: int, error: KafkaError) -> ListOffsetsResponse:
-    """Every partition with the request's error."""
-    response = ListOffsetsResponse()
-    for topic in request.topics:
-        answers = [
-            ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=error.code)
-            for p in topic.partitions
-        ]
-        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return response
+_ERRORS = PartitionErrors(
+    partition=lambda one, code: ListOffsetsPartitionResponse(
+        partition_index=one.partition_index, error_code=code
+    ),
+    topic=lambda topic, found: ListOffsetsTopicResponse(name=topic.name, partitions=found),
+    response=lambda topics: ListOffsetsResponse(topics=topics),
+)
 
 
 API = Api(
     key=ApiKey.LIST_OFFSETS,
     handle=handle,
     authorize=(on_each(AclOperation.DESCRIBE, AclResourceType.TOPIC),),
-    refuse=refuse,
+    refuse=_ERRORS.refuse,
 )

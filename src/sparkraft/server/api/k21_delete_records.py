@@ -12,7 +12,7 @@ Versions: v2 flexible.    Not done: -
 """
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
@@ -24,7 +24,7 @@ from sparkraft.protocol.messages.k21_delete_records import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
-from sparkraft.server.api.item_errors import check_topic
+from sparkraft.server.api.item_errors import PartitionErrors, check_topic
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS
 from sparkraft.storage.disk import StorageFault
@@ -99,23 +99,18 @@ def _delete(
         raise broker.replica_manager.on_disk_error(fault, partition) from fault
 
 
-def refuse(_: type, request: Any, version: int, error: KafkaError) -> DeleteRecordsResponse:
-    """Every partition with the request's error."""
-    response = DeleteRecordsResponse()
-    for topic in request.topics:
-        answers = [
-            DeleteRecordsPartitionResult(
-                partition_index=part.partition_index, low_watermark=-1, error_code=error.code
-            )
-            for part in topic.partitions
-        ]
-        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
-    return response
+_ERRORS = PartitionErrors(
+    partition=lambda one, code: DeleteRecordsPartitionResult(
+        partition_index=one.partition_index, low_watermark=-1, error_code=code
+    ),
+    topic=lambda topic, found: DeleteRecordsTopicResult(name=topic.name, partitions=found),
+    response=lambda topics: DeleteRecordsResponse(topics=topics),
+)
 
 
 API = Api(
     key=ApiKey.DELETE_RECORDS,
     handle=handle,
     authorize=(on_each(AclOperation.DELETE, AclResourceType.TOPIC),),
-    refuse=refuse,
+    refuse=_ERRORS.refuse,
 )

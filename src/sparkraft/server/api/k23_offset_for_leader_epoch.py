@@ -7,7 +7,7 @@ Behaviour:
 Versions: v3 replica_id; v4 flexible (KIP-482).    Not done: -
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.protocol.api_keys import ApiKey
@@ -19,7 +19,7 @@ from sparkraft.protocol.messages.k23_offset_for_leader_epoch import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
-from sparkraft.server.api.item_errors import check_topic
+from sparkraft.server.api.item_errors import PartitionErrors, check_topic
 from sparkraft.server.api.registry import Api, RequestContext
 
 if TYPE_CHECKING:
@@ -51,16 +51,11 @@ def handle(
     return response
 
 
-def refuse(_: type, request: Any, version: int, error: KafkaError) -> OffsetForLeaderEpochResponse:
-    """Every partition with the request's error."""
-    response = OffsetForLeaderEpochResponse()
-    for topic in request.topics:
-        answers = [
-            EpochEndOffset(partition=part.partition, error_code=error.code)
-            for part in topic.partitions
-        ]
-        response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
-    return response
+_ERRORS = PartitionErrors(
+    partition=lambda one, code: EpochEndOffset(partition=one.partition, error_code=code),
+    topic=lambda topic, found: OffsetForLeaderTopicResult(topic=topic.topic, partitions=found),
+    response=lambda topics: OffsetForLeaderEpochResponse(topics=topics),
+)
 
 
 API = Api(
@@ -74,5 +69,5 @@ API = Api(
             when="CLUSTER_ACTION on the cluster is denied",
         ),
     ),
-    refuse=refuse,
+    refuse=_ERRORS.refuse,
 )
