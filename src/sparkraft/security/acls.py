@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class AclOperation(IntEnum):
-    """What a principal may be allowed to do with a resource."""
+    """Operations on a resource that a principal may be allowed."""
 
     UNKNOWN = 0
     ANY = 1
@@ -25,7 +25,7 @@ class AclOperation(IntEnum):
 
 
 class AclResourceType(IntEnum):
-    """What an access control entry is about; not to be confused with the types of configs."""
+    """Types of resources in access control entries; config resources have other types."""
 
     UNKNOWN = 0
     ANY = 1

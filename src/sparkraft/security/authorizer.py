@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class Requester(Protocol):
-    """What a decision depends on: the principal and the address of the client."""
+    """The input of a decision: principal and address of the client."""
 
     @property
     def principal(self) -> "KafkaPrincipal": ...

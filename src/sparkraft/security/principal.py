@@ -1,4 +1,4 @@
-"""Kafka's principals: who sent a request, as `Type:name`."""
+"""Kafka's principals, `Type:name`: the authenticated sender of a request."""
 
 from dataclasses import dataclass, field
 

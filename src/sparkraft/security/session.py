@@ -13,7 +13,7 @@ from sparkraft.security.protocols import SecurityProtocol
 
 
 class Session:
-    """Who sends the requests of a connection, from where, and what may hold them up.
+    """The sender of a connection's requests, its address, and its limits.
 
     Attributes:
         principal: the authenticated user.

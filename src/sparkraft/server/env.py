@@ -1,4 +1,4 @@
-"""The outside world as a node sees it: everything handed in, no default globals (DESIGN D1).
+"""The outside world as a node sees it: everything is passed in, nothing is a global.
 
 `real_env()` is the machine's own; a simulator builds another `Env` around the same node.
 """
@@ -21,30 +21,26 @@ if TYPE_CHECKING:
     from sparkraft.storage.disk import Disk
 
 DISK_THREADS_MAX = 4
-"""Threads for fsync, recovery and deletion: enough to keep a disk's queue busy, few for memory."""
+"""Threads for fsync, recovery and deletion: enough to keep a disk busy, few to save memory."""
 
 
 class SystemClock:
     """The machine's clocks."""
 
     def wall_ms(self) -> Millis:
-        """See `Clock`."""
         return Millis(time.time_ns() // 1_000_000)
 
     def mono_ms(self) -> Millis:
-        """See `Clock`."""
         return Millis(time.monotonic_ns() // 1_000_000)
 
 
 class SystemEntropy:
-    """The machine's dice."""
+    """The machine's random numbers."""
 
     def random_bytes(self, count: int) -> bytes:
-        """See `Entropy`."""
         return os.urandom(count)
 
     def below(self, bound: int) -> int:
-        """See `Entropy`."""
         size = (bound.bit_length() + 7) // 8 + 8  # the bias of the remainder is below 2**-64
         return int.from_bytes(os.urandom(size), "big") % bound
 
@@ -78,7 +74,6 @@ class SystemNetwork:
     async def listen(
         self, factory: "Callable[[], asyncio.Protocol]", host: str | None, port: int
     ) -> asyncio.AbstractServer:
-        """See `Network`."""
         loop = asyncio.get_running_loop()
         return await loop.create_server(
             factory, host, port, backlog=1024, reuse_address=True, start_serving=False
@@ -91,22 +86,22 @@ class SystemNetwork:
 
 
 BREATH_S = 0.0001
-"""Long enough for the loop's thread to wake up and take its turn; a waiting thread gets it without
-that only after 5 ms."""
+"""Long enough for the loop's thread to wake up and take the interpreter, which a waiting thread
+otherwise gets only after 5 ms."""
 
 
 def go_on() -> None:
-    """Don't pause: nobody else wants the interpreter."""
+    """Do not pause: no other thread wants the interpreter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Env:
-    """What a node may use of the world.
+    """The parts of the outside world that a node uses.
 
     Attributes:
         executor: runs blocking disk work (fsync, recovery) off the loop.
-        fault_point: fault points; `Disk.fault_point` is the same for those who only see a disk.
-        breathe: called by long work in a thread, now and then: lets the loop have the interpreter.
+        fault_point: fault points; the same as `Disk.fault_point`.
+        breathe: called now and then by long work in a thread, to give the loop the interpreter.
     """
 
     clock: "Clock"
@@ -118,7 +113,7 @@ class Env:
     breathe: "Callable[[], None]" = go_on
 
     def run_all_and_wait(self, works: "list[Callable[[], None]]") -> None:
-        """Run blocking works side by side; the first error is raised when all have ended."""
+        """Run blocking functions in parallel; raise the first error when all have ended."""
         running = [self.executor.submit(work) for work in works]
         wait(running)
         for done in running:

@@ -1,4 +1,4 @@
-"""One file per API key: what it answers, in which versions, and what is not done.
+"""One file per API key: its behavior, its versions, and what is not done.
 
-`registry` says which keys are served and loads their files at first use.
+`registry` lists the keys that are served and loads their files at first use.
 """

@@ -1,4 +1,4 @@
-"""What an API authorizes, declared in its `Api` and so visible beside its handler.
+"""Rules of authorization, declared in each `Api` and so visible beside its handler.
 
     authorize=(on_cluster(ALTER),)                         checked before the handler runs
     authorize=(on_group(READ),)                            the same, for the group it names
@@ -48,7 +48,7 @@ def denied(resource_type: AclResourceType) -> KafkaError:
 
 
 class Permissions(Protocol):
-    """What a rule asks of a `RequestContext`; see there."""
+    """The part of a `RequestContext` that rules use."""
 
     def is_allowed(
         self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME

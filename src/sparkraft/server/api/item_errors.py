@@ -1,7 +1,7 @@
-"""Errors that stand beside each item of a request: the topics to create, the configs to alter.
+"""Errors of single items of a request: of the topics to create, of the configs to alter.
 
-One `ItemErrors` per API file says how its response carries them. It makes `Api.refuse`, and the
-handler that answers for denied items itself and passes on the others.
+One `ItemErrors` per API file describes how its response carries them. It makes `Api.refuse`, and
+the handler that refuses denied items and passes on the others.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,19 +1,19 @@
 """Produce: v3-13. Append record batches, one per partition. (KIP-98, KIP-360, KIP-951, KIP-516)
 
 Behaviour:
-    * acks 0: no answer; an error closes the connection, so that the client learns of it. acks 1:
-      answered once appended (and on disk where the topic's flush.messages asks for it). acks -1:
-      once the batch is below the high watermark; REQUEST_TIMED_OUT after the request's timeout,
-      NOT_ENOUGH_REPLICAS(_AFTER_APPEND) below min.insync.replicas, NOT_LEADER_OR_FOLLOWER when
-      leadership ends meanwhile. Other acks: INVALID_REQUIRED_ACKS.
-    * A batch behind one that was refused for what may soon be otherwise, and whose answer waits for
-      others before it, is refused alike. Kafka takes a connection's requests one by one, so that
-      both would meet the same; here the second could be appended, or be out of order without the
-      first, before its sender knows of anything.
-    * Errors stand per partition; from v10 a wrong leader comes with the right one's address.
+    * acks 0: no response; an error closes the connection, which is how the client learns of it.
+      acks 1: the response is sent once the batch is appended, and on disk if the topic's
+      flush.messages requires it. acks -1: once the batch is below the high watermark;
+      REQUEST_TIMED_OUT after the request's timeout, NOT_ENOUGH_REPLICAS(_AFTER_APPEND) below
+      min.insync.replicas, NOT_LEADER_OR_FOLLOWER if leadership ends meanwhile. Other acks:
+      INVALID_REQUIRED_ACKS.
+    * A batch is refused if an earlier one for its partition was refused with a retriable error and
+      that response has not left yet. Kafka handles a connection's requests one by one, so both
+      would fail alike; here the second could be appended without the first.
+    * Errors are per partition; from v10 a wrong leader comes with the right one's address.
     * Batches are checked by their header and CRC (`sparkraft.record.validation=full`: each record).
-    * Transactional batches: the coordinator, one of Apache Kafka's brokers, is asked first whether
-      they are part of an open transaction (KIP-890); if not, INVALID_TXN_STATE or what it says.
+    * Transactional batches: the coordinator, one of Apache Kafka's brokers, first verifies that
+      they are part of an open transaction (KIP-890); otherwise INVALID_TXN_STATE or its own error.
     * Internal topics refuse clients other than `__admin_client`: INVALID_TOPIC_EXCEPTION.
 Versions: v5 log_start_offset; v7 zstd; v8 record errors; v9 flexible; v10 leader hints; v12
     transactions v2; v13 topic ids. Advertised from v0, as librdkafka needs (KAFKA-18659).
@@ -67,7 +67,7 @@ _ZSTD_VERSION = 7
 _HINTS_VERSION = 10
 _ADMIN_CLIENT_ID = "__admin_client"
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
-_TOLD_WITH_LOG_START = frozenset(
+_ERRORS_WITH_LOG_START = frozenset(
     {
         ErrorCode.INVALID_RECORD,
         ErrorCode.INVALID_TIMESTAMP,
@@ -76,9 +76,9 @@ _TOLD_WITH_LOG_START = frozenset(
         ErrorCode.UNKNOWN_PRODUCER_ID,
     }
 )
-"""Refusals that Kafka tells together with the log's start, as other errors are not."""
+"""Errors that Kafka returns with the log start offset."""
 
-_MAY_PASS = frozenset(
+_RETRIABLE_ERRORS = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -87,10 +87,10 @@ _MAY_PASS = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""Refusals by the partition's state: the next batch might be taken, and leave a gap."""
+"""Errors of the partition's state: the next batch might be appended, and leave a gap."""
 
 Check = Callable[["HostedPartition", Any], None]
-"""Refuses a batch right before it is appended; KafkaError."""
+"""Called right before a batch is appended; raises KafkaError to refuse it."""
 
 Wait = tuple[PartitionProduceResponse, "asyncio.Future[None]"]
 
@@ -98,7 +98,7 @@ Wait = tuple[PartitionProduceResponse, "asyncio.Future[None]"]
 def handle(
     broker: "BrokerServices", context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
-    """Append every partition's batch, then answer or wait as `acks` asks."""
+    """Append every partition's batch, then respond or wait as `acks` requires."""
     transactional_id = request.transactional_id
     if transactional_id is not None or _has_transactional_batch(request):
         if transactional_id is None or not context.is_allowed(
@@ -117,7 +117,7 @@ def handle(
 async def _handle_transactional(
     broker: "BrokerServices", context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | None:
-    """The same once the coordinator has said that the batches are part of a transaction."""
+    """The same once the coordinator has verified that the batches are part of a transaction."""
     from sparkraft.server.api.k00_transactional import verified
 
     async with broker.verification.lock_of(_producer_of(request)):
@@ -179,7 +179,7 @@ def _has_transactional_batch(request: ProduceRequest) -> bool:
 
 
 def _name_of(broker: "BrokerServices", topic: Any, version: int) -> str | None:
-    """The topic's name; None where its id is unknown."""
+    """The topic's name; None if its id is unknown."""
     if version < _IDS_VERSION:
         return str(topic.name)
     known = broker.image.topics_by_id.get(topic.topic_id)
@@ -213,9 +213,9 @@ def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its conte
         )
     except KafkaError as error:
         _refuse_partition(answer, error)
-        if error.code in _MAY_PASS:
+        if error.code in _RETRIABLE_ERRORS:
             context.refuse_pipelined_after(place, error)
-        if partition is not None and error.code in _TOLD_WITH_LOG_START:
+        if partition is not None and error.code in _ERRORS_WITH_LOG_START:
             answer.log_start_offset = partition.log.log_start_offset
         return answer
     answer.base_offset = info.base_offset
@@ -239,7 +239,7 @@ def _partition(
     part: Any,
     acks: int,
 ) -> "HostedPartition":
-    """The partition to append to, after the checks that don't need its log."""
+    """The partition to append to, after the checks that do not need its log."""
     if name is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
     if broker.image.topics_by_name.get(name) is None:
@@ -300,7 +300,7 @@ def _finish(
 
 
 def _add_hints(image: "ClusterImage", listener: str, response: ProduceResponse) -> None:
-    """Tell clients of a wrong leader who the right one is, and where `listener` finds it."""
+    """Add the right leader and its endpoint on `listener` to errors about a wrong one."""
     for topic in response.responses:
         for part in topic.partition_responses:
             if part.error_code not in _LEADER_ERRORS:
@@ -333,7 +333,7 @@ def refuse(_: type, request: ProduceRequest, version: int, error: KafkaError) ->
 
 _FLEXIBLE_VERSION = 9
 _TAIL = b"\0\0\0"
-"""After the records of a flexible version: no tagged fields, three times."""
+"""Bytes after the records of a flexible version: no tagged fields, three times."""
 
 _OFFSETS = Struct(">qqq")
 _LENGTH = Struct(">i")
@@ -366,7 +366,7 @@ def fast(broker: "BrokerServices", version: int, body: memoryview, session: "Ses
             partition, records, acks=shape.acks, origin=Origin.CLIENT
         )
     except KafkaError:
-        return None  # the long way finds the same, and says it in full
+        return None  # the long path meets the same error, and makes the full response
     answer = shape.head + _OFFSETS.pack(info[0], info[2], info[3]) + shape.tail
     if shape.acks != -1 and not info.needs_fsync:
         return answer
@@ -386,7 +386,7 @@ def _fast_when_durable(
 def _fast_later(
     durable: "asyncio.Future[None]", answer: bytes, shape: ProduceShape, version: int, listener: str
 ) -> "asyncio.Future[bytes]":
-    """The answer once `durable` ends; a callback, as a task would cost more than the append."""
+    """The response once `durable` ends. A callback: a task would cost more than the append."""
     later = durable.get_loop().create_future()
 
     def on_durable(done: "asyncio.Future[None]") -> None:
@@ -418,7 +418,7 @@ def _fast_refusal(error: KafkaError, shape: ProduceShape, version: int, listener
 
 
 def _records_of(body: memoryview, at: int, *, flexible: bool) -> memoryview | None:
-    """The records of a one-batch request that start with their length at `at`."""
+    """The records of a one-batch request, whose length is at `at`; None for other requests."""
     if not flexible:
         if len(body) - at < _LENGTH.size or _LENGTH.unpack_from(body, at)[0] != len(body) - at - 4:
             return None

@@ -1,22 +1,22 @@
 """Fetch: v4-18. Read record batches from partitions. (KIP-74, KIP-227, KIP-320, KIP-516, KIP-951)
 
 Behaviour:
-    * Waits up to `max_wait_ms` for `min_bytes`; answers at once on any error or a diverging epoch.
-    * The first partition with data gives at least one whole batch, however large; the rest keep to
+    * Waits up to `max_wait_ms` for `min_bytes`; responds at once to an error or a diverging epoch.
+    * The first partition with data returns at least one whole batch, however large; the rest obey
       `partition_max_bytes` and `max_bytes` (at most `fetch.max.bytes`).
     * Consumers see up to the high watermark (isolation 0) or the last stable offset (1); the latter
-      hear which transactions in what they got were aborted (KIP-98).
-    * Incremental sessions: an answer carries only partitions with news.
-    * A consumer from v11 on may read from a follower, up to its high watermark; a leader sends one
-      that tells its rack to a follower there, where replica.selector.class says so (KIP-392).
-    * A replica reads to the log's end, and its fetch tells what it has: ISR and high watermark
-      follow. It must be assigned (else UNKNOWN_LEADER_EPOCH, or NOT_LEADER_OR_FOLLOWER where it
-      names no epoch) and of its broker's present life (KIP-903, else NOT_LEADER_OR_FOLLOWER). A
-      waiting one hears of a moved high watermark within `HIGH_WATERMARK_LINGER_MS` (KIP-1166).
-    * A throttled replica that isn't in sync gets nothing while the leader's rate is over (KIP-73).
-    * Of the partitions of a follower's session, the quiet ones cost a look each: most of them, most
-      of the time.
-    * `last_fetched_epoch` that isn't ours: `diverging_epoch` instead of records.
+      also get the aborted transactions in the returned range (KIP-98).
+    * Incremental sessions: a response has only the partitions that changed.
+    * From v11 a consumer may read from a follower, up to its high watermark; a leader refers a
+      consumer with a rack id to a follower there, if replica.selector.class is set so (KIP-392).
+    * A replica reads to the log's end, and its fetch offset moves ISR and high watermark. It must
+      be assigned (else UNKNOWN_LEADER_EPOCH, or NOT_LEADER_OR_FOLLOWER if it names no epoch) and of
+      its broker's current epoch (KIP-903, else NOT_LEADER_OR_FOLLOWER). A waiting replica gets a
+      moved high watermark within `HIGH_WATERMARK_LINGER_MS` (KIP-1166).
+    * A throttled replica that is not in sync gets nothing while the leader's rate is exceeded
+      (KIP-73).
+    * A partition of a follower's session without changes costs one comparison.
+    * `last_fetched_epoch` not in the leader's log: `diverging_epoch` instead of records.
 Versions: v5 log start; v7 sessions; v9 leader epochs; v11 rack; v12 flexible; v13 topic ids; v15
     replica state; v16 leader hints; v17 directory id; v18 the follower's high watermark.
 Not done: -
@@ -75,22 +75,22 @@ _REPLICA_STATE_VERSION = 15
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 HIGH_WATERMARK_LINGER_MS = 10
-"""How long a follower waits for records to come with a moved high watermark, before it comes alone.
+"""How long a moved high watermark waits for records to travel with, before it is sent alone.
 
-Consumers that read from followers wait for it, and a new leader begins with it. At once, as the
-quorum does, would double the fetches of a partition that is written now and then."""
+Consumers that read from followers wait for it, and a new leader starts with it. Sending it at once,
+as the quorum does, would double the fetches of a partition that is written now and then."""
 
 _CONSUMER = -1
 
 DEBUGGING_REPLICA = -2
-"""Reads any replica to its log's end and is no follower: Kafka's replica-verification tool."""
+"""Reads any replica to its log end without being a follower: Kafka's replica-verification tool."""
 
 Asked = dict[Key, SessionPartition]
 Found = list[tuple[SessionPartition, PartitionData]]
 
 
 class _Fetch:
-    """One request on its way: what it reads, and how its answer is made."""
+    """One request: the partitions it reads, and how its response is made."""
 
     __slots__ = (
         "allows_all",
@@ -126,22 +126,22 @@ class _Fetch:
             self.replica
             and context.is_allowed(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
         )
-        # What a consumer may see is never cut off, but by an unclean election; others are sent
-        # bytes that might give way to those of another epoch before they have left.
+        # Records visible to consumers are never truncated, except by an unclean election; records
+        # for others might be truncated before they have left.
         self.maps = self.replica_id == _CONSUMER and context.connection.takes_views
         self.rack = request.rack_id if self.replica_id < 0 and broker.reads_by_rack else ""
         self.max_bytes = min(request.max_bytes, broker.config.number("fetch.max.bytes"))
         self.session: FetchSession | None = None
         self.asked: Asked = {}
         self.held: set[tuple[str | None, int]] = set()
-        """Partitions that the throttle kept out of the answer."""
+        """Partitions that the throttle kept out of the response."""
         self.quiet = 0
-        """Partitions that had nothing new at the last reading."""
+        """Partitions without changes at the last read."""
 
-    # ---- what is asked
+    # ---- the requested partitions
 
     def open_session(self) -> bool:
-        """Find or prepare the session and `asked`; whether the answer is incremental."""
+        """Find or prepare the session and `asked`; whether the response is incremental."""
         request = self.request
         sessions = self.broker.fetch_sessions
         uses_ids = self.context.api_version >= _IDS_VERSION
@@ -170,7 +170,7 @@ class _Fetch:
                 session.partitions.pop(session.key_of(topic, index), None)
 
     def _take(self, into: Asked) -> None:
-        """Put what the request names into `into`."""
+        """Add the partitions of the request to `into`."""
         uses_ids = self.context.api_version >= _IDS_VERSION
         for topic in self.request.topics:
             for part in topic.partitions:
@@ -186,9 +186,9 @@ class _Fetch:
     # ---- reading
 
     def read(self, *, parked: bool = False) -> tuple[Found, int, bool]:
-        """Every asked partition's data, the bytes of it all, and whether that can't wait.
+        """Every requested partition's data, the bytes of all, and whether to respond at once.
 
-        `parked`: it was read before, and waited; what it tells of the follower is old.
+        `parked`: it was read before, and waited; its fetch offsets are not news of the follower.
         """
         found: Found = []
         self.held.clear()
@@ -222,14 +222,14 @@ class _Fetch:
         return found, total, urgent
 
     def _is_alive(self) -> bool:
-        """Whether the follower is of its broker's present life; if not, each partition tells."""
+        """Whether the follower has its broker's current epoch; if not, partitions are refused."""
         alive = self.broker.replica_manager.brokers.alive_epoch(self.replica_id)
         return alive is None or alive <= self.broker_epoch
 
     def _is_quiet(
         self, asked: SessionPartition, hosted: "HostedPartition", now_ms: int | None
     ) -> bool:
-        """Whether there is nothing new for a follower in sync; `now_ms`: and note that it asked."""
+        """Whether a follower in sync misses nothing; records its fetch at `now_ms` unless None."""
         follower = hosted.followers.get(self.replica_id)
         if (
             follower is None
@@ -291,7 +291,7 @@ class _Fetch:
     def _is_read_elsewhere(
         self, partition: "HostedPartition", asked: SessionPartition, data: PartitionData
     ) -> bool:
-        """Whether a follower in the consumer's rack shall answer it; `data` tells which."""
+        """Whether a follower in the consumer's rack shall serve it; sets it in `data`."""
         data.preferred_read_replica = preferred_read_replica(
             self.broker.image,
             partition,
@@ -302,7 +302,7 @@ class _Fetch:
         return data.preferred_read_replica != NO_PREFERENCE
 
     def _must_wait(self, partition: "HostedPartition") -> bool:
-        """Whether the leader's throttle holds this follower back (KIP-73); none that is in sync."""
+        """Whether the leader's throttle holds this follower back (KIP-73); never one in sync."""
         throttle = self.broker.leader_throttle
         assert partition.leading is not None
         return (
@@ -312,7 +312,7 @@ class _Fetch:
         )
 
     def _note_follower(self, asked: SessionPartition, data: PartitionData) -> None:
-        """Let the leader know what this follower has, and the follower what that committed."""
+        """Report the follower's offset to the leader, and the resulting high watermark back."""
         partition = self._partition(asked)
         partition.on_follower_fetch(
             self.replica_id,
@@ -324,7 +324,7 @@ class _Fetch:
         data.high_watermark = partition.log.high_watermark
 
     def lacks_high_watermark(self, found: Found) -> bool:
-        """Whether a follower with a session was told a lower high watermark than there is now."""
+        """Whether a follower with a session has a lower high watermark than the leader."""
         if not self.replica or self.session is None:
             return False
         return any(asked.high_watermark < data.high_watermark for asked, data in found)
@@ -379,10 +379,10 @@ class _Fetch:
         early = code in _WITHOUT_ISOLATION
         data.aborted_transactions = [] if early or self.request.isolation_level == 1 else None
 
-    # ---- answering
+    # ---- the response
 
     def answer(self, found: Found, *, incremental: bool) -> FetchResponse:
-        """The response; remembers in the session what it tells."""
+        """The response; records in the session what it contains."""
         session = self.session
         response = FetchResponse(session_id=session.id if session is not None else 0)
         told: list[Key] = []
@@ -414,7 +414,7 @@ class _Fetch:
         leader, epoch = leader_hint(broker.image, topic_id, asked.index)
         data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
         if self.replica:
-            return  # Kafka tells brokers no places (KafkaApis.handleFetchRequest): they know them.
+            return  # Kafka sends brokers no endpoints (KafkaApis.handleFetchRequest)
         add_node_endpoint(
             broker.image, response.node_endpoints, NodeEndpoint, leader, self.context.listener_name
         )
@@ -427,7 +427,7 @@ def _size_of(records: "Records") -> int:
 
 
 def _put(response: FetchResponse, asked: SessionPartition, data: PartitionData) -> None:
-    """Add a partition; neighbours of one topic share its entry."""
+    """Add a partition to the entry of its topic, if that is the last one."""
     last = response.responses[-1] if response.responses else None
     if last is None or last.topic_id != asked.topic_id or last.topic != (asked.topic or ""):
         last = FetchableTopicResponse(topic=asked.topic or "", topic_id=Uuid(asked.topic_id))
@@ -438,7 +438,7 @@ def _put(response: FetchResponse, asked: SessionPartition, data: PartitionData) 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse]:
-    """Read now; answer now or once there is enough."""
+    """Read now; respond now or once there is enough."""
     fetch = _Fetch(broker, context, request)
     try:
         incremental = fetch.open_session()
@@ -476,7 +476,7 @@ def handle(
 
 
 def refuse(_: type, request: Any, version: int, error: KafkaError) -> FetchResponse:
-    """The whole request with one error: at the top where there is a field for it."""
+    """The whole request with one error, at the top from v7 on."""
     response = FetchResponse(error_code=int(error.code))
     if version < 7:  # noqa: PLR2004 (no top-level error before)
         for topic in request.topics:

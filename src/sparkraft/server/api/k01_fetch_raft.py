@@ -2,9 +2,9 @@
 
 Behaviour:
     * Only `__cluster_metadata-0`; anything else is INVALID_REQUEST.
-    * A Fetch acknowledges all below its offset; it waits up to `max_wait_ms` for news: records, a
-      higher high watermark (v18), a diverging epoch, a snapshot.
-    * Not the leader: NOT_LEADER_OR_FOLLOWER, with the leader where it is known.
+    * A Fetch acknowledges all records below its offset; it waits up to `max_wait_ms` for records, a
+      higher high watermark (v18), a diverging epoch or a snapshot.
+    * Not the leader: NOT_LEADER_OR_FOLLOWER, with the leader if it is known.
 Versions: v12 last fetched epoch, diverging epoch, snapshot id; v13 topic id; v15 replica state;
     v16 endpoints; v17 directory id; v18 the follower's high watermark.    Not done: -
 """
@@ -22,7 +22,7 @@ from sparkraft.server.raft import wire
 
 
 async def handle(node: Any, context: RequestContext, request: FetchRequest) -> FetchResponse:
-    """Read, or wait for news."""
+    """Read, or wait for a change."""
     version = context.api_version
     asked = wire.read_fetch(request, version)
     if asked is None:

@@ -3,11 +3,11 @@
 Behaviour:
     * Timestamps -1 latest, -2 earliest, -3 of the largest timestamp (v7), -4 earliest local (v8),
       -5 latest tiered (v9) and -6 earliest pending upload (v11): the last two are -1, as nothing is
-      tiered. One asked in a version too old for it, or unknown: UNSUPPORTED_VERSION.
-    * Of a new leader whose high watermark is below its epoch's start, a client hears
-      OFFSET_NOT_AVAILABLE for the latest offset, and for a time whose record is not committed yet
+      tiered. An unknown one, or one too new for the version: UNSUPPORTED_VERSION.
+    * A new leader whose high watermark is below its epoch's start returns OFFSET_NOT_AVAILABLE to
+      clients for the latest offset, and for a timestamp whose record is not committed yet
       (KIP-207; before v5 it is LEADER_NOT_AVAILABLE).
-    * A time later than every record: offset -1, timestamp -1, no error.
+    * A timestamp later than every record: offset -1, timestamp -1, no error.
     * A partition named twice: INVALID_REQUEST for it.
 Versions: v2 isolation level; v4 leader epochs; v6 flexible; v10 timeout.    Not done: -
 """
@@ -59,7 +59,7 @@ _FIRST_VERSION = {
 def handle(
     broker: "BrokerServices", context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
-    """Answer each partition on its own."""
+    """Look up each partition; errors are per partition."""
     named = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     response = ListOffsetsResponse()
     for topic in request.topics:
@@ -109,7 +109,7 @@ def _fill(
 def _find(
     partition: "HostedPartition", request: ListOffsetsRequest, timestamp: int
 ) -> tuple[int, int, int] | None:
-    """Timestamp, offset and leader epoch; None where there is no such record."""
+    """Timestamp, offset and leader epoch; None if there is no such record."""
     log: Any = partition.log
     end = partition.visible_end(isolation=request.isolation_level, replica=request.replica_id >= 0)
     is_client = request.replica_id < 0

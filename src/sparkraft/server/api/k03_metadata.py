@@ -2,10 +2,10 @@
 
 Behaviour:
     * Topics by name (all versions) or by id (v12+); null is all of them (v0: an empty list).
-    * A topic that isn't there is made where `allow_auto_topic_creation` (v4+; before: always) and
-      auto.create.topics.enable say so; until then: UNKNOWN_TOPIC_OR_PARTITION.
-    * `controller_id` is a random live broker, as Kafka's brokers answer it by design.
-    * v0 leaves out replicas on dead brokers and says REPLICA_NOT_AVAILABLE.
+    * A missing topic is created if `allow_auto_topic_creation` (v4+; before: always) and
+      auto.create.topics.enable are true; until then: UNKNOWN_TOPIC_OR_PARTITION.
+    * `controller_id` is a random unfenced broker, by design, as in Kafka.
+    * v0 leaves out replicas on fenced brokers, with REPLICA_NOT_AVAILABLE.
 Versions: v1 controller, racks; v2 cluster id; v5 offline replicas; v7 leader epochs; v8 authorized
     operations; v9 flexible; v10 topic ids; v12 ids in requests; v13 top-level error.    Not done: -
 """
@@ -203,7 +203,7 @@ def _partition(
 
 
 def refuse(_: type, request: Any, version: int, error: KafkaError) -> MetadataResponse:
-    """Every asked topic with the request's error."""
+    """Every requested topic with the request's error."""
     response = MetadataResponse(error_code=error.code)
     for topic in request.topics or ():
         name = topic.name if topic.name is not None or version >= _BY_ID_VERSION else ""

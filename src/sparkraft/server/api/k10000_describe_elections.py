@@ -24,7 +24,6 @@ from sparkraft.server.api.registry import Api, RequestContext
 def handle(
     node: Any, context: RequestContext, request: DescribeElectionsRequest
 ) -> DescribeElectionsResponse:
-    """Tell."""
     raft = node.raft
     known = raft.leader_and_epoch
     return DescribeElectionsResponse(

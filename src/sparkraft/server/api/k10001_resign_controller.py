@@ -4,7 +4,7 @@ Behaviour:
     * Asked of the node that leads; elsewhere NOT_LEADER_OR_FOLLOWER.
     * An epoch that is not the one it leads: FENCED_LEADER_EPOCH; -1: whichever it is.
     * Answered at once; the voters with the longest logs are asked to stand for election.
-    * A quorum of one voter has nobody to hand over to: INVALID_REQUEST.
+    * A quorum of one voter has no successor: INVALID_REQUEST.
 Versions: v0 only; not advertised.    Not done: -
 """
 

@@ -1,13 +1,13 @@
-"""DescribeHistory: v0, ours. What do the metadata log and this node's journal tell of the past?
+"""DescribeHistory: v0, ours. Past leaders, elections and ISRs, by the metadata log and the journal.
 
 Behaviour:
-    * Every node answers from its own copy of the log, brokers too, as of now or of an earlier
-      offset or time: leaders, since when, elections and why, ISR changes, brokers that came and
-      went. Reasons of elections that this node decided itself come from its journal, the others
-      are had again from the log.
-    * A time or offset that is not kept, or not committed: OFFSET_OUT_OF_RANGE. A topic that there
-      is not and was not: UNKNOWN_TOPIC_OR_PARTITION. No more than 1,000 changes of each thing, and
-      20,000 in all.
+    * Every node, brokers included, responds from its own copy of the log, as of now or of an
+      earlier offset or time: leaders and their first offsets, elections and their causes, ISR
+      changes, registrations and fencings of brokers. Causes of elections that this node decided
+      come from its journal, others are derived from the log.
+    * A time or offset that is not retained, or not committed: OFFSET_OUT_OF_RANGE. A topic that
+      never existed: UNKNOWN_TOPIC_OR_PARTITION. At most 1,000 changes of each partition or broker,
+      and 20,000 in all.
 Versions: v0 only; not advertised.    Not done: -
 """
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
 
 EVENTS_MAX = 1_000
-"""Changes told of one partition or broker, however many are asked for."""
+"""Changes returned of one partition or broker, however many are requested."""
 
 ANSWER_EVENTS_MAX = 20_000
-"""Changes told in one answer: some megabytes. Of many partitions fewer are told of each."""
+"""Changes in one response: a few megabytes. With many partitions, each gets fewer."""
 
 OUT_OF_SYNC_MAX = 100
-"""Partitions named that a broker is not in sync with."""
+"""Partitions listed that a broker is not in sync with."""
 
 
 async def handle(
@@ -94,7 +94,7 @@ def _is_in(partitions: list[int] | None, index: int) -> bool:
 
 
 class _Reasons:
-    """What this node noted when it decided elections, by what they led to."""
+    """Causes in this node's journal, by the leader epoch that each election started."""
 
     def __init__(self, journal: ElectionJournal | None) -> None:
         self._noted = {
@@ -108,7 +108,7 @@ class _Reasons:
         }
 
     def of(self, event: PartitionEvent) -> tuple[Reason, bool] | None:
-        """The event's reason, and whether it was noted."""
+        """The event's cause, and whether it is from the journal."""
         if event.election is None or event.after is None:
             return None
         noted = self._noted.get(

@@ -1,8 +1,8 @@
 """DescribeIsrChanges: v0, ours. Which ISRs did this broker change as a leader, and why?
 
 Behaviour:
-    * Tells of each follower that left how far and how long it was behind, and who caught up; from
-      memory, the last thousand changes of all partitions that it led in this life.
+    * Each follower that left, with its lag in offsets and time, and each that caught up; from
+      memory: the last thousand changes of all partitions this broker led since it started.
 Versions: v0 only; not advertised.    Not done: -
 """
 

@@ -1,13 +1,13 @@
 r"""ApiVersions: v0-4. What does this listener serve? (KIP-35, KIP-511, KIP-584)
 
 Behaviour:
-    * Lists only what is served, so that clients choose well; Produce from v0, as librdkafka decides
-      about whole features by it (KAFKA-18659).
+    * Lists only what is served; Produce from v0, because librdkafka derives whole features from it
+      (KAFKA-18659).
     * A version too new: a v0 body with UNSUPPORTED_VERSION and the range of ApiVersions itself.
-    * A client software name or version that isn't `[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?`:
+    * A client software name or version that is not `[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?`:
       INVALID_REQUEST.
-    * Features: what we support, and what the cluster finalized with the offset it was read at. v3
-      leaves out features whose range starts at 0, which old Java clients can't read (KIP-1022).
+    * Features: the supported ranges, and the finalized levels with the offset of the image. v3
+      leaves out features whose range starts at 0, which old Java clients cannot read (KIP-1022).
 Versions: v1 throttle; v3 flexible, features; v4 features from 0.    Not done: -
 """
 
@@ -38,7 +38,7 @@ _NAMED_VERSION = 3
 def handle(
     node: "BrokerServices", context: RequestContext, request: ApiVersionsRequest
 ) -> ApiVersionsResponse:
-    """List the keys of the listener the request came by."""
+    """List the keys of the listener the request arrived at."""
     if context.api_version >= _NAMED_VERSION:
         for text in (request.client_software_name, request.client_software_version):
             if _SOFTWARE.fullmatch(text) is None:
@@ -75,7 +75,7 @@ def _keys(*, controller_listener: bool) -> list[ApiVersion]:
 
 
 def too_new_body() -> bytes:
-    """The v0 answer to a version nobody here knows."""
+    """The v0 response to an unknown version."""
     lowest, highest = API.version_range()
     own = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=lowest, max_version=highest)
     return encode(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own]), 0)

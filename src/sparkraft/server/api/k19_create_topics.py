@@ -1,11 +1,11 @@
 """CreateTopics: v2-7. New topics, placed by the controller or by hand. (KIP-4, KIP-464, KIP-525)
 
 Behaviour:
-    * Each topic stands for itself; one asked for twice is refused (INVALID_REQUEST).
+    * Each topic succeeds or fails by itself; a topic named twice: INVALID_REQUEST.
     * -1 partitions or replicas: `num.partitions`, `default.replication.factor` of the controller.
     * `validate_only` decides and creates nothing.
-    * A name that metrics could not tell from another's (`.` and `_`): INVALID_TOPIC_EXCEPTION.
-    * The answer shows the topic's configs in force, as DescribeConfigs would.
+    * A name that collides with another in metrics (`.` and `_`): INVALID_TOPIC_EXCEPTION.
+    * The response has the topic's effective configs, as DescribeConfigs does.
 Versions: v4 defaults of -1; v5 flexible, configs; v7 topic id.
 Not done: policies in Java classes; mutation quotas (KIP-599).
 """

@@ -1,4 +1,4 @@
-"""DeleteTopics: v1-6. Topics and their data go, by name or by id. (KIP-4, KIP-516)
+"""DeleteTopics: v1-6. Delete topics and their data, by name or by id. (KIP-4, KIP-516)
 
 Behaviour:
     * `delete.topic.enable=false`: TOPIC_DELETION_DISABLED, INVALID_REQUEST before v3.

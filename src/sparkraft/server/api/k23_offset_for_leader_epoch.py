@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: v2-4. Where did an epoch's log end? (KIP-101, KIP-279, KIP-320)
+"""OffsetForLeaderEpoch: v2-4. The end offset of a leader epoch. (KIP-101, KIP-279, KIP-320)
 
 Behaviour:
     * `current_leader_epoch` below ours: FENCED_LEADER_EPOCH; above: UNKNOWN_LEADER_EPOCH.

@@ -43,7 +43,7 @@ _NOT_READY = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""What a group coordinator says, and a transaction coordinator does not expect."""
+"""Errors of a group coordinator that a transaction coordinator does not expect."""
 
 _Answers = dict[tuple[str, int], WritableTxnMarkerPartitionResult]
 

@@ -1,7 +1,7 @@
 """CreateAcls: v1-3. Refused: SECURITY_DISABLED for each, as Kafka without an authorizer. (KIP-140)
 
 Behaviour:
-    * A broker forwards it: a controller of Kafka's that has an authorizer does as asked.
+    * A broker forwards it: a Kafka controller with an authorizer creates them.
 Versions: v2 flexible; v3 user principals.    Not done: access control lists.
 """
 

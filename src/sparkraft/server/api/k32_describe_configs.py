@@ -4,7 +4,7 @@ Behaviour:
     * Topics, this broker, the cluster's broker defaults (empty name), groups, client-metrics
       subscriptions. Sources and synonyms are Kafka's, the strongest first.
     * Another broker's id: INVALID_REQUEST; only it knows its own file.
-    * Sensitive values, and values of keys nobody knows, are never shown.
+    * Sensitive values, and values of unknown keys, are never shown.
     * `configuration_keys` null or empty: every key.
 Versions: v3 types and documentation; v4 flexible.
 Not done: broker loggers have no levels to show; the documentation of some keys is empty.

@@ -1,9 +1,10 @@
-"""AlterConfigs: v0-2. A resource's whole map of configs is replaced. (KIP-133)
+"""AlterConfigs: v0-2. Replace all configs of a resource. (KIP-133)
 
 Behaviour:
-    * Keys that are not given go back to their defaults.
-    * Checks as for IncrementalAlterConfigs, which should be used instead.
-    * A broker refuses what it could not follow itself, and other brokers' configs: INVALID_REQUEST.
+    * Keys that are not in the request return to their defaults.
+    * The checks are those of IncrementalAlterConfigs, which should be used instead.
+    * A broker refuses values it could not apply itself, and other brokers' configs:
+      INVALID_REQUEST.
 Versions: v2 flexible.    Not done: levels of broker loggers; policies in Java classes.
 """
 

@@ -1,12 +1,12 @@
 """AlterReplicaLogDirs: v1-2. Move replicas to other log directories of this broker. (KIP-113)
 
 Behaviour:
-    * Answers when the move has begun; DescribeLogDirs shows the future replica until it has ended.
-    * To the directory it is in: nothing, or the end of a move that goes elsewhere.
-    * A replica that isn't here: REPLICA_NOT_AVAILABLE, and it will be made in that directory.
-    * LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR where a directory is offline; a cordoned one is
-      INVALID_REPLICA_ASSIGNMENT (KIP-1066); a topic's name over 215 characters is too long to be
-      marked: INVALID_TOPIC_EXCEPTION.
+    * Responds when the move has started; DescribeLogDirs shows the future replica until it ends.
+    * To the directory it is in: no effect, except that a move to another one is cancelled.
+    * A replica that is not on this broker: REPLICA_NOT_AVAILABLE, and it will be created there.
+    * LOG_DIR_NOT_FOUND; KAFKA_STORAGE_ERROR if a directory is offline; a cordoned one is
+      INVALID_REPLICA_ASSIGNMENT (KIP-1066); a topic name over 215 characters is too long for the
+      suffix of a future log: INVALID_TOPIC_EXCEPTION.
 Versions: v2 flexible.    Not done: -
 """
 

@@ -1,10 +1,10 @@
 """DescribeLogDirs: v1-5. Which partitions are in which log directory, and how large? (KIP-113)
 
 Behaviour:
-    * Topics null: all of them. Partitions that aren't here are left out.
-    * A directory that went offline: KAFKA_STORAGE_ERROR for it, without partitions.
-    * A replica on its way to another directory is in both; its copy there is marked as future.
-    * `offset_lag`: a copy's to its replica; a replica's to its high watermark.
+    * Topics null: all of them. Partitions that are not on this broker are left out.
+    * An offline directory: KAFKA_STORAGE_ERROR for it, without partitions.
+    * A replica that moves to another directory is in both; its copy there is marked as future.
+    * `offset_lag`: of a copy to its replica, of a replica to its high watermark.
 Versions: v2 flexible; v3 top-level error; v4 total and usable bytes (KIP-827); v5 cordoned
     (KIP-1066).    Not done: -
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sparkraft.storage.log_dir import LogDirDescription
 
 NO_LAG = -1
-"""Of a copy whose replica is offline."""
+"""Lag of a copy whose replica is offline."""
 
 
 def handle(

@@ -2,7 +2,7 @@
 
 Behaviour:
     * No partitions given: all of them, and those that need no election are left out of the answer.
-    * Nobody to elect: PREFERRED_LEADER_NOT_AVAILABLE or ELIGIBLE_LEADERS_NOT_AVAILABLE.
+    * No eligible replica: PREFERRED_LEADER_NOT_AVAILABLE or ELIGIBLE_LEADERS_NOT_AVAILABLE.
 Versions: v1 unclean; v2 flexible.    Not done: -
 """
 
@@ -23,7 +23,7 @@ from sparkraft.server.controller.submission import submit_to_controller
 def refuse(
     _: type, request: ElectLeadersRequest, version: int, error: KafkaError
 ) -> ElectLeadersResponse:
-    """Every partition with the request's error, and the top of the answer where it has one."""
+    """Every partition with the request's error, and the top-level field from v1 on."""
     code, detail = int(error.code), error.detail or None
     results = [
         ReplicaElectionResult(

@@ -3,7 +3,7 @@
 Behaviour:
     * Each resource is checked as a whole: unknown topic keys, bad values: INVALID_CONFIG, static
       broker keys INVALID_REQUEST, no such topic UNKNOWN_TOPIC_OR_PARTITION.
-    * Adding to or taking from a key that is no list: INVALID_CONFIG.
+    * Appending to or subtracting from a key that is not a list: INVALID_CONFIG.
     * With ELR on, no broker has a min.insync.replicas of its own (KIP-966).
     * A broker refuses what it could not follow itself, and other brokers' configs: INVALID_REQUEST.
 Versions: v1 flexible.    Not done: levels of broker loggers; policies in Java classes.

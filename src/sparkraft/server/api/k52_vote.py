@@ -1,10 +1,10 @@
-"""Vote: v0-2. A replica that would lead asks a voter for its vote. (KIP-595, KIP-853, KIP-996)
+"""Vote: v0-2. A candidate requests a voter's vote. (KIP-595, KIP-853, KIP-996)
 
 Behaviour:
-    * Granted by epoch and log alone, whoever asks; at most one candidate an epoch, on disk first.
-    * Another cluster: INCONSISTENT_CLUSTER_ID; another replica is meant: INVALID_VOTER_KEY.
+    * Granted by epoch and log alone; at most one candidate per epoch, and written to disk first.
+    * Another cluster: INCONSISTENT_CLUSTER_ID; addressed to another replica: INVALID_VOTER_KEY.
     * An older epoch: FENCED_LEADER_EPOCH; an impossible one, or another topic: INVALID_REQUEST.
-    * A pre-vote binds nobody; refused while a leader is heard of.
+    * A pre-vote is not binding; it is refused while fetches from a leader succeed.
 Versions: v1 directory ids, endpoints; v2 pre-vote.    Not done: -
 """
 
@@ -21,7 +21,6 @@ from sparkraft.server.raft import wire
 
 
 async def handle(node: Any, context: RequestContext, request: VoteRequest) -> VoteResponse:
-    """Grant or refuse."""
     asked = wire.read_vote(request)
     if asked is None:
         return VoteResponse(error_code=ErrorCode.INVALID_REQUEST)

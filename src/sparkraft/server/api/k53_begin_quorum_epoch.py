@@ -1,9 +1,9 @@
-"""BeginQuorumEpoch: v0-1. A new leader of the quorum makes itself known. (KIP-595, KIP-853)
+"""BeginQuorumEpoch: v0-1. A new leader of the quorum announces itself. (KIP-595, KIP-853)
 
 Behaviour:
     * The receiver follows a leader of its epoch or a later one, durably.
-    * An older epoch: FENCED_LEADER_EPOCH; another cluster: INCONSISTENT_CLUSTER_ID; another
-      replica is meant: INVALID_VOTER_KEY; a second leader of one epoch: INVALID_REQUEST.
+    * An older epoch: FENCED_LEADER_EPOCH; another cluster: INCONSISTENT_CLUSTER_ID; addressed to
+      another replica: INVALID_VOTER_KEY; a second leader of one epoch: INVALID_REQUEST.
 Versions: v1 flexible, directory ids, endpoints.    Not done: -
 """
 

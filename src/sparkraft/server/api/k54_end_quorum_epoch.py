@@ -1,8 +1,8 @@
 """EndQuorumEpoch: v0-1. The leader of the quorum has resigned. (KIP-595, KIP-853)
 
 Behaviour:
-    * A follower stands for election: at once if it comes first among the preferred successors,
-      later the further down it is.
+    * A follower becomes a candidate: at once if it is the first preferred successor, the later the
+      further down the list it is.
     * An older epoch: FENCED_LEADER_EPOCH; another cluster: INCONSISTENT_CLUSTER_ID.
 Versions: v1 flexible, directory ids, endpoints.    Not done: -
 """

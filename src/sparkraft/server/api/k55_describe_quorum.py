@@ -1,11 +1,11 @@
-"""DescribeQuorum: v0-2. Who leads, and how far the replicas are. (KIP-595, KIP-836, KIP-853)
+"""DescribeQuorum: v0-2. The quorum's leader and replicas. (KIP-595, KIP-836, KIP-853)
 
 Behaviour:
     * Only `__cluster_metadata-0`; another partition: UNKNOWN_TOPIC_OR_PARTITION.
-    * Only the leader knows: NOT_LEADER_OR_FOLLOWER elsewhere, with a message that tells who leads,
-      or the epoch and the voters of a quorum without a leader. Kafka's message is the code's.
-    * Brokers forward it: REQUEST_TIMED_OUT, and the same message, where no leader is found in 5 s.
-    * Times are wall-clock ms, -1 where a replica never fetched; the leader's own are now.
+    * Only the leader knows: NOT_LEADER_OR_FOLLOWER elsewhere, with a message that names the leader,
+      or the epoch and the voters of a quorum without one. Kafka's message is the code's.
+    * Brokers forward it: REQUEST_TIMED_OUT, and the same message, if no leader is found in 5 s.
+    * Times are wall-clock ms, -1 if a replica never fetched; the leader's own are now.
 Versions: v1 last fetch and caught-up times; v2 directory ids, endpoints, messages.    Not done: -
 """
 
@@ -33,14 +33,14 @@ from sparkraft.storage.names import METADATA_TOPIC
 _DIRECTORIES_VERSION = 2
 
 _LEADER_MS_MAX = 5_000
-"""How long a broker looks for the leader: longer than an election takes, and shorter than a client
-waits, which is to learn why it gets nothing."""
+"""How long a broker looks for the leader: longer than an election, shorter than clients wait, so
+that they get an error that explains it."""
 
 
 def handle(
     node: Any, context: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
-    """Tell what the leader sees."""
+    """Describe the quorum as the leader sees it."""
     ours = (
         len(request.topics) == 1
         and request.topics[0].topic_name == METADATA_TOPIC
@@ -99,7 +99,7 @@ def _replica(progress: ReplicaProgress, *, newer: bool) -> ReplicaState:
 def _refused(
     request: DescribeQuorumRequest, error: KafkaError, version: int
 ) -> DescribeQuorumResponse:
-    """The same error for every partition asked about."""
+    """The same error for every requested partition."""
     topics = [
         DescribeQuorumResponseTopicData(
             topic_name=topic.topic_name,

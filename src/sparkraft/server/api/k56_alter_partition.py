@@ -1,4 +1,4 @@
-"""AlterPartition: v2-3. A leader tells who keeps up with it. (KIP-497, KIP-841, KIP-903)
+"""AlterPartition: v2-3. A leader changes the ISR. (KIP-497, KIP-841, KIP-903)
 
 Behaviour:
     * Epochs above ours: NOT_CONTROLLER; older: FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION.

@@ -3,7 +3,7 @@
 Behaviour:
     * All updates or none; every broker and voter must support each level, else
       INVALID_UPDATE_VERSION.
-    * kraft.version is the quorum's own: it goes from 0 to 1 once every voter has told its directory
+    * kraft.version is the quorum's own: it goes from 0 to 1 once every voter has sent its directory
       id, is checked with the others and raised before them, and never goes down.
 Versions: v1 kinds of downgrade, validate only; v2 one error for all.    Not done: -
 """
@@ -31,7 +31,7 @@ _ONE_ERROR_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A request, with what the quorum decides apart from what the controller does."""
+    """A request, divided into what the quorum decides and what the controller decides."""
 
     quorum: list[Any]
     others: UpdateFeaturesRequest
@@ -40,7 +40,7 @@ class _Parts:
 async def handle(
     node: "ControllerServices", context: RequestContext, request: UpdateFeaturesRequest
 ) -> Any:
-    """Ask the core, and the quorum where it is concerned."""
+    """Have the controller decide, and the quorum if kraft.version is among the features."""
     parts = _parted(request)
     if len(parts.quorum) != 1:  # a second one is refused with the rest
         return await _submit(node, context, request)

@@ -2,7 +2,7 @@
 
 Behaviour:
     * At most `max_bytes` from `position`, and never more than a Fetch gives (8 MiB).
-    * Gone or never there: SNAPSHOT_NOT_FOUND; beyond its size: POSITION_OUT_OF_RANGE.
+    * Deleted or unknown: SNAPSHOT_NOT_FOUND; beyond its size: POSITION_OUT_OF_RANGE.
     * Not the leader: NOT_LEADER_OR_FOLLOWER; an older or newer epoch: FENCED_LEADER_EPOCH or
       UNKNOWN_LEADER_EPOCH; another topic: UNKNOWN_TOPIC_OR_PARTITION.
     * No topic, no partition or several: INVALID_REQUEST.
@@ -29,7 +29,6 @@ from sparkraft.server.raft import wire
 async def handle(
     node: Any, context: RequestContext, request: FetchSnapshotRequest
 ) -> FetchSnapshotResponse:
-    """Read the piece."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
     asked = wire.read_fetch_snapshot(request)

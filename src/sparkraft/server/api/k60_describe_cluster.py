@@ -1,11 +1,11 @@
-"""DescribeCluster: v0-2. Which brokers, or which controllers, are there? (KIP-700, KIP-919)
+"""DescribeCluster: v0-2. The brokers, or the controllers, of the cluster. (KIP-700, KIP-919)
 
 Behaviour:
     * A broker listener describes brokers (endpoint type 1), a controller listener controllers (2);
-      asked for the other: MISMATCHED_ENDPOINT_TYPE (INVALID_REQUEST in v0); neither:
+      the other type: MISMATCHED_ENDPOINT_TYPE (INVALID_REQUEST in v0); any other:
       UNSUPPORTED_ENDPOINT_TYPE.
-    * Brokers name a random live broker as controller, by design; controllers the active one.
-    * Fenced brokers only where asked for (v2).
+    * Brokers return a random unfenced broker as controller, by design; controllers the active one.
+    * Fenced brokers only on request (v2).
 Versions: v1 endpoint type; v2 fenced brokers.    Not done: -
 """
 

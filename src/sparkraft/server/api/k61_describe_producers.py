@@ -1,6 +1,6 @@
-"""DescribeProducers: v0. Which producers wrote to a partition lately? (KIP-664)
+"""DescribeProducers: v0. The active producers of a partition. (KIP-664)
 
-Behaviour: the producer ids whose sequences the leader remembers; errors stand per partition.
+Behaviour: the producer ids whose sequences the leader keeps; errors are per partition.
 Versions: v0.    Not done: -
 """
 

@@ -1,10 +1,10 @@
 """BrokerRegistration: v0-4. A broker joins the cluster. (KIP-631, KIP-858, KIP-966)
 
 Behaviour:
-    * The id is taken and its session alive: DUPLICATE_BROKER_REGISTRATION.
-    * A finalized feature it lacks: UNSUPPORTED_VERSION; directories that are no good or taken:
-      INVALID_REGISTRATION; another cluster: INCONSISTENT_CLUSTER_ID.
-    * An unclean start takes it out of every ISR and ELR.
+    * The id is in use and its session valid: DUPLICATE_BROKER_REGISTRATION.
+    * It lacks a finalized feature: UNSUPPORTED_VERSION; invalid directory ids, or ids of another
+      broker: INVALID_REGISTRATION; another cluster: INCONSISTENT_CLUSTER_ID.
+    * An unclean start removes it from every ISR and ELR.
 Versions: v2 directories; v3 previous epoch; v4 features from 0.    Not done: -
 """
 

@@ -1,9 +1,9 @@
-"""BrokerHeartbeat: v0-2. A broker is alive, and may want to serve or to stop. (KIP-631, KIP-1066)
+"""BrokerHeartbeat: v0-2. Extend a broker's session, unfence it, shut it down. (KIP-631, KIP-1066)
 
 Behaviour:
-    * Unfenced once it has read its own registration; fenced when it asks or falls silent.
-    * To stop, it first loses its leaderships; `should_shut_down` tells when it may go.
-    * Directories reported offline cost the replicas in them their place in the ISR.
+    * Unfenced once it has read its own registration; fenced on request or when its session expires.
+    * A controlled shutdown first moves its leaderships; `should_shut_down` is set when it may stop.
+    * Replicas in directories reported offline are removed from the ISR.
 Versions: v1 offline directories; v2 cordoned directories.    Not done: -
 """
 

@@ -1,4 +1,4 @@
-"""UnregisterBroker: v0. A broker leaves the cluster for good. (KIP-631)
+"""UnregisterBroker: v0. Remove a broker from the cluster. (KIP-631)
 
 Behaviour:
     * Not registered: BROKER_ID_NOT_REGISTERED.

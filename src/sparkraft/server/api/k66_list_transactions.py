@@ -1,6 +1,6 @@
-"""ListTransactions: v0-2. Which transactions are there? None: there is no transaction coordinator.
+"""ListTransactions: v0-2. No transactions: there is no transaction coordinator yet.
 
-Behaviour: an empty list; state filters that name no state are given back. (KIP-664, KIP-1152)
+Behaviour: an empty list; unknown state filters are returned. (KIP-664, KIP-1152)
 Versions: v1 duration filter; v2 id pattern.    Not done: transactions.
 """
 
@@ -35,7 +35,6 @@ _STATES = frozenset(
 def handle(
     broker: "BrokerServices", context: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
-    """Answer that there are none."""
     unknown = [state for state in request.state_filters if state not in _STATES]
     return ListTransactionsResponse(unknown_state_filters=unknown)
 

@@ -1,7 +1,7 @@
 """AllocateProducerIds: v0. The next thousand producer ids for a broker. (KIP-730)
 
 Behaviour:
-    * Ids are never given out twice, also not across controllers.
+    * No id is allocated twice, not even by different controllers.
 Versions: v0.    Not done: -
 """
 

@@ -1,4 +1,4 @@
-"""ControllerRegistration: v0. A controller tells its listeners and features. (KIP-919)
+"""ControllerRegistration: v0. A controller registers its listeners and features. (KIP-919)
 
 Behaviour:
     * metadata.version below 3.7-IV0: UNSUPPORTED_VERSION.

@@ -1,7 +1,7 @@
-"""AssignReplicasToDirs: v0. A broker tells in which directories its replicas are. (KIP-858)
+"""AssignReplicasToDirs: v0. A broker reports the directories of its replicas. (KIP-858)
 
 Behaviour:
-    * Not a replica: NOT_LEADER_OR_FOLLOWER; a directory that is offline costs it the ISR.
+    * Not a replica: NOT_LEADER_OR_FOLLOWER; an offline directory removes it from the ISR.
 Versions: v0.    Not done: -
 """
 

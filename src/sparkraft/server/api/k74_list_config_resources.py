@@ -1,11 +1,11 @@
-"""ListConfigResources: v0-1. What may carry configs, by kind. (KIP-1000, KIP-1142)
+"""ListConfigResources: v0-1. Resources that may have configs, by type. (KIP-1000, KIP-1142)
 
 Behaviour:
-    * No kinds given: every kind. v0 asks for client-metrics subscriptions alone.
-    * Topics and brokers are listed whether or not they carry configs of their own, groups and
-      subscriptions only where they do.
-    * Another kind: UNSUPPORTED_VERSION.
-Versions: v1 kinds.    Not done: -
+    * No types in the request: every type. v0 is about client-metrics subscriptions alone.
+    * Topics and brokers are listed with or without configs of their own, groups and subscriptions
+      only with configs.
+    * An unknown type: UNSUPPORTED_VERSION.
+Versions: v1 types.    Not done: -
 """
 
 from typing import TYPE_CHECKING
@@ -37,14 +37,14 @@ _KINDS = (
 def handle(
     node: "BrokerServices", context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """List the resources of the kinds asked for."""
+    """List the resources of the requested types."""
     kinds = list(request.resource_types)
     if context.api_version == 0:
         kinds = [ResourceType.CLIENT_METRICS]
     elif not kinds:
         kinds = list(_KINDS)
     if any(kind not in _KINDS for kind in kinds):
-        wrong = "a kind of config resource that is not known here"
+        wrong = "unknown type of config resource"
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, wrong)
     found = [
         ConfigResource(resource_name=name, resource_type=kind)

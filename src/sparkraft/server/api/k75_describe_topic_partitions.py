@@ -4,7 +4,7 @@ Behaviour:
     * No topics: all of them. Topics come sorted by name, from the cursor's on; a request that lists
       topics must list the cursor's, else INVALID_REQUEST.
     * At most `response_partition_limit` partitions (at most max.request.partition.size.limit), then
-      a cursor to go on from.
+      a cursor to continue from.
     * Unknown topics: UNKNOWN_TOPIC_OR_PARTITION, invalid names: INVALID_TOPIC_EXCEPTION.
 Versions: v0.    Not done: -
 """

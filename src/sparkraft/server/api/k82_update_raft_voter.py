@@ -1,4 +1,4 @@
-"""UpdateRaftVoter: v0. A voter tells the leader where it listens and what it supports. (KIP-853)
+"""UpdateRaftVoter: v0. A voter sends the leader its endpoints and features. (KIP-853)
 
 Behaviour:
     * Under kraft.version 1 a new voter set is written; under 0 the leader only remembers it, which

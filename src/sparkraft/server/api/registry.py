@@ -63,7 +63,7 @@ class RequestContext:
         self.connection = connection
         self.received_ms = received_ms
         self.refused: tuple[Hashable, ...] = ()
-        """What of it was refused, for the connection to forget with the response."""
+        """Its keys in `Connection.pipelined_refusals`, removed when the response leaves."""
 
     @property
     def principal(self) -> KafkaPrincipal:
@@ -126,7 +126,7 @@ class RequestContext:
 
 
 def refuse_at_top(response_class: type, request: Any, version: int, error: KafkaError) -> Any:
-    """A response whose top-level `error_code` (and `error_message`) tells of `error`."""
+    """A response with `error` in its top-level `error_code` (and `error_message`)."""
     response = response_class()
     response.error_code = int(error.code)
     if error.detail and hasattr(response, "error_message"):
@@ -141,19 +141,19 @@ class Api:
     Attributes:
         key: the API key.
         handle: see the module docstring; reached by `call` only.
-        authorize: what a session must be allowed (`authorization`).
+        authorize: the operations a session must be allowed (`authorization`).
         versions: lowest and highest served, both inclusive; None: all that Kafka 4.3 has stable.
         broker: served on broker listeners.
         controller: served on controller listeners.
         forward: a broker passes it to the active controller in an Envelope instead of handling it.
-        forward_by: how, where a broker has something to say first; None: unchanged.
+        forward_by: how, if a broker checks or changes it first; None: unchanged.
         pipelined: a request's effects happen before `handle` returns, so the connection's next
             pipelined request may start while the first still waits (only Produce).
         fast: `(node, version, body, session) -> encoded response | awaitable of it | None`, tried
             before the body is decoded, and only for sessions that are `is_unrestricted`; None:
             not a common case, `handle` does it. Only for requests that come 100,000 times a
             second (Produce).
-        dies_with_connection: a waiting answer is cancelled when its client goes (long polls).
+        dies_with_connection: a waiting response is cancelled when its client leaves (long polls).
         refuse: makes the response for a `KafkaError` of the whole request.
     """
 
@@ -258,16 +258,16 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.DESCRIBE_HISTORY: "k10002_describe_history",
     ApiKey.DESCRIBE_ISR_CHANGES: "k10003_describe_isr_changes",
 }
-"""Key → file in this package. One line per key, sorted; its `API` says on which listeners."""
+"""Key → file in this package. One line per key, sorted; its `API` has the listeners."""
 
 SERVED_ON_CONTROLLER: dict[ApiKey, str] = {
     ApiKey.FETCH: "k01_fetch_raft",
 }
-"""Where the controller listener's file differs from the broker listener's."""
+"""Files of the controller listener that differ from the broker listener's."""
 
 
 def load_api(key: ApiKey, *, controller_listener: bool) -> Api | None:
-    """The `Api` that serves `key` on that kind of listener; None where it is not served."""
+    """The `Api` that serves `key` on that kind of listener; None if it is not served."""
     module_name = SERVED.get(key)
     if controller_listener:
         module_name = SERVED_ON_CONTROLLER.get(key, module_name)
@@ -279,7 +279,7 @@ def load_api(key: ApiKey, *, controller_listener: bool) -> Api | None:
 
 
 def served_ranges(*, controller_listener: bool) -> list[tuple[int, int, int]]:
-    """Key, lowest and highest version of what ApiVersions advertises, by key."""
+    """Key, lowest and highest version that ApiVersions advertises, by key."""
     known = _RANGES.get(controller_listener)
     if known is None:
         apis = served_apis(controller_listener=controller_listener)
@@ -294,7 +294,7 @@ _RANGES: dict[bool, list[tuple[int, int, int]]] = {}
 def _advertised(api: Api) -> tuple[int, int, int]:
     lowest, highest = api.version_range()
     if api.key == ApiKey.PRODUCE:
-        lowest = 0  # KAFKA-18659: librdkafka turns compression off where it doesn't see v0
+        lowest = 0  # KAFKA-18659: librdkafka disables compression if it does not see v0
     return int(api.key), lowest, highest
 
 

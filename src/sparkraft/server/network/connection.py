@@ -95,7 +95,7 @@ class ConnectionOwner(Protocol):
         ...
 
     def on_unreadable(self) -> None:
-        """What a response holds of a file can't be read."""
+        """Records of a response cannot be read from their file."""
         ...
 
     def on_invariant_broken(self, error: BaseException) -> None:
@@ -103,7 +103,7 @@ class ConnectionOwner(Protocol):
         ...
 
     def translate(self, error: Exception, where: str) -> KafkaError:
-        """What a client is told of an exception that is not a KafkaError."""
+        """The client's error for an exception that is not a KafkaError."""
         ...
 
 
@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
         """Whether responses may hold parts mapped from files (`sending`)."""
         return self._sender is not None and self._sender.takes_views
 
-    # ---- what asyncio calls
+    # ---- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -297,7 +297,7 @@ class Connection(asyncio.Protocol):
         return self._responses.must_wait(pipelined=pipelined)
 
     def _run_when_allowed(self) -> None:
-        """Handle frames once there is time; what is ready leaves at once."""
+        """Handle frames if there is time; write responses that are ready in any case."""
         if self.listener.try_run(self):
             self.run()
         else:

@@ -1,10 +1,10 @@
-"""From a frame's first bytes to the handler that answers it.
+"""From a frame's first bytes to the handler of its request.
 
-A `Route` is what one (key, version) needs on one kind of listener; routes are made at first use and
-kept in a dict, so that the second request of a kind costs one lookup.
+A `Route` has everything for one (key, version) on one kind of listener; routes are made at first
+use and kept in a dict, so that later requests cost one lookup.
 
-Unserved keys and versions have no route: the connection is closed, as Kafka does; only ApiVersions
-answers a version it doesn't know, with a v0 body and error 35 (KIP-511).
+Unserved keys and versions have no route: the connection is closed, as in Kafka. Only ApiVersions
+has a response to unknown versions: a v0 body with error 35 (KIP-511).
 """
 
 import struct
@@ -28,11 +28,11 @@ HEADER_TAGS_MAX = 16
 """Tagged fields of one request header; Kafka 4.3 defines none, so anything more is an attack."""
 
 CLIENT_IDS_KEPT_MAX = 1024
-"""Client ids remembered as text, so that a busy client's is decoded once."""
+"""Client ids kept as text, so that a busy client's is decoded once."""
 
 
 class Route:
-    """How requests of one key and version are read, run and answered on a listener."""
+    """How requests of one key and version are decoded, handled and responded to on a listener."""
 
     __slots__ = (
         "api",
@@ -59,9 +59,9 @@ class Route:
         self.request_class = info.request_class()
         self.response_class = info.response_class()
         self.flexible_request = flexible
-        # KIP-511: a client must read this answer before it knows what the broker speaks.
+        # KIP-511: a client must read this response before it knows the broker's versions.
         self.flexible_response = flexible and api.key != ApiKey.API_VERSIONS
-        # Bytes after the request are ignored, as Kafka does: librdkafka's Metadata v13 leaves some.
+        # Bytes after the request are ignored, as in Kafka: librdkafka's Metadata v13 has some.
         self.decode: Callable[[type, int, Any, int], tuple[Any, int]] = decode_from
 
 
@@ -76,7 +76,7 @@ class Routes:
         self._client_ids: dict[bytes, str] = {}
 
     def find(self, key: int, version: int) -> Route | None:
-        """The route of `key` and `version`; None where this listener doesn't serve it."""
+        """The route of `key` and `version`; None if this listener does not serve it."""
         code = key << 16 | (version & 0xFFFF)
         route = self.by_code.get(code)
         if route is None:
@@ -97,7 +97,7 @@ class Routes:
         return Route(api, version, forwarded=api.forward and not self.controller_listener)
 
     def client_id(self, raw: bytes) -> str:
-        """`raw` as text; DecodeError where it is not UTF-8."""
+        """`raw` as text; DecodeError if it is not UTF-8."""
         known = self._client_ids.get(raw)
         if known is not None:
             return known
@@ -111,12 +111,12 @@ class Routes:
 
 
 def _forward(node: Any, context: Any, request: Any) -> Any:
-    """Let the active controller answer (KIP-590)."""
+    """Forward the request to the active controller (KIP-590)."""
     return node.forwarding.forward(context, request)
 
 
 def skip_tagged_fields(frame: memoryview, at: int) -> int:
-    """The place after the tagged fields that start at `at` of a request header."""
+    """The position after the tagged fields that start at `at` of a request header."""
     count, at = _uvarint(frame, at)
     if count > HEADER_TAGS_MAX:
         raise DecodeError(f"{count} tagged fields in a request header", at=at)

@@ -1,8 +1,8 @@
 """A listening address: accepts up to its limits, names connections, closes idle ones.
 
 Clients share the loop with the controller. Frames of a controller listener are handled at once;
-client connections share the time of one loop iteration, frame by frame (`loop_budget`). What is
-left when it is used up waits for the next iteration, after the frames that the quorum's sockets
+client connections share the time of one loop iteration, frame by frame (`loop_budget`). Frames
+left when it is used up wait for the next iteration, after the frames that the quorum's sockets
 received meanwhile and the timers that became due, heartbeats among them.
 """
 
@@ -93,8 +93,8 @@ class Listener:
             authorizer: of its sessions; everything is allowed by default.
             rates: the limits its connections are held to.
             memory: for requests that arrive; no bound by default.
-            translate: makes a KafkaError of another exception; the second argument says where.
-            on_unreadable: called if what a response holds of a file can't be read.
+            translate: returns the client's error for an exception and the request it is from.
+            on_unreadable: called if records of a response cannot be read from their file.
         """
         self.name = name
         self.node: Any = None
@@ -182,7 +182,7 @@ class Listener:
         for connection in list(self._connections):
             connection.abort()
 
-    # ---- what connections call
+    # ---- called by connections
 
     def try_run(self, connection: Connection) -> bool:
         """Whether `connection` may handle what it received; otherwise it is run when it may."""
@@ -204,7 +204,7 @@ class Listener:
         self.bad_requests += 1
 
     def on_unreadable(self) -> None:
-        """What a response holds of a file can't be read."""
+        """Records of a response cannot be read from their file."""
         self._on_unreadable()
 
     def on_invariant_broken(self, error: BaseException) -> None:
@@ -212,7 +212,7 @@ class Listener:
         self._on_invariant_broken(error)
 
     def translate(self, error: Exception, where: str) -> KafkaError:
-        """What a client is told of an exception that is not a KafkaError."""
+        """The client's error for an exception that is not a KafkaError."""
         return self._translate(error, where)
 
     def session_of(self, client_host: str) -> Session:
@@ -279,6 +279,6 @@ class Listener:
 
 
 def unexpected(error: Exception, where: str) -> KafkaError:
-    """What a client is told of an unexpected exception; the log has the rest."""
+    """The client's error for an unexpected exception, which is logged."""
     log.error("%s failed", where, exc_info=error)
-    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the server failed; its log says more")
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the server failed; see its log")

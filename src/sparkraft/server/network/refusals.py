@@ -1,4 +1,4 @@
-"""What the log says of bytes that are not a request this listener serves."""
+"""Log lines about bytes that are not a request this listener serves."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ _TLS_HANDSHAKE = b"\x16\x03"
 
 
 def log_bad_length(connection: object, error: "BadLengthError", bytes_max: int) -> None:
-    """Say which protocol the peer speaks, or how long its request would be."""
+    """Log which protocol the peer speaks, or how long its request would be."""
     if error.start[:4] in _HTTP:
         what = "it speaks HTTP, and this is a Kafka listener"
     elif error.start.startswith(_TLS_HANDSHAKE):
@@ -33,14 +33,14 @@ def log_bad_length(connection: object, error: "BadLengthError", bytes_max: int) 
 
 
 def log_malformed(connection: object, error: "DecodeError", frame: memoryview) -> None:
-    """Say where a request can't be read; its bytes at level DEBUG."""
+    """Log why a request cannot be decoded, and its bytes at level DEBUG."""
     log.warning("Closing %s: a request of %d bytes is invalid: %s", connection, len(frame), error)
     if log.isEnabledFor(logging.DEBUG):
         log.debug("The request:\n%s", hexdump(bytes(frame[:SHOWN_BYTES_MAX]), error.at))
 
 
 def log_unserved(connection: object, key: int, version: int, listener: str) -> None:
-    """Say which API the peer requested."""
+    """Log which API the peer requested."""
     try:
         name = ApiKey(key).name
     except ValueError:

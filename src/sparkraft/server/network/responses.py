@@ -60,9 +60,9 @@ class ResponseQueue:
     Attributes:
         pending: requests without a response yet, in order.
         bytes: of the responses that the next `flush` writes.
-        refusals: what was refused, by what it concerns, until the client has the response
+        refusals: errors by what they concern, until the client has the response
             (`RequestContext.refuse_pipelined_after`).
-        backlog: the sender's: what waits for the client to read.
+        backlog: the sender's: parts that wait for the client to read.
     """
 
     __slots__ = ("_all_pipelined", "_out", "_sender", "backlog", "bytes", "pending", "refusals")

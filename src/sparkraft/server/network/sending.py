@@ -1,13 +1,13 @@
-"""Answers on their way out of a connection, without copying large ones.
+"""Writes a connection's responses without copying large ones.
 
-A transport of asyncio copies what its socket doesn't take at once. So on a plain socket answers are
-written here, with `writev`, and what is left waits as it is until there is room (`SocketSender`).
-Wherever something else stands between (TLS, a simulated network) the transport gets them piece by
-piece (`TransportSender`).
+An asyncio transport copies the bytes its socket does not accept at once. On a plain socket, the
+responses are therefore written here, with `writev`, and the rest waits uncopied until there is room
+(`SocketSender`). With something in between (TLS, a simulated network) the transport gets them piece
+by piece (`TransportSender`).
 
-Parts of a file that are mapped (`storage.disk`) go to a plain socket alone: the kernel refuses to
-read what has been cut off behind them, and the connection is closed, as Kafka does; reading it in
-this process would end the process.
+Mapped parts of files (`storage.disk`) are only given to plain sockets: if the file has been
+truncated, the kernel refuses to read them and the connection is closed, as in Kafka; reading them
+in this process would kill the process.
 
 Not here: when a connection writes, and in which order (`connection`).
 """
@@ -25,20 +25,20 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 PIECE_BYTES = 64 * 1024
-"""What a transport gets at once: it copies what the socket doesn't take."""
+"""Bytes given to a transport at once: it copies those the socket does not accept."""
 
 _SMALL_BYTES = 32 * 1024
-"""Parts below it are joined with small neighbours: a copy is cheaper than a further buffer. What is
-mapped is larger (`storage.mapped.VIEW_BYTES_MIN`)."""
+"""Parts below it are joined with small neighbors: a copy is cheaper than another buffer. Mapped
+parts are larger (`storage.mapped.VIEW_BYTES_MIN`)."""
 
 _JOINED_BYTES_MAX = 512 * 1024
 
 _BUFFERS_MAX = 64
-"""Buffers of one writev: more than one answer has, and far below Linux's 1024."""
+"""Buffers of one writev: more than a response has, and far below Linux's 1024."""
 
 
 def join_small(parts: list[Any]) -> list[Any]:
-    """`parts` with small neighbours joined; large ones stay as they are."""
+    """`parts` with small neighbors joined; large ones are not copied."""
     out: list[Any] = []
     small: list[Any] = []
     small_bytes = 0
@@ -60,16 +60,15 @@ def join_small(parts: list[Any]) -> list[Any]:
 
 
 class Sender(ABC):
-    """Sends one connection's answers in order; what the socket doesn't take waits.
+    """Sends one connection's responses in order; bytes the socket does not accept wait.
 
     Attributes:
-        backlog: what waits, the next first; nobody else changes it.
+        backlog: the parts that wait, in order; read-only to others.
     """
 
     __slots__ = ("backlog",)
 
     def __init__(self) -> None:
-        """Nothing waits."""
         self.backlog: deque[Any] = deque()
 
     @property
@@ -89,7 +88,7 @@ class Sender(ABC):
 
     @abstractmethod
     def send(self, parts: list[Any], size: int) -> None:
-        """Send what is there, `size` bytes in all, behind what waits."""
+        """Send `parts`, `size` bytes in all, after the backlog."""
 
     @abstractmethod
     def close(self) -> None:
@@ -104,7 +103,7 @@ class Sender(ABC):
         """The transport has room."""
 
     def drop(self) -> None:
-        """The connection is lost: so is what waits."""
+        """Drop the backlog: the connection is lost."""
         self.backlog.clear()
 
 
@@ -114,8 +113,8 @@ class SocketSender(Sender):
     Args:
         transport: the connection's; it must never be given anything to write.
         fd: of its socket.
-        on_room: called whenever some of what waited has been sent.
-        on_unreadable: called where a mapped part can't be read any more.
+        on_room: called whenever a part of the backlog has been sent.
+        on_unreadable: called if a mapped part cannot be read any more.
     """
 
     __slots__ = ("_closes", "_fd", "_on_room", "_on_unreadable", "_transport", "_watched")
@@ -133,7 +132,7 @@ class SocketSender(Sender):
         self._transport = transport
         self._fd = fd
         self._on_room = on_room
-        # A second descriptor of the socket: asyncio watches for room only where no transport is.
+        # A second descriptor of the socket: asyncio watches only descriptors that no transport has.
         self._watched = -1
         self._closes = False
 
@@ -223,9 +222,11 @@ class SocketSender(Sender):
             self._watched = -1
 
     def _fail(self, error: OSError) -> None:
-        """The peer is gone, or what it should get: nothing more can be sent."""
+        """The peer or the file is lost: nothing more can be sent."""
         if error.errno == errno.EFAULT:
-            log.warning("A connection is closed: what it was sent is cut off, or can't be read")
+            log.warning(
+                "Closing a connection: records on their way to it were truncated or cannot be read"
+            )
             self._on_unreadable()
         elif error.errno == errno.EMFILE:
             log.warning("A connection of a slow reader is closed: %s (ulimit -n)", error)
