@@ -221,7 +221,7 @@ def test_a_broker_and_a_topic(cluster, explain):
     ]  # fmt: skip
     assert explain("broker", "77")["state"] == "not registered"
     text = explain("broker", "1", text=True)
-    assert "leads 0 of 3 partitions, would lead 1 where all is well" in text
+    assert "leads 0 of 3 partitions, would lead 1 if all brokers were in sync" in text
     topic = explain("topic", "both")
     assert [p["leader"] for p in topic["partitions"]] == [2, 2, 3]
     assert topic["copiesThatOutliveDeletion"] == [1]

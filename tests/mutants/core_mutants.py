@@ -23,7 +23,7 @@ _mutant = registrar(CORE_MUTANTS, tiers=CORES)
 # ---- votes and epochs
 
 
-@_mutant("a vote is given without being on disk", "Q2", tiers=BOTH)
+@_mutant("a vote is granted before it is on disk", "Q2", tiers=BOTH)
 def _vote_not_persisted() -> Patches:
     original = Replica.add_vote
 
@@ -47,7 +47,7 @@ def _election_state_not_synced() -> Patches:
     return [(CoreNode, "persist", persist)]
 
 
-@_mutant("a new epoch is sent before it is on disk", "Q3")
+@_mutant("a new epoch is used before it is on disk", "Q3")
 def _epoch_not_persisted() -> Patches:
     original = Replica.become_unattached
 
@@ -163,8 +163,8 @@ def _pre_vote_raises_the_epoch() -> Patches:
     return [(Replica, "become_prospective", become_prospective)]
 
 
-@_mutant("a follower that hears its leader grants pre-votes", "Q9", tiers=BOTH)
-def _pre_vote_granted_behind_the_leaders_back() -> Patches:
+@_mutant("a follower with a live leader grants pre-votes", "Q9", tiers=BOTH)
+def _pre_vote_granted_despite_a_leader() -> Patches:
     def why_not(replica: Replica, request: Any) -> str | None:
         reason: str | None = original(replica, request)
         theirs = EpochAndOffset(request.last_epoch, request.last_offset)
@@ -260,7 +260,7 @@ def _observers_are_counted() -> Patches:
     return [(progress.LeaderProgress, "on_fetch", on_fetch)]
 
 
-@_mutant("a follower cuts one batch more than it should", "Q5", tiers=BOTH)
+@_mutant("a follower truncates one batch too many", "Q5", tiers=BOTH)
 def _truncates_too_far() -> Patches:
     def truncation_point(self: LogView, diverging: Any) -> Offset:
         return Offset(max(original(self, diverging) - 2, self.start))
@@ -454,11 +454,11 @@ def _no_check_quorum() -> Patches:
 
 
 @_mutant(
-    "a follower waits for its leader without a timeout",
+    "a follower waits for its leader forever",
     "Q11",
     scenario="can-elect-new-leader-after-old-leader-partitioned-away",
 )
-def _a_follower_waits_for_ever() -> Patches:
+def _a_follower_waits_forever() -> Patches:
     def follower(replica: Replica, state: Follower, now: Any) -> Any:
         patient = replace(state, fetch_deadline=now + 1_000_000)
         replica.update(patient)

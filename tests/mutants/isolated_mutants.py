@@ -82,13 +82,13 @@ def _replicas_side_by_side() -> Patches:
 # ---- replication
 
 
-@_plant("the leader's high watermark is ahead of who is in sync", "P3")
+@_plant("the leader's high watermark is ahead of the ISR", "P3")
 def _high_watermark_ahead_of_the_isr() -> Patches:
     return [(PartitionLeader, "high_watermark", lambda _self, own_end, _now: own_end)]
 
 
-@_plant("a replica whose removal from the ISR is pending is not counted (before KIP-497)", "P4")
-def _who_leaves_does_not_count() -> Patches:
+@_plant("a replica about to leave the ISR no longer counts (before KIP-497)", "P4")
+def _leaving_replicas_do_not_count() -> Patches:
     counted = property(lambda self: tuple(replica for replica, _ in self.new_isr))
     return [(PendingShrink, "maximal_isr", counted)]
 
@@ -115,8 +115,8 @@ def _leader_epochs_are_not_compared() -> Patches:
     return [(HostedPartition, "check_epoch", lambda _self, _epoch: None)]
 
 
-@_plant("fetches of a broker's earlier life count (KIP-903)", "P12")
-def _earlier_lives_count() -> Patches:
+@_plant("fetches of an earlier incarnation of a broker count (KIP-903)", "P12")
+def _earlier_incarnations_count() -> Patches:
     original = PartitionLeader.on_fetch
 
     def on_fetch(self: PartitionLeader, replica: int, offset: int, **more: Any) -> bool:
@@ -126,11 +126,11 @@ def _earlier_lives_count() -> Patches:
 
 
 @_plant(
-    "a new leader returns the end offset before it knows the committed offset (KIP-207)",
+    "a new leader returns its end offset before it knows what is committed (KIP-207)",
     "P7",
     scenario="killed-then-unplugged",
 )
-def _the_end_goes_back() -> Patches:
+def _the_end_offset_goes_back() -> Patches:
     return [(HostedPartition, "check_caught_up", lambda _self: None)]
 
 
@@ -146,7 +146,7 @@ def _epochs_of_nothing() -> Patches:
 
 
 @_plant(
-    "records only on the leader are acknowledged, and the producer continues on another leader",
+    "uncommitted records are acknowledged, and their producer continues with the next leader",
     "P11",
 )
 def _sequences_with_a_gap() -> Patches:
@@ -172,7 +172,7 @@ def _compaction_of_last_records() -> Patches:
 # ---- groups
 
 
-@_plant("every member receives the assignment of the first", "G1")
+@_plant("every member gets the assignment of the first", "G1")
 def _one_share_for_all() -> Patches:
     original = rebalance.Rebalancer.set_assignment
 
@@ -188,7 +188,7 @@ def _commits_of_older_generations() -> Patches:
     return [(ClassicGroup, "check_commit", lambda *_arguments: None)]
 
 
-@_plant("a deposed leader of an offsets partition keeps serving its groups", "G8")
+@_plant("a broker that no longer leads an offsets partition keeps serving its groups", "G8")
 def _groups_without_leadership() -> Patches:
     original = GroupCoordinatorService.on_leadership
 
@@ -208,18 +208,18 @@ def _uncommitted() -> Patches:
     return [(PartitionLeader, "high_watermark", lambda _self, own_end, _now: own_end)]
 
 
-@_plant("records only on the leader are acknowledged", "lost-write")
+@_plant("records that only the leader has are acknowledged", "lost-write")
 def _acknowledged_and_overwritten() -> Patches:
     return _uncommitted()
 
 
-@_plant("records only on the leader are acknowledged and read", "inconsistent-offsets")
+@_plant("records that only the leader has are acknowledged and read", "inconsistent-offsets")
 def _read_and_overwritten() -> Patches:
     return _uncommitted()
 
 
-@_plant("a record that no client sent is appended", "phantom")
-def _records_of_nobody() -> Patches:
+@_plant("a record that no producer sent is appended", "phantom")
+def _records_no_producer_sent() -> Patches:
     original = HostedPartition.append
 
     def append(self: HostedPartition, records: Any, **more: Any) -> Any:
@@ -243,13 +243,16 @@ def _batches_passed_over() -> Patches:
     return [(ReadableLog, "read", read)]
 
 
-@_plant("lost acknowledged records are sent again on another leader", "nonmonotonic-send")
+@_plant(
+    "acknowledged records are sent again to the next leader after they are lost",
+    "nonmonotonic-send",
+)
 def _acknowledged_and_sent_again() -> Patches:
     return _uncommitted()
 
 
-@_plant("consumers are kept from the last records", "unseen")
-def _a_tail_that_nobody_sees() -> Patches:
+@_plant("the last records are withheld from consumers", "unseen")
+def _an_unreadable_tail() -> Patches:
     original = HostedPartition.visible_end
 
     def visible_end(self: HostedPartition, *, isolation: int, replica: bool) -> int:
@@ -259,7 +262,9 @@ def _a_tail_that_nobody_sees() -> Patches:
     return [(HostedPartition, "visible_end", visible_end)]
 
 
-@_plant("a batch with too few in-sync replicas is appended and then refused", "aborted-read")
+@_plant(
+    "records for which there are too few replicas are appended and then refused", "aborted-read"
+)
 def _appended_and_refused() -> Patches:
     original = HostedPartition.append
 
@@ -274,7 +279,7 @@ def _appended_and_refused() -> Patches:
     return [(HostedPartition, "append", append)]
 
 
-@_plant("a fetch brings what it brings twice", "nonmonotonic-poll")
+@_plant("a fetch returns its records twice", "nonmonotonic-poll")
 def _read_twice() -> Patches:
     original = ReadableLog.read
 

@@ -14,8 +14,8 @@ MOVE_MUTANTS: dict[str, Mutant] = {}
 _plant = registrar(MOVE_MUTANTS, tiers=NODES, workload="produce-consume", scenario="replicas-move")
 
 
-@_plant("a reassignment never completes, even if all replicas have caught up", "C10")
-def _a_move_goes_on_for_ever() -> Patches:
+@_plant("a reassignment never ends, even if all replicas caught up", "C10")
+def _a_reassignment_never_ends() -> Patches:
     return [(partition_rules, "_complete_reassignment", lambda state: state)]
 
 
@@ -28,7 +28,7 @@ def _preferred_leaders_stay_away() -> Patches:
 
 
 @_plant("a replica removed by a reassignment stays in the ISR", "C1")
-def _who_was_taken_out_stays_in_sync() -> Patches:
+def _removed_replicas_stay_in_sync() -> Patches:
     original = partition_rules._complete_reassignment
 
     def complete(state: Any) -> Any:
@@ -37,8 +37,8 @@ def _who_was_taken_out_stays_in_sync() -> Patches:
     return [(partition_rules, "_complete_reassignment", complete)]
 
 
-@_plant("a replica that a reassignment removed from the ISR is not reported", "E1")
-def _who_was_taken_out_is_not_told() -> Patches:
+@_plant("the removal of a replica from the ISR by a reassignment is not explained", "E1")
+def _removed_replicas_are_not_explained() -> Patches:
     def without(*arguments: Any) -> Json | None:
         found = isr_change_json(*arguments)
         return None if found is None else found | {"unassigned": []}

@@ -129,8 +129,8 @@ def _broker_epochs_are_the_controllers_epoch() -> Patches:
     return [(ControllerDriver, "_next_offset", lambda self: int(self._epoch or 0))]
 
 
-@_mutant("a broker's place is given away while it lives", "C5", isolated=True)
-def _places_of_the_living_are_given_away() -> Patches:
+@_mutant("the id of a live broker is given to another", "C5", isolated=True)
+def _live_broker_ids_are_given_away() -> Patches:
     return [(Sessions, "valid", lambda *_: False)]
 
 
@@ -172,13 +172,13 @@ def _producer_ids_from_the_beginning() -> Patches:
     return [(ProducerIds, "_fetch", fetch)]
 
 
-@_mutant("no leader is elected when a broker returns", "C10")
-def _nobody_is_elected_for_a_returning_broker() -> Patches:
+@_mutant("no leader is elected when a broker comes back", "C10")
+def _no_election_for_a_returning_broker() -> Patches:
     return [(brokers, "elect_for_returning_broker", lambda _changes, _broker_id: None)]
 
 
 @_mutant(
-    "sessions never lapse: a dead broker's place is never free",
+    "sessions never expire, so the id of a dead broker is never free",
     "C10",
     workload="produce-consume",
     liveness=True,
@@ -203,7 +203,7 @@ def _a_snapshot_without_controllers() -> Patches:
     return [(snapshots, "records_of", records_of)]
 
 
-@_mutant("brokers see what is not committed", "C6", "assert")
+@_mutant("brokers see uncommitted metadata", "C6", "assert")
 def _images_of_what_is_not_committed() -> Patches:
     original = CommitPublisher.set_high_watermark
 
@@ -214,7 +214,7 @@ def _images_of_what_is_not_committed() -> Patches:
 
 
 @_mutant(
-    "a deposed controller keeps its uncommitted decisions in its image", "C6", "C7", "C9", "assert"
+    "uncommitted decisions of a deposed controller stay in its image", "C6", "C7", "C9", "assert"
 )
 def _a_deposed_controller_forgets_nothing() -> Patches:
     def deactivate(self: Controller) -> None:

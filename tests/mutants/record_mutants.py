@@ -46,7 +46,7 @@ DIVERGED = (*LOST, "P9", "C10", "inconsistent-offsets", "duplicate")
 
 
 @_plant(
-    "a follower cuts to its high watermark at every change of leader (before KIP-101)",
+    "a follower truncates to its high watermark at every change of leader (before KIP-101)",
     *LOST,
     scenario="leaders-take-turns-alone",
 )
@@ -76,7 +76,7 @@ def _kip_279_truncation_in_one_step() -> Patches:
     return [(Fetcher, "_on_diverging", on_diverging)]
 
 
-@_plant("a follower's fetch omits the last epoch of its log (before KIP-595)", *DIVERGED)
+@_plant("a follower's fetch does not contain its last epoch (before KIP-595)", *DIVERGED)
 def _no_epoch_in_a_followers_fetch() -> Patches:
     def fetch_position(self: Any) -> FetchPosition:
         return FetchPosition(
@@ -86,8 +86,8 @@ def _no_epoch_in_a_followers_fetch() -> Patches:
     return [(FollowedPartition, "fetch_position", fetch_position)]
 
 
-@_plant("a follower ignores the leader's diverging epoch (KIP-320)", "C10", *DIVERGED)
-def _kip_320_divergence_is_not_heeded() -> Patches:
+@_plant("a diverging epoch in the leader's response is ignored (KIP-320)", "C10", *DIVERGED)
+def _kip_320_divergence_is_ignored() -> Patches:
     def on_diverging(self: Fetcher, key: Any, partition: Any, _data: Any, _now: int) -> None:
         partition.last_fetched_epoch = -1
         self._dirty[key] = None
@@ -95,7 +95,7 @@ def _kip_320_divergence_is_not_heeded() -> Patches:
     return [(Fetcher, "_on_diverging", on_diverging)]
 
 
-@_plant("a follower cuts one record more than it must", *DIVERGED)
+@_plant("a follower truncates one record too many", *DIVERGED)
 def _truncation_one_too_far() -> Patches:
     original = PartitionLog.truncate_to
 
@@ -105,7 +105,7 @@ def _truncation_one_too_far() -> Patches:
     return [(PartitionLog, "truncate_to", truncate)]
 
 
-@_plant("epochs of what was cut stay in the cache", "P9", "P2", "Q5", "C10", "assert")
+@_plant("epochs of truncated records stay in the cache", "P9", "P2", "Q5", "C10", "assert")
 def _epochs_outlive_their_records() -> Patches:
     return [(LeaderEpochs, "truncate_from_end", lambda _self, _end: False)]
 
@@ -154,7 +154,7 @@ def _acks_above_the_high_watermark() -> Patches:
     return [(HostedPartition, "durable", durable)]
 
 
-@_plant("flush.messages is ignored: a power loss removes acknowledged records", *LOST)
+@_plant("flush.messages is ignored: a power loss takes acknowledged records", *LOST)
 def _records_are_not_synced() -> Patches:
     original = PartitionLog.flush
 
@@ -176,7 +176,7 @@ def _followers_do_not_sync() -> Patches:
 
 
 @_plant(
-    "bytes that a killed process left in the page cache count as synced",
+    "records that a killed process left in the page cache count as synced",
     *LOST,
     scenario="killed-then-unplugged",
 )
@@ -187,7 +187,7 @@ def _the_page_cache_counts_as_the_disk() -> Patches:
 # ---- the ISR
 
 
-@_plant("a follower joins the ISR wherever it is", "P3", *LOST)
+@_plant("a follower joins the ISR before it has caught up", "P3", *LOST)
 def _isr_expands_at_once() -> Patches:
     def maybe_expand(self: PartitionLeader, replica: int, _mark: int) -> PendingExpand | None:
         if not isinstance(self.in_sync, Committed) or replica in self.in_sync.isr:
@@ -227,12 +227,12 @@ def _the_fenced_stay_in_sync() -> Patches:
     return [(brokers, "remove_from_isrs", lambda *_arguments, **_more: None)]
 
 
-@_plant("any live replica may become leader", "C3", *LOST)
+@_plant("any live replica may lead", "C3", *LOST)
 def _every_election_is_unclean() -> Patches:
     return [(replication, "_kind", lambda _cluster, _topic: ElectionKind.UNCLEAN)]
 
 
-@_plant("the ELR keeps those who are in the ISR (KIP-966)", "C1")
+@_plant("the ELR keeps replicas that are in the ISR (KIP-966)", "C1")
 def _elr_beside_the_isr() -> Patches:
     def recompute(before: Any, state: Any, _target: Any, facts: Any) -> Any:
         kept = tuple(sorted({*state.elr, *before.isr}))
@@ -242,7 +242,7 @@ def _elr_beside_the_isr() -> Patches:
 
 
 @_plant("a replica that left the ISR too early is eligible to lead (KIP-966)", "C1", "C2", *LOST)
-def _elr_of_everybody() -> Patches:
+def _elr_of_all_replicas() -> Patches:
     def recompute(_before: Any, state: Any, _target: Any, facts: Any) -> Any:
         others = tuple(r for r in state.replicas if r not in state.isr)
         return state._replace(elr=others) if facts.elr_enabled else state
@@ -265,7 +265,7 @@ def _every_stop_is_clean() -> Patches:
     return [(brokers, "_clean_up_after", clean_up_after)]
 
 
-@_plant("a leader that was replaced appends on", "P1", "P2", *LOST)
+@_plant("a replaced leader keeps appending", "P1", "P2", *LOST)
 def _a_replaced_leader_leads_on() -> Patches:
     return [(HostedPartition, "_stop_leading", lambda _self: None)]
 
@@ -311,7 +311,7 @@ def _offsets_before_replication() -> Patches:
 # ---- explanations
 
 
-@_plant("an election records no live brokers", "E1")
+@_plant("an election notes no live replica", "E1")
 def _elections_among_the_dead() -> Patches:
     original = choose_leader
 
@@ -322,7 +322,7 @@ def _elections_among_the_dead() -> Patches:
     return [(partition_rules, "choose_leader", choose)]
 
 
-@_plant("explanations leave out who lost a leadership", "E1")
+@_plant("explanations leave out the loss of a leadership", "E1")
 def _explanations_without_losers() -> Patches:
     original = History._keep
 
@@ -333,7 +333,7 @@ def _explanations_without_losers() -> Patches:
     return [(History, "_keep", keep)]
 
 
-@_plant("a follower's lag is reported as of the controller's response", "E1")
+@_plant("a follower's lag is measured at the controller's response", "E1")
 def _lags_as_of_the_answer() -> Patches:
     original = IsrJournal.note
 
@@ -347,7 +347,7 @@ def _lags_as_of_the_answer() -> Patches:
     return [(IsrJournal, "note", note)]
 
 
-@_plant("a follower's lag is counted from its last fetch, whatever the fetch returned", "E1")
+@_plant("a follower's lag counts from its last fetch, whatever that returned", "E1")
 def _behind_since_the_last_fetch() -> Patches:
     original = PartitionLeader._lag
 
@@ -359,7 +359,7 @@ def _behind_since_the_last_fetch() -> Patches:
     return [(PartitionLeader, "_lag", lag)]
 
 
-@_plant("a rejected ISR change is reported as completed", "E1")
+@_plant("a refused ISR change is noted as done", "E1")
 def _refused_isr_changes_are_noted() -> Patches:
     original = AlterPartitionQueue._on_partition_response
 
@@ -371,7 +371,7 @@ def _refused_isr_changes_are_noted() -> Patches:
     return [(AlterPartitionQueue, "_on_partition_response", take)]
 
 
-@_plant("a change of the ISR is explained by an earlier one like it", "E1")
+@_plant("an ISR change is explained by an earlier, similar one", "E1")
 def _earlier_isr_changes_explain_later_ones() -> Patches:
     def isr_change(self: Account, event: Any) -> Any:
         alike = (
@@ -386,8 +386,8 @@ def _earlier_isr_changes_explain_later_ones() -> Patches:
     return [(Account, "isr_change", isr_change)]
 
 
-@_plant("a fenced follower is reported as removed from the ISR for its lag", "E1")
-def _the_fenced_are_told_as_slow() -> Patches:
+@_plant("the removal of a fenced follower from the ISR is explained by lag", "E1")
+def _fencings_are_explained_as_lag() -> Patches:
     original = causes._mark_of
 
     def mark_of(before: Any, after: Any, marks: Any) -> Any:
@@ -396,7 +396,7 @@ def _the_fenced_are_told_as_slow() -> Patches:
     return [(causes, "_mark_of", mark_of)]
 
 
-@_plant("every fencing is put down to missing heartbeats", "E1")
+@_plant("every fencing is attributed to missing heartbeats", "E1")
 def _every_fencing_is_for_silence() -> Patches:
     original = brokers.fence
 
@@ -407,8 +407,8 @@ def _every_fencing_is_for_silence() -> Patches:
     return [(brokers, "fence", fence)]
 
 
-@_plant("a controlled shutdown is reported as a fencing", "E1")
-def _shutdowns_are_told_as_fencings() -> Patches:
+@_plant("a controlled shutdown is explained as a fencing", "E1")
+def _shutdowns_are_explained_as_fencings() -> Patches:
     original = causes.broker_change
 
     def change(before: Any, record: Any) -> Any:
@@ -419,7 +419,7 @@ def _shutdowns_are_told_as_fencings() -> Patches:
     return [(history, "broker_change", change)]
 
 
-@_plant("an explanation of the past uses the newest image", "E1")
+@_plant("past states are read from the newest image", "E1")
 def _the_past_from_the_newest_image() -> Patches:
     original = PastReader.read
 
@@ -432,7 +432,7 @@ def _the_past_from_the_newest_image() -> Patches:
     return [(PastReader, "read", read)]
 
 
-@_plant("a time of the past is taken for the end of its second", "E1")
+@_plant("a past time is taken as the end of its second", "E1")
 def _times_are_rounded_up() -> Patches:
     original = PastReader.read
 
@@ -443,8 +443,8 @@ def _times_are_rounded_up() -> Patches:
     return [(PastReader, "read", read)]
 
 
-@_plant("out-of-sync replicas are reported as offline", "E1")
-def _who_lags_is_told_as_offline() -> Patches:
+@_plant("replicas out of sync are shown as offline", "E1")
+def _lagging_replicas_are_shown_offline() -> Patches:
     def offline(_image: Any, partition: Any) -> list[int]:
         known = () if partition is None else partition.replicas
         return [replica for replica in known if replica not in partition.isr]

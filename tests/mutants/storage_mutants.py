@@ -37,9 +37,7 @@ def _recovery_trusts_the_recovery_point_alone() -> Patches:
     return [(_Recovery, "_walk", walk)]
 
 
-@_plant(
-    "a batch's CRC is not looked at when a log is recovered", "S2", scenario="killed-then-unplugged"
-)
+@_plant("log recovery does not check CRCs", "S2", scenario="killed-then-unplugged")
 def _recovery_without_crcs() -> Patches:
     def read_batch(self: Segment, position: int, header: BatchHeader) -> bytes:
         return self._disk.pread(self.log_path, header.size_in_bytes, position)
@@ -48,7 +46,7 @@ def _recovery_without_crcs() -> Patches:
 
 
 @_plant("an index entry points past its batch", "S3")
-def _entries_behind_their_batches() -> Patches:
+def _index_entries_after_their_batches() -> Patches:
     original = OffsetIndex.append
 
     def append(self: OffsetIndex, relative_offset: int, position: int, size: int = 0) -> None:
@@ -66,17 +64,17 @@ def _epochs_written_in_place() -> Patches:
     return [(PartitionLog, "_put", put)]
 
 
-@_plant("producers of truncated batches stay in the producer state", "S5")
+@_plant("producer state of truncated records is kept", "S5")
 def _producers_of_what_was_cut() -> Patches:
     return [(PartitionLog, "_reload_producers", lambda _self, _end: None)]
 
 
-@_plant("old segments are removed before the new log start is on disk", "S7")
+@_plant("old segments are deleted before the new log start is on disk", "S7")
 def _segments_go_before_the_start_is_kept() -> Patches:
     return [(DirCheckpoints, "write_starts", lambda _self, _log_dir: None)]
 
 
-@_plant("once anything may go, retention takes all, above the high watermark too", "S7")
+@_plant("retention deletes everything, including records above the high watermark", "S7")
 def _retention_above_the_high_watermark() -> Patches:
     original = Segments.expired_until
 
@@ -101,8 +99,8 @@ def _indexes_outlive_their_segment() -> Patches:
     return [(Segment, "mark_deleted", mark_deleted)]
 
 
-@_plant("an append that finds no room counts as done", "S8")
-def _a_full_disk_goes_unnoticed() -> Patches:
+@_plant("an append that finds the disk full counts as done", "S8")
+def _a_full_disk_is_ignored() -> Patches:
     original = Segment.append
 
     def append(self: Any, buffers: Any, size: int) -> int:
@@ -116,7 +114,7 @@ def _a_full_disk_goes_unnoticed() -> Patches:
     return [(Segment, "append", append)]
 
 
-@_plant("a leader stamps records with another type of time than they came with", "S9")
+@_plant("a leader changes the timestamp type of records", "S9")
 def _a_time_type_of_its_own() -> Patches:
     original = check_produced
 

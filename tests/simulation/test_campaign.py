@@ -56,6 +56,7 @@ def test_a_core_that_never_ends_is_told_with_its_place(monkeypatch: pytest.Monke
 
 def test_a_node_that_never_ends_is_told_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(node_scenarios.NODE_SCENARIOS, "goes-round", goes_round)
+    monkeypatch.setattr(campaign, "REAL_SECONDS_MAX", 5.0)  # a node's modules load in that time
     result = campaign.run(Settings(seed=7, tier="nodes", scenario="goes-round"))
     assert result.violation == "Ending"
     assert "2.000 simulated seconds" in result.text

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    options = options_for("broker", "Tells how a broker is, and what leaderships it won and lost.")
+    options = options_for(
+        "broker", "Show the state of a broker, and the leaderships it won and lost."
+    )
     options.add_argument("broker", type=int)
     return run(_main(options.parse(argv)))
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    options = options_for("partition", "Tells who leads a partition, since when, and why.")
+    options = options_for("partition", "Show the leader of a partition, since when, and why.")
     options.add_argument("topic")
     options.add_argument("partition", type=int)
     return run(_main(options.parse(argv)))

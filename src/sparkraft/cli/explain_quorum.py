@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    options = Options("explain quorum", "Tells who was elected controller, when, by whom, and why.")
+    options = Options(
+        "explain quorum", "Show which controllers were elected, when, by which votes, and why."
+    )
     options.connection(controllers=True)
     options.value("--since", about="only what is newer: 90s, 10m, 2h, 3d, or 2026-11-20T12:00:00Z")
     options.output()
@@ -32,7 +34,7 @@ async def _main(values: Values, *, since_ms: int) -> int:
     if not seen:
         why = "; ".join(f"{name}: {reason}" for name, reason in silent.items())
         raise CommandError(f"no node could be asked: {why}")
-    # Whole epochs: half of one would tell that nobody won it.
+    # Whole epochs: half of one would show no winner.
     epochs = [epoch for epoch in epochs_of(seen) if epoch.last_at >= since_ms]
     if values.output == "json":
         print_json(
@@ -60,4 +62,4 @@ def _print_nodes(seen: Iterable[Witness], silent: dict[str, str]) -> None:
             f"{leader}, high watermark {witness.high_watermark}"
         )
     for name, reason in silent.items():
-        print(f"{name}: not asked, {reason}")
+        print(f"{name}: not available, {reason}")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     options = options_for(
-        "topic", "Tells who leads each partition of a topic, since when, and why."
+        "topic", "Show the leader of each partition of a topic, since when, and why."
     )
     options.add_argument("topic")
     return run(_main(options.parse(argv)))

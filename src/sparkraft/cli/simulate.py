@@ -54,11 +54,11 @@ def _options() -> Options:
     options.value(
         "--observers",
         about="nodes that vote never: cores that follow, or whole nodes that are only brokers, "
-        "where 0 makes every voter a broker too; default: the seed chooses",
+        "with 0 every voter is a broker too; default: the seed chooses",
         type=int,
     )
     options.value("--seconds", about=f"simulated seconds of chaos ({_SECONDS})", type=int)
-    options.value("--scenario", about="what to play (chaos); --list names them")
+    options.value("--scenario", about="scenario to run (chaos); --list names them")
     options.value("--faults", about="kinds between commas, `none` or `all`; --list names them")
     options.value(
         "--mode",
@@ -67,7 +67,7 @@ def _options() -> Options:
     )
     options.value(
         "--workload",
-        about="what clients do among whole nodes: create topics (default), or write and read",
+        about="clients of whole nodes: create topics (default), or write and read",
         choices=["create-topics", "produce-consume"],
     )
     options.value(
@@ -209,17 +209,14 @@ def _faults(values: Values, tier: str, scenario: str) -> tuple[str, ...] | None:
     named = tuple(values.faults.split(","))
     others = [kind for kind in named if kind not in usable]
     if others and tier == "nodes" and set(others) <= {*RECORD_FAULTS, *MOVE_FAULTS}:
-        raise UsageError(
-            f"faults {', '.join(others)} strike whoever leads records; add --workload "
-            "produce-consume"
-        )
+        raise UsageError(f"faults {', '.join(others)} need records; add --workload produce-consume")
     if others:
         raise UsageError(f"no fault {', '.join(others)} of --tier {tier}; --list names them")
     unborne = [kind for kind in named if borne and kind not in borne]
     if unborne:
         raise UsageError(
-            f"scenario {scenario} comes out well under {', '.join(borne or ())}, but nothing mends "
-            f"{', '.join(unborne)} in it; play chaos"
+            f"scenario {scenario} tolerates only {', '.join(borne or ())}, and never heals "
+            f"{', '.join(unborne)}; play chaos"
         )
     return named
 

@@ -66,18 +66,18 @@ def broker_lines(document: Json) -> Iterator[str]:
     yield f"{document['state']}{'' if epoch is None else f', broker epoch {epoch}'}{rack}"
     yield (
         f"leads {document['leads']} of {document['replicas']} partitions, would lead "
-        f"{document['preferredLeaderOf']} where all is well; in sync with {document['inSync']}, "
-        f"eligible for {document['eligible']}"
+        f"{document['preferredLeaderOf']} if all brokers were in sync; "
+        f"in sync with {document['inSync']}, eligible for {document['eligible']}"
     )
     if document["outOfSync"]:
         yield f"not in sync: {', '.join(document['outOfSync'])}"
     yield ""
     changes = document["changes"]
-    yield "what happened to it, the newest first:" if changes else "nothing is told of its past"
+    yield "its changes, newest first:" if changes else "no changes recorded"
     for change in changes:
         yield f"  {change['time']}  offset {change['offset']}  {change['what']}"
     yield ""
     elections = document["elections"]
-    yield "leaderships won and lost:" if elections else "no leaderships won or lost are told"
+    yield "leaderships won and lost:" if elections else "no leaderships won or lost"
     for entry in elections:
         yield from election_lines(entry, name=True)

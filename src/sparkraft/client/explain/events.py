@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 def account_json(account: Account) -> Json:
-    """Whose word it is, and as of when."""
+    """The node that reported it, and the offset and time it is about."""
     history = account.history
     return {
         "node": history.node_id,
@@ -33,7 +33,7 @@ def _when(at_ms: int) -> Json:
 
 
 def election_json(event: Any) -> Json | None:
-    """A change of leader; None where an event is none. A new partition's first leader is one."""
+    """Return the change of leader in an event; None without one. A first leader is a change."""
     before = -1 if event.before is None else event.before.leader
     if event.after is None or event.after.leader == before:
         return None
@@ -66,7 +66,7 @@ def election_json(event: Any) -> Json | None:
 
 
 def isr_change_json(event: Any, account: Account) -> Json | None:
-    """A change of the ISR with its cause; None where an event is none."""
+    """Return the change of the ISR in an event with its cause; None without one."""
     before, after = event.before, event.after
     if before is None or after is None or sorted(before.isr) == sorted(after.isr):
         return None
@@ -98,7 +98,7 @@ def isr_change_json(event: Any, account: Account) -> Json | None:
             for lag in noted.left
         ]
     elif event.occasion == ISR_CHANGED:
-        # The leader alone knew why, and its journal is gone.
+        # Only the leader knew the reason, and its journal is lost.
         found["recorded"] = False
     return found
 
@@ -110,19 +110,18 @@ ISR_CHANGED = "the leader changed the ISR"
 
 
 def ids(replicas: Iterable[int]) -> str:
-    """Between commas, or nobody."""
+    """Join ids by commas; `nobody` if there are none."""
     return ", ".join(map(str, replicas)) or "nobody"
 
 
 def head_lines(document: Json) -> Iterator[str]:
-    """Whose word it is."""
     when = document["asOf"]
     at = "" if when["time"] is None else f", {when['time']}"
-    yield f"as of offset {when['offset']}{at}, told by node {document['node']}"
+    yield f"as of offset {when['offset']}{at}, reported by node {document['node']}"
     if document["toldFromOffset"] > 0:
-        yield f"what happened before offset {document['toldFromOffset']} is not told"
+        yield f"events before offset {document['toldFromOffset']} are not available"
     for one in document["silent"]:
-        yield f"{one['node']}: not asked, {one['why']}"
+        yield f"{one['node']}: not available, {one['why']}"
 
 
 def _at(entry: Json) -> str:
@@ -146,7 +145,7 @@ def election_lines(entry: Json, *, name: bool = False) -> Iterator[str]:
         out = ", ".join(f"{r['replica']} ({r['why']})" for r in entry["ruledOut"])
         yield f"      ruled out: {out}"
     if not entry["agrees"]:
-        yield "      CONTRADICTION: by these facts somebody else would lead"
+        yield "      CONTRADICTION: these facts lead to another leader"
 
 
 def elected(entry: Json) -> str:
@@ -180,4 +179,4 @@ def isr_lines(entry: Json) -> Iterator[str]:
     for replica in entry["joined"] if not entry["lags"] else ():
         yield f"      {replica} caught up"
     for replica in entry["unassigned"]:
-        yield f"      {replica} left: it is no replica any more"
+        yield f"      {replica} left: it is no longer a replica"

@@ -70,12 +70,12 @@ def partition_lines(document: Json) -> Iterator[str]:
     yield ""
     yield from state_lines(document)
     yield ""
-    yield "elections, the newest first:" if document["elections"] else "no elections are told"
+    yield "elections, newest first:" if document["elections"] else "no elections recorded"
     for entry in document["elections"]:
         yield from election_lines(entry)
     yield ""
     changes = document["isrChanges"]
-    yield "changes of the ISR, the newest first:" if changes else "no changes of the ISR are told"
+    yield "ISR changes, newest first:" if changes else "no ISR changes recorded"
     for entry in changes:
         yield from isr_lines(entry)
 
@@ -87,7 +87,7 @@ def state_lines(document: Json) -> Iterator[str]:
         return
     since = document["since"]
     how = (
-        "since before what is told"
+        "since before the available history"
         if since is None
         else f"since {since['time'] or 'offset'} (offset {since['offset']}; {elected(since)})"
     )
