@@ -29,15 +29,8 @@ NOT_YET = {
     "api/k01_fetch.py": {"self.session.partitions"},
     "api/k18_api_versions.py": {"context.connection.client_name"},
     "controller/driver.py": {"self._core.config", "check.last_ms"},
-    "network/connection.py": {
-        "self.listener.bad_requests",
-        "self.listener.bytes_out",
-        "slot.future",
-        "slot.parts",
-        "slot.ready",
-    },
+    "network/connection.py": {"slot.future"},
     "network/connection_rate.py": {"rate.per_second_max"},
-    "network/listener.py": {"connection.awaits_turn"},
     "raft/commit_publisher.py": {"context.next_offset", "context.reported_leader"},
     "raft/peers.py": {"peer.connection"},
 }
