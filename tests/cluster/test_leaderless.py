@@ -85,7 +85,7 @@ def test_without_a_leader_the_command_says_so_with_epoch_and_voters(
         answer = described(cluster, left)
         assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         message = answer.error_message or ""
-        assert not message.startswith(wanted) or message.endswith("; its voters are 1, 2, 3")
+        assert not message.startswith(wanted) or message.endswith("; the voters are 1, 2, 3")
         return message.startswith(wanted)
 
     wait_until(told, "it has noticed that nobody leads")
@@ -102,7 +102,7 @@ def test_without_a_leader_the_command_says_so_with_epoch_and_voters(
         assert cli.main([*command, "describe", "--status"]) == 1
         said = capsys.readouterr().err
         assert wanted in said
-        assert "; its voters are 1, 2, 3" in said
+        assert "; the voters are 1, 2, 3" in said
         (told_epoch,) = (int(part.split()[0].rstrip(";")) for part in said.split("epoch ")[1:])
         assert told_epoch >= epoch
 
