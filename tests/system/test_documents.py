@@ -190,3 +190,12 @@ def test_the_light_core_loads_without_the_pipelines_packages():
         "import sparkraft.server.node, sparkraft.testing.pytest_plugin\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_pages_that_the_source_cites_exist():
+    for folder in ("src", "tests", "tools", "benchmarks"):
+        for path in (ROOT / folder).rglob("*.py"):
+            text = path.read_text()
+            for cited in re.findall(r"\bdocs/[\w./-]+\.md\b", text):
+                assert (ROOT / cited).is_file(), f"{path}: {cited}"
+            assert not re.search(r"\bDESIGN [D§]\d?|\(D\d+\)", text) or path == Path(__file__), path

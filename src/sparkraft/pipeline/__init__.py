@@ -1,4 +1,6 @@
-"""Spark pipelines over Kafka topics: `format("sparkraft")` and `sparkraft pipeline run` (D11).
+"""Spark pipelines over Kafka topics: `format("sparkraft")` and pipeline files.
+
+See docs/decisions/0011-spark-as-data-source.md for the reasons.
 
 The data source has the official Kafka connector's schema, option names and offset JSON, so a job
 changes over by one word. It needs no jar: it is a Python Data Source that speaks the wire

@@ -1,5 +1,7 @@
 """Record batches as bytes: layout, checks, codecs, and records taken apart or built.
 
-Batches stay bytes wherever they can (DESIGN D4): brokers read 61 bytes of header and move the rest.
+Brokers read the 61-byte header of a batch and parse its records only if they must
+(docs/decisions/0004-batches-stay-bytes.md).
+
 Not here: files (`sparkraft.storage`), messages (`sparkraft.protocol`).
 """

@@ -1,1 +1,1 @@
-"""The wire's server side: listeners, connections, dispatch (DESIGN D2)."""
+"""Listeners, connections and dispatch (docs/decisions/0002-one-event-loop.md)."""
