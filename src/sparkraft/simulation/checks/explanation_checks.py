@@ -61,7 +61,6 @@ class ExplanationChecks:
     """See the module docstring."""
 
     def __init__(self, world: "NodesWorld") -> None:
-        """Nothing has happened yet."""
         self._world = world
         self.ghosts = IsrOracle()
         self._history = MetadataOracle()

@@ -18,7 +18,6 @@ class QuorumTruth:
     """Who won each epoch, and by whose votes; only epochs whose first record was committed."""
 
     def __init__(self) -> None:
-        """Nobody has won."""
         self._won: dict[int, tuple[int, tuple[int, ...]]] = {}
 
     def on_committed(self, view: memoryview) -> None:

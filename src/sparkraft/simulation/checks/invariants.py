@@ -57,7 +57,6 @@ class Invariants:
     """See the module docstring."""
 
     def __init__(self, world: "World") -> None:
-        """Nothing has happened yet."""
         self.world = world
         self.checks: Counter[str] = Counter()
         self.committed: dict[int, LogBatch] = {}

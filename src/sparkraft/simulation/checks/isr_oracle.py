@@ -125,7 +125,6 @@ class IsrOracle:
     """
 
     def __init__(self) -> None:
-        """Nobody has done anything."""
         self.asked: dict[tuple[Where, int, int], Asked] = {}
         self.agreed: dict[tuple[str, int], deque[Agreed]] = {}
         self.fencings: dict[tuple[int, int], list[Fencing]] = {}

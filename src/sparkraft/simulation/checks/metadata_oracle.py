@@ -121,7 +121,6 @@ class MetadataOracle:
     """
 
     def __init__(self) -> None:
-        """Nothing is committed."""
         self.batches: list[CommittedBatch] = []
         self.facts: dict[Where, list[Fact]] = {}
         self.changes: dict[Where, list[Change]] = {}

@@ -48,7 +48,6 @@ class NodeChecks:
     """The checkers of one world, and what they remember."""
 
     def __init__(self, world: "NodesWorld") -> None:
-        """Nothing has happened yet."""
         self.world = world
         self.checks: Counter[str] = Counter()
         self.only: tuple[str, ...] = ()

@@ -66,7 +66,6 @@ class DurableLog:
     """
 
     def __init__(self, on_batch: Callable[[Any, tuple[int, int] | None], None]) -> None:
-        """Nothing read."""
         self._on_batch = on_batch
         self._names_seen = -1
         self._segments: list[str] = []
@@ -127,7 +126,6 @@ class NodeEvents:
     """See the module docstring; ghosts of what has ever been true."""
 
     def __init__(self, world: "NodesWorld", require: Callable[[object, str, str], None]) -> None:
-        """Nothing has happened yet."""
         self.world = world
         self._require = require
         self.committed: dict[int, Batch] = {}

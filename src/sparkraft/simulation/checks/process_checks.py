@@ -18,7 +18,6 @@ class ProcessChecks:
     """See the module docstring."""
 
     def __init__(self, world: "NodesWorld") -> None:
-        """Nobody has served anything yet."""
         self.world = world
         self._coordinators: dict[tuple[int, int], str] = {}
 

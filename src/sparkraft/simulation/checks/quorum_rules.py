@@ -81,7 +81,6 @@ class QuorumRules:
         counts: Counter[str],
         now: Callable[[], int],
     ) -> None:
-        """Nothing has happened yet."""
         self._require = require
         self._counts = counts
         self._now = now

@@ -50,7 +50,6 @@ class RecordChecks:
     """See the module docstring; `image` is what is committed, replayed here once more."""
 
     def __init__(self, world: "NodesWorld") -> None:
-        """Nothing is committed."""
         self.world = world
         self.image: ClusterImage = EMPTY_IMAGE
         self._before_transaction: ClusterImage | None = None

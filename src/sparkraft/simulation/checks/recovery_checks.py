@@ -38,7 +38,6 @@ class RecoveryChecks:
     """See the module docstring; `watched` says what is remembered of a machine's disk."""
 
     def __init__(self, world: "NodesWorld", watched: Callable[["Machine"], Watched]) -> None:
-        """Nothing has been recovered."""
         self.world = world
         self.watched = watched
 

@@ -28,7 +28,6 @@ class RegistrationChecks:
     """See the module docstring."""
 
     def __init__(self, world: "NodesWorld") -> None:
-        """Nobody is registered."""
         self._world = world
         self._newest: dict[int, tuple[int, int]] = {}
         """Broker → the newest offset at which it was looked at, and its epoch there."""

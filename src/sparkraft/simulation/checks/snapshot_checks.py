@@ -40,7 +40,6 @@ class SnapshotChecks:
     """See the module docstring."""
 
     def __init__(self, world: "NodesWorld") -> None:
-        """Nothing is committed."""
         self._world = world
         self._prefixes: dict[int, Prefix] = {}
         """By the offset behind each committed batch at which a snapshot may end."""

@@ -89,7 +89,6 @@ class StorageChecks:
     """See the module docstring."""
 
     def __init__(self, world: "NodesWorld") -> None:
-        """Nothing is on any disk."""
         self.world = world
         self.recoveries = RecoveryChecks(world, self.watched)
         self._watched: dict[str, Watched] = {}

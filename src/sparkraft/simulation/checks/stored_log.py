@@ -73,7 +73,6 @@ class StoredSegment:
     __slots__ = ("base", "batches", "flaw", "path", "size")
 
     def __init__(self, path: str, base: int, data: bytes = b"") -> None:
-        """A file of these bytes."""
         self.path = path
         self.base = base
         self.size = len(data)
@@ -102,7 +101,6 @@ class StoredLog:
     """The segments of one folder."""
 
     def __init__(self, disk: MemoryDisk, directory: str) -> None:
-        """As they are on the disk."""
         self.directory = directory
         self._segments: dict[int, StoredSegment] = {}
         for name in disk.listdir(directory):

@@ -67,7 +67,6 @@ class Watched:
     """What is remembered of one disk."""
 
     def __init__(self, disk: MemoryDisk) -> None:
-        """Nothing has been recovered on it."""
         self.disk = disk
         self.logs: dict[str, StoredLog] = {}
         """By folder; those that this life of the machine has recovered."""

@@ -19,18 +19,18 @@ from sparkraft.simulation.world.nemesis import voters as change_voters
 from sparkraft.simulation.world.violation import Violation
 
 CONVERGE_MS = 60_000
-"""Within so long a healed majority elects and commits: many elections, none of them lucky.
+"""Time limit for a healed majority to elect and commit: enough for many failed elections.
 
-Where every twentieth message is lost and a bare majority must ship hundreds of records, each loss
+If every twentieth message is lost and a bare majority must replicate hundreds of records, each loss
 costs a fetch timeout: in some of a thousand seeds that took 45 s.
 """
 
 GENTLE = ("loss", "duplicates", "skew")
-"""Faults that Kafka's scenarios must bear: they delay, and break nothing for good."""
+"""Faults that Kafka's scenarios must tolerate: they delay messages and break nothing for good."""
 
 
 def _ignore(world: Any) -> None:
-    """Nobody wants to know."""
+    """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Settings:
 
 
 def make_world(settings: Settings, *, voters: tuple[int, int], dynamic: bool | None) -> World:
-    """A world as asked for, or as the seed says within bounds."""
+    """Make the world that the settings ask for; the seed decides what they leave open."""
     odd = settings.seed * 2654435761 % 2**32  # spread, so that neighbours differ in all respects
     low, high = voters
     count = settings.nodes or low + odd % (high - low + 1)
@@ -82,10 +82,10 @@ def make_world(settings: Settings, *, voters: tuple[int, int], dynamic: bool | N
 
 
 def await_(world: World, what: str, until: Callable[[], bool], millis: int = CONVERGE_MS) -> None:
-    """Let time pass until something comes true.
+    """Let time pass until `until` holds.
 
     Raises:
-        Violation: Q11, where it doesn't in time.
+        Violation: Q11, if it does not within `millis`.
     """
     world.invariants.checks["Q11"] += 1
     if not until() and not world.run_for(millis, until):
@@ -94,7 +94,7 @@ def await_(world: World, what: str, until: Callable[[], bool], millis: int = CON
 
 
 def reach(world: World, high_watermark: int, among: list[int] | None = None) -> None:
-    """All of the nodes have committed so far."""
+    """Wait until all of the nodes have committed up to `high_watermark`."""
     await_(
         world,
         f"all of {among or 'the running nodes'} reach HW={high_watermark}",
@@ -103,7 +103,7 @@ def reach(world: World, high_watermark: int, among: list[int] | None = None) -> 
 
 
 def reach_anywhere(world: World, high_watermark: int) -> None:
-    """Some node has committed so far."""
+    """Wait until some node has committed up to `high_watermark`."""
     await_(
         world,
         f"some node reaches HW={high_watermark}",
@@ -133,9 +133,9 @@ def chaos(settings: Settings) -> World:
 
 
 def _heal_majority(world: World, nemesis: Nemesis) -> None:
-    """Mend a majority of the voters in force; the rest is gone, frozen or half cut off for good.
+    """Heal a majority of the current voters; the rest stays stopped, paused or half partitioned.
 
-    A voter whose disk was wiped is not that voter any more: it counts among the broken.
+    A voter whose disk was wiped is no longer that voter: it counts as broken.
     """
     nemesis.heal()
     await_(world, "a leader after healing", world.has_consistent_leader)
@@ -167,7 +167,7 @@ def _break_for_good(world: World, node: CoreNode, core: Sequence[int]) -> None:
     elif roll == 1:
         node.pause()
     else:
-        # It still speaks but hears nothing, or the other way round: a nuisance to the others.
+        # Messages pass in one direction only, which disturbs the others most.
         for other in core:
             world.cut.add((other, node.id) if roll == 2 else (node.id, other))  # noqa: PLR2004
 
@@ -202,7 +202,7 @@ def _with_leader(settings: Settings, voters: tuple[int, int]) -> tuple[World, Co
 
 
 def can_elect_new_leader_after_old_leader_failure(settings: Settings) -> World:
-    """The leader is killed, or leaves gracefully; it comes back and catches up."""
+    """The leader is killed or resigns; it restarts and catches up."""
     world, leader = _with_leader(settings, (3, 5))
     if world.dice.random() < 0.5:  # noqa: PLR2004 (a coin)
         leader.step(ShutdownRequested())
@@ -270,7 +270,7 @@ def leadership_assigned_only_once_with_network_partition_if_there_exists_majorit
 def leadership_will_not_change_during_network_partition_if_majority_still_reachable(
     settings: Settings,
 ) -> World:
-    """The same links break under a working leader, who keeps them all."""
+    """The same links break under a working leader, which stays the leader."""
     world = _begin(settings, (5, 5), gentle=False)
     await_(world, "a leader all agree on", world.has_consistent_leader)
     reach(world, 5, [1, 2, 3, 4, 5])
@@ -352,7 +352,7 @@ def a_wiped_voter_does_not_count(settings: Settings) -> World:
 
 
 def candidates_stand_with_slow_disks(settings: Settings) -> World:
-    """Again and again a leader goes while its followers' disks are busy with what it sent last."""
+    """Leaders stop repeatedly while their followers' disks still write the last records."""
     world, leader = _with_leader(replace(settings, faults=()), (3, 5))
     for _ in range(4):
         for node in world.nodes.values():
@@ -370,7 +370,7 @@ def candidates_stand_with_slow_disks(settings: Settings) -> World:
 
 
 def killed_leaders_are_replaced(settings: Settings) -> World:
-    """One leader's process after the other is killed; counts how many elections that takes."""
+    """Leaders are killed one after another; counts the elections this takes."""
     world, leader = _with_leader(replace(settings, faults=()), (3, 5))
     for _ in range(5):
         world.run_for(world.dice.randint(500, 1_500))
@@ -390,7 +390,7 @@ def killed_leaders_are_replaced(settings: Settings) -> World:
 
 
 def candidates_meet_behind_slow_links(settings: Settings) -> World:
-    """Messages take longer than anybody gives way, and leaders restart as soon as they lead."""
+    """Messages take longer than election backoffs, and leaders restart as soon as they lead."""
     world, _ = _with_leader(replace(settings, faults=()), (3, 5))
     world.delay_ms, world.duplicates = 400, 0.5
     for _ in range(8):
@@ -407,7 +407,7 @@ def candidates_meet_behind_slow_links(settings: Settings) -> World:
 
 
 def voters_are_changed_without_pause(settings: Settings) -> World:
-    """One request to change the voters on the heels of the other."""
+    """Requests to change the voters follow each other without pause."""
     world = make_world(settings, voters=(5, 5), dynamic=True)
     world.start_all()
     await_(world, "a leader all agree on", world.has_consistent_leader)

@@ -39,16 +39,16 @@ GENTLE_STRIKES = 3
 """Strikes at fault points, of either kind, beside a scenario of Kafka's."""
 
 HEALTHY_S = 90
-"""Within so long a healed cluster has unfenced its brokers and leads its partitions."""
+"""Time limit for a healed cluster to unfence its brokers and elect leaders."""
 
 ASK_AGAIN_S = 5
-"""An operator waits so long before he asks once more."""
+"""Retry delay of the operator."""
 
 CONVERGE_S = 60
-"""Within so long a majority elects and commits."""
+"""Time limit for a majority to elect and commit."""
 
 RECORDS_AFTER = 20
-"""So many records more show the same of records."""
+"""Records that must be acknowledged after healing."""
 
 REPLICAS = 3
 """Of two, one that is lost for good is one too many."""

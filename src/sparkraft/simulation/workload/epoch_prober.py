@@ -25,7 +25,6 @@ class EpochProber(Client):
     """See the module docstring."""
 
     def __init__(self, world: "NodesWorld") -> None:
-        """Nothing is known."""
         super().__init__(world)
         self._cluster = world
         self._seen: dict[tuple[str, int], int] = {}

@@ -47,7 +47,6 @@ class Ledger:
     """What all members know of their group together."""
 
     def __init__(self, world: "ClientEnv") -> None:
-        """Nothing was handed out, nothing committed."""
         self.world = world
         self.generation = -1
         """The newest that a member was given its partitions in."""
@@ -100,7 +99,6 @@ class Member(Client):
     """See the module docstring."""
 
     def __init__(self, world: "ClientEnv", ledger: Ledger) -> None:
-        """Not a member yet."""
         super().__init__(world)
         self._ledger = ledger
         self._host: str | None = None

@@ -127,7 +127,6 @@ class Producer(Client):
     """See the module docstring."""
 
     def __init__(self, world: "ClientEnv", name: str, history: History) -> None:
-        """Without a producer id yet."""
         super().__init__(world)
         self._name = name
         self._history = history
@@ -234,7 +233,6 @@ class Careless(Client):
     """Writes and never asks again: what it wrote may be there once, or not."""
 
     def __init__(self, world: "ClientEnv", name: str, history: History) -> None:
-        """Nothing is sent yet."""
         super().__init__(world)
         self._name = name
         self._history = history
@@ -276,7 +274,6 @@ class Consumer(Client):
     """Reads everything; `positions` is where it goes on."""
 
     def __init__(self, world: "ClientEnv", name: str, history: History) -> None:
-        """At the beginning."""
         super().__init__(world)
         self._name = name
         self._history = history
@@ -377,7 +374,6 @@ class Committer(Client):
     """Commits rising offsets; what was acknowledged is never seen to go back (G4)."""
 
     def __init__(self, world: "ClientEnv") -> None:
-        """Nothing is committed."""
         super().__init__(world)
         self._next = 0
         self._acknowledged = -1

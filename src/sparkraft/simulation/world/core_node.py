@@ -65,7 +65,6 @@ class SeededEntropy:
     """Dice of one incarnation."""
 
     def __init__(self, source: random.Random) -> None:
-        """Roll from `source`."""
         self._source = source
 
     def random_bytes(self, count: int) -> bytes:
@@ -145,7 +144,6 @@ class CoreNode:
     """See the module docstring; `life` counts its disks, `incarnation` its starts."""
 
     def __init__(self, world: "CoreHost", node_id: int, *, voter: bool) -> None:
-        """Down, with an empty disk."""
         self.world = world
         self.id = node_id
         self.may_vote = voter

@@ -43,7 +43,6 @@ class FaultPoints:
     """The points of one world; none strikes before `enable`."""
 
     def __init__(self, world: CoreHost) -> None:
-        """Nothing enabled."""
         self._world = world
         self._enabled: frozenset[str] = frozenset()
         self._left = STRUCK_AT_ONCE_MAX

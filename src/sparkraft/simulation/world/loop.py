@@ -28,7 +28,6 @@ class Incarnation:
     """One life of a process: `rate` is how fast its clock runs."""
 
     def __init__(self, name: str, *, rate: float = 1.0, offset_s: float = 0.0) -> None:
-        """Alive."""
         self.name = name
         self.rate = rate
         self.offset_s = offset_s
@@ -113,7 +112,6 @@ class SimLoop(asyncio.BaseEventLoop):
     network: Connector
 
     def __init__(self) -> None:
-        """At time 0."""
         super().__init__()
         self.now = 0.0
         self.callbacks = 0

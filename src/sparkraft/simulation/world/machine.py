@@ -51,7 +51,6 @@ class SimClock:
     def __init__(
         self, loop: SimLoop, incarnation: Incarnation, skew_ms: Callable[[], int] = lambda: 0
     ) -> None:
-        """Runs with the incarnation's rate."""
         self._loop = loop
         self._incarnation = incarnation
         self._skew_ms = skew_ms
@@ -79,7 +78,6 @@ class TracedDisk(MemoryDisk):
         failed: Callable[[Operation], None],
         fault_point: Callable[[str], bool],
     ) -> None:
-        """Empty."""
         super().__init__()
         self._before = before
         self._after = after
@@ -164,7 +162,6 @@ class Machine:
     """See the module docstring; `roles` are the node's, `disks` how many it has had."""
 
     def __init__(self, world: "MachineHost", node_id: int, roles: str, *, voter: bool) -> None:
-        """Off, with a formatted disk."""
         self.world = world
         self.id = node_id
         self.name = f"n{node_id}"

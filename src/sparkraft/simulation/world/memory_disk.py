@@ -117,7 +117,6 @@ class MemoryDisk:
     """
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0, capacity_bytes: int = PLENTY) -> None:
-        """Start empty."""
         self._now_ms = now_ms
         self.capacity_bytes = capacity_bytes
         self._tree = _Tree()

@@ -277,7 +277,6 @@ class Nemesis:
     """Strikes again and again until `stop`."""
 
     def __init__(self, world: World, kinds: tuple[str, ...] = ALL) -> None:
-        """Use only `kinds`."""
         self._world = world
         self._kinds = [kind for kind in kinds if kind in FAULTS and self._applies(kind)]
         self._weights = [FAULTS[kind][1] for kind in self._kinds]

@@ -41,7 +41,6 @@ class SimNetwork:
     """
 
     def __init__(self, loop: SimLoop, dice: random.Random) -> None:
-        """Nobody listens."""
         self.loop = loop
         self.dice = dice
         self.cut: set[tuple[str, str]] = set()
@@ -188,7 +187,6 @@ class SimServer(asyncio.AbstractServer):
     def __init__(
         self, network: SimNetwork, incarnation: Incarnation, factory: Callable[[], Any], port: int
     ) -> None:
-        """Bound, not yet serving."""
         self._network = network
         self.incarnation = incarnation
         self.factory = factory
@@ -236,7 +234,6 @@ class SimTransport(asyncio.Transport):
         near: tuple[str, int],
         far: tuple[str, int],
     ) -> None:
-        """Without protocol and peer yet."""
         super().__init__({"sockname": _socket_name(*near), "peername": _socket_name(*far)})
         self._network = network
         self._loop = network.loop

@@ -24,7 +24,6 @@ class Trace:
     """Keeps the digest and the end of a trace; the whole of it goes to `sink`, if there is one."""
 
     def __init__(self, sink: TextIO | None = None) -> None:
-        """Start empty."""
         self._sink = sink
         self._digest = blake2b(digest_size=DIGEST_BYTES)
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
