@@ -41,10 +41,6 @@ class LoopBudget:
         """Run `client` in a later iteration, after those that wait already."""
         self._queue.setdefault(client, client)
 
-    def is_queued(self, client: Runnable) -> bool:
-        """Whether `client` waits for an iteration."""
-        return client in self._queue
-
     def exhausted(self) -> bool:
         """Whether this iteration's time is used up; starts the budget if none has started."""
         now = self._clock.mono_ms()
