@@ -11,6 +11,7 @@ Invariant: a decision changes no image; the only state it may write is `Sessions
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sparkraft.base.env import Entropy
@@ -38,6 +39,10 @@ class Controller:
         self.sessions = Sessions(config.session_timeout_ms)
         self._entropy = entropy
         self._replay = Replay()
+
+    def set_voter_ids(self, voter_ids: tuple[int, ...]) -> None:
+        """Replace the ids of the quorum's voters, which UpdateFeatures checks."""
+        self.config = replace(self.config, voter_ids=voter_ids)
 
     @property
     def latest(self) -> ClusterImage:

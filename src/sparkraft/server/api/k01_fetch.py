@@ -161,7 +161,7 @@ class _Fetch:
         if request.session_epoch == INITIAL_EPOCH and self.asked:
             self.session = sessions.make(uses_ids=uses_ids)
             if self.session is not None:
-                self.session.partitions = self.asked
+                self.session.start_with(self.asked)
         return False
 
     def _forget(self, session: FetchSession) -> None:

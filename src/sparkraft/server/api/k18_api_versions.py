@@ -43,9 +43,8 @@ def handle(
         for text in (request.client_software_name, request.client_software_version):
             if _SOFTWARE.fullmatch(text) is None:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
-        context.connection.client_name = (
-            request.client_software_name,
-            request.client_software_version,
+        context.connection.set_client_software(
+            request.client_software_name, request.client_software_version
         )
     controller_listener = context.connection.listener.controller_listener
     response = ApiVersionsResponse(api_keys=_keys(controller_listener=controller_listener))

@@ -126,6 +126,10 @@ class FetchSession:
         self.uses_ids = uses_ids
         self.partitions: dict[Key, SessionPartition] = {}
 
+    def start_with(self, partitions: "dict[Key, SessionPartition]") -> None:
+        """Adopt the partitions of the request that created the session."""
+        self.partitions = partitions
+
     def advance(self, now: int) -> None:
         """Expect the next epoch; the session was used at `now`, monotonic ms."""
         self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1

@@ -16,7 +16,7 @@ import asyncio
 import heapq
 import itertools
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.env import no_faults
@@ -108,6 +108,10 @@ class _LeaderCheck:
     decide: "Callable[[], Decision]"
     interval_ms: int
     last_ms: int = 0
+
+    def mark_done(self, now: Millis) -> None:
+        """Wait for a whole interval from `now` on."""
+        self.last_ms = now
 
 
 class ControllerDriver:
@@ -242,7 +246,7 @@ class ControllerDriver:
         """Pass changes of the voter set to the core."""
         ids = tuple(self._raft.voters.ids)
         if ids != self._core.config.voter_ids:
-            self._core.config = replace(self._core.config, voter_ids=ids)
+            self._core.set_voter_ids(ids)
 
     def fence_refused(self, broker_id: int) -> None:
         """Fence an active broker whose process has certainly stopped (see `processes`)."""
@@ -310,7 +314,7 @@ class ControllerDriver:
             now = self._clock.mono_ms()
             self._last_append_ms = self._last_tick_ms = now
             for check in self._leader_checks:
-                check.last_ms = now
+                check.mark_done(now)
             self._fault_point("elected_before_active")
             decision = self._core.activate(self._bootstrap, epoch, now)
             self._epoch = epoch
@@ -429,7 +433,7 @@ class ControllerDriver:
                 if not self._carry_out_unasked(decision, epoch):
                     return
                 if not decision.response:
-                    check.last_ms = now
+                    check.mark_done(now)
         if self._idle_interval_ms and now - self._last_append_ms >= self._idle_interval_ms:
             self._carry_out_unasked(self._core.no_op(), epoch)
 

@@ -380,10 +380,15 @@ class Connection(asyncio.Protocol):
             responses.forget_refusals(context)
             responses.add(encode_response(route, context.correlation_id, response))
 
+    def set_client_software(self, name: str, version: str) -> None:
+        """Record the client's software from its ApiVersions request (KIP-511)."""
+        self.client_name = (name, version)
+
     def _respond_later(self, slot: PendingResponse, response: "Awaitable[Any]") -> None:
         self._responses.wait_for(slot)
-        slot.future = asyncio.ensure_future(response)
-        slot.future.add_done_callback(lambda future: self._on_response(slot, future))
+        future = asyncio.ensure_future(response)
+        slot.wait_for(future)
+        future.add_done_callback(lambda future: self._on_response(slot, future))
 
     def _on_response(self, slot: PendingResponse, future: "asyncio.Future[Any]") -> None:
         if self._closed:

@@ -52,6 +52,10 @@ class CreationRate:
         self._windows: deque[tuple[int, int]] = deque()
         """Start and count of each, the newest last."""
 
+    def set_limit(self, per_second_max: int) -> None:
+        """Hold connections to `per_second_max` from now on."""
+        self.per_second_max = per_second_max
+
     def record(self, now: int) -> int:
         """Count a connection at `now`, monotonic ms; how many ms to wait before it is served."""
         limit = self.per_second_max
@@ -110,9 +114,9 @@ class ConnectionRates:
     def limit(self, number: "Callable[[str], int]", number_of: "Callable[[str, str], int]") -> None:
         """Apply the current configs: `number(key)`, and `number_of(listener, key)`."""
         for rate in self._shared.values():
-            rate.per_second_max = number(RATE)
+            rate.set_limit(number(RATE))
         for listener, rate in self._own.items():
-            rate.per_second_max = number_of(listener, RATE)
+            rate.set_limit(number_of(listener, RATE))
 
 
 class AcceptLine:

@@ -48,6 +48,10 @@ class PendingResponse:
         self.parts: list[Any] | None = None
         self.ready = False
 
+    def wait_for(self, future: "asyncio.Future[Any]") -> None:
+        """Record the future of the response, which may be cancelled with the connection."""
+        self.future = future
+
     def complete(self, parts: list[Any]) -> None:
         """It may be sent once it is next; no parts: the request has no response."""
         self.parts = parts

@@ -69,6 +69,15 @@ class _Context:
         if isinstance(listener, HighWatermarkListener):
             self.on_high_watermark = listener.on_high_watermark
 
+    def advance_to(self, offset: Offset) -> None:
+        """Continue with the batch at `offset`."""
+        self.next_offset = offset
+
+    def report_leader(self, leader: LeaderAndEpoch) -> None:
+        """Notify the listener of a leader it does not know yet."""
+        self.reported_leader = leader
+        self.listener.on_leader_change(leader.leader_id, leader.epoch)
+
 
 class CommitPublisher:
     """See the module docstring."""
@@ -157,21 +166,22 @@ class CommitPublisher:
             return
         latest = self._log.latest_snapshot
         if latest is None or latest == ZERO_SNAPSHOT or latest.offset > self._high_watermark:
-            context.next_offset = Offset(self._log.start)
+            context.advance_to(Offset(self._log.start))
             return
         context.listener.on_snapshot(LoadedSnapshot(latest, self._log.open_snapshot(latest)))
-        context.next_offset = latest.offset
+        context.advance_to(latest.offset)
 
     def _publish(self, offset: Offset) -> None:
         batch = self._batch_at(offset)
         for context in self._contexts:
             if context.next_offset != offset:
                 continue
-            context.next_offset = Offset(batch.last_offset + 1)
+            following = Offset(batch.last_offset + 1)
+            context.advance_to(following)
             if batch.records:
                 context.listener.on_commit(batch)
             if context.on_high_watermark is not None and not self._is_behind(context):
-                context.on_high_watermark(context.next_offset)
+                context.on_high_watermark(following)
 
     def _batch_at(self, offset: Offset) -> CommittedBatch:
         recent = self._recent
@@ -194,8 +204,7 @@ class CommitPublisher:
             return
         if leader.leader_id == self._local_id and (context.next_offset or 0) <= self._epoch_start:
             return
-        context.reported_leader = leader
-        context.listener.on_leader_change(leader.leader_id, leader.epoch)
+        context.report_leader(leader)
 
 
 def _decode(header: BatchHeader, view: memoryview) -> CommittedBatch:

@@ -35,6 +35,10 @@ class _Peer:
     node: Node
     connection: Connection | None = None
 
+    def use(self, connection: Connection) -> None:
+        """Send requests on `connection` from now on."""
+        self.connection = connection
+
 
 class Peers:
     """See the module docstring."""
@@ -111,7 +115,7 @@ class Peers:
         if peer is None or peer.node != node:
             peer = self._peers[node.id] = _Peer(node)
         if peer.connection is None or peer.connection.is_closed:
-            peer.connection = await Connection.open(
+            opened = await Connection.open(
                 node.host,
                 node.port,
                 client_id=self._client_id,
@@ -119,6 +123,8 @@ class Peers:
                 frame_bytes_max=FRAME_BYTES_MAX,
                 connect=self._connect,
             )
+            peer.use(opened)
+            return opened
         return peer.connection
 
     def _give_up(self, node: Node) -> None:
