@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from sparkraft.base.ids import TopicPartition
 from sparkraft.client.admin import Admin
 from sparkraft.client.leadership import LeadershipAdmin
-from sparkraft.client.values import Reassignment, TopicPartition
+from sparkraft.client.values import Reassignment
 from tests.cluster.conftest import STEADY
 from tests.support.clusters import Cluster, Member
 from tests.support.ports import wait_until

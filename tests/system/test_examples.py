@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nodes import java
+from tests.support.jvm import java
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CLIENTS = sorted((EXAMPLES / "clients").glob("*.py"))
