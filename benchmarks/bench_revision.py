@@ -11,7 +11,6 @@ the machine. The clusters count the CPU of all their nodes.
 import argparse
 import contextlib
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -38,6 +37,7 @@ from sparkraft.protocol.messages.k00_produce import (
 )
 from sparkraft.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.support.nodes import SparkraftNode
+from tests.support.revisions import MissingRevisionError, source_of
 
 ROUNDS = 5
 RATIO_MIN = 0.9
@@ -53,28 +53,6 @@ LOADS: tuple[tuple[str, int, int, Shape], ...] = (
     ("Produce 1 MB", 1024, 1000, (4, 2)),
 )
 """Name, bytes of a record, records of a batch, shape."""
-
-
-def source_of(revision: str) -> Path:
-    """Extract `src` of a commit; returns the folder for PYTHONPATH.
-
-    Raises:
-        SystemExit: the commit is not in this clone.
-    """
-    found = subprocess.run(
-        ["git", "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if found.returncode != 0:
-        sys.exit(f"commit {revision} is not in this clone; fetch the whole history")
-    folder = ROOT / ".cache" / "revisions" / found.stdout.strip()
-    if not (folder / "src").is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        with subprocess.Popen(
-            ["git", "archive", found.stdout.strip(), "src"], cwd=ROOT, stdout=subprocess.PIPE
-        ) as archive:
-            subprocess.run(["tar", "-x", "-C", str(folder)], stdin=archive.stdout, check=True)
-    return folder / "src"
 
 
 def compare(table: Table, what: str, now: Callable[[], float], before: Callable[[], float]) -> None:
@@ -199,7 +177,10 @@ def main() -> int:
     parser.add_argument("--against", default="HEAD^", metavar="COMMIT")
     parser.add_argument("--seconds", type=float, default=3.0, help="of one round")
     chosen = parser.parse_args()
-    earlier = source_of(chosen.against)
+    try:
+        earlier = source_of(chosen.against)
+    except MissingRevisionError as error:
+        sys.exit(str(error))
     table = Table(f"This source against {chosen.against}")
     one_node(earlier, chosen.seconds, table)
     three_replicas(earlier, chosen.seconds, table)
