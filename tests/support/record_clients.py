@@ -151,7 +151,14 @@ class LibrdkafkaProducer(RecordingProducer):
     """Idempotent, acks=all, so many records a second to all partitions in turn."""
 
     def __init__(
-        self, name: str, bootstrap: str, topic: str, *, partitions: int, rate: int
+        self,
+        name: str,
+        bootstrap: str,
+        topic: str,
+        *,
+        partitions: int,
+        rate: int,
+        requests_in_flight: int = 5,
     ) -> None:
         """Connect at the start of its `with` block."""
         super().__init__(name, topic)
@@ -168,6 +175,7 @@ class LibrdkafkaProducer(RecordingProducer):
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 5,
+                "max.in.flight.requests.per.connection": requests_in_flight,
                 "request.timeout.ms": 5_000,
                 "delivery.timeout.ms": DELIVERY_SECONDS * 1000,
                 "debug": "eos",

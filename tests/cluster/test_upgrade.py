@@ -1,0 +1,364 @@
+"""An upgrade from an earlier commit under load, node by node, and the way back: docs/UPGRADE.md."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.cli import main as cli
+from sparkraft.client.admin import Admin
+from sparkraft.client.quorum_admin import witnesses
+from sparkraft.client.values import Features
+from sparkraft.simulation.workload.history import History, acknowledged, check
+from tests.cluster.conftest import STEADY
+from tests.support.clusters import Cluster, KafkaMember, Member, SparkraftMember
+from tests.support.groups import commit, committed
+from tests.support.ports import cluster_port, wait_until
+from tests.support.record_clients import (
+    GROUP,
+    GroupReader,
+    LibrdkafkaProducer,
+    TailReader,
+    close,
+    read_everything,
+)
+from tests.support.revisions import ROOT, MissingRevisionError, source_of
+
+pytestmark = pytest.mark.real_clients
+
+EARLIER = "26b93b9aecc0aac7f8553c5a5977fd3c20852ec7"
+LOGGED_BY_EARLIER = "These keys are Kafka's, and have no effect here yet"
+"""Only that commit words it like this; it logs it whenever it starts."""
+
+CURRENT_SOURCE = ROOT / "src"
+TOPIC = "orders"
+OFFSETS_TOPIC = "__consumer_offsets"
+PARTITIONS = 3
+RATE = 200
+EARLIER_RELEASE, EARLIER_LEVEL = "4.1", 27
+NEWER_RELEASE, NEWER_LEVEL = "4.3", 30
+IDLE_GROUP = "idle"
+IDLE_OFFSETS = {0: 3, 1: 5, 2: 7}
+SETTINGS = {
+    **STEADY,
+    "min.insync.replicas": "2",
+    "offsets.topic.num.partitions": "3",
+    "offsets.topic.replication.factor": "3",
+    # Nodes load what the other source has written as a snapshot.
+    "metadata.log.max.record.bytes.between.snapshots": "1000",
+}
+
+
+@pytest.fixture
+def earlier_source() -> Path:
+    try:
+        return source_of(EARLIER)
+    except MissingRevisionError as error:
+        pytest.skip(str(error))
+
+
+class MemberOfSource(SparkraftMember):
+    """A node that runs any source."""
+
+    source = CURRENT_SOURCE
+    printed_before = 0
+    """Characters that earlier runs of it printed."""
+
+    def format_command(self) -> list[str]:
+        return ["env", f"PYTHONPATH={self.source}", *super().format_command()]
+
+    def start_command(self) -> list[str]:
+        return ["env", f"PYTHONPATH={self.source}", *super().start_command()]
+
+    def launch(self) -> None:
+        if self.output_path.exists():
+            self.printed_before = len(self.output_path.read_text())
+        super().launch()
+
+    def assert_runs(self) -> None:
+        """The process was given this source, and it is what it loaded."""
+        assert self.process is not None
+        variables = Path(f"/proc/{self.process.pid}/environ").read_bytes().split(b"\0")
+        assert f"PYTHONPATH={self.source}".encode() in variables
+        printed = self.output_path.read_text()[self.printed_before :]
+        assert (LOGGED_BY_EARLIER in printed) == (self.source != CURRENT_SOURCE), printed
+
+
+class UpgradedCluster(Cluster):
+    """Three nodes of an earlier source, with the feature levels of an earlier release."""
+
+    kinds: ClassVar = {"sparkraft": MemberOfSource, "kafka": KafkaMember}
+
+    def __init__(self, directory: Path, source: Path) -> None:
+        super().__init__(directory, [Member(n) for n in (1, 2, 3)], overrides=SETTINGS)
+        for node in self.nodes:
+            self.node(node).source = source
+
+    def node(self, node_id: int) -> MemberOfSource:
+        node = self.nodes[node_id]
+        assert isinstance(node, MemberOfSource)
+        return node
+
+    def _format_as(self, member: Member) -> list[str]:
+        return [*super()._format_as(member), "--release-version", EARLIER_RELEASE]
+
+    def restart(self, node_id: int, source: Path) -> None:
+        """Stop a node, and start it with this source; what it knew before is kept."""
+        self.until_in_sync()
+        node = self.node(node_id)
+        wait_until(lambda: self.snapshots(node_id), "it has a snapshot to load")
+        self.stop(node_id)
+        identity = (node.log_dir / "meta.properties").read_bytes()
+        journal = node.log_dir / "sparkraft-elections.jsonl"
+        elections = [json.loads(line) for line in journal.read_text().splitlines()]
+        assert elections
+        node.source = source
+        self.start([node_id])
+        node.assert_runs()
+        assert (node.log_dir / "meta.properties").read_bytes() == identity
+        kept = self.elections_of(node_id)
+        assert kept[: len(elections)] == [(e["at"], e["kind"], e["epoch"]) for e in elections]
+
+    def until_in_sync(self) -> None:
+        """Return once every replica of every partition is in sync."""
+
+        async def work(admin: Admin) -> bool:
+            topics = await admin.describe_topics([TOPIC, OFFSETS_TOPIC])
+            return all(
+                not isinstance(info, KafkaError)
+                and all(len(partition.isr) == 3 for partition in info.partitions.values())
+                for info in topics.values()
+            )
+
+        wait_until(lambda: self.ask(work), "all replicas are in sync")
+
+    def elections_of(self, node_id: int) -> list[tuple[int, str, int]]:
+        """Time, kind and epoch of all that the node has recorded of elections."""
+
+        async def work(admin: Admin) -> list[tuple[int, str, int]]:
+            seen, _ = await witnesses(admin.cluster)
+            (found,) = (witness for witness in seen if witness.node_id == node_id)
+            return [(entry.at_ms, entry.kind, entry.epoch) for entry in found.entries]
+
+        return self.ask(work)
+
+    def features(self, node_id: int) -> Features:
+        """Feature levels, as one node tells them."""
+        return self.ask(lambda admin: admin.describe_features(node_id))
+
+    def snapshots(self, node_id: int) -> list[Path]:
+        """The node's snapshots of the metadata, oldest first; not the one it was formatted with."""
+        found = (self.node(node_id).log_dir / "__cluster_metadata-0").glob("*.checkpoint")
+        return sorted(path for path in found if int(path.name.partition("-")[0]))
+
+
+class Load:
+    """Two producers, a reader without a group, and a group of two, as long as its block lasts."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        bootstrap = cluster.bootstrap
+        # With several requests in flight librdkafka may send a batch twice, in a new epoch, when a
+        # leader moves: tests.support.record_clients.NewEpochs.
+        self.producers = [
+            LibrdkafkaProducer(
+                name, bootstrap, TOPIC, partitions=PARTITIONS, rate=RATE, requests_in_flight=1
+            )
+            for name in ("p1", "p2")
+        ]
+        self.tail = TailReader("tail", bootstrap, TOPIC, partitions=PARTITIONS)
+        self.committed: dict[int, int] = {}
+        self.members = [
+            GroupReader(name, bootstrap, TOPIC, self.committed) for name in ("g1", "g2")
+        ]
+        self._cluster = cluster
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Load":
+        for client in (*self.producers, self.tail, *self.members):
+            self._stack.enter_context(client)  # type: ignore[arg-type]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def continues(self) -> None:
+        """Return once every producer, the reader and every member of the group got further."""
+        before = self._progress()
+
+        def all_got_further() -> bool:
+            pairs = zip(before, self._progress(), strict=True)
+            return all(now >= then + RATE // 4 for then, now in pairs)
+
+        try:
+            wait_until(all_got_further, "the clients continue")
+        except AssertionError as error:
+            raise AssertionError(
+                f"{error}: from {before} to {self._progress()}\n{self._cluster.tails()}"
+            ) from None
+
+    def _progress(self) -> list[int]:
+        """What each producer had acknowledged, what the reader read, and what the group did."""
+        of_group = sum(
+            len(poll.records)
+            for member in self.members
+            for polls in list(member.polls.values())
+            for poll in list(polls)
+        )
+        return [*(p.acknowledged for p in self.producers), self.tail.count, of_group]
+
+    def verdict(self) -> int:
+        """Check all that was sent and read; the number of acknowledged records."""
+        final = read_everything(self._cluster.bootstrap, TOPIC, PARTITIONS)
+        history = History()
+        for client in (*self.producers, self.tail, final, *self.members):
+            client.tell(history)
+        anomalies = [str(anomaly) for anomaly in check(history)]
+        assert not anomalies, "\n".join(anomalies[:20])
+        for producer in self.producers:
+            assert not producer.failures, producer.failures[:5]
+        for reader in (self.tail, *self.members):
+            assert not reader.errors, reader.errors[:5]
+        for member in self.members:
+            assert not member.went_back, f"committed offsets went back: {member.went_back}"
+        with consumer_of(self._cluster, GROUP) as consumer:
+            found = committed(consumer, places())
+        assert all(found[partition] >= end for partition, end in self.committed.items()), (
+            found,
+            self.committed,
+        )
+        return acknowledged(history)
+
+
+def test_nodes_are_upgraded_one_by_one_and_one_goes_back(tmp_path, earlier_source, capsys):
+    with UpgradedCluster(tmp_path, earlier_source) as cluster:
+        for node in cluster.nodes:
+            cluster.node(node).assert_runs()
+        cluster.create_topic(TOPIC, partitions=PARTITIONS, replicas=3)
+        levels = cluster.features(1).finalized
+        assert levels["metadata.version"] == EARLIER_LEVEL
+        with consumer_of(cluster, IDLE_GROUP) as idle, Load(cluster) as load:
+            load.continues()
+            commit(idle, [TopicPartition(TOPIC, p, o) for p, o in IDLE_OFFSETS.items()])
+
+            def restart(node: int, source: Path) -> None:
+                cluster.restart(node, source)
+                load.continues()
+                assert cluster.features(node).finalized == levels
+                assert committed(idle, places()) == IDLE_OFFSETS
+
+            leader = cluster.leader()
+            first, last = (node for node in cluster.nodes if node != leader)
+            for node in (first, leader, last):
+                restart(node, CURRENT_SOURCE)
+            # The active controller goes back, and is upgraded again.
+            leader = cluster.leader()
+            restart(leader, earlier_source)
+            restart(leader, CURRENT_SOURCE)
+        assert load.verdict() > RATE
+        group_continues(cluster)
+        features_are_upgraded(cluster, levels, capsys)
+        cluster.stop()
+
+
+def places() -> list[TopicPartition]:
+    return [TopicPartition(TOPIC, partition) for partition in IDLE_OFFSETS]
+
+
+@contextmanager
+def consumer_of(cluster: Cluster, group: str) -> Iterator[Consumer]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "log_level": 0,
+        }
+    )
+    try:
+        yield consumer
+    finally:
+        close(consumer, group)
+
+
+def group_continues(cluster: Cluster) -> None:
+    """A new member of the idle group gets each partition from its committed offset on."""
+    first: dict[int, int] = {}
+    with consumer_of(cluster, IDLE_GROUP) as consumer:
+        consumer.subscribe([TOPIC])
+
+        def has_read_all() -> bool:
+            for message in consumer.consume(1_000, timeout=0.5):
+                if message.error() is None:
+                    first.setdefault(message.partition(), message.offset())
+            return len(first) == PARTITIONS
+
+        wait_until(has_read_all, "the group reads every partition", pause=0)
+    assert first == IDLE_OFFSETS
+
+
+def features_are_upgraded(cluster: UpgradedCluster, before: dict[str, int], capsys) -> None:
+    """`features upgrade` raises the levels, on every node."""
+    command = ["features", "--bootstrap-server", cluster.bootstrap, "upgrade"]
+    assert cli.main([*command, "--release-version", NEWER_RELEASE]) == 0
+    assert f"metadata.version was upgraded to {NEWER_LEVEL}." in capsys.readouterr().out
+
+    def all_have_it() -> bool:
+        levels = [cluster.features(node).finalized for node in cluster.nodes]
+        return all(each["metadata.version"] == NEWER_LEVEL for each in levels)
+
+    wait_until(all_have_it, "every node has the new level")
+    after = cluster.features(1).finalized
+    assert {name for name in after if after[name] < before.get(name, 0)} == set()
+
+
+def test_a_cluster_of_the_earlier_up_is_started_by_this_one(tmp_path, earlier_source, capsys):
+    home = tmp_path / "cluster"
+    options = ["--dir", str(home)]
+
+    def earlier(*words: str) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(earlier_source)}
+        command = [sys.executable, "-m", "sparkraft.cli.main", *words]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    try:
+        earlier("up", *options, "--port", str(cluster_port()), "--detach")
+        before = json.loads((home / "cluster.json").read_text())
+        log = Path(before["nodes"][0]["log"])
+        assert LOGGED_BY_EARLIER in log.read_text()
+        bootstrap = ["--bootstrap-server", before["bootstrap"]]
+        earlier("topics", *bootstrap, "--create", "--topic", TOPIC)
+        # The command of either source stops nodes of the other.
+        assert cli.main(["down", *options]) == 0
+        logged = len(log.read_text())
+        assert cli.main(["up", *options, "--detach"]) == 0
+        assert LOGGED_BY_EARLIER not in log.read_text()[logged:]
+        after = json.loads((home / "cluster.json").read_text())
+        assert _lasting(after) == _lasting(before)
+        capsys.readouterr()
+        assert cli.main(["topics", *bootstrap, "--list"]) == 0
+        assert capsys.readouterr().out.split() == [TOPIC]
+        earlier("down", *options)
+        earlier("up", *options, "--detach")
+    finally:
+        cli.main(["down", *options])
+
+
+def _lasting(cluster: dict) -> dict:
+    """The content of cluster.json without the processes."""
+    nodes = [
+        {key: value for key, value in node.items() if key not in {"pid", "started"}}
+        for node in cluster["nodes"]
+    ]
+    return {**cluster, "nodes": nodes}
