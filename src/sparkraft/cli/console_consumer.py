@@ -1,66 +1,36 @@
 """`console-consumer`: prints records, as `kafka-console-consumer.sh`.
 
-Not done: formatters and deserializers other than text, numbers and bytes (they are Java's).
+Records are formatted by `client.decoders.consumed`. Not done: Java's other formatters.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 import secrets
 import signal
-import struct
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from sparkraft.base.errors import KafkaError
+from sparkraft.base.errors import DecodeError, KafkaError
 from sparkraft.cli.client_configs import consumer_settings
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.names import TopicFilter
 from sparkraft.cli.options import Options, Values, exactly_one, key_values
 from sparkraft.cli.session import client_properties, connected, run, warn
-from sparkraft.client.consumer import ConsumedRecord, Consumer
+from sparkraft.client.consumer import Consumer
+from sparkraft.client.decoders.consumed import Formatter, as_json
 from sparkraft.client.values import EARLIEST, LATEST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
     from sparkraft.client.cluster import Cluster
+    from sparkraft.client.consumer import ConsumedRecord
 
 _JAVA_FORMATTER = "org.apache.kafka.tools.consumer.DefaultMessageFormatter"
 _FORMATTERS = {_JAVA_FORMATTER, "kafka.tools.DefaultMessageFormatter"}
-_TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 _POLL_MS = 500
-
-Deserializer = Callable[[bytes], bytes]
-
-
-def _number(form: str) -> Deserializer:
-    def read(raw: bytes) -> bytes:
-        try:
-            return str(struct.unpack(form, raw)[0]).encode()
-        except struct.error as error:
-            size = struct.calcsize(form)
-            raise CommandError(f"expected {size} bytes for this number, got {len(raw)}") from error
-
-    return read
-
-
-_DESERIALIZERS: dict[str, Deserializer] = {
-    "StringDeserializer": bytes,
-    "ByteArrayDeserializer": bytes,
-    "BytesDeserializer": bytes,
-    "ShortDeserializer": _number(">h"),
-    "IntegerDeserializer": _number(">i"),
-    "LongDeserializer": _number(">q"),
-    "FloatDeserializer": _number(">f"),
-    "DoubleDeserializer": _number(">d"),
-}
-"""By class name; the package is not looked at."""
 
 
 def _options() -> Options:
@@ -106,104 +76,6 @@ def _options() -> Options:
     return options
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Formatter:
-    """Writes a record as a line."""
-
-    shown: frozenset[str] = frozenset({"value"})
-    key_separator: bytes = b"\t"
-    line_separator: bytes = b"\n"
-    headers_separator: bytes = b","
-    null_literal: bytes = b"null"
-    deserializers: Mapping[str, Deserializer] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, properties: Mapping[str, str]) -> Formatter:
-        """From `print.key=true` and so on."""
-        shown = {"value"}
-        for name in _COLUMNS:
-            text = properties.get(f"print.{name}")
-            if text is not None:
-                (shown.add if text.strip().lower() == "true" else shown.discard)(name)
-        return cls(
-            shown=frozenset(shown),
-            key_separator=properties.get("key.separator", "\t").encode(),
-            line_separator=properties.get("line.separator", "\n").encode(),
-            headers_separator=properties.get("headers.separator", ",").encode(),
-            null_literal=properties.get("null.literal", "null").encode(),
-            deserializers={
-                part: _deserializer(properties[f"{part}.deserializer"])
-                for part in ("key", "value", "headers")
-                if f"{part}.deserializer" in properties
-            },
-        )
-
-    def format(self, record: ConsumedRecord) -> bytes:
-        """The line, its end included."""
-        columns = [_COLUMNS[name](self, record) for name in _COLUMNS if name in self.shown]
-        return self.key_separator.join(columns) + self.line_separator
-
-    def headers(self, record: ConsumedRecord) -> bytes:
-        """Its headers, or a placeholder if it has none."""
-        pairs = [k.encode() + b":" + self.text("headers", v) for k, v in record.headers]
-        return self.headers_separator.join(pairs) if pairs else b"NO_HEADERS"
-
-    def text(self, part: str, raw: bytes | None) -> bytes:
-        """A key, value or header's value, deserialized."""
-        if raw is None:
-            return self.null_literal
-        return self.deserializers.get(part, bytes)(raw)
-
-
-def _timestamp(_form: Formatter, record: ConsumedRecord) -> bytes:
-    return f"{_TIMESTAMP_TYPES[record.timestamp_type]}:{record.timestamp}".encode()
-
-
-_COLUMNS: dict[str, Callable[[Formatter, ConsumedRecord], bytes]] = {
-    "timestamp": _timestamp,
-    "partition": lambda _, record: b"Partition:%d" % record.partition,
-    "offset": lambda _, record: b"Offset:%d" % record.offset,
-    "delivery": lambda _form, _record: b"Delivery:NOT_PRESENT",
-    "epoch": lambda _, record: b"Epoch:%d" % record.leader_epoch,
-    "headers": lambda form, record: form.headers(record),
-    "key": lambda form, record: form.text("key", record.key),
-    "value": lambda form, record: form.text("value", record.value),
-}
-"""The parts of a record that can be printed, in output order."""
-
-
-def _deserializer(name: str) -> Deserializer:
-    found = _DESERIALIZERS.get(name.rsplit(".", 1)[-1])
-    if found is None:
-        known = ", ".join(_DESERIALIZERS)
-        raise UsageError(f"no deserializer {name}; there are {known}")
-    return found
-
-
-def as_json(record: ConsumedRecord) -> bytes:
-    """The record as one line of JSON; bytes that are not UTF-8 as `{"base64": …}`."""
-
-    def text(raw: bytes | None) -> Any:
-        if raw is None:
-            return None
-        try:
-            return raw.decode()
-        except UnicodeDecodeError:
-            return {"base64": base64.b64encode(raw).decode()}
-
-    shown = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "timestampType": _TIMESTAMP_TYPES[record.timestamp_type],
-        "headers": [[name, text(value)] for name, value in record.headers],
-        "key": text(record.key),
-        "value": text(record.value),
-    }
-    return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
-
-
 def main(argv: list[str]) -> int:
     """Print until --max-messages, --timeout-ms or Ctrl-C."""
     values = _options().parse(argv)
@@ -234,7 +106,10 @@ def _formatter(values: Values) -> Callable[[ConsumedRecord], bytes]:
         properties["key.deserializer"] = values.key_deserializer
     if values.value_deserializer:
         properties["value.deserializer"] = values.value_deserializer
-    return Formatter.of(properties).format
+    try:
+        return Formatter.of(properties).format
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _properties(values: Values) -> dict[str, str]:
@@ -365,7 +240,7 @@ def _write(
 ) -> None:
     try:
         out.write(form(record))
-    except CommandError as error:
+    except DecodeError as error:
         where = f"{record.topic}-{record.partition} offset {record.offset}"
         if not skip:
             raise CommandError(f"{where}: {error}") from error

@@ -1,7 +1,7 @@
 """`dump-log`: prints segments, indexes, snapshots and cluster metadata, as `kafka-dump-log.sh`.
 
 Reads files only; the node that owns them may be running. Errors in a file are reported on standard
-error, and the exit code is then 1. Decoders of records are in `record_decoders`.
+error, and the exit code is then 1. Records are decoded by `client.decoders`.
 
 Not done: Java decoder classes, tiered storage's metadata.
 """
@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from sparkraft.base.errors import DecodeError
 from sparkraft.cli.errors import CommandError
 from sparkraft.cli.options import Options, Values
-from sparkraft.cli.record_decoders import DECODERS, Decoder, control_text, plain
 from sparkraft.cli.session import warn
+from sparkraft.client.decoders.batches import batch_json, batch_text, record_json, record_text
+from sparkraft.client.decoders.internal_topics import DECODERS, plain
 from sparkraft.records.batch import (
     BATCH_OVERHEAD,
-    DELETE_HORIZON_BIT,
-    SEQUENCE_MODULUS,
     BatchHeader,
     crc_ok,
     parse_header,
@@ -31,9 +30,9 @@ from sparkraft.records.record import decode_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from sparkraft.client.decoders.internal_topics import Decoder
     from sparkraft.records.record import Record
 
-_TIMES = ("CreateTime", "LogAppendTime")
 _NAME_DIGITS = 20
 _INT_MAX = 0x7FFFFFFF
 _JAVA_STRING_DECODERS = (
@@ -187,109 +186,14 @@ def _print_batch(  # noqa: PLR0913, PLR0917 (what there is of a batch)
 ) -> None:
     is_valid = crc_ok(batch)
     if values.output == "json":
-        data = _batch_json(path, header, position, is_valid=is_valid)
+        data = batch_json(str(path), header, position, is_valid=is_valid)
         if records:
-            data["records"] = [_record_json(header, record, decoder) for record in records]
+            data["records"] = [record_json(header, record, decoder) for record in records]
         print(json.dumps(data, ensure_ascii=False))
         return
-    print(_batch_text(header, position, is_valid=is_valid))
+    print(batch_text(header, position, is_valid=is_valid))
     for record in records:
-        print(_record_text(header, record, decoder, skip_metadata=values.skip_record_metadata))
-
-
-def _batch_text(header: BatchHeader, position: int, *, is_valid: bool) -> str:
-    has_horizon = header.attributes & DELETE_HORIZON_BIT
-    horizon = f"OptionalLong[{header.base_timestamp}]" if has_horizon else "OptionalLong.empty"
-    return (
-        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} "
-        f"count: {header.records_count} baseSequence: {header.base_sequence} "
-        f"lastSequence: {header.last_sequence} producerId: {header.producer_id} "
-        f"producerEpoch: {header.producer_epoch} "
-        f"partitionLeaderEpoch: {header.partition_leader_epoch} "
-        f"isTransactional: {_bool(header.is_transactional)} "
-        f"isControl: {_bool(header.is_control)} deleteHorizonMs: {horizon} "
-        f"position: {position} {_TIMES[header.timestamp_type]}: {header.max_timestamp} "
-        f"size: {header.size_in_bytes} magic: {header.magic} "
-        f"compresscodec: {header.codec.name.lower()} crc: {header.crc} isvalid: {_bool(is_valid)}"
-    )
-
-
-def _bool(value: object) -> str:
-    return str(bool(value)).lower()
-
-
-def _sequence(header: BatchHeader, record: Record) -> int:
-    if header.base_sequence < 0:
-        return -1
-    return (header.base_sequence + record.offset - header.base_offset) % SEQUENCE_MODULUS
-
-
-def _record_text(
-    header: BatchHeader, record: Record, decoder: Decoder | None, *, skip_metadata: bool
-) -> str:
-    parts: list[str] = []
-    if not skip_metadata:
-        sizes = [-1 if part is None else len(part) for part in (record.key, record.value)]
-        names = ",".join(name for name, _ in record.headers)
-        parts.append(
-            f"offset: {record.offset} {_TIMES[header.timestamp_type]}: {record.timestamp} "
-            f"keySize: {sizes[0]} valueSize: {sizes[1]} "
-            f"sequence: {_sequence(header, record)} headerKeys: [{names}]"
-        )
-        if header.is_control:
-            parts.append(control_text(record))
-    if decoder is not None and not header.is_control:
-        key, payload = decoder(record)
-        if key is not None:
-            parts.append(f"key: {_text(key)}")
-        if payload is not None:
-            parts.append(f"payload: {_text(payload)}")
-    return "| " + " ".join(parts)
-
-
-def _text(decoded: Any) -> str:
-    if isinstance(decoded, str):
-        return decoded
-    return json.dumps(decoded, separators=(",", ":"), ensure_ascii=False)
-
-
-def _batch_json(
-    path: Path, header: BatchHeader, position: int, *, is_valid: bool
-) -> dict[str, Any]:
-    return {
-        "file": str(path),
-        "baseOffset": header.base_offset,
-        "lastOffset": header.last_offset,
-        "count": header.records_count,
-        "baseSequence": header.base_sequence,
-        "lastSequence": header.last_sequence,
-        "producerId": header.producer_id,
-        "producerEpoch": header.producer_epoch,
-        "partitionLeaderEpoch": header.partition_leader_epoch,
-        "isTransactional": header.is_transactional,
-        "isControl": header.is_control,
-        "position": position,
-        "timestampType": _TIMES[header.timestamp_type],
-        "maxTimestamp": header.max_timestamp,
-        "size": header.size_in_bytes,
-        "compression": header.codec.name.lower(),
-        "crc": header.crc,
-        "isValid": is_valid,
-    }
-
-
-def _record_json(header: BatchHeader, record: Record, decoder: Decoder | None) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "sequence": _sequence(header, record),
-        "headerKeys": [name for name, _ in record.headers],
-    }
-    if header.is_control:
-        data["control"] = control_text(record)
-    elif decoder is not None:
-        data["key"], data["payload"] = decoder(record)
-    return data
+        print(record_text(header, record, decoder, skip_metadata=values.skip_record_metadata))
 
 
 # indexes

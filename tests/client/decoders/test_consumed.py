@@ -1,4 +1,4 @@
-"""Lines into records and records into lines, without a cluster."""
+"""Consumed records as lines and as JSON, without a cluster."""
 
 import json
 
@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkraft.cli.console_consumer import Formatter, as_json
-from sparkraft.cli.console_producer import LineReader
-from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.base.errors import DecodeError
 from sparkraft.client.consumer import ConsumedRecord
+from sparkraft.client.decoders.consumed import Formatter, as_json
 
 ALL = {f"print.{name}": "true" for name in
        ("timestamp", "partition", "offset", "epoch", "headers", "key", "value")}  # fmt: skip
@@ -21,46 +20,6 @@ def record(**parts) -> ConsumedRecord:
         "key": b"k", "value": b"v", "headers": [("h", b"x"), ("n", None)], "leader_epoch": 2,
     }  # fmt: skip
     return ConsumedRecord(**(values | parts))
-
-
-def test_a_plain_line_is_a_value():
-    assert LineReader.of({}).read("a\tb", 1) == (None, b"a\tb", [])
-
-
-def test_headers_key_and_value():
-    reader = LineReader.of({"parse.key": "true", "parse.headers": "true"})
-    assert reader.read("h1:a,h2:b:c\tk\tv\tw", 1) == (
-        b"k",
-        b"v\tw",
-        [("h1", b"a"), ("h2", b"b:c")],
-    )
-
-
-def test_the_null_marker_makes_nulls():
-    reader = LineReader.of({"parse.key": "true", "parse.headers": "true", "null.marker": "N"})
-    assert reader.read("h:N\tN\tN", 1) == (None, None, [("h", None)])
-    assert reader.read("N\tk\tv", 1) == (b"k", b"v", [])
-
-
-def test_a_missing_separator_is_an_error_unless_errors_are_ignored():
-    with pytest.raises(CommandError, match="line 8 has no"):
-        LineReader.of({"parse.key": "true"}).read("novalue", 8)
-    lenient = LineReader.of({"parse.key": "true", "ignore.error": "true"})
-    assert lenient.read("novalue", 8) == (None, b"novalue", [])
-
-
-@pytest.mark.parametrize(
-    "properties",
-    [
-        {"headers.separator": ":"},
-        {"headers.delimiter": ","},
-        {"null.marker": "\t"},
-        {"parse.keys": "true"},
-    ],
-)
-def test_settings_that_contradict_themselves_are_refused(properties):
-    with pytest.raises(UsageError):
-        LineReader.of(properties)
 
 
 def test_the_default_line_is_the_value():
@@ -90,7 +49,7 @@ def test_numbers_are_deserialized_and_wrong_sizes_said():
         {"value.deserializer": "org.apache.kafka.common.serialization.LongDeserializer"}
     )
     assert form.format(record(value=(-5).to_bytes(8, "big", signed=True))) == b"-5\n"
-    with pytest.raises(CommandError):
+    with pytest.raises(DecodeError):
         form.format(record(value=b"abc"))
 
 

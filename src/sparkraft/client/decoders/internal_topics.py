@@ -14,7 +14,6 @@ from sparkraft.base.errors import DecodeError
 from sparkraft.protocol import codec
 from sparkraft.protocol.framing import decode_metadata_record, decode_record_key
 from sparkraft.protocol.json_form import to_json
-from sparkraft.records.control import ControlType, parse_control_key
 
 if TYPE_CHECKING:
     from sparkraft.protocol.declare import Message
@@ -93,7 +92,7 @@ def _coordinator(record: Record, types: Types) -> Decoded:
 
 
 def _open_members(group: dict[str, Any]) -> None:
-    """Replace consumers' subscriptions and assignments by what they say."""
+    """Replace encoded consumer subscriptions and assignments by their decoded JSON."""
     from base64 import b64decode
 
     from sparkraft.protocol.messages.consumer_protocol import (
@@ -123,38 +122,3 @@ DECODERS: dict[str, Choice] = {
     "share-group-state-decoder": Choice("__share_group_state", _share_state),
 }
 """By the option that chooses it."""
-
-
-def control_text(record: Record) -> str:
-    """Describe a control record."""
-    try:
-        kind = parse_control_key(record.key)
-        if kind in {ControlType.ABORT, ControlType.COMMIT}:
-            epoch = int.from_bytes((record.value or b"")[2:6], "big", signed=True)
-            return f"endTxnMarker: {kind.name} coordinatorEpoch: {epoch}"
-        return _raft_control(kind, record)
-    except DecodeError as error:
-        return f"controlType: can't be read: {error}"
-
-
-def _raft_control(kind: ControlType, record: Record) -> str:
-    import json
-
-    from sparkraft.protocol.messages import raft_records
-
-    known: dict[ControlType, tuple[str, type[Message]]] = {
-        ControlType.LEADER_CHANGE: ("LeaderChange:", raft_records.LeaderChangeMessage),
-        ControlType.SNAPSHOT_HEADER: ("SnapshotHeader", raft_records.SnapshotHeaderRecord),
-        ControlType.SNAPSHOT_FOOTER: ("SnapshotFooter", raft_records.SnapshotFooterRecord),
-        ControlType.KRAFT_VERSION: ("KRaftVersion", raft_records.KRaftVersionRecord),
-        ControlType.KRAFT_VOTERS: ("KRaftVoters", raft_records.VotersRecord),
-    }
-    if kind not in known:
-        number = int.from_bytes((record.key or b"")[2:4], "big", signed=True)
-        return f"controlType: {kind.name}({number})"
-    name, cls = known[kind]
-    raw = record.value or b""
-    # Each begins with its own version.
-    version = int.from_bytes(raw[:2], "big", signed=True)
-    shown = to_json(codec.decode(cls, version, raw), version)
-    return f"{name} {json.dumps(shown, separators=(',', ':'))}"
