@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.cli.client_configs import producer_settings
-from sparkraft.cli.errors import CommandError, UsageError, sentence_of
+from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options, Values, key_values
 from sparkraft.cli.session import client_properties, connected, run, warn
+from sparkraft.client.errors import sentence_of
 from sparkraft.client.producer import Producer
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.cli import group_describe, group_reset
-from sparkraft.cli.errors import CommandError, UsageError, sentence_of
+from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options, Values, exactly_one, only_with
 from sparkraft.cli.session import connected, print_json, run, warn
 from sparkraft.client.admin import Admin
+from sparkraft.client.errors import sentence_of
 from sparkraft.client.groups import Groups
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from sparkraft.base.errors import KafkaError
-from sparkraft.cli.errors import CommandError, sentence_of
+from sparkraft.cli.errors import CommandError
 from sparkraft.cli.options import Options, Values
 from sparkraft.cli.session import connected, print_json, run
 from sparkraft.client.admin import Admin
+from sparkraft.client.errors import sentence_of
 
 
 def main(argv: list[str]) -> int:

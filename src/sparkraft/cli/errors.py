@@ -1,6 +1,7 @@
 """Failures of commands: one sentence and an exit code."""
 
-from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
+from sparkraft.base.errors import DecodeError, KafkaError
+from sparkraft.client.errors import PlanError, sentence_of
 
 FAILED = 1
 USAGE = 2
@@ -20,7 +21,7 @@ def exit_code_and_sentence(command: str, error: Exception) -> tuple[int, str] | 
     match error:
         case UsageError():
             return USAGE, f"{where}: {error}\n`{where} --help` lists the options"
-        case CommandError():
+        case CommandError() | PlanError():
             return FAILED, f"{where}: {error}"
         case KafkaError():
             return FAILED, f"{where}: {sentence_of(error)}"
@@ -30,10 +31,3 @@ def exit_code_and_sentence(command: str, error: Exception) -> tuple[int, str] | 
             return FAILED, f"{where}: {error.filename}: {error.strerror}"
         case _:
             return None
-
-
-def sentence_of(error: KafkaError) -> str:
-    """The error as text: its detail, and its name for reference."""
-    if error.code in {ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT} and error.detail:
-        return error.detail
-    return f"{error.detail} ({error.code.name})" if error.detail else error.code.name

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.cli.errors import CommandError, UsageError, sentence_of
+from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options, Values
 from sparkraft.cli.past_time import past_time
 from sparkraft.cli.session import connected, print_json
+from sparkraft.client.errors import sentence_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

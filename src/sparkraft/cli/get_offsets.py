@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import KafkaError
-from sparkraft.cli.errors import CommandError, UsageError, sentence_of
+from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.names import INTERNAL_TOPICS, PartitionFilter, TopicFilter
 from sparkraft.cli.options import Options, Values, numbers
 from sparkraft.cli.session import connected, print_json, run, warn
 from sparkraft.client.admin import Admin
+from sparkraft.client.errors import sentence_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
-from sparkraft.cli.errors import CommandError, sentence_of
+from sparkraft.cli.errors import CommandError
 from sparkraft.cli.session import print_json, warn
 from sparkraft.client.admin import Admin
+from sparkraft.client.errors import sentence_of
 from sparkraft.client.groups import GroupInfo, Groups
 from sparkraft.client.values import LATEST
 

@@ -1,13 +1,12 @@
 """`consumer-groups --reset-offsets`: changes the offsets of a group without members.
 
-A scenario names the new offsets, a scope the partitions. Nothing changes without --execute. An
-offset outside a partition's log is moved to the nearer end, with a warning.
+A scenario names the new offsets, a scope the partitions; `client.group_reset` plans from them.
+Nothing changes without --execute. An offset outside a partition's log is moved to the nearer end,
+with a warning.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import sys
 import time
@@ -15,21 +14,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.base.ids import TopicPartition
-from sparkraft.cli.errors import CommandError, UsageError, sentence_of
+from sparkraft.cli.errors import UsageError
 from sparkraft.cli.session import print_json, warn
+from sparkraft.client import group_reset
 from sparkraft.client.admin import Admin
-from sparkraft.client.groups import Committed, Groups
+from sparkraft.client.group_reset import ShiftBy, ToCurrent, ToOffset, ToTime
+from sparkraft.client.groups import Groups
 from sparkraft.client.values import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from sparkraft.base.ids import TopicPartition
     from sparkraft.cli.options import Options, Values
     from sparkraft.client.cluster import Cluster
-
-Plan = dict[TopicPartition, int]
+    from sparkraft.client.group_reset import Offsets, ResetPlan, Scenario
 
 SCENARIOS = (
     "--to-offset",
@@ -48,7 +47,6 @@ _DURATION = re.compile(
     r"(?:T(?:([-+]?\d+)H)?(?:([-+]?\d+)M)?(?:([-+]?\d+(?:\.\d+)?)S)?)?",
     re.IGNORECASE,
 )
-_GROUP_COLUMNS = 4
 
 
 def add_options(options: Options) -> None:
@@ -85,12 +83,13 @@ def check(values: Values) -> None:
 
 
 async def reset(cluster: Cluster, values: Values, ids: list[str]) -> int:
-    """Plan, show, and with --execute do; 1 if a group refused."""
-    plans: dict[str, Plan] = {}
+    """Plan and show the resets, with --execute commit them; 1 if a group has members."""
+    plans: dict[str, Offsets] = {}
     code = 0
+    groups = Groups(cluster)
     for group_id in ids:
-        state = await _state(cluster, group_id)
-        if state not in {"Empty", "Dead"}:
+        state = await group_reset.state_of(groups, group_id)
+        if state not in group_reset.RESETTABLE_STATES:
             code = 1
             warn(
                 f"\nError: Assignments can only be reset if the group '{group_id}' is inactive, "
@@ -98,36 +97,27 @@ async def reset(cluster: Cluster, values: Values, ids: list[str]) -> int:
             )
             continue
         plan = await _plan(cluster, values, group_id)
+        _warn_of_moved(plan)
         if values.execute:
-            await _execute(cluster, group_id, plan)
-        plans[group_id] = plan
+            await group_reset.commit(groups, group_id, plan.offsets)
+        plans[group_id] = plan.offsets
     _show(values, plans)
     return code
 
 
-async def _state(cluster: Cluster, group_id: str) -> str:
-    try:
-        return (await Groups(cluster).describe(group_id)).state
-    except KafkaError as error:
-        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
-            return "Dead"
-        raise
-
-
-async def _execute(cluster: Cluster, group_id: str, plan: Plan) -> None:
-    outcome = await Groups(cluster).commit(
-        group_id, {tp: Committed(offset=offset) for tp, offset in plan.items()}
-    )
-    for (topic, partition), error in outcome.items():
-        if error is not None:
-            raise CommandError(f"{topic}-{partition} was not reset: {sentence_of(error)}")
-
-
-# scopes
+def _warn_of_moved(plan: ResetPlan) -> None:
+    for moved in plan.moved:
+        topic, partition = moved.partition
+        is_low = moved.wanted < moved.planned
+        side = "lower than the earliest" if is_low else "higher than the latest"
+        warn(
+            f"New offset ({moved.wanted}) of {topic}-{partition} is {side}; "
+            f"it is set to {moved.planned}"
+        )
 
 
 async def partitions_of(admin: Admin, entries: Iterable[str]) -> list[TopicPartition]:
-    """`topic` and `topic:0,1` entries as partitions; `CommandError` for topics that don't exist."""
+    """`topic` and `topic:0,1` entries as partitions; `PlanError` for topics that don't exist."""
     found: list[TopicPartition] = []
     whole: list[str] = []
     for entry in entries:
@@ -139,102 +129,39 @@ async def partitions_of(admin: Admin, entries: Iterable[str]) -> list[TopicParti
             if not index.strip().isdigit():
                 raise UsageError(f"{entry!r} does not look like topic:0,1,2")
             found.append((topic, int(index)))
-    for name, topic_info in (await admin.describe_topics(whole)).items():
-        if isinstance(topic_info, KafkaError):
-            raise CommandError(sentence_of(topic_info))
-        found.extend((name, index) for index in topic_info.partitions)
+    found += await group_reset.partitions_of_topics(admin, whole)
     return sorted(set(found))
 
 
-async def _scope(
-    admin: Admin, groups: Groups, values: Values, group_id: str
-) -> set[TopicPartition]:
+async def _plan(cluster: Cluster, values: Values, group_id: str) -> ResetPlan:
+    admin = Admin(cluster)
+    if values.from_file:
+        return await group_reset.within_logs(admin, _from_file(values.from_file, group_id))
     if values.all_topics:
-        wanted = set(await groups.offsets(group_id))
+        wanted = set(await Groups(cluster).offsets(group_id))
     else:
         wanted = set(await partitions_of(admin, values.topic))
-    topics = await admin.list_topics()
-    missing = sorted(
-        f"{t}-{p}" for t, p in wanted if t not in topics or p not in topics[t].partitions
-    )
-    if missing:
-        raise CommandError(f'the partitions "{",".join(missing)}" do not exist')
-    return wanted
+    await group_reset.check_partitions(admin, wanted)
+    return await group_reset.plan_reset(cluster, group_id, wanted, _scenario(values))
 
 
-# scenarios
-
-
-async def _plan(cluster: Cluster, values: Values, group_id: str) -> Plan:
-    admin, groups = Admin(cluster), Groups(cluster)
-    if values.from_file:
-        return await _within(admin, _from_file(values, group_id))
-    wanted = await _scope(admin, groups, values, group_id)
+def _scenario(values: Values) -> Scenario:
     if values.to_offset is not None:
-        return await _within(admin, dict.fromkeys(wanted, values.to_offset))
-    at = _special_or_ms(values)
-    if at is not None:
-        return await _at_time(admin, wanted, at)
-    committed = {tp: c.offset for tp, c in (await groups.offsets(group_id)).items()}
-    if values.to_current:
-        without = {tp for tp in wanted if tp not in committed}
-        ends = await _listed(admin, without, LATEST)
-        return {tp: committed.get(tp, ends.get(tp, 0)) for tp in wanted}
-    return await _within(admin, _shifted(wanted, committed, values.shift_by))
-
-
-def _special_or_ms(values: Values) -> int | None:
-    """Timestamps to request by ListOffsets, for the scenarios that use it."""
+        return ToOffset(values.to_offset)
     if values.to_earliest:
-        return EARLIEST
+        return ToTime(EARLIEST)
     if values.to_latest:
-        return LATEST
+        return ToTime(LATEST)
     if values.to_datetime:
-        return _datetime_ms(values.to_datetime)
+        return ToTime(_datetime_ms(values.to_datetime))
     if values.by_duration:
-        return time.time_ns() // 1_000_000 - _duration_ms(values.by_duration)
-    return None
+        return ToTime(time.time_ns() // 1_000_000 - _duration_ms(values.by_duration))
+    return ToCurrent() if values.to_current else ShiftBy(values.shift_by)
 
 
-def _shifted(
-    wanted: Iterable[TopicPartition], committed: Mapping[TopicPartition, int], by: int
-) -> Plan:
-    for topic, partition in sorted(wanted):
-        if (topic, partition) not in committed:
-            raise CommandError(
-                f"{topic}-{partition} can't be shifted: the group has no offset of it"
-            )
-    return {tp: committed[tp] + by for tp in wanted}
-
-
-async def _listed(admin: Admin, wanted: Iterable[TopicPartition], at: int) -> Plan:
-    found = await admin.list_offsets(dict.fromkeys(wanted, at))
-    plan: Plan = {}
-    for tp, answer in found.items():
-        if isinstance(answer, KafkaError):
-            raise CommandError(f"{tp[0]}-{tp[1]}: {sentence_of(answer)}")
-        plan[tp] = answer.offset
-    return plan
-
-
-async def _at_time(admin: Admin, wanted: Iterable[TopicPartition], ms: int) -> Plan:
-    """The first record from `ms` on; the end if all are older."""
-    plan = await _listed(admin, wanted, ms)
-    late = {tp for tp, offset in plan.items() if offset < 0}
-    return plan | await _listed(admin, late, LATEST)
-
-
-async def _within(admin: Admin, asked: Plan) -> Plan:
-    """The plan with every offset inside of its partition's log."""
-    first = await _listed(admin, asked, EARLIEST)
-    last = await _listed(admin, asked, LATEST)
-    plan: Plan = {}
-    for tp, offset in asked.items():
-        plan[tp] = min(max(offset, first[tp]), last[tp])
-        if plan[tp] != offset:
-            side = "lower than the earliest" if offset < first[tp] else "higher than the latest"
-            warn(f"New offset ({offset}) of {tp[0]}-{tp[1]} is {side}; it is set to {plan[tp]}")
-    return plan
+def _from_file(path: str, group_id: str) -> Offsets:
+    with Path(path).open(encoding="utf-8", newline="") as file:
+        return group_reset.offsets_from_csv(file, group_id, source=path)
 
 
 def _datetime_ms(text: str) -> int:
@@ -256,43 +183,13 @@ def _duration_ms(text: str) -> int:
     return int((total + float(seconds or 0)) * 1000) * (-1 if sign == "-" else 1)
 
 
-# files and output
-
-
-def _from_file(values: Values, group_id: str) -> Plan:
-    plan: Plan = {}
-    with Path(values.from_file).open(encoding="utf-8", newline="") as file:
-        for number, row in enumerate(csv.reader(file), start=1):
-            if not row:
-                continue
-            cells = row if len(row) == _GROUP_COLUMNS else [group_id, *row]
-            try:
-                group, topic, partition, offset = cells
-                if group == group_id:
-                    plan[topic, int(partition)] = int(offset)
-            except ValueError:
-                raise CommandError(
-                    f"{values.from_file} line {number} is not [group,]topic,partition,offset"
-                ) from None
-    if not plan:
-        raise CommandError(f"{values.from_file} has no plan for group {group_id}")
-    return plan
-
-
-def _show(values: Values, plans: Mapping[str, Plan]) -> None:
-    rows = [
-        (group, topic, partition, offset)
-        for group, plan in plans.items()
-        for (topic, partition), offset in sorted(plan.items())
-    ]
+def _show(values: Values, plans: Mapping[str, Offsets]) -> None:
+    rows = group_reset.rows_of(plans)
     if values.output == "json":
         names = ("group", "topic", "partition", "newOffset")
         print_json([dict(zip(names, row, strict=True)) for row in rows])
     elif values.export:
-        out = io.StringIO()
-        is_one = len(values.group) == 1
-        csv.writer(out, lineterminator="\n").writerows(row[1:] if is_one else row for row in rows)
-        sys.stdout.write(out.getvalue())
+        sys.stdout.write(group_reset.csv_of(plans, with_group=len(values.group) != 1))
     elif plans:
         widths = [max([15, *(len(str(row[i])) for row in rows)]) for i in (0, 1)]
         print()

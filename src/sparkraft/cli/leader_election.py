@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.cli.errors import CommandError, UsageError, sentence_of
+from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options, Values, exactly_one
 from sparkraft.cli.session import connected, print_json, run, with_old_config
+from sparkraft.client.errors import sentence_of
 from sparkraft.client.leadership import PREFERRED, UNCLEAN, LeadershipAdmin
 
 if TYPE_CHECKING:

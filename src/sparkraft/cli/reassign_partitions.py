@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.cli import reassignment_plans as plans
-from sparkraft.cli.errors import CommandError, UsageError, sentence_of
+from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options, Values, exactly_one, numbers
 from sparkraft.cli.reassignment_plans import name_of, names_of
 from sparkraft.cli.reassignment_tool import (
@@ -25,6 +25,7 @@ from sparkraft.cli.reassignment_tool import (
     plural,
 )
 from sparkraft.cli.session import connected, print_json, run
+from sparkraft.client.errors import sentence_of
 from sparkraft.client.leadership import LeadershipAdmin
 from sparkraft.client.values import ResourceType
 
