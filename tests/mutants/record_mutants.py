@@ -7,7 +7,7 @@ Jepsen's name, or an invariant of `record_checks`.
 from dataclasses import replace
 from typing import Any
 
-from sparkraft.client.history import Account
+from sparkraft.client.history import HistoryReport
 from sparkraft.controller import brokers, causes, history, partition_rules, replication
 from sparkraft.controller.history import History
 from sparkraft.controller.leader_election import CauseKind, ElectionKind, choose_leader
@@ -373,7 +373,7 @@ def _refused_isr_changes_are_noted() -> Patches:
 
 @_plant("an ISR change is explained by an earlier, similar one", "E1")
 def _earlier_isr_changes_explain_later_ones() -> Patches:
-    def isr_change(self: Account, event: Any) -> Any:
+    def isr_change(self: HistoryReport, event: Any) -> Any:
         alike = (
             change
             for (topic, index, _), change in sorted(self.isr_changes.items())
@@ -383,7 +383,7 @@ def _earlier_isr_changes_explain_later_ones() -> Patches:
         )
         return next(alike, None)
 
-    return [(Account, "isr_change", isr_change)]
+    return [(HistoryReport, "isr_change", isr_change)]
 
 
 @_plant("the removal of a fenced follower from the ISR is explained by lag", "E1")

@@ -1,4 +1,4 @@
-"""`explain`: who leads, since when and why: the quorum, a partition, a broker, a topic. Ours."""
+"""`explain`: leadership history of the quorum, a partition, a broker or a topic. Not in Kafka."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkraft.cli.explain_options import fetch_history, options_for, print_document
+from sparkraft.cli.explain_options import history_report, options_for, print_document
 from sparkraft.cli.session import run
 from sparkraft.client.explain.broker import broker_document, broker_lines
 
@@ -21,7 +21,7 @@ def main(argv: list[str]) -> int:
 
 
 async def _main(values: Values) -> int:
-    account = await fetch_history(values, brokers=[values.broker])
-    document = broker_document(account, account.history.brokers[0], last=values.last)
+    report = await history_report(values, brokers=[values.broker])
+    document = broker_document(report, report.history.brokers[0], last=values.last)
     print_document(values, document, broker_lines)
     return 0

@@ -1,4 +1,4 @@
-"""What `explain partition`, `broker` and `topic` share: their options and the request."""
+"""Options and request shared by `explain partition`, `broker` and `topic`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from sparkraft.client.explain.events import Json
-    from sparkraft.client.history import Account
+    from sparkraft.client.history import HistoryReport
 
 EVENTS_MAX = 10
-"""Elections and ISR changes shown unless more are asked for."""
+"""Elections and ISR changes shown by default."""
 
 
 def options_for(what: str, about: str) -> Options:
@@ -37,11 +37,11 @@ def options_for(what: str, about: str) -> Options:
     return options
 
 
-async def fetch_history(
+async def history_report(
     values: Values, *, topics: Iterable[Any] = (), brokers: Iterable[int] = ()
-) -> Account:
+) -> HistoryReport:
     """Ask the cluster for the history of topics and brokers."""
-    from sparkraft.client.history import account
+    from sparkraft.client.history import fetch_history
     from sparkraft.protocol.messages.k10002_describe_history import DescribeHistoryRequest
 
     if values.at_offset is not None and values.at_time is not None:
@@ -51,13 +51,13 @@ async def fetch_history(
         broker_ids=list(brokers),
         at_offset=-1 if values.at_offset is None else values.at_offset,
         at_ms=past_time(values.at_time, "--at-time"),
-        # ISR changes and elections share what is kept; each shall find its last ones there.
+        # ISR changes and elections share one list of events; fetch enough for both.
         events_max=max(1, values.last) * 5,
         whole_log=values.whole_log,
     )
     async with connected(values, client_id="explain") as cluster:
         try:
-            return await account(cluster, request)
+            return await fetch_history(cluster, request)
         except KafkaError as error:
             if error.code in {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_OUT_OF_RANGE}:
                 raise CommandError(error.detail or sentence_of(error)) from error
@@ -65,7 +65,7 @@ async def fetch_history(
 
 
 def print_document(values: Values, document: Json, lines: Callable[[Json], Iterator[str]]) -> None:
-    """Print a document as JSON or as lines, as `--output` says."""
+    """Print a document in the format that `--output` selects."""
     if values.output == "json":
         print_json(document)
         return

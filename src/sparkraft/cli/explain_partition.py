@@ -1,10 +1,10 @@
-"""`explain partition`: who leads it, since when, who was ruled out, who fell behind, and why."""
+"""`explain partition`: its leader, its elections and ISR changes, and the reasons for each."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkraft.cli.explain_options import fetch_history, options_for, print_document
+from sparkraft.cli.explain_options import history_report, options_for, print_document
 from sparkraft.cli.session import run
 from sparkraft.client.explain.partition import partition_document, partition_lines
 
@@ -23,7 +23,7 @@ async def _main(values: Values) -> int:
     from sparkraft.protocol.messages.k10002_describe_history import HistoryTopic
 
     topic = HistoryTopic(name=values.topic, partitions=[values.partition])
-    account = await fetch_history(values, topics=[topic])
-    document = partition_document(account, account.history.partitions[0], last=values.last)
+    report = await history_report(values, topics=[topic])
+    document = partition_document(report, report.history.partitions[0], last=values.last)
     print_document(values, document, partition_lines)
     return 0

@@ -1,4 +1,4 @@
-"""`explain quorum`: who was elected controller, when, by whom, and why. Ours; Kafka has none."""
+"""`explain quorum`: controller elections with their times, votes and reasons. Not in Kafka."""
 
 from __future__ import annotations
 

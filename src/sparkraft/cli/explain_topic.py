@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkraft.cli.explain_options import fetch_history, options_for, print_document
+from sparkraft.cli.explain_options import history_report, options_for, print_document
 from sparkraft.cli.session import run
 from sparkraft.client.explain.topic import topic_document, topic_lines
 
@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
 async def _main(values: Values) -> int:
     from sparkraft.protocol.messages.k10002_describe_history import HistoryTopic
 
-    account = await fetch_history(values, topics=[HistoryTopic(name=values.topic)])
-    document = topic_document(account, values.topic, last=values.last)
+    report = await history_report(values, topics=[HistoryTopic(name=values.topic)])
+    document = topic_document(report, values.topic, last=values.last)
     print_document(values, document, topic_lines)
     return 0

@@ -190,7 +190,7 @@ def _check_sizes(settings: Settings) -> None:
 
 
 def _faults(values: Values, tier: str, scenario: str) -> tuple[str, ...] | None:
-    """The kinds asked for; None: what the scenario brings."""
+    """Return the requested kinds of faults; None for the scenario's own."""
     from sparkraft.simulation.scenarios.node_faults import MOVE_FAULTS, NODE_FAULTS, RECORD_FAULTS
     from sparkraft.simulation.scenarios.scenario_options import options_of
     from sparkraft.simulation.world.nemesis import ALL
@@ -268,7 +268,7 @@ def _sink(values: Values, stack: ExitStack) -> TextIO | None:
 
 
 def _report(result: Result) -> None:
-    """What went wrong, how it came to that, how to see it again."""
+    """Print the violation, the end of its trace and the command that replays it."""
     settings = result.settings
     print("".join(result.tail[-TAIL_LINES:]), end="")
     print(f"seed {settings.seed}: {result.violation} does not hold: {result.text}")
@@ -276,7 +276,7 @@ def _report(result: Result) -> None:
 
 
 def command(settings: Settings) -> str:
-    """What replays a run: its seed and what matters of its settings, with the whole trace."""
+    """Return the command that replays a run with a full trace: its seed and relevant settings."""
     from sparkraft.simulation.scenarios.scenario_options import options_of
 
     words = [f"sparkraft simulate --tier {settings.tier}", f"--seed {settings.seed}"]

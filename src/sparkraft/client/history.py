@@ -1,8 +1,8 @@
-"""Asks every node what happened to partitions and brokers, and puts the answers together.
+"""Fetch the history of partitions and brokers from all nodes and merge it into one report.
 
-One node reads its metadata log; all controllers add what they noted when they decided elections;
-all brokers add why they changed ISRs as leaders. Nodes of Apache Kafka know none of these requests
-and close the connection; what is theirs to tell is missing then.
+One node reads its metadata log. All controllers add the reasons they recorded for their elections,
+and all brokers add why they changed ISRs as leaders. Apache Kafka nodes do not support these
+requests and close the connection; the report then lacks their part.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sparkraft.client.cluster import Cluster
 
 HISTORY_MS_MAX = 60_000
-"""A node may have a long log to read."""
+"""Timeout of a history request, long enough for a node to read a long metadata log."""
 
 Event = Any
 """A `HistoryEvent`."""
@@ -31,13 +31,13 @@ IsrChange = Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """What was told.
+class HistoryReport:
+    """The merged history of several nodes.
 
     Attributes:
-        history: a `DescribeHistoryResponse`, reasons of all journals in it.
-        isr_changes: of the leaders' journals, by topic, partition and partition epoch.
-        silent: nodes that told nothing of what they noted, and why.
+        history: a `DescribeHistoryResponse` with the reasons from all journals.
+        isr_changes: entries of the leaders' journals, by topic, partition and partition epoch.
+        silent: nodes that returned no journal, and why.
     """
 
     history: Any
@@ -45,7 +45,7 @@ class Account:
     silent: Mapping[str, str]
 
     def isr_change(self, event: Event) -> IsrChange | None:
-        """What the leader noted of an ISR change; None if its journal is gone."""
+        """Return the leader's journal entry for an ISR change; None if it was lost."""
         if event.after is None:
             return None
         noted = self.isr_changes.get((event.topic, event.partition, event.after.partition_epoch))
@@ -53,11 +53,12 @@ class Account:
         return noted if same else None
 
 
-async def account(cluster: Cluster, request: Any) -> Account:
-    """The answer to a `DescribeHistoryRequest`, by everybody.
+async def fetch_history(cluster: Cluster, request: Any) -> HistoryReport:
+    """Send a `DescribeHistoryRequest` and collect the journals of all nodes.
 
     Raises:
-        KafkaError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, or why no node could be asked.
+        KafkaError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, or the reason why no node
+            could be queried.
     """
     from sparkraft.protocol.messages import k10002_describe_history as k10002
 
@@ -66,35 +67,35 @@ async def account(cluster: Cluster, request: Any) -> Account:
         topics=request.topics, broker_ids=request.broker_ids, journal_only=True
     )
     names = list(where)
-    told = await asyncio.gather(
+    reported = await asyncio.gather(
         *(_ask(cluster, where[name], journals, WITNESS_MS_MAX) for name in names)
     )
-    answers = dict(zip(names, told, strict=True))
+    answers = dict(zip(names, reported, strict=True))
     silent = {name: why for name, why in answers.items() if isinstance(why, str)}
     heard = {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
     if not heard:
         why = "; ".join(f"{name}: {reason}" for name, reason in silent.items())
-        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no node could be asked: {why}")
-    # The active controller is the last to fall behind.
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no node could be queried: {why}")
+    # Try the active controller first: its metadata is the most recent.
     order = sorted(heard, key=lambda name: not heard[name].is_controller)
     history = await _first(cluster, [where[name] for name in order], request)
     isr_changes = await _isr_changes(cluster, [where[name] for name in heard], request)
-    return put_together(history, list(heard.values()), isr_changes, silent)
+    return merge_journals(history, list(heard.values()), isr_changes, silent)
 
 
-def put_together(
+def merge_journals(
     history: Any,
     journals: list[Any],
     isr_changes: Mapping[str, list[Any]],
     silent: Mapping[str, str],
-) -> Account:
-    """What several nodes told, as one account.
+) -> HistoryReport:
+    """Merge the responses of several nodes into one report.
 
     Args:
-        history: a `DescribeHistoryResponse`; the reasons of the journals are put into it.
-        journals: the same of every node, of elections alone.
+        history: a `DescribeHistoryResponse`; reasons from the journals are added to it in place.
+        journals: one `DescribeHistoryResponse` per node with the elections in its journal.
         isr_changes: topic → `DescribeIsrChangesResponse`s.
-        silent: who told nothing, and why.
+        silent: nodes that returned nothing, and why.
     """
     _add_reasons(history, journals)
     changes = {
@@ -103,18 +104,18 @@ def put_together(
         for answer in answers
         for change in answer.changes
     }
-    return Account(history=history, isr_changes=changes, silent=silent)
+    return HistoryReport(history=history, isr_changes=changes, silent=silent)
 
 
 async def _first(cluster: Cluster, places: list[tuple[str, int]], request: Any) -> Any:
-    """The first answer; a refusal counts as one, unless another node may know better."""
+    """Return the first successful response; raise the last error if there is none."""
     found: Any = None
     for place in places:
         found = await _ask(cluster, place, request, HISTORY_MS_MAX)
         if not isinstance(found, str) and not found.error_code:
             return found
     if isinstance(found, str):
-        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no node could be asked: {found}")
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no node could be queried: {found}")
     raise KafkaError(ErrorCode(found.error_code), found.error_message or "")
 
 
@@ -125,9 +126,9 @@ def _add_reasons(history: Any, journals: list[Any]) -> None:
         for partition in journal.partitions
         for event in partition.events
     }
-    told = [event for partition in history.partitions for event in partition.events]
-    told += [event for broker in history.brokers for event in broker.elections]
-    for event in told:
+    reported = [event for partition in history.partitions for event in partition.events]
+    reported += [event for broker in history.brokers for event in broker.elections]
+    for event in reported:
         if event.election is None or event.election.from_journal or event.after is None:
             continue
         found = noted.get(_decision(event))
@@ -136,14 +137,14 @@ def _add_reasons(history: Any, journals: list[Any]) -> None:
 
 
 def _decision(event: Any) -> tuple[int, Uuid, int, int]:
-    """What names an election: two controllers may decide one of the same leader epoch."""
+    """Return the key of an election: two controllers may decide one for the same leader epoch."""
     return event.controller_epoch, event.topic_id, event.partition, event.after.leader_epoch
 
 
 async def _isr_changes(
     cluster: Cluster, places: list[tuple[str, int]], request: Any
 ) -> dict[str, list[Any]]:
-    """By topic; a controller alone leads no partitions, and tells nothing."""
+    """Return the responses by topic. A controller-only node leads no partitions, so has none."""
     from sparkraft.protocol.messages.k10003_describe_isr_changes import DescribeIsrChangesRequest
 
     found: dict[str, list[Any]] = {}
@@ -158,7 +159,7 @@ async def _isr_changes(
 
 
 async def _ask(cluster: Cluster, place: tuple[str, int], request: Any, timeout_ms: int) -> Any:
-    """The answer, or why there is none."""
+    """Return the response, or the reason why there is none."""
     try:
         connection = await cluster.connect(*place)
     except KafkaError as error:
@@ -167,5 +168,5 @@ async def _ask(cluster: Cluster, place: tuple[str, int], request: Any, timeout_m
         return await connection.send(request, timeout_ms=timeout_ms)
     except KafkaError as error:
         if error.code is ErrorCode.NETWORK_EXCEPTION:
-            return "it closed the connection: only sparkraft's nodes keep such a journal"
+            return "it closed the connection: only sparkraft nodes keep such a journal"
         return error.detail or error.code.name

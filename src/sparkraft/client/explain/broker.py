@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.client.explain.events import (
     Json,
-    account_json,
     election_json,
     election_lines,
     head_lines,
+    report_json,
 )
 from sparkraft.client.explain.times import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sparkraft.client.history import Account
+    from sparkraft.client.history import HistoryReport
 
 
-def broker_document(account: Account, broker: Any, *, last: int) -> Json:
+def broker_document(report: HistoryReport, broker: Any, *, last: int) -> Json:
     """Everything about one broker; changes and elections newest first."""
     elections = [e for event in broker.elections if (e := election_json(event)) is not None]
     return {
         "broker": broker.broker_id,
-        **account_json(account),
+        **report_json(report),
         "state": _state(broker),
         "brokerEpoch": broker.broker_epoch if broker.is_registered else None,
         "rack": broker.rack,

@@ -9,7 +9,7 @@ from sparkraft.client.explain.times import duration_text, time_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from sparkraft.client.history import Account
+    from sparkraft.client.history import HistoryReport
 
 Json = dict[str, Any]
 
@@ -17,14 +17,14 @@ Json = dict[str, Any]
 # ---- documents
 
 
-def account_json(account: Account) -> Json:
+def report_json(report: HistoryReport) -> Json:
     """The node that reported it, and the offset and time it is about."""
-    history = account.history
+    history = report.history
     return {
         "node": history.node_id,
         "asOf": {"offset": history.offset, **_when(history.at_ms)},
         "toldFromOffset": history.start_offset,
-        "silent": [{"node": name, "why": why} for name, why in account.silent.items()],
+        "silent": [{"node": name, "why": why} for name, why in report.silent.items()],
     }
 
 
@@ -65,12 +65,12 @@ def election_json(event: Any) -> Json | None:
     }
 
 
-def isr_change_json(event: Any, account: Account) -> Json | None:
+def isr_change_json(event: Any, report: HistoryReport) -> Json | None:
     """Return the change of the ISR in an event with its cause; None without one."""
     before, after = event.before, event.after
     if before is None or after is None or sorted(before.isr) == sorted(after.isr):
         return None
-    noted = account.isr_change(event)
+    noted = report.isr_change(event)
     found: Json = {
         "offset": event.offset,
         **_when(event.at_ms),

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.client.explain.events import (
     Json,
-    account_json,
     elected,
     election_json,
     election_lines,
@@ -14,26 +13,25 @@ from sparkraft.client.explain.events import (
     ids,
     isr_change_json,
     isr_lines,
+    report_json,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sparkraft.client.history import Account
+    from sparkraft.client.history import HistoryReport
 
 
-def partition_document(account: Account, partition: Any, *, last: int) -> Json:
+def partition_document(report: HistoryReport, partition: Any, *, last: int) -> Json:
     """Everything about one partition; elections and ISR changes newest first."""
     elections = [e for event in partition.events if (e := election_json(event)) is not None]
-    changes = [
-        c for event in partition.events if (c := isr_change_json(event, account)) is not None
-    ]
+    changes = [c for event in partition.events if (c := isr_change_json(event, report)) is not None]
     state = partition.state
     found: Json = {
         "topic": partition.topic,
         "topicId": str(partition.topic_id),
         "partition": partition.partition,
-        **account_json(account),
+        **report_json(report),
         "exists": state is not None,
     }
     if state is not None:

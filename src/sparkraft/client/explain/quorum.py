@@ -1,7 +1,7 @@
-"""The elections of controllers: what nodes saw of each epoch (DescribeElections), as one account.
+"""Controller elections, merged per epoch from what each node recorded (DescribeElections).
 
-What nodes claim of a winner is checked against the LeaderChange records of the metadata log, which
-every node notes as it replicates them.
+A leader that nodes report is checked against the LeaderChange records of the metadata log, which
+every node records as it replicates them.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Epoch:
-    """What is known of one epoch; times are wall-clock ms, by the clock of whoever says it."""
+    """One epoch as the nodes recorded it; times are wall-clock ms of the reporting node."""
 
     epoch: int
     claimed: dict[int, set[int]] = field(default_factory=dict)
-    """Leader → the nodes that say so of what they saw themselves."""
+    """Leader → nodes that saw it lead."""
     logged: set[tuple[int, tuple[int, ...]]] = field(default_factory=set)
-    """(leader, granting voters) as the log's LeaderChange records have it."""
+    """(leader, granting voters) of the LeaderChange records in the log."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     votes: list[dict[str, Any]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def last_at(self) -> int:
-        """When the last thing happened in it."""
+        """Time of the last event in this epoch; -1 without events."""
         return max((one["at"] for one in (*self.steps, *self.votes, *self.asked)), default=-1)
 
     @property
     def leader(self) -> int | None:
-        """Who won; None where nobody did, or where nobody knows."""
+        """The elected leader; None if there was none or no node recorded it."""
         for leader, _ in self.logged:
             return leader
         return next(iter(self.claimed), None)
 
     @property
     def verdict(self) -> str:
-        """Whether what the nodes say fits what the log says."""
+        """Whether the nodes' records agree with the log."""
         leaders = {leader for leader, _ in self.logged} | set(self.claimed)
         if not leaders:
             return "nobody won"
@@ -57,7 +57,7 @@ class Epoch:
         return "confirmed by the log" if self.logged else "not confirmed: no node has the record"
 
     def as_json(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the epoch as a JSON document."""
         return {
             "epoch": self.epoch,
             "leader": self.leader,
@@ -69,7 +69,7 @@ class Epoch:
         }
 
     def as_text(self) -> Iterator[str]:
-        """For people."""
+        """Yield the lines of the text output."""
         first = min((s["at"] for s in self.steps), default=None)
         who = "no leader" if self.leader is None else f"leader {self.leader}"
         when = "" if first is None else f"   {time_text(first)}"
@@ -95,25 +95,25 @@ def _ballot_text(ballot: dict[str, Any], kind: str) -> str:
 
 
 def epochs_of(seen: Iterable[Witness]) -> list[Epoch]:
-    """What the nodes saw, by epoch, in the order of time within each."""
+    """Group the nodes' entries by epoch, each sorted by time."""
     epochs: dict[int, Epoch] = {}
     for witness in seen:
         for entry in witness.entries:
-            _tell(epochs.setdefault(entry.epoch, Epoch(entry.epoch)), witness.node_id, entry)
+            _add_entry(epochs.setdefault(entry.epoch, Epoch(entry.epoch)), witness.node_id, entry)
     for epoch in epochs.values():
-        for told in (epoch.asked, epoch.votes, epoch.steps):
-            told.sort(key=lambda one: (one["at"], one["node"]))
+        for reported in (epoch.asked, epoch.votes, epoch.steps):
+            reported.sort(key=lambda one: (one["at"], one["node"]))
     return [epochs[number] for number in sorted(epochs)]
 
 
-def _tell(epoch: Epoch, node: int, entry: Any) -> None:
+def _add_entry(epoch: Epoch, node: int, entry: Any) -> None:
     granted = [ballot.voter_id for ballot in entry.ballots if ballot.is_granted]
     match entry.kind:
         case "log":
             epoch.logged.add((entry.leader_id, tuple(sorted(granted))))
         case "vote" | "pre-vote":
-            told = epoch.votes if entry.kind == "vote" else epoch.asked
-            told.append(
+            reported = epoch.votes if entry.kind == "vote" else epoch.asked
+            reported.append(
                 {
                     "at": entry.at_ms,
                     "node": node,

@@ -6,30 +6,30 @@ from typing import TYPE_CHECKING
 
 from sparkraft.client.explain.events import (
     Json,
-    account_json,
     elected,
     head_lines,
     ids,
+    report_json,
 )
 from sparkraft.client.explain.partition import partition_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sparkraft.client.history import Account
+    from sparkraft.client.history import HistoryReport
 
 _OWN = ("node", "asOf", "toldFromOffset", "silent", "topic", "topicId")
-"""Fields of a partition's document that the topic's document has itself."""
+"""Fields of a partition's document that the topic's document already has."""
 
 
-def topic_document(account: Account, topic: str, *, last: int) -> Json:
-    """Everything about the account's partitions of a topic."""
-    told = [p for p in account.history.partitions if p.topic == topic]
-    partitions = [partition_document(account, p, last=last) for p in told]
+def topic_document(report: HistoryReport, topic: str, *, last: int) -> Json:
+    """Everything about the report's partitions of a topic."""
+    reported = [p for p in report.history.partitions if p.topic == topic]
+    partitions = [partition_document(report, p, last=last) for p in reported]
     return {
         "topic": topic,
         "topicId": partitions[0]["topicId"] if partitions else None,
-        **account_json(account),
+        **report_json(report),
         "partitions": [{k: v for k, v in p.items() if k not in _OWN} for p in partitions],
         # Their brokers set them aside as strays when they return.
         "copiesThatOutliveDeletion": sorted({b for p in partitions for b in p.get("offline", ())}),

@@ -1,7 +1,7 @@
-"""Holds an answer to `DescribeHistory` against what was committed, and what was seen to be done.
+"""Check a `DescribeHistory` response against the committed log and the observed decisions.
 
-Each disagreement is a sentence; none means that the answer is true, and leaves nothing out of what
-it claims to tell: everything from its `start_offset` up to its `offset`.
+Each disagreement is one message; no message means that the response is correct and complete between
+its `start_offset` and its `offset`.
 """
 
 import re
@@ -19,61 +19,61 @@ from sparkraft.simulation.checks.metadata_oracle import Change, MetadataOracle, 
 
 
 class Truth(NamedTuple):
-    """What is known: of the log, and of those who wrote it."""
+    """What a response is compared with: the committed log, and the decisions that wrote it."""
 
     history: MetadataOracle
-    ghosts: IsrOracle
+    isr_oracle: IsrOracle
 
 
 class Span(NamedTuple):
-    """What an answer tells of: offsets, both inclusive, and how many changes of each thing."""
+    """The range of a response: both offsets inclusive, and its limit of changes per entity."""
 
     start: int
     end: int
     events_max: int
 
     def of(self, events: Any) -> list[Any]:
-        """Those within, the newest."""
+        """Return the newest events within the range, at most `events_max`."""
         return [e for e in events if self.start <= e.offset <= self.end][-self.events_max :]
 
 
 def wrong_answer(answer: Any, span: Span, truth: Truth) -> Iterator[str]:
-    """What is wrong with it."""
+    """Yield the differences between a response and the truth."""
     image = truth.history.image_at(span.end)
     batch = truth.history.batch_at(span.end)
     at_ms = -1 if batch is None or span.start > span.end else batch.at_ms
     if answer.at_ms != at_ms:
-        yield f"offset {span.end} was written at {at_ms}, told is {answer.at_ms}"
-    for told in answer.partitions:
-        where = (told.topic_id, told.partition)
-        for wrong in _wrong_partition(told, where, span, image, truth):
-            yield f"{told.topic}-{told.partition}: {wrong}"
-    for told in answer.brokers:
-        for wrong in _wrong_broker(told, span, image, truth):
-            yield f"broker {told.broker_id}: {wrong}"
+        yield f"offset {span.end} has time {answer.at_ms} ms, in the log {at_ms} ms"
+    for reported in answer.partitions:
+        where = (reported.topic_id, reported.partition)
+        for wrong in _wrong_partition(reported, where, span, image, truth):
+            yield f"{reported.topic}-{reported.partition}: {wrong}"
+    for reported in answer.brokers:
+        for wrong in _wrong_broker(reported, span, image, truth):
+            yield f"broker {reported.broker_id}: {wrong}"
 
 
 # ---- partitions
 
 
 def _wrong_partition(
-    told: Any, where: Where, span: Span, image: ClusterImage, truth: Truth
+    reported: Any, where: Where, span: Span, image: ClusterImage, truth: Truth
 ) -> Iterator[str]:
     partition = image.partition(*where)
-    if partition_of(told.state) != partition:
-        yield f"it is {partition}, told is {told.state}"
+    if partition_of(reported.state) != partition:
+        yield f"its state is {reported.state}, in the log {partition}"
     offline = offline_replicas(image, partition)
-    if told.offline_replicas != offline:
-        yield f"{offline} are offline, told is {told.offline_replicas}"
-    yield from _wrong_events(told.events, span.of(truth.history.changes.get(where, ())), truth)
+    if reported.offline_replicas != offline:
+        yield f"its offline replicas are {reported.offline_replicas}, in the log {offline}"
+    yield from _wrong_events(reported.events, span.of(truth.history.changes.get(where, ())), truth)
 
 
-def _wrong_events(told: list[Any], changes: list[Change], truth: Truth) -> Iterator[str]:
-    offsets = [event.offset for event in told], [change.offset for change in changes]
+def _wrong_events(reported: list[Any], changes: list[Change], truth: Truth) -> Iterator[str]:
+    offsets = [event.offset for event in reported], [change.offset for change in changes]
     if offsets[0] != offsets[1]:
-        yield f"it changed at {offsets[1]}, told is {offsets[0]}"
+        yield f"it changed at offsets {offsets[0]}, in the log {offsets[1]}"
         return
-    for event, change in zip(told, changes, strict=True):
+    for event, change in zip(reported, changes, strict=True):
         for wrong in _wrong_event(event, change, truth):
             yield f"offset {change.offset}: {wrong}"
 
@@ -82,18 +82,18 @@ def _wrong_event(event: Any, change: Change, truth: Truth) -> Iterator[str]:
     place = (event.at_ms, event.controller_epoch, (event.topic_id, event.partition), event.topic)
     known = (change.batch.at_ms, change.batch.epoch, change.where, change.topic)
     if place != known:
-        yield f"it was {known}, told is {place}"
+        yield f"the event is {place}, in the log {known}"
     for name, was in (("before", change.before), ("after", change.after)):
-        told = getattr(event, name)
-        if partition_of(told) != was:
-            yield f"{name} it is {was}, told is {told}"
+        reported = getattr(event, name)
+        if partition_of(reported) != was:
+            yield f"`{name}` is {reported}, in the log {was}"
     yield from _wrong_cause(event.occasion, event.cause, change, truth)
     if event.election is not None and change.after is not None:
         yield from _wrong_election(event.election, change, change.after)
 
 
 def partition_of(state: Any) -> PartitionState | None:
-    """A `PartitionState` as an image has it."""
+    """Convert a partition state of the response to the image's `PartitionState`."""
     if state is None:
         return None
     return PartitionState(
@@ -112,7 +112,7 @@ def partition_of(state: Any) -> PartitionState | None:
 
 
 def offline_replicas(image: ClusterImage, partition: PartitionState | None) -> list[int]:
-    """Replicas that could not lead, in the order of their assignment."""
+    """Return the replicas that cannot lead, in assignment order."""
     if partition is None:
         return []
     return [r for r in partition.replicas if _what_keeps(image, partition, r) is not None]
@@ -139,9 +139,9 @@ _GONE = {
     CauseKind.UNREGISTERED: "unregistered",
     CauseKind.DIRECTORY_OFFLINE: OFFLINE_DIRECTORY,
 }
-"""What keeps a broker from leading that goes with the very decision."""
+"""Why a broker cannot lead, for causes that take effect in the same batch as the election."""
 
-_SAID = {
+_CAUSE_TEXTS = {
     CauseKind.SHUTDOWN: r"controlled shutdown of broker {}",
     CauseKind.RESTARTED: r"broker {} registered (again|after an unclean stop)",
     CauseKind.UNREGISTERED: r"broker {} was unregistered",
@@ -152,38 +152,42 @@ _SAID = {
 }
 
 _NEEDS_A_BROKER = {
-    o.value for o in (*_SAID, CauseKind.FENCED) if o is not CauseKind.DIRECTORY_OFFLINE
+    o.value for o in (*_CAUSE_TEXTS, CauseKind.FENCED) if o is not CauseKind.DIRECTORY_OFFLINE
 }
 
 
 def _wrong_cause(occasion: str, text: str, change: Change, truth: Truth) -> Iterator[str]:
-    """A broker that came or went, the leader that asked for it, or neither of these."""
+    """Check the cause: a broker joined or left, its leader changed the ISR, or neither."""
     suspects = change.suspects
     if change.before is None or change.after is None:
         made = CauseKind.CREATED if change.before is None else CauseKind.DELETED
         if occasion != made.value:
-            yield f"it was {made.value}, told is {occasion}"
+            yield f"its cause is {occasion!r}, in the log {made.value!r}"
     elif suspects:
         if not any(_is_named(mark, occasion, text, change, truth) for mark in suspects):
-            yield f"its cause is among {suspects}, told is {occasion!r}: {text!r}"
-    elif was_asked_for(change, truth.ghosts):
+            yield f"its cause is {occasion!r}: {text!r}, the log allows only {suspects}"
+    elif was_asked_for(change, truth.isr_oracle):
         by_leader = f"leader {change.before.leader} changed the ISR"
         if occasion != CauseKind.ISR_CHANGED.value or not text.startswith(by_leader):
-            yield f"its leader asked for it, told is {occasion!r}: {text!r}"
+            yield f"its cause is {occasion!r}: {text!r}, but its leader requested the change"
     elif occasion in _NEEDS_A_BROKER or occasion == CauseKind.ISR_CHANGED.value or not text:
-        yield f"nobody came, went or asked for it, told is {occasion!r}: {text!r}"
+        yield (
+            f"its cause is {occasion!r}: {text!r}, but no broker joined or left and no leader "
+            "requested the change"
+        )
 
 
-def was_asked_for(change: Change, ghosts: IsrOracle) -> bool:
-    """Whether the leader had asked for exactly this ISR, or for one that ended a reassignment.
+def was_asked_for(change: Change, isr_oracle: IsrOracle) -> bool:
+    """Whether the leader requested exactly this ISR, or one that completed a reassignment.
 
-    That takes those out who were to leave, and somebody has joined: without him it would have ended
-    before. An operator may take the very replica out of a partition that its leader asks to leave.
+    Completion also removes the replicas being removed, and a replica must have joined: otherwise
+    it would have completed earlier. An operator may remove the same replica that the leader asks
+    to take out of the ISR.
     """
     before, after = change.before, change.after
     if before is None or after is None:
         return False
-    asked = ghosts.asked.get((change.where, before.leader_epoch, before.partition_epoch))
+    asked = isr_oracle.asked.get((change.where, before.leader_epoch, before.partition_epoch))
     if asked is None:
         return False
     if _moving(before) == _moving(after) and before.replicas == after.replicas:
@@ -201,12 +205,12 @@ def _is_named(mark: Any, occasion: str, text: str, change: Change, truth: Truth)
     if occasion != mark.occasion.value:
         return False
     if mark.occasion is not CauseKind.FENCED:
-        return re.fullmatch(_SAID[mark.occasion].format(mark.broker_id), text) is not None
+        return re.fullmatch(_CAUSE_TEXTS[mark.occasion].format(mark.broker_id), text) is not None
     if text == f"broker {mark.broker_id} was fenced":
         return True
     key = (change.batch.epoch, mark.broker_id)
-    decided = truth.ghosts.fencings.get(key, [])
-    # Of one controller's decisions the first are committed, in their order.
+    decided = truth.isr_oracle.fencings.get(key, [])
+    # The committed decisions of one controller are a prefix of its decisions, in order.
     place = truth.history.fencings[key].index(change.batch.base_offset)
     found = re.fullmatch(decided[place].said, text) if place < len(decided) else None
     if found is None:
@@ -218,51 +222,60 @@ def _is_named(mark: Any, occasion: str, text: str, change: Change, truth: Truth)
 # ---- elections
 
 
-def _wrong_election(told: Any, change: Change, after: PartitionState) -> Iterator[str]:
+def _wrong_election(reported: Any, change: Change, after: PartitionState) -> Iterator[str]:
     reason = Reason(
         kind=ElectionKind.ONLINE,
-        chosen_by=ChosenBy(told.chosen_by),
-        candidates=tuple(told.candidates),
-        isr=tuple(told.isr),
-        elr=tuple(told.elr),
-        live=tuple(told.live),
-        ruled_out=tuple((each.replica, each.why) for each in told.ruled_out),
+        chosen_by=ChosenBy(reported.chosen_by),
+        candidates=tuple(reported.candidates),
+        isr=tuple(reported.isr),
+        elr=tuple(reported.elr),
+        live=tuple(reported.live),
+        ruled_out=tuple((each.replica, each.why) for each in reported.ruled_out),
         cause=Cause(CauseKind.FENCED, ""),
     )
     yield from wrong_reason(reason, after)
-    if not told.is_derived:
-        yield "its election is told to contradict the log"
+    if not reported.is_derived:
+        yield "its election is not derived from the log"
     gone = {m.broker_id: _GONE[m.occasion] for m in change.marks if m.occasion in _GONE}
     keeps = {r: gone.get(r) or _what_keeps(change.image, after, r) for r in after.replicas}
     live = [replica for replica in after.replicas if keeps[replica] is None]
-    if list(told.live) != live:
-        yield f"{live} were alive, told is {told.live}"
-    for each in told.ruled_out:
+    if list(reported.live) != live:
+        yield f"its live replicas are {reported.live}, in the log {live}"
+    for each in reported.ruled_out:
         if keeps.get(each.replica) not in {None, each.why}:
-            yield f"{each.replica} was {keeps[each.replica]}, told is {each.why}"
+            yield f"{each.replica} is ruled out as {each.why!r}, in the log {keeps[each.replica]!r}"
 
 
 # ---- brokers
 
 
-def _wrong_broker(told: Any, span: Span, image: ClusterImage, truth: Truth) -> Iterator[str]:
-    broker_id = told.broker_id
-    is_state, told_state = _registration(image, broker_id), _told_registration(told)
-    if is_state != told_state:
-        yield f"it is {is_state}, told is {told_state}"
+def _wrong_broker(reported: Any, span: Span, image: ClusterImage, truth: Truth) -> Iterator[str]:
+    broker_id = reported.broker_id
+    is_state, reported_state = _registration(image, broker_id), _reported_registration(reported)
+    if is_state != reported_state:
+        yield f"its registration is {reported_state}, in the log {is_state}"
     counts, lagging = counts_of(image, broker_id)
-    told_counts = (told.leads, told.preferred, told.replicas, told.in_sync, told.eligible)
-    if counts != told_counts:
-        yield f"it leads, would lead, has, is in sync and eligible {counts}, told is {told_counts}"
-    told_lagging = [f"{each.topic}-{each.partition}" for each in told.out_of_sync]
-    if told_lagging != lagging[:OUT_OF_SYNC_MAX]:
-        yield f"it is not in sync with {lagging}, told is {told_lagging}"
+    reported_counts = (
+        reported.leads,
+        reported.preferred,
+        reported.replicas,
+        reported.in_sync,
+        reported.eligible,
+    )
+    if counts != reported_counts:
+        yield (
+            "its counts (leader, preferred leader, replica, in sync, eligible) are "
+            f"{reported_counts}, in the log {counts}"
+        )
+    reported_lagging = [f"{each.topic}-{each.partition}" for each in reported.out_of_sync]
+    if reported_lagging != lagging[:OUT_OF_SYNC_MAX]:
+        yield f"it is out of sync with {reported_lagging}, in the log {lagging}"
     notes = [tuple(note) for note in span.of(truth.history.notes.get(broker_id, ()))]
-    changes = [(each.offset, each.at_ms, each.broker_epoch, each.what) for each in told.changes]
+    changes = [(each.offset, each.at_ms, each.broker_epoch, each.what) for each in reported.changes]
     if notes != changes:
-        yield f"its records say {notes}, told is {changes}"
+        yield f"its changes are {changes}, in the log {notes}"
     elections = span.of(truth.history.elections_of(broker_id))
-    yield from _wrong_events(told.elections, elections, truth)
+    yield from _wrong_events(reported.elections, elections, truth)
 
 
 def _registration(image: ClusterImage, broker_id: int) -> tuple[Any, ...]:
@@ -280,24 +293,24 @@ def _registration(image: ClusterImage, broker_id: int) -> tuple[Any, ...]:
     )
 
 
-def _told_registration(told: Any) -> tuple[Any, ...]:
-    if not told.is_registered:
+def _reported_registration(reported: Any) -> tuple[Any, ...]:
+    if not reported.is_registered:
         return (False,)
     return (
         True,
-        told.broker_epoch,
-        told.is_fenced,
-        told.is_shutting_down,
-        told.rack,
-        told.directories,
-        told.cordoned_directories,
+        reported.broker_epoch,
+        reported.is_fenced,
+        reported.is_shutting_down,
+        reported.rack,
+        reported.directories,
+        reported.cordoned_directories,
     )
 
 
 def counts_of(image: ClusterImage, broker_id: int) -> tuple[tuple[int, ...], list[str]]:
-    """Partitions that a broker leads, is preferred for, has, is in sync with, is eligible for.
+    """Count a broker's partitions: leader, preferred leader, replica, in sync, eligible.
 
-    And the names of those that it has and is not in sync with.
+    Also return the names of the partitions it is out of sync with.
     """
     mine = [
         (f"{topic.name}-{index}", partition)

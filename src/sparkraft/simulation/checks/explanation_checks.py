@@ -1,22 +1,22 @@
-"""E1: what nodes tell of leaders, ISRs, brokers and the quorum is what happened, and why.
+"""E1: explanations of leaders, ISRs, brokers and the quorum match what happened, and why.
 
-What happened is kept by `true_history`, as it is committed, and by `explanation_ghosts`, from what
-leaders and controllers are seen to do. Nodes are asked what `sparkraft explain` asks them, as of
-now, of offsets and of times of the past:
+`metadata_oracle` records what is committed; `isr_oracle` records what leaders and controllers are
+observed to do. The checker sends nodes the requests of `sparkraft explain`, for the present, for
+past offsets and for past times:
 
-    each second   the leaders' journals of ISR changes, where there is anything new in them
-    now and then  one node after the other, of now and of one moment of the past
-    at the end    every node, of now and of one such moment; the documents of the commands
+    each second   the ISR journals of leaders that have new entries
+    periodically  one node at a time, for the present and for one point in the past
+    at the end    every node, for the present and one point in the past; the commands' documents
 
-A change that is missing, invented or altered, a reason that does not lead to the leader, a cause
-that was none, a follower that was farther behind than is told: each is a violation.
+Violations: a missing, invented or altered change, a reason that does not imply the leader, a wrong
+cause, a follower that lagged more than reported.
 """
 
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.client.history import put_together
+from sparkraft.client.history import merge_journals
 from sparkraft.controller.history import History
 from sparkraft.protocol.messages.k10002_describe_history import DescribeHistoryRequest, HistoryTopic
 from sparkraft.protocol.messages.k10003_describe_isr_changes import DescribeIsrChangesRequest
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
     from sparkraft.simulation.world.nodes import NodesWorld
 
 EVENTS_MAX = 100_000
-"""Of one partition: more than a run has."""
+"""Events per partition: more than any run has."""
 
-TOLD_MAX = 100
-"""Changes of one thing that an answer is asked for: more than most have."""
+REQUESTED_EVENTS_MAX = 100
+"""Changes requested per partition or broker: more than most have."""
 
 LOOK_EVERY_S = 7
-"""A node is asked so often; a question reads all that it keeps of the metadata log."""
+"""Interval between full checks of one node; each reads its whole metadata log."""
 
 PAST = (0.2, 0.5, 0.8)
-"""How far between the oldest offset that is kept and the newest the moments of the past are."""
+"""Past points to check, as fractions of the range from the oldest to the newest offset."""
 
-TURNS_MAX = 100_000
-"""An answer gives others so many turns at most: reading the longest log takes fewer."""
+YIELDS_MAX = 100_000
+"""Yields to the event loop per request: more than reading the longest log takes."""
 
 T = TypeVar("T")
 
@@ -62,23 +62,23 @@ class ExplanationChecks:
 
     def __init__(self, world: "NodesWorld") -> None:
         self._world = world
-        self.ghosts = IsrOracle()
+        self.isr_oracle = IsrOracle()
         self._history = MetadataOracle()
-        self._truth = Truth(self._history, self.ghosts)
+        self._truth = Truth(self._history, self.isr_oracle)
         self._quorum = QuorumTruth()
         self._seconds = 0
         self._compared: dict[str, tuple[int, int]] = {}
 
     def on_committed(self, header: Any, view: memoryview) -> None:
-        """Each committed batch of the metadata log once, in order."""
+        """Record a committed batch of the metadata log. Called once per batch, in order."""
         self._history.on_committed(header, view)
         if header.is_control:
             self._quorum.on_committed(view)
 
-    # ---- who is asked, and when
+    # ---- schedule
 
     def every_second(self) -> None:
-        """Look at journals that have grown, and now and then at what a node tells."""
+        """Check journals that have grown, and periodically the explanations of one node."""
         self._seconds += 1
         nodes = self._nodes()
         for machine, node in nodes:
@@ -91,10 +91,10 @@ class ExplanationChecks:
                 self._check_past(machine, node, now, PAST[turn % len(PAST)])
 
     def at_end(self) -> None:
-        """Ask every node that runs."""
+        """Check every running node."""
         nodes = self._nodes()
-        wrong = list(self._quorum.wrong_account(node for _, node in nodes))
-        self._world.checks.require(not wrong, "E1", f"`explain quorum`: {'; '.join(wrong[:3])}")
+        wrong = list(self._quorum.disagreements(node for _, node in nodes))
+        self._world.checks.require(not wrong, "E1", f"explain quorum: {'; '.join(wrong[:3])}")
         for place, (machine, node) in enumerate(nodes):
             self._check_isr_journal(machine, node)
             self._check_log(machine, node)
@@ -125,21 +125,21 @@ class ExplanationChecks:
         for (topic_id, index), facts in sorted(self._history.facts.items()):
             events = history.partition_events(topic_id, index)
             known = [f for f in facts if f.offset < history.image.offset + 1]
-            told = known and known[-1].offset >= history.start
-            wrong = disagreements(events, known) if told else []
+            reported = known and known[-1].offset >= history.start
+            wrong = disagreements(events, known) if reported else []
             first = next((f.offset for f in known if f.offset >= history.start), None)
             if first is not None and events and events[0].offset > first:
-                wrong.append(f"offset {first}: a change is not told")
+                wrong.append(f"offset {first}: a change is missing")
             present = history.image.partition(topic_id, index)
             if known and present != known[-1].partition:
-                wrong.append(f"it is told to be {present}")
+                wrong.append(f"its state is {present}, in the log {known[-1].partition}")
             self._require(machine, wrong, f"{topic_id}-{index}")
         services = node.controller_services
         if services is not None:
             self._check_journal(machine, services.controller.core.journal.entries(), history)
 
     def _check_journal(self, machine: "Machine", entries: Any, history: History) -> None:
-        """What a controller noted of elections that were committed."""
+        """Check a controller's journal entries of elections that were committed."""
         for entry in entries:
             noted = entry.election
             for event in history.partition_events(noted.topic_id, noted.partition):
@@ -152,11 +152,11 @@ class ExplanationChecks:
                 wrong = list(wrong_reason(noted.reason, after))
                 derived = event.election
                 if derived is not None and derived.chosen_by is not noted.reason.chosen_by:
-                    wrong.append(f"noted as {noted.reason}, told as {derived}")
+                    wrong.append(f"the journal has {noted.reason}, the history {derived}")
                 place = f"{noted.topic}-{noted.partition} in epoch {noted.leader_epoch}"
                 self._require(machine, wrong, place)
 
-    # ---- answers, of now and of the past
+    # ---- responses, present and past
 
     def _ask(
         self,
@@ -167,7 +167,7 @@ class ExplanationChecks:
         at_ms: int = -1,
         whole_log: bool = False,
     ) -> Any:
-        """The node's answer about everything, which is held against the truth; None: refused."""
+        """Request the node's full history and check it; return None if the node refuses."""
         end = at_offset if at_offset >= 0 else node.raft.high_watermark - 1
         request = self._request(self._history.image_at(end))
         if at_ms >= 0:
@@ -179,93 +179,101 @@ class ExplanationChecks:
         try:
             answer = _at_once(k10002.handle(services, own_context(), request))
         except KafkaError as error:
-            told = [] if error.code is ErrorCode.OFFSET_OUT_OF_RANGE else [str(error)]
-            self._require(machine, told, f"what there was at {max(at_offset, at_ms)}")
+            reported = [] if error.code is ErrorCode.OFFSET_OUT_OF_RANGE else [str(error)]
+            self._require(machine, reported, f"the state at {max(at_offset, at_ms)}")
             return None
         span = Span(answer.start_offset, answer.offset, request.events_max)
         wrong = list(wrong_answer(answer, span, self._truth))
         missing = _partitions_of(self._history.image_at(span.end)) - {
-            (told.topic_id, told.partition) for told in answer.partitions
+            (reported.topic_id, reported.partition) for reported in answer.partitions
         }
         if missing and at_ms < 0:
-            wrong.append(f"nothing is told of {sorted(missing)}")
-        when = f"at offset {at_offset}" if at_offset >= 0 else f"at time {at_ms}"
-        self._require(machine, wrong, "now" if max(at_offset, at_ms) < 0 else when)
+            wrong.append(f"partitions {sorted(missing)} are missing")
+        when = f"the state at {f'offset {at_offset}' if at_offset >= 0 else f'time {at_ms}'}"
+        self._require(machine, wrong, "the present" if max(at_offset, at_ms) < 0 else when)
         return answer
 
     def _last_before(self, at_ms: int, end: int) -> int:
-        """The offset below the first batch that was written later."""
+        """Return the last offset before the first batch that was written after `at_ms`."""
         later = (batch.base_offset for batch in self._history.batches if batch.at_ms > at_ms)
         return min(next(later, end + 1) - 1, end)
 
     def _request(self, image: "ClusterImage") -> DescribeHistoryRequest:
         topics = [HistoryTopic(name=topic.name) for topic in image.topics_in_order()]
         brokers = sorted({*self._history.notes, *image.brokers})
-        told = len(brokers) + len(_partitions_of(image))
-        events_max = max(1, min(TOLD_MAX, k10002.ANSWER_EVENTS_MAX // max(1, told)))
+        reported = len(brokers) + len(_partitions_of(image))
+        events_max = max(1, min(REQUESTED_EVENTS_MAX, k10002.ANSWER_EVENTS_MAX // max(1, reported)))
         return DescribeHistoryRequest(topics=topics, broker_ids=brokers, events_max=events_max)
 
     def _check_past(self, machine: "Machine", node: Any, now: Any, share: float) -> None:
-        """As of an offset between the oldest and the newest, and as of its time."""
+        """Check the state at an offset between the oldest and the newest, and at its time."""
         offset = now.start_offset + int((now.offset - now.start_offset) * share)
-        told = self._ask(machine, node, at_offset=offset)
-        wrong = [] if told is not None and told.offset == offset else ["it is not told"]
+        reported = self._ask(machine, node, at_offset=offset)
+        wrong = (
+            []
+            if reported is not None and reported.offset == offset
+            else ["the node did not return it"]
+        )
         self._require(machine, wrong, f"offset {offset}")
         batch = self._history.batch_at(offset)
         if batch is not None:
             self._check_time(machine, node, batch.at_ms)
 
     def _check_time(self, machine: "Machine", node: Any, at_ms: int) -> None:
-        """All that was written until then, and nothing later.
+        """Check that the response has everything written up to `at_ms`, and nothing later.
 
-        Controllers' clocks differ, so times may go back within the log: then it has several such
-        places, and the answer is one of them.
+        Controllers' clocks differ, so times may go back within the log. Several offsets then
+        qualify, and the response must use one of them.
         """
-        told = self._ask(machine, node, at_ms=at_ms)
-        if told is None:
+        reported = self._ask(machine, node, at_ms=at_ms)
+        if reported is None:
             oldest = [s.offset - 1 for s in node.raft.log.snapshots if s.offset > 0]
             kept = [b for b in map(self._history.batch_at, oldest) if b and b.at_ms <= at_ms]
-            wrong = [] if node.raft.log.start and not kept else ["it is refused"]
+            wrong = (
+                []
+                if node.raft.log.start and not kept
+                else ["the node refused although it has the data"]
+            )
         else:
-            wrong = list(self._wrong_moment(told, at_ms, node.raft.high_watermark))
+            wrong = list(self._wrong_moment(reported, at_ms, node.raft.high_watermark))
         self._require(machine, wrong, f"time {at_ms}")
 
-    def _wrong_moment(self, told: Any, at_ms: int, high_watermark: int) -> Iterator[str]:
+    def _wrong_moment(self, reported: Any, at_ms: int, high_watermark: int) -> Iterator[str]:
         for batch in self._history.batches:
-            within = told.start_offset - 1 <= batch.last_offset <= told.offset
+            within = reported.start_offset - 1 <= batch.last_offset <= reported.offset
             if within and batch.at_ms > at_ms:
-                yield f"{batch} is told, and is later"
-        after = self._history.batch_at(told.offset + 1)
+                yield f"it includes {batch}, which was written later"
+        after = self._history.batch_at(reported.offset + 1)
         if after is not None and after.last_offset < high_watermark and after.at_ms <= at_ms:
-            yield f"{after} is not told"
+            yield f"it lacks {after}"
 
     def _check_bounds(self, machine: "Machine", node: Any, now: Any) -> None:
-        """What is not committed yet, and what is not kept any more, is refused."""
+        """Check that offsets not yet committed and offsets no longer retained are refused."""
         future = self._ask(machine, node, at_offset=node.raft.high_watermark)
-        wrong = [] if future is None else [f"told as of {future.offset}"]
+        wrong = [] if future is None else [f"it returned the state at {future.offset}"]
         oldest = now.start_offset - 2
         if oldest >= 0 and self._ask(machine, node, at_offset=oldest) is not None:
-            wrong.append(f"offset {oldest} is told, kept is {now.start_offset}")
-        self._require(machine, wrong, "what it can't know")
+            wrong.append(f"it returned offset {oldest}, its log starts at {now.start_offset}")
+        self._require(machine, wrong, "offsets outside its log")
 
     # ---- leaders' journals
 
     def _check_isr_journal(self, machine: "Machine", node: Any) -> None:
-        agreed = self.ghosts.agreed.get((machine.name, machine.life), ())
+        agreed = self.isr_oracle.agreed.get((machine.name, machine.life), ())
         seen = (machine.life, len(agreed))
         if node.broker is None or not agreed or self._compared.get(machine.name) == seen:
             return
         self._compared[machine.name] = seen
         for topic in sorted({each.topic for each in agreed}):
-            told = _isr_changes(node, topic).changes
-            wrong = self._wrong_isr_changes(told, [e for e in agreed if e.topic == topic])
+            reported = _isr_changes(node, topic).changes
+            wrong = self._wrong_isr_changes(reported, [e for e in agreed if e.topic == topic])
             self._require(machine, list(wrong), f"the ISRs of {topic}")
 
-    def _wrong_isr_changes(self, told: list[Any], agreed: list[Agreed]) -> Iterator[str]:
-        if len(told) != len(agreed):
-            yield f"{len(agreed)} changes were made, told are {len(told)}"
+    def _wrong_isr_changes(self, reported: list[Any], agreed: list[Agreed]) -> Iterator[str]:
+        if len(reported) != len(agreed):
+            yield f"the journal has {len(reported)} changes, observed were {len(agreed)}"
             return
-        for entry, known in zip(told, agreed, strict=True):
+        for entry, known in zip(reported, agreed, strict=True):
             for wrong in self._wrong_isr_change(entry, known):
                 yield f"{entry}: {wrong}"
 
@@ -273,7 +281,7 @@ class ExplanationChecks:
         place = (entry.partition, entry.at_ms, entry.leader_epoch, entry.partition_epoch)
         is_place = (known.where[1], known.at_ms, known.leader_epoch, known.partition_epoch)
         if place != is_place:
-            yield f"it was {is_place}"
+            yield f"observed was {is_place}"
         change = next(
             (
                 each
@@ -287,25 +295,25 @@ class ExplanationChecks:
             return
         before, after = set(change.before.isr), set(change.after.isr)
         if (set(entry.isr_before), set(entry.isr)) != (before, after):
-            yield f"it was {sorted(before)}, then {sorted(after)}"
+            yield f"in the log the ISR changed from {sorted(before)} to {sorted(after)}"
         joined = set() if entry.joined < 0 else {entry.joined}
         if joined != after - before:
-            yield f"who joined is {sorted(after - before)}"
+            yield f"in the log {sorted(after - before)} joined"
         left = {e.replica: (e.log_end_offset, e.leader_end, e.behind_ms) for e in entry.left}
         gone = {r: known.behind[r] for r in sorted(before - after) if r in known.behind}
         if left != {
             r: (*b[:2], -1 if b.behind_ms is None else b.behind_ms) for r, b in gone.items()
         }:
-            yield f"who left is {gone}"
+            yield f"in the log {gone} left"
         limit = known.slow_ms
         quick = [r for r, b in gone.items() if b.behind_ms is not None and b.behind_ms <= limit]
         if quick:
-            yield f"{quick} had everything just before"
+            yield f"{quick} had caught up less than {limit} ms before"
 
-    # ---- what the commands print
+    # ---- documents of the commands
 
     def _check_documents(self, machine: "Machine", now: Any, nodes: list[Any]) -> None:
-        """Of the node's own answer, with what all others noted."""
+        """Check the documents built from the node's response and the journals of all nodes."""
         image = self._history.image_at(now.offset)
         question = self._request(image)
         question.journal_only = True
@@ -316,17 +324,17 @@ class ExplanationChecks:
             topic.name: [_isr_changes(node, topic.name) for node in brokers]
             for topic in question.topics
         }
-        account = put_together(now, journals, changes, {})
+        report = merge_journals(now, journals, changes, {})
         span = Span(now.start_offset, now.offset, question.events_max)
         lives = [(other.name, other.life) for other, node in nodes if node.broker is not None]
         agreed = {
             (each.where, each.partition_epoch): each
             for life in lives
-            for each in self.ghosts.agreed.get(life, ())
+            for each in self.isr_oracle.agreed.get(life, ())
         }
-        wrong = list(wrong_documents(account, span, self._truth, agreed))
-        wrong += wrong_answer(now, span, self._truth)  # with the reasons of all journals
-        self._require(machine, wrong, "with all others")
+        wrong = list(wrong_documents(report, span, self._truth, agreed))
+        wrong += wrong_answer(now, span, self._truth)  # now with the reasons from all journals
+        self._require(machine, wrong, "documents merged from all nodes")
 
     def _require(self, machine: "Machine", wrong: list[str], what: str) -> None:
         text = f"{machine.name} explains {what}: {'; '.join(wrong[:3])}"
@@ -338,7 +346,7 @@ def _isr_changes(node: Any, topic: str) -> Any:
 
 
 def own_context() -> RequestContext:
-    """A context that may ask everything, for handlers that are called without a connection."""
+    """Return a context that is authorized for everything, for calls without a connection."""
     return RequestContext(
         0, 0, 0, None, session=NodeSession("CONTROLLER"), connection=None, received_ms=0
     )
@@ -349,13 +357,13 @@ def _partitions_of(image: "ClusterImage") -> set[Any]:
 
 
 def _at_once(work: Coroutine[Any, Any, T]) -> T:
-    """Run what only ever gives others their turn, while the simulated loop stands still."""
+    """Run a coroutine that only yields, without advancing the simulated event loop."""
     step: Callable[[None], Any] = work.send
-    for _ in range(TURNS_MAX):
+    for _ in range(YIELDS_MAX):
         try:
             step(None)
         except StopIteration as done:
             result: T = done.value
             return result
     work.close()
-    raise Violation("E1", f"no answer after {TURNS_MAX} turns: it waits for what others do")
+    raise Violation("E1", f"no response after {YIELDS_MAX} yields: it waits for another task")

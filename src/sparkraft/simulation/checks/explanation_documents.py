@@ -1,8 +1,8 @@
-"""Holds what `explain partition`, `broker` and `topic` print against what really happened.
+"""Check the documents of `explain partition`, `broker` and `topic` against the truth.
 
-The documents are those of the commands, put together from what every node that runs tells. What
-they say of leaders and ISRs must follow from the committed log; why a follower left an ISR, how far
-and how long it was behind, from what was seen of its fetches (`explanation_ghosts`).
+They are the documents that the commands build from the responses of all running nodes. Their
+leaders and ISRs must match the committed log. Why a follower left an ISR, and how far and how long
+it lagged, must match its observed fetches (`isr_oracle`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from sparkraft.client.explain.events import Json
 from sparkraft.client.explain.partition import partition_document
 from sparkraft.client.explain.times import time_text
 from sparkraft.client.explain.topic import topic_document
-from sparkraft.client.history import Account
+from sparkraft.client.history import HistoryReport
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.server.api.k10002_describe_history import OUT_OF_SYNC_MAX
@@ -28,28 +28,28 @@ from sparkraft.simulation.checks.isr_oracle import Agreed
 from sparkraft.simulation.checks.metadata_oracle import Change, Where
 
 AgreedChanges = Mapping[tuple[Where, int], Agreed]
-"""What leaders that run still know: by partition, and its epoch since the change."""
+"""ISR changes in the journals of running leaders, by partition and new partition epoch."""
 
 
 def wrong_documents(
-    account: Account, span: Span, truth: Truth, agreed: AgreedChanges
+    report: HistoryReport, span: Span, truth: Truth, agreed: AgreedChanges
 ) -> Iterator[str]:
-    """What is wrong with what the commands would print of everything in `account`."""
+    """Yield the differences between the truth and the documents of everything in `report`."""
     image = truth.history.image_at(span.end)
     topics: dict[str, list[Any]] = {}
-    for told in account.history.partitions:
-        topics.setdefault(told.topic, []).append(told)
-        document = partition_document(account, told, last=span.events_max)
-        where = (told.topic_id, told.partition)
+    for reported in report.history.partitions:
+        topics.setdefault(reported.topic, []).append(reported)
+        document = partition_document(report, reported, last=span.events_max)
+        where = (reported.topic_id, reported.partition)
         changes = span.of(truth.history.changes.get(where, ()))
         expected = _partition(image.partition(*where), image, changes, truth, agreed)
-        yield from _differing(f"{told.topic}-{told.partition}", document, expected)
+        yield from _differing(f"{reported.topic}-{reported.partition}", document, expected)
     for name, partitions in topics.items():
-        document = topic_document(account, name, last=span.events_max)
+        document = topic_document(report, name, last=span.events_max)
         yield from _differing(name, document, _topic(partitions, image))
-    for told in account.history.brokers:
-        document = broker_document(account, told, last=span.events_max)
-        broker_id = told.broker_id
+    for reported in report.history.brokers:
+        document = broker_document(report, reported, last=span.events_max)
+        broker_id = reported.broker_id
         yield from _differing(
             f"broker {broker_id}", document, _broker(broker_id, image, span, truth)
         )
@@ -57,18 +57,18 @@ def wrong_documents(
 
 def _differing(name: str, document: Json, expected: Json) -> Iterator[str]:
     for key, value in expected.items():
-        told = _as_far_as(document.get(key), value)
-        if told != value:
-            yield f"{name}: {key} is {value}, told is {told}"
+        reported = _as_far_as(document.get(key), value)
+        if reported != value:
+            yield f"{name}: {key} is {reported}, expected {value}"
 
 
-def _as_far_as(told: Any, expected: Any) -> Any:
-    """What is told, without what is not looked at here: causes and reasons of a change."""
-    if not isinstance(told, list) or not isinstance(expected, list):
-        return told
-    if len(told) != len(expected) or not all(isinstance(each, dict) for each in expected):
-        return told
-    return [{k: one.get(k) for k in other} for one, other in zip(told, expected, strict=True)]
+def _as_far_as(reported: Any, expected: Any) -> Any:
+    """Keep the fields that `expected` has; causes and reasons are checked elsewhere."""
+    if not isinstance(reported, list) or not isinstance(expected, list):
+        return reported
+    if len(reported) != len(expected) or not all(isinstance(each, dict) for each in expected):
+        return reported
+    return [{k: one.get(k) for k in other} for one, other in zip(reported, expected, strict=True)]
 
 
 # ---- partitions
@@ -114,7 +114,7 @@ def _isr_change(change: Change, truth: Truth, agreed: AgreedChanges) -> Json | N
     before, after = change.before, change.after
     if before is None or after is None or set(before.isr) == set(after.isr):
         return None
-    asked = was_asked_for(change, truth.ghosts) and not change.suspects
+    asked = was_asked_for(change, truth.isr_oracle) and not change.suspects
     noted = agreed.get((change.where, after.partition_epoch)) if asked else None
     left = [replica for replica in before.isr if replica not in after.isr]
     return {
@@ -161,7 +161,7 @@ def _election(change: Change) -> Json:
 
 
 def _topic(partitions: list[Any], image: ClusterImage) -> Json:
-    states = [image.partition(told.topic_id, told.partition) for told in partitions]
+    states = [image.partition(reported.topic_id, reported.partition) for reported in partitions]
     return {
         "topicId": str(partitions[0].topic_id),
         "copiesThatOutliveDeletion": sorted(

@@ -1,7 +1,7 @@
-"""Holds what `explain quorum` tells against the LeaderChange records that were committed.
+"""Check the elections of `explain quorum` against the committed LeaderChange records.
 
-The account is the command's own, put together from the journals of all nodes that run. A journal is
-not flushed to disk, so some of it may be gone; what is there must be so.
+The elections are merged from the journals of all running nodes, as the command does it. A journal
+is not flushed to disk, so entries may be missing, but the existing ones must be correct.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,32 +15,32 @@ from sparkraft.server.raft.records import parse_batches
 
 
 class QuorumTruth:
-    """Who won each epoch, and by whose votes; only epochs whose first record was committed."""
+    """The leader and granting voters of each epoch whose LeaderChange record was committed."""
 
     def __init__(self) -> None:
         self._won: dict[int, tuple[int, tuple[int, ...]]] = {}
 
     def on_committed(self, view: memoryview) -> None:
-        """Each committed batch of control records once, in order."""
+        """Record the leader of a committed control batch. Called once per batch, in order."""
         for batch in parse_batches([view]):
             for control in batch.controls:
                 if isinstance(control, LeaderChange):
                     granted = tuple(sorted(control.granting_voter_ids))
                     self._won[batch.epoch] = (control.leader_id, granted)
 
-    def wrong_account(self, nodes: Iterable[Any]) -> Iterator[str]:
-        """What is wrong with what `nodes` tell."""
+    def disagreements(self, nodes: Iterable[Any]) -> Iterator[str]:
+        """Yield the differences between the journals of `nodes` and the log."""
         seen = [k10000.handle(node, None, DescribeElectionsRequest()) for node in nodes]  # type: ignore[arg-type]
         for epoch in epochs_of(seen):
             yield from self._wrong_epoch(epoch)
 
     def _wrong_epoch(self, epoch: Epoch) -> Iterator[str]:
         if epoch.verdict == "CONTRADICTION":
-            yield f"epoch {epoch.epoch} contradicts itself: {epoch.as_json()}"
+            yield f"the journals contradict each other in epoch {epoch.epoch}: {epoch.as_json()}"
         won = self._won.get(epoch.epoch)
         if won is None:
             return
         if epoch.logged - {won}:
-            yield f"epoch {epoch.epoch} was won by {won}, in the log is told {epoch.logged}"
+            yield f"epoch {epoch.epoch}: the journals have record {epoch.logged}, the log {won}"
         if set(epoch.claimed) - {won[0]}:
-            yield f"epoch {epoch.epoch} was won by {won[0]}, claimed is {epoch.claimed}"
+            yield f"epoch {epoch.epoch}: the journals have leader {epoch.claimed}, the log {won[0]}"

@@ -230,8 +230,8 @@ ON_REFUSAL = "broker {}'s connection closed and its listener refuses connections
 
 @contextmanager
 def listening(world: "NodesWorld") -> Iterator[None]:
-    """Have the world's ghosts hear what leaders and controllers do while it lasts."""
-    ghosts = world.checks.explanations.ghosts
+    """Have the world's oracle hear what leaders and controllers do while it lasts."""
+    oracle = world.checks.explanations.isr_oracle
 
     def here() -> "Machine | None":
         who = CURRENT.get()
@@ -248,7 +248,7 @@ def listening(world: "NodesWorld") -> Iterator[None]:
             (Controller, "fence_one_stale_broker", _stale),
             (Controller, "fence_refused_broker", _refused),
         ):
-            heard = wraps(getattr(owner, name))(listen(getattr(owner, name), ghosts, here))
+            heard = wraps(getattr(owner, name))(listen(getattr(owner, name), oracle, here))
             stack.enter_context(patch.object(owner, name, heard))
         yield
 
@@ -256,74 +256,74 @@ def listening(world: "NodesWorld") -> Iterator[None]:
 Here = Callable[[], "Machine | None"]
 
 
-def _read(original: Any, ghosts: IsrOracle, _: Here) -> Any:
+def _read(original: Any, oracle: IsrOracle, _: Here) -> Any:
     def read(self: Any, *, parked: bool = False) -> Any:
         result = original(self, parked=parked)
         if self.replica and not parked:
-            ghosts.on_fetch(self, result[0])
+            oracle.on_fetch(self, result[0])
         return result
 
     return read
 
 
-def _apply(original: Any, ghosts: IsrOracle, here: Here) -> Any:
+def _apply(original: Any, oracle: IsrOracle, here: Here) -> Any:
     def apply(self: Any, partition: Any, *, local_id: int) -> Any:
         changed = original(self, partition, local_id=local_id)
         machine = here()
         if machine is not None:
-            ghosts.on_metadata(machine, self, partition)
+            oracle.on_metadata(machine, self, partition)
         return changed
 
     return apply
 
 
-def _submit(original: Any, ghosts: IsrOracle, _: Here) -> Any:
+def _submit(original: Any, oracle: IsrOracle, _: Here) -> Any:
     def submit(self: Any, hosted: Any, pending: Any) -> None:
-        ghosts.on_submit(hosted, pending)
+        oracle.on_submit(hosted, pending)
         original(self, hosted, pending)
 
     return submit
 
 
-def _take(original: Any, ghosts: IsrOracle, here: Here) -> Any:
+def _take(original: Any, oracle: IsrOracle, here: Here) -> Any:
     def take(self: Any, hosted: Any, pending: Any, part: Any) -> Any:
         machine = here()
         if machine is not None:
-            ghosts.on_answer(machine, hosted, pending, part)
+            oracle.on_answer(machine, hosted, pending, part)
         return original(self, hosted, pending, part)
 
     return take
 
 
-def _heartbeat(original: Any, ghosts: IsrOracle, here: Here) -> Any:
+def _heartbeat(original: Any, oracle: IsrOracle, here: Here) -> Any:
     def decide(self: Any, key: ApiKey, call: Any) -> Any:
         decision = original(self, key, call)
         machine = here()
         if key is ApiKey.BROKER_HEARTBEAT and machine is not None:
-            ghosts.on_heartbeat(self, call.request, call.now)
-            ghosts.on_decided(machine, self, decision, ON_REQUEST, None)
+            oracle.on_heartbeat(self, call.request, call.now)
+            oracle.on_decided(machine, self, decision, ON_REQUEST, None)
         return decision
 
     return decide
 
 
-def _stale(original: Any, ghosts: IsrOracle, here: Here) -> Any:
+def _stale(original: Any, oracle: IsrOracle, here: Here) -> Any:
     def stale(self: Any, now: Any) -> Any:
         outcome = original(self, now)
         machine = here()
         if machine is not None:
-            ghosts.on_decided(machine, self, outcome, ON_SILENCE, now)
+            oracle.on_decided(machine, self, outcome, ON_SILENCE, now)
         return outcome
 
     return stale
 
 
-def _refused(original: Any, ghosts: IsrOracle, here: Here) -> Any:
+def _refused(original: Any, oracle: IsrOracle, here: Here) -> Any:
     def refused(self: Any, broker_id: int) -> Any:
         outcome = original(self, broker_id)
         machine = here()
         if machine is not None:
-            ghosts.on_decided(machine, self, outcome, ON_REFUSAL, None)
+            oracle.on_decided(machine, self, outcome, ON_REFUSAL, None)
         return outcome
 
     return refused

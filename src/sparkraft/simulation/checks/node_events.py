@@ -123,7 +123,7 @@ class DurableLog:
 
 
 class NodeEvents:
-    """See the module docstring; ghosts of what has ever been true."""
+    """See the module docstring; isr_oracle of what has ever been true."""
 
     def __init__(self, world: "NodesWorld", require: Callable[[object, str, str], None]) -> None:
         self.world = world
@@ -510,7 +510,7 @@ def _registration(world: "NodesWorld", seen: Any) -> Any:
         if key is not ApiKey.BROKER_REGISTRATION:
             return original(self, key, call)
         request = call.request
-        silent_ms = checks.explanations.ghosts.silent_ms(self, request.broker_id, call.now)
+        silent_ms = checks.explanations.isr_oracle.silent_ms(self, request.broker_id, call.now)
         decision = original(self, key, call)
         seen(lambda _: checks.registrations.on_decided(self, request, silent_ms))
         return decision

@@ -1,4 +1,4 @@
-"""Whose reasons go with which election, where several controllers noted some."""
+"""Match journaled election reasons to elections when several controllers noted some."""
 
 import pytest
 
@@ -10,7 +10,9 @@ from sparkraft.protocol.messages import k10003_describe_isr_changes as k10003
 TOPIC = Uuid(bytes(15) + b"\x01")
 
 
-def told(controller_epoch: int, leader: int, why: str, *, noted: bool) -> k10002.HistoryPartition:
+def described(
+    controller_epoch: int, leader: int, why: str, *, noted: bool
+) -> k10002.HistoryPartition:
     event = k10002.HistoryEvent(
         offset=7,
         controller_epoch=controller_epoch,
@@ -29,8 +31,12 @@ def told(controller_epoch: int, leader: int, why: str, *, noted: bool) -> k10002
     ("epoch", "leader", "cause"), [(5, 2, "noted"), (4, 2, "from the log"), (5, 3, "from the log")]
 )
 def test_what_a_deposed_controller_decided_explains_nothing(epoch, leader, cause):
-    answer = k10002.DescribeHistoryResponse(partitions=[told(5, 2, "from the log", noted=False)])
-    journal = k10002.DescribeHistoryResponse(partitions=[told(epoch, leader, "noted", noted=True)])
+    answer = k10002.DescribeHistoryResponse(
+        partitions=[described(5, 2, "from the log", noted=False)]
+    )
+    journal = k10002.DescribeHistoryResponse(
+        partitions=[described(epoch, leader, "noted", noted=True)]
+    )
     history._add_reasons(answer, [journal])
     event = answer.partitions[0].events[0]
     assert (event.cause, event.election.kind) == (cause, cause)
@@ -46,17 +52,17 @@ def test_what_leaders_noted_is_found_by_topic_partition_and_epoch():
     def behind_ms(topic: str, partition: int, epoch: int, isr: list[int]) -> int | None:
         after = k10002.PartitionState(partition_epoch=epoch, isr=isr)
         event = k10002.HistoryEvent(topic=topic, partition=partition, after=after)
-        found = account.isr_change(event)
+        found = report.isr_change(event)
         return None if found is None else found.left[0].behind_ms
 
     answers = [
         k10003.DescribeIsrChangesResponse(changes=[noted(0, 4, 40), noted(1, 4, 41)]),
         k10003.DescribeIsrChangesResponse(changes=[noted(0, 5, 50)]),
     ]
-    history_told = k10002.DescribeHistoryResponse()
-    account = history.put_together(history_told, [], {"t": answers}, {"n3": "silent"})
+    described_history = k10002.DescribeHistoryResponse()
+    report = history.merge_journals(described_history, [], {"t": answers}, {"n3": "silent"})
     assert [behind_ms("t", 0, epoch, [2, 1]) for epoch in (4, 5, 6)] == [40, 50, None]
     assert behind_ms("t", 1, 4, [1, 2]) == 41
     assert behind_ms("u", 0, 4, [1, 2]) is None
     assert behind_ms("t", 0, 4, [1, 2, 3]) is None
-    assert (account.history, account.silent) == (history_told, {"n3": "silent"})
+    assert (report.history, report.silent) == (described_history, {"n3": "silent"})
