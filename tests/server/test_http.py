@@ -1,5 +1,7 @@
 """/health and /metrics over raw sockets: what is well formed, and what is not."""
 
+import asyncio
+import contextlib
 import http.client
 import socket
 from types import SimpleNamespace
@@ -9,12 +11,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sparkraft.cli import main as cli
 from sparkraft.server.config import ConfigError
+from sparkraft.server.env import SystemNetwork
 from sparkraft.server.health import LEADERLESS_MS_MAX, health_of
 from sparkraft.server.http import (
     CONNECTIONS_MAX,
     HEAD_BYTES_MAX,
+    HEAD_SECONDS_MAX,
+    HttpServer,
     parse_address,
 )
+from sparkraft.server.http_hosts import is_allowed_host, own_names
 from tests.support.ports import wait_until
 
 pytestmark = pytest.mark.real_clients
@@ -121,6 +127,11 @@ def test_head_has_no_body(address):
         (b"GET /nothing HTTP/1.1\r\nConnection: close\r\n\r\n", 404),
         (b"POST /health HTTP/1.1\r\n\r\n", 405),
         (b"GET /health HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 413),
+        (b"POST /health HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 405),
+        (b"GET /health HTTP/1.1\r\nContent-Length: 4\r\nContent-Length: 0\r\n\r\n", 400),
+        (b"GET /health HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"GET /health HTTP/1.1\r\nHost: evil.example.com\r\n\r\n", 421),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example.com\r\n\r\n", 400),
         (b"hello\r\n\r\n", 400),
         (b"GET /health SPDY/9\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nX: " + b"y" * HEAD_BYTES_MAX + b"\r\n\r\n", 431),
@@ -155,6 +166,91 @@ def test_connections_are_counted_and_capped(address):
             return False
 
     wait_until(healthy, "it answers again", SECONDS_MAX)
+
+
+def test_idle_connections_do_not_keep_a_health_check_out(address):
+    idle = [socket.create_connection(address, timeout=SECONDS_MAX) for _ in range(CONNECTIONS_MAX)]
+    for client in idle:
+        client.sendall(b"G")
+    try:
+        for _ in range(3):
+            answer = exchange(address, b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+            assert status(answer) == 200
+    finally:
+        for client in idle:
+            client.close()
+
+
+@contextlib.asynccontextmanager
+async def served_connection(clock: "list[float]"):
+    """A connection to an `HttpServer` whose loop's clock is `clock[0]` seconds ahead."""
+    loop = asyncio.get_running_loop()
+    real = loop.time
+    loop.time = lambda: real() + clock[0]
+    config = SimpleNamespace(advertised_listeners=())
+    server = HttpServer(SimpleNamespace(config=config), SystemNetwork(), "127.0.0.1:0")
+    await server.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        await server.stop()
+
+
+def test_a_head_has_a_deadline_that_further_bytes_do_not_extend():
+    async def scenario() -> None:
+        clock = [0.0]
+        async with served_connection(clock) as (reader, writer):
+            writer.write(b"GET / HT")
+            await asyncio.sleep(0.05)
+            clock[0] += HEAD_SECONDS_MAX / 2
+            writer.write(b"TP/1.1\r\n")
+            await asyncio.sleep(0.05)
+            clock[0] += HEAD_SECONDS_MAX / 2
+            async with asyncio.timeout(SECONDS_MAX):
+                assert await reader.read() == b""
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_between_two_requests_outlasts_the_deadline_of_a_head():
+    async def scenario() -> None:
+        clock = [0.0]
+        async with served_connection(clock) as (reader, writer):
+            for _ in range(2):
+                writer.write(b"GET / HTTP/1.1\r\n\r\n")
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert status(head) == 200
+                await reader.readuntil(b"\n")
+                clock[0] += HEAD_SECONDS_MAX + 1
+                await asyncio.sleep(0.05)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1:9092",
+        "10.1.2.3",
+        "[::1]:80",
+        "[fe80::1]",
+        "localhost",
+        "LOCALHOST:8080",
+        "broker-1:9404",
+        "broker.kafka.svc.cluster.local",
+        "kafka1.example.com:80",
+        socket.gethostname(),
+    ],
+)
+def test_hosts_of_this_node_are_served(host):
+    assert is_allowed_host(host, own_names(("Kafka1.example.com", "")))
+
+
+@pytest.mark.parametrize("host", ["", ":80", "evil.example.com", "127.0.0.1.evil.com:80", "a.b:c"])
+def test_hosts_that_a_web_page_may_have_are_not_served(host):
+    assert not is_allowed_host(host, own_names(("kafka1.example.com", "")))
 
 
 @pytest.mark.parametrize(

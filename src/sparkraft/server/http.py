@@ -6,6 +6,9 @@
 For monitoring systems in a trusted network: no TLS, no authentication, GET and HEAD only, and small
 limits. A connection serves one request after another.
 
+Connections that send nothing must not keep health checks out: a request's head has a deadline, and
+if every connection is taken, a new one replaces the one that has been idle longest.
+
 Not here: what is measured (`metrics`). This module is loaded only if the listener is enabled.
 """
 
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from sparkraft.server.config import ConfigError
 from sparkraft.server.health import health_of
+from sparkraft.server.http_hosts import is_allowed_host, own_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,18 +38,26 @@ CONNECTIONS_MAX = 64
 IDLE_SECONDS_MAX = 75
 """Longer than Prometheus' default scrape interval, so that its connection stays open."""
 
+HEAD_SECONDS_MAX = 10
+"""From a request's first byte to the end of its head; a head is one packet or two."""
+
+LINGER_SECONDS_MAX = 2
+"""After a refusal: closing at once with unread data makes TCP discard the response."""
+
 _REASONS = {
     200: "OK",
     400: "Bad Request",
     404: "Not Found",
     405: "Method Not Allowed",
     413: "Content Too Large",
+    421: "Misdirected Request",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
 _TEXT = "text/plain; charset=utf-8"
 _PORT_MAX = 0xFFFF
+_METHODS = ("GET", "HEAD")
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +77,10 @@ class HttpServer:
         self._node = node
         self._network = network
         self.host, self.port = parse_address(address)
-        self.connections: set[_Connection] = set()
+        advertised = (address.host for address in node.config.advertised_listeners)
+        self._own_names = own_names((self.host, *advertised))
+        # Ordered by the time of the last request, or of the connection's start: oldest first.
+        self._connections: dict[_Connection, None] = {}
         self._server: asyncio.AbstractServer | None = None
         self._routes: dict[str, Callable[[], Response]] = {
             "/": self._index,
@@ -89,9 +104,30 @@ class HttpServer:
         if self._server is None:
             return
         self._server.close()
-        for connection in list(self.connections):
+        for connection in list(self._connections):
             connection.close()
         await self._server.wait_closed()
+
+    def add(self, connection: _Connection) -> None:
+        """Register a new connection; the one idle longest makes room for it."""
+        if len(self._connections) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._connections))
+            del self._connections[oldest]
+            oldest.abort()
+        self._connections[connection] = None
+
+    def renew(self, connection: _Connection) -> None:
+        """Note a complete request of `connection`."""
+        if self._connections.pop(connection, ...) is None:
+            self._connections[connection] = None
+
+    def discard(self, connection: _Connection) -> None:
+        """Forget a closed connection."""
+        self._connections.pop(connection, None)
+
+    def serves(self, host: str) -> bool:
+        """Whether a request with the Host header `host` is for this node."""
+        return is_allowed_host(host, self._own_names)
 
     def respond(self, path: str) -> Response:
         """The response to a GET of `path`."""
@@ -136,35 +172,41 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._buffer = b""
         self._transport: asyncio.Transport | None = None
-        self._idle: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._is_closing = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if len(self._server.connections) >= CONNECTIONS_MAX:
-            transport.abort()
-            return
-        self._server.connections.add(self)
-        self._restart_idle()
+        self._server.add(self)
+        self._close_in(HEAD_SECONDS_MAX)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.connections.discard(self)
-        if self._idle is not None:
-            self._idle.cancel()
+        self._is_closing = True
+        self._server.discard(self)
+        self._cancel_deadline()
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
 
-    def pause_writing(self) -> None:
-        # The client sends requests without reading the responses.
+    def abort(self) -> None:
+        """Close without sending what is still buffered."""
+        self._is_closing = True
         if self._transport is not None:
             self._transport.abort()
 
+    def pause_writing(self) -> None:
+        # The client sends requests without reading the responses.
+        self.abort()
+
     def data_received(self, data: bytes) -> None:
-        self._restart_idle()
+        if self._is_closing:
+            return
+        if not self._buffer:
+            self._close_in(HEAD_SECONDS_MAX)
         self._buffer += data
-        while self._transport is not None and not self._transport.is_closing():
+        while not self._is_closing:
             head, end, rest = self._buffer.partition(b"\r\n\r\n")
             if len(head) > HEAD_BYTES_MAX:
                 self._refuse(431)
@@ -172,12 +214,18 @@ class _Connection(asyncio.Protocol):
             if not end:
                 return
             self._buffer = rest
+            self._server.renew(self)
             self._on_request(head)
+            if not self._is_closing:
+                self._close_in(HEAD_SECONDS_MAX if rest else IDLE_SECONDS_MAX)
 
-    def _restart_idle(self) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
-        self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS_MAX, self.close)
+    def _close_in(self, seconds: float) -> None:
+        self._cancel_deadline()
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self.close)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
 
     def _on_request(self, head: bytes) -> None:
         line, *fields = head.decode("latin-1").split("\r\n")
@@ -186,29 +234,58 @@ class _Connection(asyncio.Protocol):
             self._refuse(400)
             return
         method, target, version = parts
-        pairs = (field.partition(":") for field in fields)
-        headers = {name.strip().lower(): value.strip().lower() for name, _, value in pairs}
-        if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-            self._refuse(413)
+        pairs = [field.partition(":") for field in fields]
+        headers = [(name.strip().lower(), value.strip().lower()) for name, _, value in pairs]
+        problem = self._problem(method, headers)
+        if problem is not None:
+            self._refuse(problem)
             return
-        if method not in {"GET", "HEAD"}:
-            self._refuse(405)
-            return
-        keep = "close" not in headers.get("connection", "") and version == "HTTP/1.1"
+        keep = "close" not in dict(headers).get("connection", "") and version == "HTTP/1.1"
         response = self._server.respond(target.partition("?")[0])
         self._write(response, keep=keep, with_body=method == "GET")
 
+    def _problem(self, method: str, headers: list[tuple[str, str]]) -> int | None:
+        """The status that refuses a request; None if it is served."""
+        names = [name for name, _ in headers]
+        fields = dict(headers)
+        length = fields.get("content-length", "0")
+        # Two lengths: a proxy in front of us may believe the other one (RFC 9112, 6.3).
+        if names.count("content-length") > 1 or names.count("host") > 1 or not length.isdecimal():
+            return 400
+        if "host" in fields and not self._server.serves(fields["host"]):
+            return 421
+        if method not in _METHODS:
+            return 405
+        return 413 if int(length[:20]) or "transfer-encoding" in fields else None
+
     def _refuse(self, status: int) -> None:
-        self._write((status, _TEXT, _REASONS[status].encode() + b"\n"), keep=False, with_body=True)
+        text = _REASONS[status]
+        if status == 421:  # noqa: PLR2004 (a status)
+            text += ": use an IP address, localhost or an advertised listener's host name"
+        self._write((status, _TEXT, text.encode() + b"\n"), keep=False, with_body=True)
 
     def _write(self, response: Response, *, keep: bool, with_body: bool) -> None:
         assert self._transport is not None
         status, content_type, body = response
-        head = (
-            f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {content_type}\r\n"
-            f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\n"
-            f"{'' if keep else 'Connection: close' + chr(13) + chr(10)}\r\n"
-        )
-        self._transport.write(head.encode() + (body if with_body else b""))
+        fields = [
+            f"HTTP/1.1 {status} {_REASONS[status]}",
+            f"Content-Type: {content_type}",
+            f"Content-Length: {len(body)}",
+            "Cache-Control: no-store",
+        ]
+        if status == 405:  # noqa: PLR2004 (a status)
+            fields.append(f"Allow: {', '.join(_METHODS)}")
         if not keep:
-            self._transport.close()
+            fields.append("Connection: close")
+        head = "\r\n".join((*fields, "", "")).encode()
+        self._transport.write(head + (body if with_body else b""))
+        if not keep:
+            self._finish()
+
+    def _finish(self) -> None:
+        """End the response; the client closes the connection, or we do so soon."""
+        assert self._transport is not None
+        self._is_closing = True
+        self._buffer = b""
+        self._transport.write_eof()
+        self._close_in(LINGER_SECONDS_MAX)
