@@ -10,6 +10,9 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.controller.placement import UsableBroker, place_replicas
 from tests.controller.cluster_of import Dice
 
+NO_LIVE_BROKER = "All brokers are currently fenced, or have all their log directories cordoned."
+"""Texts of Kafka's `StripedReplicaPlacer`."""
+
 
 class NoDice:
     """Every starting point is zero."""
@@ -43,13 +46,28 @@ def test_fenced_brokers_come_last_and_never_lead():
 
 
 @pytest.mark.parametrize(
-    ("cluster", "factor"),
-    [([], 1), (brokers(), 4), (brokers(), 0), (brokers(fenced=(0, 1, 2)), 1)],
+    ("cluster", "factor", "text"),
+    [
+        ([], 1, NO_LIVE_BROKER),
+        (
+            brokers(),
+            4,
+            "The target replication factor of 4 cannot be reached because only 3 broker(s) are "
+            "registered or some brokers have all their log directories cordoned.",
+        ),
+        (
+            brokers(),
+            0,
+            "Invalid replication factor 0: the replication factor must be positive.",
+        ),
+        (brokers(fenced=(0, 1, 2)), 1, NO_LIVE_BROKER),
+    ],
 )
-def test_what_can_not_be_placed(cluster, factor):
+def test_what_can_not_be_placed(cluster, factor, text):
     with pytest.raises(KafkaError) as caught:
         place_replicas(cluster, partitions=1, replication_factor=factor, entropy=Dice())
     assert caught.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert caught.value.detail == text
 
 
 @given(

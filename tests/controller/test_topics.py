@@ -155,6 +155,22 @@ def test_no_live_broker_no_topic():
     assert cluster.create("t").error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
+def test_only_create_topics_adds_the_replication_factor_to_the_placers_error(cluster):
+    refused = cluster.create("many", replication=4)
+    assert refused.error_message == (
+        "Unable to replicate the partition 4 time(s): The target replication factor of 4 cannot be "
+        "reached because only 3 broker(s) are registered or some brokers have all their log "
+        "directories cordoned."
+    )
+    cluster.create("t", partitions=1, replication=1)
+    for broker in (1, 2, 3):
+        cluster.fence(broker)
+    refused = grow(cluster, "t", 3)
+    assert refused.error_message == (
+        "All brokers are currently fenced, or have all their log directories cordoned."
+    )
+
+
 def test_too_many_partitions_at_once_are_refused_as_a_whole(cluster):
     with pytest.raises(KafkaError) as caught:
         cluster.create("t", partitions=10_001)

@@ -15,7 +15,7 @@ from sparkraft.metadata.configs import (
     validate_topic_configs,
 )
 from sparkraft.metadata.configs.broker import definition_of
-from sparkraft.metadata.configs.definition import ConfigType, java_double
+from sparkraft.metadata.configs.definition import ConfigDef, ConfigType, java_double
 from sparkraft.metadata.configs.describe import (
     BrokerSources,
     ConfigSource,
@@ -134,6 +134,19 @@ def test_doubles_look_like_javas():
 
 def sources(dynamic=None, cluster=None, static=None):
     return BrokerSources(dynamic or {}, cluster or {}, static or {})
+
+
+def test_keys_of_our_own_are_described_once_set():
+    own = ConfigDef("sparkraft.http.listener", ConfigType.STRING, default="")
+    set_here = BrokerSources({}, {}, {own.name: "h:1"}, {own.name: own})
+    found = entry(describe_broker(set_here), own.name)
+    assert (found.value, found.sensitive, found.read_only) == ("h:1", False, True)
+    assert [(s.value, s.source) for s in found.synonyms] == [
+        ("h:1", ConfigSource.STATIC_BROKER_CONFIG),
+        ("", ConfigSource.DEFAULT_CONFIG),
+    ]
+    unset = BrokerSources({}, {}, {}, {own.name: own})
+    assert own.name not in [each.name for each in describe_broker(unset)]
 
 
 def entry(entries, name):

@@ -175,6 +175,10 @@ def test_open_transactions_are_described(tmp_path):
             found = await producer()
             assert (found.current_txn_start_offset, found.coordinator_epoch) == (1, -1)
             assert found.last_sequence == 1
+            # A follower describes its own producer state, as in Kafka.
+            node.broker.replica_manager.hosted("t", 0).is_leader = False
+            assert await producer() == found
+            node.broker.replica_manager.hosted("t", 0).is_leader = True
             await mark(connection, "t", coordinator_epoch=6)
             found = await producer()
             assert (found.current_txn_start_offset, found.coordinator_epoch) == (-1, 6)

@@ -94,13 +94,17 @@ class _Stripes:
     def check(self, replication_factor: int) -> None:
         """Reject a replication factor that cannot be satisfied."""
         if replication_factor <= 0:
-            wrong = f"Invalid replication factor {replication_factor}: it must be positive."
+            wrong = (
+                f"Invalid replication factor {replication_factor}: "
+                "the replication factor must be positive."
+            )
         elif self._live == 0:
-            wrong = "All brokers are currently fenced."
+            wrong = "All brokers are currently fenced, or have all their log directories cordoned."
         elif replication_factor > self._total:
             wrong = (
                 f"The target replication factor of {replication_factor} cannot be reached because "
-                f"only {self._total} broker(s) are registered."
+                f"only {self._total} broker(s) are registered or some brokers have all their log "
+                "directories cordoned."
             )
         else:
             return

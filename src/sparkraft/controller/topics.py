@@ -196,16 +196,24 @@ def _placed_partitions(
     factor = topic.replication_factor
     if factor == -1:
         factor = context.config.default_replication_factor
-    return _place(context, first=0, count=count, factor=factor)
+    try:
+        return _place(context, first=0, count=count, factor=factor)
+    except _PlacementError as error:
+        raise _unplaceable(factor, error.detail) from error
+
+
+class _PlacementError(KafkaError):
+    """The placer's own error; only CreateTopics adds how many replicas were requested."""
+
+
+def _unplaceable(factor: int, why: str) -> KafkaError:
+    wrong = f"Unable to replicate the partition {factor} time(s): {why}"
+    return KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, wrong)
 
 
 def _place(
     context: DecisionContext, *, first: int, count: int, factor: int
 ) -> dict[int, PartitionState]:
-    def unplaceable(why: str) -> KafkaError:
-        wrong = f"Unable to replicate the partition {factor} time(s): {why}"
-        return KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, wrong)
-
     try:
         placed = place_replicas(
             context.usable_brokers(),
@@ -214,10 +222,10 @@ def _place(
             entropy=context.entropy,
         )
     except KafkaError as error:
-        raise unplaceable(error.detail) from error
+        raise _PlacementError(error.code, error.detail) from error
 
     def no_live_broker() -> KafkaError:
-        return unplaceable("All brokers are currently fenced or in controlled shutdown.")
+        return _unplaceable(factor, "All brokers are currently fenced or in controlled shutdown.")
 
     return {
         first + number: _new_partition(context, replicas, no_live_broker)

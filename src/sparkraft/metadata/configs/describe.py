@@ -10,6 +10,7 @@ broker that sets `log.retention.hours` alone shows no synonyms and the source DE
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sparkraft.base.errors import KafkaError
@@ -61,11 +62,15 @@ class ConfigEntry(NamedTuple):
 
 
 class BrokerSources(NamedTuple):
-    """Configs of a broker: set dynamically, as cluster-wide defaults, and in its file."""
+    """Configs of a broker: set dynamically, as cluster-wide defaults, and in its file.
+
+    `extensions` defines keys that Kafka does not have; they are described if they are set.
+    """
 
     dynamic: Mapping[str, str]
     cluster: Mapping[str, str]
     static: Mapping[str, str]
+    extensions: Mapping[str, ConfigDef] = MappingProxyType({})
 
     def merged(self) -> dict[str, str]:
         """All keys that are set, with their effective values."""
@@ -185,7 +190,7 @@ def _describe(
 def _broker_entry(
     name: str, text: str | None, broker: BrokerSources, *, whole_cluster: bool
 ) -> ConfigEntry:
-    definition = dynamic_definition_of(name)
+    definition = broker.extensions.get(name) or dynamic_definition_of(name)
     # An unknown key may be a secret of a plug-in.
     sensitive = definition is None or definition.sensitive
     synonyms = _broker_synonyms(name, broker, hide=sensitive)
@@ -236,7 +241,7 @@ def _broker_synonyms(name: str, broker: BrokerSources, *, hide: bool) -> tuple[C
         if synonym in values
     ]
     for synonym in names:
-        definition = BROKER_CONFIGS.get(synonym)
+        definition = BROKER_CONFIGS.get(synonym) or broker.extensions.get(synonym)
         if definition is not None and definition.default is not None and not definition.required:
             text = None if hide else format_value(definition.default)
             found.append(ConfigSynonym(synonym, text, ConfigSource.DEFAULT_CONFIG))

@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
 
 WITHOUT_AUTHORIZER = (ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
-"""Kafka's error and message for requests about access control lists."""
+"""Kafka's error and message for requests that change access control lists."""
 
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse:
-    code, message = WITHOUT_AUTHORIZER
-    return DescribeAclsResponse(error_code=code, error_message=message)
+    # Kafka's texts differ: this one ends in "on the broker", without a full stop.
+    return DescribeAclsResponse(
+        error_code=ErrorCode.SECURITY_DISABLED,
+        error_message="No Authorizer is configured on the broker",
+    )
 
 
 API = Api(

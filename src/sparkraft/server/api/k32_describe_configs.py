@@ -40,6 +40,7 @@ from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.config_authorization import config_denial
 from sparkraft.server.api.item_errors import ItemErrors
 from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.config import OWN_CONFIGS
 from sparkraft.server.controller.submission import set_error
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def _entries(
         cluster=image.config(ResourceType.BROKER, ""),
         # Kafka keeps the two names of a broker's id equal.
         static={"broker.id": str(node.node_id), **node.config.properties},
+        extensions=OWN_CONFIGS,
     )
     own = image.config(resource.resource_type, name)
     match resource.resource_type:

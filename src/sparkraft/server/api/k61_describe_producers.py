@@ -1,6 +1,7 @@
 """DescribeProducers: v0. The active producers of a partition. (KIP-664)
 
-Behaviour: the producer ids whose sequences the leader keeps; errors are per partition.
+Behaviour: the producer ids whose sequences this replica keeps, leader or follower, as in Kafka;
+errors are per partition.
 Versions: v0.    Not done: -
 """
 
@@ -51,7 +52,7 @@ def _producers(
     if problem is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
     check_topic(context, AclOperation.READ, topic)
-    log = broker.replica_manager.leader(topic, index).log
+    log = broker.replica_manager.replica(topic, index).log
     return [
         ProducerState(
             producer_id=state.producer_id,
