@@ -71,6 +71,7 @@ def test_urls_are_no_paths():
         ('path = "table"', "", "the delta sink needs path"),
         ('keys = ["a"]', 'keys = "a"', "must be a list"),
         ('keys = ["a"]', "rows = 1", "the delta sink has no rows"),
+        ('keys = ["a"]', 'schema_changes = "ad"', "schema_changes is one of fail, add, ignore"),
         ('delay = "1 hour"', "", r"\[source.watermark\] needs delay"),
         ('group = "g"', 'output_mode = "upsert"', "output_mode is one of"),
         ('group = "g"', 'connector = "spark"', "connector is one of"),

@@ -12,19 +12,22 @@ table sink must know a batch it has written:
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkraft.pipeline.delta import DeltaSink
 from sparkraft.pipeline.spec import Pipeline, Sink, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     BatchSink = Callable[[DataFrame, int], None]
+
+log = logging.getLogger(__name__)
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 """Spark's local property; the id is in the checkpoint, so it lives as long as its batch numbers."""
@@ -112,78 +115,22 @@ def as_records(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def _delta(sink: Sink, _: Pipeline) -> BatchSink:
-    table = DeltaSink(sink.path, sink.keys)
+    table = DeltaSink(sink.path, sink.keys, sink.schema_changes)
 
     def write(batch: DataFrame, batch_id: int) -> None:
         query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or "batch"
-        if not table.has(query_id, batch_id):
-            table.write(batch.toArrow(), query_id, batch_id)
+        if table.has(query_id, batch_id):
+            return
+        ignored = table.write(batch.toArrow(), query_id, batch_id).ignored
+        if ignored:
+            log.warning(
+                "%s: batch %d had %d values in columns that the table does not have",
+                sink.path,
+                batch_id,
+                ignored,
+            )
 
     return write
-
-
-class DeltaSink:
-    """A Delta table that takes each batch once.
-
-    Args:
-        path: of the table; made by the first batch that has rows.
-        keys: columns that name a row; a batch's rows replace those with equal keys. Without
-            keys rows are added.
-    """
-
-    def __init__(self, path: str, keys: Sequence[str]) -> None:
-        """Store the destination; nothing is opened yet."""
-        self.path = path
-        self.keys = tuple(keys)
-
-    def has(self, query_id: str, batch_id: int) -> bool:
-        """Whether the table holds the batch."""
-        table = self._table()
-        known = None if table is None else table.transaction_version(query_id)
-        return known is not None and known >= batch_id
-
-    def write(self, rows: pa.Table, query_id: str, batch_id: int) -> None:
-        """Add or merge the rows, and note the batch in the same commit."""
-        from deltalake import CommitProperties, Transaction, write_deltalake
-
-        if not rows.num_rows:
-            return
-        self._check_keys(rows)
-        noted = CommitProperties(app_transactions=[Transaction(query_id, batch_id)])
-        table = self._table()
-        if table is None or not self.keys:
-            write_deltalake(self.path, rows, mode="append", commit_properties=noted)
-            return
-        # Null keys are equal too; without brackets DataFusion reads AND into the last operand.
-        same = " AND ".join(
-            f'(target."{key}" IS NOT DISTINCT FROM source."{key}")' for key in self.keys
-        )
-        merger = table.merge(
-            rows, same, source_alias="source", target_alias="target", commit_properties=noted
-        )
-        merger.when_matched_update_all().when_not_matched_insert_all().execute()
-
-    def _table(self) -> Any:
-        from deltalake import DeltaTable
-
-        return DeltaTable(self.path) if DeltaTable.is_deltatable(self.path) else None
-
-    def _check_keys(self, rows: pa.Table) -> None:
-        missing = [key for key in self.keys if key not in rows.column_names]
-        if missing:
-            raise SpecError(
-                f"delta sink: there is no column {missing[0]} to merge by, only "
-                + ", ".join(rows.column_names)
-            )
-        if (
-            self.keys
-            and rows.select(list(self.keys)).group_by(list(self.keys)).aggregate([]).num_rows
-            < rows.num_rows
-        ):
-            raise SpecError(
-                f"delta sink: a batch holds several rows for one {', '.join(self.keys)}; "
-                "aggregate them, or merge by more columns"
-            )
 
 
 # others

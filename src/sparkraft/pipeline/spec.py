@@ -68,6 +68,7 @@ class Sink:
     keys: tuple[str, ...] = ()
     topic: str = ""
     function: str = ""
+    schema_changes: str = "fail"
     rows: int = 20
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -110,7 +111,7 @@ _TOP: Final = frozenset(
 )
 _SINK_FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "topic": frozenset({"topic", "keys", "options"}),
-    "delta": frozenset({"path", "keys"}),
+    "delta": frozenset({"path", "keys", "schema_changes"}),
     "parquet": frozenset({"path"}),
     "console": frozenset({"rows"}),
     "function": frozenset({"function"}),
@@ -122,6 +123,7 @@ _SINK_NEEDS: Final = {
     "function": "function",
 }
 _OUTPUT_MODES: Final = ("append", "update", "complete")
+_SCHEMA_CHANGES: Final = ("fail", "add", "ignore")
 _CONNECTORS: Final = {"sparkraft": "sparkraft", "official": "kafka"}
 
 
@@ -218,6 +220,7 @@ def _sink(given: Mapping[str, Any], folder: Path) -> Sink:
         keys=tuple(keys),
         topic=given.get("topic", ""),
         function=given.get("function", ""),
+        schema_changes=_one_of(given, "schema_changes", _SCHEMA_CHANGES, "fail"),
         rows=int(given.get("rows", 20)),
         options=_strings(given.get("options", {})),
     )

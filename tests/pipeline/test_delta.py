@@ -1,0 +1,106 @@
+"""The Delta sink: no column or value is lost in silence, and tombstones delete rows."""
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from sparkraft.pipeline.delta import DeltaSink, Stored
+from sparkraft.pipeline.spec import SpecError
+
+FIRST = {"id": [1, 2], "a": [1.0, 2.0], "s": [{"x": 1}, {"x": 2}]}
+
+
+@pytest.fixture
+def sink(tmp_path):
+    def made(*keys, schema_changes="fail"):
+        written = DeltaSink(str(tmp_path / "table"), keys, schema_changes)
+        if not DeltaTable.is_deltatable(written.path):
+            written.write(pa.table(FIRST), "q", 0)
+        return written
+
+    return made
+
+
+def stored(sink):
+    rows = DeltaTable(sink.path).to_pyarrow_table().to_pylist()
+    return sorted(rows, key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize("keys", [(), ("id",)])
+@pytest.mark.parametrize(
+    ("batch", "named"),
+    [
+        ({**FIRST, "b": ["x", "y"]}, "the table has no column b"),
+        ({"id": [3], "a": [1.0]}, "returns no column s, which the table has"),
+        ({"id": [3], "a": [1.0], "s": [{"x": 1, "y": 2}]}, r"the table has no column s\.y"),
+        ({"id": [3], "a": ["1.5"], "s": [{"x": 1}]}, "column a is string, .* the table's double"),
+        ({"id": [3], "a": [2**60], "s": [{"x": 1}]}, "column a is int64, .* not in range"),
+        ({"id": [3.5], "a": [1.0], "s": [{"x": 1}]}, "column id is double, .* truncated"),
+        ({"id": [3], "a": [1.0], "s": [{"x": 0.5}]}, r"column s is struct<x: double>"),
+    ],
+)
+def test_a_change_of_schema_stops_and_names_the_column(sink, keys, batch, named):
+    written = sink(*keys)
+    with pytest.raises(SpecError, match=named):
+        written.write(pa.table(batch), "q", 1)
+    assert stored(written) == stored(sink()) == pa.table(FIRST).to_pylist()
+    assert not written.has("q", 1)
+
+
+@pytest.mark.parametrize("keys", [(), ("id",)])
+def test_new_columns_are_added(sink, keys):
+    written = sink(*keys, schema_changes="add")
+    written.write(pa.table({"id": [3], "s": [{"x": 1, "y": 2}], "b": ["x"]}), "q", 1)
+    assert stored(written) == [
+        {"id": 1, "a": 1.0, "s": {"x": 1, "y": None}, "b": None},
+        {"id": 2, "a": 2.0, "s": {"x": 2, "y": None}, "b": None},
+        {"id": 3, "a": None, "s": {"x": 1, "y": 2}, "b": "x"},
+    ]
+
+
+@pytest.mark.parametrize("keys", [(), ("id",)])
+def test_new_columns_are_left_out_and_counted(sink, keys):
+    written = sink(*keys, schema_changes="ignore")
+    batch = {"id": [3, 4], "s": [{"x": 1, "y": 2}] * 2, "b": ["x", None]}
+    assert written.write(pa.table(batch), "q", 1) == Stored(rows=2, deletes=0, ignored=3)
+    assert stored(written)[2:] == [
+        {"id": 3, "a": None, "s": {"x": 1}},
+        {"id": 4, "a": None, "s": {"x": 1}},
+    ]
+
+
+def test_smaller_types_become_the_tables(sink):
+    written = sink("id")
+    batch = pa.table(
+        {
+            "id": pa.array([2], pa.int16()),
+            "a": pa.array([0.5], pa.float32()),
+            "s": pa.array([{"x": 7}], pa.struct([("x", pa.int32())])),
+        }
+    )
+    written.write(batch, "q", 1)
+    assert stored(written)[1] == {"id": 2, "a": 0.5, "s": {"x": 7}}
+
+
+def test_a_tombstone_deletes_the_row_of_its_keys(sink):
+    written = sink("id")
+    batch = {"id": [1, 3, 4], "a": [None, 3.0, None], "s": [None, {"x": 3}, None]}
+    batch |= {"tombstone": [True, None, True]}
+    assert written.write(pa.table(batch), "q", 1) == Stored(rows=1, deletes=2, ignored=0)
+    assert [row["id"] for row in stored(written)] == [2, 3]
+    assert "tombstone" not in stored(written)[0]
+
+
+def test_a_table_does_not_start_with_deleted_rows(tmp_path):
+    written = DeltaSink(str(tmp_path / "table"), ("id",))
+    batch = pa.table({"id": [1, 2], "tombstone": [True, False]})
+    assert written.write(batch, "q", 0).rows == 1
+    assert stored(written) == [{"id": 2}]
+
+
+def test_without_keys_a_tombstone_stays_a_row_that_can_be_told_from_nulls(tmp_path):
+    written = DeltaSink(str(tmp_path / "table"), ())
+    batch = pa.table({"id": [1, 2], "value": pa.nulls(2, pa.string()), "tombstone": [True, False]})
+    for number in range(2):
+        written.write(batch, "q", number)
+    assert [row["tombstone"] for row in stored(written)] == [True, True, False, False]
