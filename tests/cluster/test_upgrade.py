@@ -265,7 +265,6 @@ def test_nodes_are_upgraded_one_by_one_and_one_goes_back(tmp_path, earlier_sourc
         assert load.verdict() > RATE
         group_continues(cluster)
         features_are_upgraded(cluster, levels, capsys)
-        cluster.stop()
 
 
 def places() -> list[TopicPartition]:
