@@ -8,32 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.cli import reassignment_plans as plans
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options, Values, exactly_one, numbers
-from sparkraft.cli.reassignment_plans import name_of, names_of
-from sparkraft.cli.reassignment_tool import (
-    DIRECTORY_RATE,
-    FOLLOWER_RATE,
-    FOLLOWER_REPLICAS,
-    LEADER_RATE,
-    LEADER_REPLICAS,
-    Tool,
-    plural,
-)
+from sparkraft.cli.reassignment_tool import Tool, plural
 from sparkraft.cli.session import connected, print_json, run
+from sparkraft.client import reassignment_plans as plans
+from sparkraft.client import reassignments
 from sparkraft.client.errors import sentence_of
 from sparkraft.client.leadership import LeadershipAdmin
-from sparkraft.client.values import ResourceType
+from sparkraft.client.reassignment_plans import name_of, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sparkraft.base.ids import TopicPartition
-    from sparkraft.cli.reassignment_plans import Plan, Replica
+    from sparkraft.client.reassignment_plans import Plan, Replica
     from sparkraft.client.values import Reassignment
 
 _ACTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -147,8 +140,8 @@ async def _generate(tool: Tool) -> Any:
     if len(set(brokers)) != len(brokers):
         twice = sorted({b for b in brokers if brokers.count(b) > 1})
         raise CommandError(f"Broker list contains duplicate entries: {twice}")
-    current = await tool.current(plans.read_topics(values.topics_to_move_json_file))
-    directories = await tool.directories(current)
+    current = await reassignments.current_replicas(tool.admin, _topics_of(values))
+    directories = await reassignments.directories_of(tool.admin, current)
     proposed = await _propose(tool, current, brokers)
     before = plans.as_plan_json(current, directories)
     after = plans.as_plan_json(proposed, {})
@@ -164,45 +157,45 @@ async def _propose(
     from sparkraft.controller.placement import UsableBroker, place_replicas
     from sparkraft.server.env import SystemEntropy
 
-    nodes = [n for n in (await tool.admin.describe_cluster()).nodes if n.id in brokers]
-    racks = {None if tool.values.disable_rack_aware else node.rack for node in nodes}
-    if None in racks and len(racks) > 1:
-        raise CommandError(
-            "Not all brokers have rack information. Add --disable-rack-aware in command line to "
-            "make replica assignment without rack information."
-        )
-    use_racks = None not in racks
-    usable = [UsableBroker(n.id, n.rack if use_racks else None, fenced=False) for n in nodes]
-    proposed: dict[TopicPartition, list[int]] = {}
-    for topic in sorted({topic for topic, _ in current}):
-        indexes = sorted(index for name, index in current if name == topic)
-        placed = place_replicas(
-            usable,
-            partitions=len(indexes),
-            replication_factor=len(current[topic, indexes[0]]),
+    def place(
+        racks: list[tuple[int, str | None]], partitions: int, replication_factor: int
+    ) -> list[list[int]]:
+        return place_replicas(
+            [UsableBroker(broker, rack, fenced=False) for broker, rack in racks],
+            partitions=partitions,
+            replication_factor=replication_factor,
             entropy=SystemEntropy(),
         )
-        proposed.update({(topic, i): replicas for i, replicas in zip(indexes, placed, strict=True)})
-    return proposed
+
+    nodes = [n for n in (await tool.admin.describe_cluster()).nodes if n.id in brokers]
+    use_racks = not tool.values.disable_rack_aware
+    return plans.propose(current, nodes, place=place, use_racks=use_racks)
+
+
+def _topics_of(values: Values) -> list[str]:
+    path = values.topics_to_move_json_file
+    return plans.parse_topics(Path(path).read_bytes(), source=path)
+
+
+def _plan_of(values: Values) -> Plan:
+    path = values.reassignment_json_file
+    return plans.parse_plan(Path(path).read_bytes(), source=path)
 
 
 async def _execute(tool: Tool) -> Any:
     values = tool.values
-    plan = plans.read_plan(values.reassignment_json_file)
+    plan = _plan_of(values)
     plans.check_plan(plan)
     ongoing = await tool.admin.reassignments()
     if ongoing and not values.additional:
         raise CommandError(_EXISTING)
-    known = {node.id for node in (await tool.admin.describe_cluster()).nodes}
-    unknown = sorted({b for ids in plan.replicas.values() for b in ids} - known)
-    if unknown:
-        raise CommandError(f"Unknown broker id {unknown[0]}")
-    everything = await tool.current({topic for topic, _ in plan.replicas})
-    missing = sorted(set(plan.replicas) - set(everything))
-    if missing:
-        raise CommandError(f"Unable to find partition: {', '.join(map(name_of, missing))}")
+    plans.check_known(plan, {node.id for node in (await tool.admin.describe_cluster()).nodes})
+    everything = await reassignments.current_replicas(
+        tool.admin, {topic for topic, _ in plan.replicas}
+    )
+    plans.check_existing(plan, everything)
     current = {tp: everything[tp] for tp in plan.replicas}
-    rollback = plans.as_plan_json(current, await tool.directories(current))
+    rollback = plans.as_plan_json(current, await reassignments.directories_of(tool.admin, current))
     tool.say(
         f"Current partition replica assignment\n\n{plans.one_line(rollback)}\n\n"
         "Save this to use as the --reassignment-json-file option during rollback"
@@ -241,33 +234,11 @@ async def _throttle(
         tool.say(_RUN_VERIFY)
     if rate >= 0:
         moves = plans.moves_of(ongoing, plan.replicas, current)
-        await tool.alter(
-            {
-                (ResourceType.TOPIC, topic): [
-                    (LEADER_REPLICAS, leaders),
-                    (FOLLOWER_REPLICAS, followers),
-                ]
-                for topic, (leaders, followers) in plans.throttled_replicas(moves).items()
-            }
-        )
-        await tool.alter(
-            {
-                (ResourceType.BROKER, str(b)): [
-                    (LEADER_RATE, str(rate)),
-                    (FOLLOWER_RATE, str(rate)),
-                ]
-                for b in plans.moving_brokers(moves)
-            }
-        )
+        await reassignments.alter(tool.admin, plans.topic_throttles(moves))
+        await reassignments.alter(tool.admin, plans.broker_throttles(moves, rate))
         tool.say(f"The inter-broker throttle limit was set to {rate} B/s")
     if directory_rate >= 0:
-        brokers = sorted({broker for _, broker in plan.directories})
-        await tool.alter(
-            {
-                (ResourceType.BROKER, str(b)): [(DIRECTORY_RATE, str(directory_rate))]
-                for b in brokers
-            }
-        )
+        await reassignments.alter(tool.admin, plans.directory_throttles(plan, directory_rate))
         tool.say(f"The replica-alter-dir throttle limit was set to {directory_rate} B/s")
 
 
@@ -295,7 +266,7 @@ async def _move_directories(tool: Tool, wanted: Mapping[Replica, str]) -> None:
 
 
 async def _verify(tool: Tool) -> Any:
-    plan = plans.read_plan(tool.values.reassignment_json_file)
+    plan = _plan_of(tool.values)
     ongoing = await tool.admin.reassignments()
     topics = {topic for topic, _ in plan.replicas}
     told = await tool.admin.describe_topics(topics)
@@ -305,9 +276,9 @@ async def _verify(tool: Tool) -> Any:
         info = told[tp[0]]
         partition = None if isinstance(info, KafkaError) else info.partitions.get(tp[1])
         replicas = [] if partition is None else list(partition.replicas)
-        states[tp] = _state_of(tp, plan.replicas[tp], replicas, ongoing)
-        tool.say(_sentence(tp, states[tp], plan.replicas[tp], replicas))
-    moves = await tool.move_states(plan.directories)
+        states[tp] = reassignments.state_of(tp, plan.replicas[tp], replicas, ongoing)
+        tool.say(reassignments.state_sentence(tp, states[tp], plan.replicas[tp], replicas))
+    moves = await reassignments.move_states(tool.admin, plan.directories)
     tool.say("\n".join(sentence for _, sentence in moves.values()))
     moving = any(state == "active" for state, _ in moves.values())
     if not ongoing and not moving and not tool.values.preserve_throttles:
@@ -322,31 +293,8 @@ async def _verify(tool: Tool) -> Any:
     }
 
 
-def _state_of(
-    tp: TopicPartition,
-    wanted: list[int],
-    replicas: list[int],
-    ongoing: Mapping[TopicPartition, Reassignment],
-) -> str:
-    if tp in ongoing:
-        return "ongoing"
-    return "completed" if replicas == wanted else "inactive"
-
-
-def _sentence(tp: TopicPartition, state: str, wanted: list[int], replicas: list[int]) -> str:
-    if state == "ongoing":
-        return f"Reassignment of partition {name_of(tp)} is still in progress."
-    if state == "completed":
-        return f"Reassignment of partition {name_of(tp)} is completed."
-    have, want = (",".join(map(str, ids)) for ids in (replicas, wanted))
-    return (
-        f"There is no active reassignment of partition {name_of(tp)}, but replica set is {have} "
-        f"rather than {want}."
-    )
-
-
 async def _cancel(tool: Tool) -> Any:
-    plan = plans.read_plan(tool.values.reassignment_json_file)
+    plan = _plan_of(tool.values)
     ongoing = await tool.admin.reassignments(plan.replicas)
     if ongoing:
         outcome = await tool.admin.reassign(dict.fromkeys(ongoing))
@@ -355,10 +303,10 @@ async def _cancel(tool: Tool) -> Any:
         tool.say(f"Successfully cancelled partition reassignment{plural(ongoing)} for: {names}")
     else:
         tool.say("None of the specified partition reassignments are active.")
-    moves = await tool.move_states(plan.directories)
+    moves = await reassignments.move_states(tool.admin, plan.directories)
     active = {replica for replica, (state, _) in moves.items() if state == "active"}
     if active:
-        current = await tool.directories(plan.replicas)
+        current = await reassignments.directories_of(tool.admin, plan.replicas)
         await _move_directories(tool, {replica: current[replica] for replica in sorted(active)})
     else:
         tool.say("None of the specified partition moves are active.", end="")
