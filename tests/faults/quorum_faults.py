@@ -121,7 +121,7 @@ def broken(world: World, command: str, through: list[int]) -> Iterator[list[int]
     try:
         yield through
     finally:
-        world.cluster.network("mend")
+        world.cluster.network("heal")
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def test_a_node_of_kafka_is_cut_off_and_comes_back(tmp_path: Path, kafka_jars: P
         cluster.network("mute 1")
         wait_until(partial(sees, 2, {2, 3}), "nobody hears of node 1", SECONDS_MAX)
         cluster.create_topic("without-it", of=2)
-        cluster.network("mend")
+        cluster.network("heal")
         wait_until(partial(sees, 3, {1, 2, 3}), "node 1 is back", SECONDS_MAX)
         wait_until(lambda: "without-it" in cluster.topics(of=1), "it has caught up", SECONDS_MAX)
         assert cluster.network_faults_seen()["cut"]

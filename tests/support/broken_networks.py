@@ -2,7 +2,7 @@
 
 with ProxiedCluster(tmp_path, [Member(1), Member(2), Member(3)]) as cluster:
     cluster.network("deaf 1")
-    cluster.network("mend")
+    cluster.network("heal")
 """
 
 import json

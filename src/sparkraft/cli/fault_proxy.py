@@ -1,4 +1,4 @@
-"""`fault-proxy`: a proxy before each node of a cluster, told on standard input what to break.
+"""`fault-proxy`: proxies in front of a cluster's nodes that inject network faults on command.
 
 sparkraft fault-proxy --route 1=127.0.0.1:19092:29092 --route 2=127.0.0.1:19093:29093
 cut 1 2
@@ -19,34 +19,39 @@ if TYPE_CHECKING:
 
     from sparkraft.testing.fault_proxy import FaultProxy
 
-_ABOUT = """Stands before the nodes of a cluster and breaks the network between them.
+_ABOUT = """Run proxies in front of the nodes of a cluster and inject network faults.
 
-Each node advertises, and is named among the voters by, the LISTEN port of its route; a node may
-have several. Then every line of standard input is a command, answered by a line:
+Each node must advertise the LISTEN port of its route, and be listed under it among the voters; a
+node may have several routes. Each line of standard input is a command; the proxy prints one line in
+response:
 
-  cut A B             nothing passes from A to B; a new connection needs both directions
-  delay A B MS        bytes from A to B arrive that much later
-  throttle A B BYTES  a second, from A to B
-  slice A B BYTES     at most, a piece
-  reset A B           reset the connections between the two
-  half-open A B       B loses its connections with A, and A hears nothing of it
-  deaf A              A is heard and hears nobody        mute A   the other way round
-  apart A,B           these can't speak with the others  bridge A two halves that see only A
-  ring                everyone sees two neighbours       majority-ring   or just a majority
-  mend                all is well again
-  seen                how often each fault met anything, as JSON
+  cut A B             hold back all data from A to B; new connections need both directions
+  delay A B MS        delay bytes from A to B
+  throttle A B BYTES  limit A to B to this many bytes per second
+  slice A B BYTES     split data from A to B into pieces of at most this size
+  reset A B           reset the connections between A and B
+  half-open A B       close B's end of its connections with A without notifying A
+  deaf A              cut all nodes to A                 mute A         cut A to all nodes
+  apart A,B           cut this group off from the rest   bridge A       two halves linked by A only
+  ring                each node reaches two neighbors    majority-ring  each reaches a majority
+  heal                remove all faults
+  seen                print how often each fault had an effect, as JSON
 
-A and B are names of routes, `client` for those who are no node, or * for all of them.
-The end of standard input ends the proxy."""
+A and B are names of routes, `client` for any client that is not a node, or * for all of them.
+The proxy exits at the end of standard input."""
 
 _COUNTED = {"delay": "delay_ms", "throttle": "bytes_per_second", "slice": "slice_bytes"}
+_SYNONYMS = {"mend": "heal"}
+"""Older names of commands."""
 
 
 def main(argv: list[str]) -> int:
-    """Proxy until standard input ends."""
+    """Run the proxies until the end of standard input."""
     options = Options("fault-proxy", _ABOUT)
     options.values(
-        "--route", about="a node, the port before it, and its own", metavar="NAME=HOST:LISTEN:PORT"
+        "--route",
+        about="a node, the port of its proxy and its own port",
+        metavar="NAME=HOST:LISTEN:PORT",
     )
     values = options.parse(argv)
     if not values.route:
@@ -74,7 +79,9 @@ async def _serve(routes: Sequence[tuple[str, str, int, int]]) -> None:
             try:
                 await proxy.route(name, host=host, listen_port=listen, target_port=target)
             except OSError as error:
-                raise CommandError(f"{host}:{listen} before {name}: {error.strerror}") from error
+                raise CommandError(
+                    f"cannot listen on {host}:{listen} for {name}: {error.strerror}"
+                ) from error
         print("ready", flush=True)
         loop = asyncio.get_running_loop()
         while line := await loop.run_in_executor(None, sys.stdin.readline):
@@ -84,21 +91,21 @@ async def _serve(routes: Sequence[tuple[str, str, int, int]]) -> None:
 
 
 def _obeyed(proxy: FaultProxy, names: list[str], words: list[str]) -> str:
-    """Do what a line says; the answer to it."""
+    """Execute one command and return the response line."""
     if not words:
-        return "error: nothing said"
+        return "error: missing command"
     known: dict[str, Callable[[FaultProxy, list[str], list[str]], str]] = {
         "cut": _set,
         **dict.fromkeys(_COUNTED, _set),
         "reset": _end,
         "half-open": _end,
         **dict.fromkeys(("deaf", "mute", "apart", "bridge", "ring", "majority-ring"), _partition),
-        "mend": _mend,
+        "heal": _heal,
         "seen": lambda proxy, _names, _words: json.dumps(proxy.seen),
     }
-    work = known.get(words[0])
+    work = known.get(_SYNONYMS.get(words[0], words[0]))
     if work is None:
-        return f"error: {words[0]} is none of {', '.join(known)}"
+        return f"error: unknown command {words[0]}, expected one of {', '.join(known)}"
     try:
         return work(proxy, names, words)
     except (ValueError, IndexError) as error:
@@ -117,8 +124,8 @@ def _ends(names: list[str], words: list[str]) -> list[tuple[str, str]]:
     return [(a, b) for a, b in pairs if a != b]
 
 
-def _mend(proxy: FaultProxy, _names: list[str], _words: list[str]) -> str:
-    proxy.mend()
+def _heal(proxy: FaultProxy, _names: list[str], _words: list[str]) -> str:
+    proxy.heal()
     return "ok"
 
 
@@ -151,6 +158,6 @@ def _partition(proxy: FaultProxy, names: list[str], words: list[str]) -> str:
         case [("deaf" | "mute" | "bridge") as kind, node] if node in names:
             pairs = getattr(partitions, kind)(node, names)
         case _:
-            raise ValueError("it is not said so")
+            raise ValueError("invalid arguments")
     proxy.cut(pairs)
     return "ok"

@@ -1,1 +1,1 @@
-"""For other people's tests: a real node in a pytest fixture (`pytest_plugin`)."""
+"""Tools for tests of applications: a real node as a pytest fixture (`pytest_plugin`)."""

@@ -1,25 +1,25 @@
-"""TCP between real processes with the faults of a network, without root: a proxy before each node.
+"""Inject network faults into TCP connections between real processes, without root privileges.
 
-A node advertises its proxy's port, so everybody reaches it through that. Who connects is told by
-the client id of the first request (`raft-client-1`, `broker-1-fetcher-0`, `1`), as every link
-between two nodes has its own faults, and each of its directions too:
+Each node has a proxy and advertises the proxy's port, so all connections to it pass the proxy. The
+proxy identifies the connecting node by the client id of its first request (`raft-client-1`,
+`broker-1-fetcher-0`, `1`), because faults are set per pair of nodes and per direction:
 
     node 1 ──connects──> [proxy of node 2] ──> node 2
-             link 1→2: what 1 sends             link 2→1: what 2 answers
+             link 1→2: requests                 link 2→1: responses
 
-    cut         nothing passes; what was sent waits, as TCP would send it again
-    delay       each piece arrives that much later
-    throttle    that many bytes a second
-    slice       pieces of at most so many bytes
+    cut         nothing passes; data is held back, as TCP would retransmit it
+    delay       each chunk arrives later by this time
+    throttle    limit on bytes per second
+    slice       limit on the size of a chunk
     reset       the connections between two nodes are reset
-    half-open   one side's socket is gone, and the other side hears nothing of it
+    half-open   one side closes its socket without the other side noticing
 
 Invariants:
-    * A new connection needs both directions: where one is cut, the node never sees it.
-    * The end of a connection, too, passes only a link that is not cut.
-    * Where nobody listens behind a proxy, it listens neither: refused connections stay refused.
+    * A new connection needs both directions: if one is cut, the node never sees the connection.
+    * Closing a connection passes only a link that is not cut.
+    * A proxy listens only while its node does, so refused connections stay refused.
 
-Not here: packets. A lost one is a delay to TCP; frames never come in another order.
+Not here: packet loss, which TCP turns into delay. Bytes are never reordered.
 """
 
 import asyncio
@@ -32,55 +32,55 @@ from typing import Any
 from sparkraft.testing.proxy_socket import End
 
 LOOK_SECONDS = 0.05
-"""How often a node that refused a connection is tried again."""
+"""Interval between attempts to connect to a node that refused a connection."""
 
 THROTTLE_PIECES_PER_SECOND = 20
-"""A slow link passes a trickle, not a gulp now and then."""
+"""Chunks per second on a throttled link, so that it trickles instead of sending bursts."""
 
 OUTSIDE = "client"
-"""The name of whoever is no node."""
+"""The name of any client that is not a node."""
 
 _NODE_CLIENT_ID = re.compile(r"(?:raft-client-|broker-)?(\d{1,9})(?:-.*)?")
 _HEAD_BYTES = 14  # length, API key, version, correlation id, and the client id's length
 
 
 def node_of_client_id(client_id: str) -> str:
-    """The id of the node, ours or Apache Kafka's, that calls itself so; else `OUTSIDE`."""
+    """Return the id of the sparkraft or Apache Kafka node with this client id, else `OUTSIDE`."""
     found = _NODE_CLIENT_ID.fullmatch(client_id)
     return found[1] if found else OUTSIDE
 
 
 @dataclass(slots=True)
 class Link:
-    """What one direction between two names does to bytes."""
+    """The faults of one direction between two names."""
 
     is_cut: bool = False
     delay_ms: int = 0
     bytes_per_second: int = 0
-    """0: as fast as it goes."""
+    """0: no limit."""
     slice_bytes: int = 0
-    """0: in the pieces that come."""
+    """0: no limit."""
     changed: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
     def set(self, **faults: int) -> None:
-        """Change some of it; waiting bytes notice."""
+        """Set faults and wake up connections that wait on this link."""
         for name, value in faults.items():
             setattr(self, name, value)
         self.changed.set()
         self.changed.clear()
 
-    def mend(self) -> None:
-        """No fault is left."""
+    def heal(self) -> None:
+        """Remove all faults from this link."""
         self.set(is_cut=False, delay_ms=0, bytes_per_second=0, slice_bytes=0)
 
     async def passable(self) -> None:
-        """Return once it is not cut."""
+        """Wait until the link is not cut."""
         while self.is_cut:
             await self.changed.wait()
 
     @property
     def piece_bytes(self) -> int:
-        """The longest piece that passes at once; 0 for any."""
+        """Size limit of a chunk; 0 for no limit."""
         paced = self.bytes_per_second and max(
             1, self.bytes_per_second // THROTTLE_PIECES_PER_SECOND
         )
@@ -89,7 +89,7 @@ class Link:
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    """Two sockets and who is at their ends."""
+    """Two sockets and the names at their ends."""
 
     origin: str
     target: str
@@ -103,7 +103,7 @@ class _Connection:
 
 @dataclass(slots=True, eq=False)
 class _Route:
-    """A node and the port before it."""
+    """A node and the port of its proxy."""
 
     name: str
     host: str
@@ -114,14 +114,15 @@ class _Route:
 
 
 class FaultProxy:
-    """See the module docstring. Lives in one event loop; `close` ends everything.
+    """See the module docstring. Belongs to one event loop; `close` stops everything.
 
     Attributes:
-        seen: how often each fault met bytes or connections, and `connections` and `bytes` in all.
+        seen: how often each fault affected data or connections, and total `connections` and
+            `bytes`.
     """
 
     def __init__(self, node_of: Callable[[str], str] = node_of_client_id) -> None:
-        """Nothing is routed yet; `node_of` names a client by its client id."""
+        """Create a proxy without routes; `node_of` maps a client id to a name."""
         self.seen: Counter[str] = Counter()
         self._node_of = node_of
         self._routes: dict[str, _Route] = {}
@@ -129,24 +130,24 @@ class FaultProxy:
         self._connections: dict[_Connection, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # ---- what is wrong
+    # ---- faults
 
     def link(self, origin: str, target: str) -> Link:
-        """What happens to bytes from `origin` to `target`, whoever connected."""
+        """Return the link from `origin` to `target`, whichever side connected."""
         return self._links.setdefault((origin, target), Link())
 
     def cut(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Nothing passes from the first to the second of each pair."""
+        """Cut the direction from the first to the second name of each pair."""
         for origin, target in pairs:
             self.link(origin, target).set(is_cut=True)
 
-    def mend(self) -> None:
-        """All links are as if new; what waited passes."""
+    def heal(self) -> None:
+        """Remove all faults from all links; held data passes."""
         for link in self._links.values():
-            link.mend()
+            link.heal()
 
     def reset(self, one: str, other: str) -> int:
-        """Reset the connections between the two; how many there were."""
+        """Reset the connections between the two names and return their number."""
         found = self._between(one, other)
         for connection in found:
             self._stop_lanes(connection)
@@ -155,13 +156,13 @@ class FaultProxy:
         self.seen["reset"] += len(found)
         return len(found)
 
-    def half_open(self, alive: str, gone: str) -> int:
-        """`gone` loses its end of the connections between them, and `alive` hears nothing."""
-        found = self._between(alive, gone)
+    def half_open(self, unaware: str, closed: str) -> int:
+        """Reset the ends of `closed` only; `unaware` keeps its ends. Return how many there were."""
+        found = self._between(unaware, closed)
         for connection in found:
             self._stop_lanes(connection)
-            connection.end_at(alive).swallow()
-            connection.end_at(gone).close(reset=True)
+            connection.end_at(unaware).swallow()
+            connection.end_at(closed).close(reset=True)
         self.seen["half-open"] += len(found)
         return len(found)
 
@@ -182,10 +183,10 @@ class FaultProxy:
     async def route(
         self, name: str, *, listen_port: int, target_port: int, host: str = "127.0.0.1"
     ) -> None:
-        """Pass what comes to `listen_port` on to node `name` at `target_port`, once it listens.
+        """Forward connections to `listen_port` to node `name` at `target_port` once it listens.
 
         Raises:
-            OSError: the port is taken.
+            OSError: the port is in use.
         """
         route = _Route(name, host, listen_port, target_port)
         self._routes[f"{name}:{listen_port}"] = route
@@ -209,7 +210,7 @@ class FaultProxy:
         return task
 
     async def _look(self, route: _Route) -> None:
-        """Stop listening where nobody does behind us."""
+        """Stop listening while the node does not listen."""
         if not await _listens(route) and route.watcher is None:
             self.seen["refused"] += 1
             if route.server is not None:
@@ -218,7 +219,7 @@ class FaultProxy:
             route.watcher = self._start(self._until_it_listens(route))
 
     async def _until_it_listens(self, route: _Route) -> None:
-        while not await _listens(route):  # noqa: ASYNC110 (another process tells no event)
+        while not await _listens(route):  # noqa: ASYNC110 (another process sends no event)
             await asyncio.sleep(LOOK_SECONDS)
         await self._listen(route)
         route.watcher = None
@@ -255,15 +256,15 @@ class FaultProxy:
             far.close()
 
     async def _comes_about(self, near: End, origin: str, target: str) -> bool:
-        """Wait for both directions; False if whoever connects gave up before."""
+        """Wait until both directions pass; return False if the client gives up first."""
         there, back = self.link(origin, target), self.link(target, origin)
         gone = asyncio.ensure_future(near.gone())
         try:
             while (there.is_cut or back.is_cut) and not near.ended:
                 self.seen["cut"] += 1
-                mended = asyncio.ensure_future((there if there.is_cut else back).passable())
-                await asyncio.wait({gone, mended}, return_when=asyncio.FIRST_COMPLETED)
-                mended.cancel()
+                passable = asyncio.ensure_future((there if there.is_cut else back).passable())
+                await asyncio.wait({gone, passable}, return_when=asyncio.FIRST_COMPLETED)
+                passable.cancel()
         finally:
             gone.cancel()
         return not near.ended
@@ -277,7 +278,7 @@ class FaultProxy:
     async def _carry(
         self, source: End, sink: End, origin: str, target: str, route: _Route | None
     ) -> None:
-        """Everything from one socket to the other, and how it ended; `route` is the source's."""
+        """Forward all data and the end of the stream; `route` is that of the source, if a node."""
         link = self.link(origin, target)
         while (piece := await source.take()) is not None:
             came, data = piece
@@ -297,7 +298,7 @@ class FaultProxy:
                 view = view[size:]
         await self._held(link)
         if route is not None:
-            # Before its clients hear of it: who connects again must find what is true.
+            # Stop listening before clients see the close, so that a reconnect is refused.
             await self._look(route)
         if source.ended == "reset":
             sink.close(reset=True)
@@ -346,7 +347,7 @@ async def _listens(route: _Route) -> bool:
 
 
 async def _client_id(near: End) -> str:
-    """Of the first request's header, which has it at the same place in all versions from 1 on."""
+    """Read the client id from the first request header; all versions from 1 on have it there."""
     head = await near.first(_HEAD_BYTES)
     size = int.from_bytes(head[_HEAD_BYTES - 2 : _HEAD_BYTES], "big", signed=True)
     if len(head) < _HEAD_BYTES or size <= 0:

@@ -1,7 +1,7 @@
-"""Which directions between nodes are cut, by the names that testers of clusters use.
+"""Named network partitions, as the directions between nodes that they cut.
 
-Each function gives directed pairs (from, to) in a fixed order; nothing passes from the first to the
-second. A TCP connection needs both directions to come about.
+Each function returns directed pairs (from, to) in a fixed order; nothing passes from the first to
+the second. Opening a TCP connection needs both directions.
 """
 
 from collections.abc import Sequence
@@ -12,29 +12,29 @@ Pairs: TypeAlias = tuple[tuple[str, str], ...]
 
 
 def deaf(node: str, nodes: Sequence[str]) -> Pairs:
-    """One way: `node` is heard, and hears nobody."""
+    """Cut every other node's traffic to `node`; `node` can still send."""
     return tuple((other, node) for other in nodes if other != node)
 
 
 def mute(node: str, nodes: Sequence[str]) -> Pairs:
-    """One way: `node` hears, and is heard by nobody."""
+    """Cut traffic from `node` to every other node; `node` can still receive."""
     return tuple((node, other) for other in nodes if other != node)
 
 
 def apart(group: Sequence[str], nodes: Sequence[str]) -> Pairs:
-    """Both ways: nothing between `group` and the others."""
+    """Cut both directions between `group` and the other nodes."""
     return tuple((a, b) for a, b in permutations(nodes, 2) if (a in group) != (b in group))
 
 
 def bridge(middle: str, nodes: Sequence[str]) -> Pairs:
-    """Two halves that only `middle` can speak with; the first half is the larger one."""
+    """Split the nodes into two halves linked by `middle` only; the first half is the larger one."""
     others = [node for node in nodes if node != middle]
     first = others[: (len(others) + 1) // 2]
     return apart(first, others)
 
 
 def ring(nodes: Sequence[str], *, reach: int = 1) -> Pairs:
-    """Everyone speaks with `reach` neighbours on each side; the last is the first's neighbour."""
+    """Keep links to `reach` neighbors on each side; the last node is next to the first."""
     count = len(nodes)
 
     def distance(a: str, b: str) -> int:
@@ -45,10 +45,13 @@ def ring(nodes: Sequence[str], *, reach: int = 1) -> Pairs:
 
 
 def majority_ring(nodes: Sequence[str]) -> Pairs:
-    """Everyone speaks with a majority, and no two with the same; `ValueError` below 5 nodes.
+    """Give each node a majority to communicate with, different for each node.
 
-    Three nodes have no such ring: each would see all, or one of the pairs is cut, a `bridge`.
+    With three nodes no such ring exists: either no pair is cut, or one is, which is a `bridge`.
+
+    Raises:
+        ValueError: there are fewer than 5 nodes.
     """
-    if len(nodes) < 5:  # noqa: PLR2004 (the docstring says why)
-        raise ValueError(f"a majority ring takes 5 nodes, not {len(nodes)}")
+    if len(nodes) < 5:  # noqa: PLR2004 (explained in the docstring)
+        raise ValueError(f"a majority ring needs at least 5 nodes, got {len(nodes)}")
     return ring(nodes, reach=(len(nodes) // 2 + 1) // 2)

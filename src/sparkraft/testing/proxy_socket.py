@@ -1,6 +1,6 @@
-"""One socket of the fault proxy: what came in waits, with its time, until it is taken.
+"""One socket of the fault proxy: buffers received data with its arrival time.
 
-Invariant: it holds at most a window and a chunk; then its sender waits, as TCP has it.
+Invariant: it buffers at most one window plus one chunk, then applies TCP back-pressure.
 """
 
 import asyncio
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WINDOW_BYTES_MAX = 1 << 20
-"""What one direction of a connection holds before its sender is made to wait."""
+"""Bytes buffered per direction of a connection before reading pauses."""
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class End(asyncio.Protocol):
-    """One socket: what came in waits until it is taken."""
+    """One socket with a buffer of received data."""
 
     def __init__(self) -> None:
-        """Connected to nobody yet."""
+
         self.ended: str | None = None
-        """`eof` or `reset` once nothing more comes."""
+        """`eof` or `reset` once no more data can arrive."""
         self.swallows = False
-        """Half-open: nobody will read what comes."""
+        """Half-open: received data is discarded."""
         self.lost = False
-        """Nothing can be written any more."""
+        """The connection is lost; writes are no longer possible."""
         self._gone = asyncio.Event()
         self._inbox: deque[tuple[float, bytes]] = deque()
         self._waiting_bytes = 0
@@ -42,13 +42,13 @@ class End(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is connected."""
+
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self.on_made(self)
 
     def data_received(self, data: bytes) -> None:
-        """Keep it until it is taken."""
+        """Buffer the data until `take`."""
         if self.swallows:
             return
         self._inbox.append((asyncio.get_running_loop().time(), data))
@@ -58,14 +58,14 @@ class End(asyncio.Protocol):
         self._news.set()
 
     def eof_received(self) -> bool:
-        """The other side sends no more; we still may."""
+        """Note that the peer sends no more data; we may still send."""
         self.ended = self.ended or "eof"
         self._gone.set()
         self._news.set()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+
         self.lost = True
         self.ended = self.ended or ("reset" if exc else "eof")
         self._gone.set()
@@ -73,17 +73,17 @@ class End(asyncio.Protocol):
         self._writable.set()
 
     def pause_writing(self) -> None:
-        """The other side reads slower than we write."""
+
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """It caught up."""
+
         self._writable.set()
 
     # for the lanes
 
     async def first(self, count: int) -> bytes:
-        """At least so many of the first bytes, which stay to be taken; fewer where it ended."""
+        """Wait for the first `count` bytes without consuming them; fewer if the stream ends."""
         while True:
             known = b"".join(data for _, data in self._inbox)
             if len(known) >= count or self.ended:
@@ -92,11 +92,11 @@ class End(asyncio.Protocol):
             await self._news.wait()
 
     async def gone(self) -> None:
-        """Return once nothing more comes."""
+        """Wait until no more data can arrive."""
         await self._gone.wait()
 
     async def take(self) -> tuple[float, bytes] | None:
-        """The next piece and when it came; None at the end."""
+        """Return the next chunk with its arrival time; None at the end of the stream."""
         while not self._inbox:
             if self.ended:
                 return None
@@ -109,27 +109,27 @@ class End(asyncio.Protocol):
         return came, data
 
     async def write(self, data: bytes) -> None:
-        """Send; return once there is room for more."""
+        """Send and wait until the write buffer has room."""
         assert self._transport is not None
         self._transport.write(data)
         await self._writable.wait()
 
     def finish(self) -> None:
-        """Nothing more is written; the other side may still send."""
+        """Close the sending direction; the peer may still send."""
         if self._transport is not None and not self._transport.is_closing():
-            # A socket that was reset is told of only later, and has nobody to tell any more.
+            # The socket may already be reset although `connection_lost` has not been called yet.
             with contextlib.suppress(OSError):
                 self._transport.write_eof()
 
     def swallow(self) -> None:
-        """Read on, and drop it: nobody is there."""
+        """Discard buffered and future data."""
         self.swallows = True
         self._inbox.clear()
         if self._transport is not None and not self.ended:
             self._transport.resume_reading()
 
     def close(self, *, reset: bool = False) -> None:
-        """Close; `reset` tells the other side at once, and what is on its way is lost."""
+        """Close the socket; `reset` sends a TCP reset and discards data in flight."""
         if self._transport is None:
             return
         raw = self._transport.get_extra_info("socket")

@@ -3,14 +3,14 @@
     def test_orders(sparkraft_cluster):
         producer = Producer({"bootstrap.servers": sparkraft_cluster.bootstrap})
 
-    sparkraft_cluster             one node for the whole session; use fresh topic names
-    fresh_sparkraft_cluster       a node of its own for one test, which may break it
-    sparkraft_cluster_overrides   override it in conftest.py: configs of the session's node
+    sparkraft_cluster             one node for the whole session; use unique topic names
+    fresh_sparkraft_cluster       a node for one test, which may break it
+    sparkraft_cluster_overrides   node configs; override this fixture in conftest.py
 
-The node is a process on free loopback ports, its directory a temporary one of pytest's. It starts
-when a test first asks for it.
+The node is a process on free loopback ports with a temporary directory from pytest. It starts when
+a test first requests the fixture.
 
-Invariant: importing this module costs a pytest run nothing; it loads with every one.
+Invariant: importing this module is cheap, since every pytest run loads it.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class SparkraftCluster:
     """A running cluster of one node; `str()` of it is its bootstrap string."""
 
     def __init__(self, directory: Path) -> None:
-        """Describe the cluster that `start` makes in `directory`."""
+        """Prepare a cluster in `directory`; `start` creates it."""
         self.directory = directory
         self.bootstrap = ""
         """`host:port`, for `bootstrap.servers`."""
 
     def __str__(self) -> str:
-        """The bootstrap string."""
+
         return self.bootstrap
 
     def __repr__(self) -> str:
-        """Where it listens."""
+
         return f"<SparkraftCluster {self.bootstrap}>"
 
     @property
@@ -55,31 +55,31 @@ class SparkraftCluster:
 
     @property
     def log(self) -> str:
-        """What the node has logged."""
+        """The contents of the node's log."""
         with open(self._described()["nodes"][0]["log"], encoding="utf-8") as file:
             return file.read()
 
     def start(self, overrides: Mapping[str, str] | None = None) -> None:
-        """Start it, on ports that are free now."""
+        """Start the cluster on free ports."""
         settings = [f"--override={key}={value}" for key, value in (overrides or {}).items()]
         port = ["--port", str(_free_port())]
         self._command("up", "--detach", "--listen", "127.0.0.1", *port, *settings)
         self.bootstrap = self._described()["bootstrap"]
 
     def stop(self) -> None:
-        """Stop it cleanly."""
+        """Stop the cluster cleanly."""
         self._command("down")
 
     def kill(self) -> None:
-        """End the node as kill -9 does; `restart` brings it back."""
+        """Kill the node with SIGKILL; `restart` starts it again."""
         self._command("node", "kill", "1")
 
     def pause(self) -> None:
-        """Freeze the node: its sockets stay, nobody answers."""
+        """Freeze the node: its sockets stay open, but it does not respond."""
         self._command("node", "pause", "1")
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume a paused node."""
         self._command("node", "resume", "1")
 
     def restart(self) -> None:
@@ -112,9 +112,9 @@ class SparkraftCluster:
 
 
 def _free_port() -> int:
-    """A port that can be bound now, outside the range systems hand out to clients.
+    """Return a port that can be bound now, outside the ephemeral range.
 
-    The controller and HTTP ports follow from it, a thousand and two thousand above.
+    The controller and HTTP ports are a thousand and two thousand above it.
     """
     import random
     import socket
@@ -123,11 +123,11 @@ def _free_port() -> int:
     dice = random.SystemRandom()
     for _ in range(100):
         port = dice.randrange(12_000, 28_000)
-        # Not by connecting: a port may be held by somebody who does not listen yet.
+        # Bind instead of connecting: a process may hold a port without listening yet.
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
-    raise RuntimeError("a hundred ports were tried and all of them are taken")
+    raise RuntimeError("no free port found in 100 attempts")
 
 
 def _running(directory: Path, overrides: Mapping[str, str]) -> Iterator[SparkraftCluster]:
@@ -157,5 +157,5 @@ def sparkraft_cluster(
 def fresh_sparkraft_cluster(
     tmp_path: Path, sparkraft_cluster_overrides: Mapping[str, str]
 ) -> Iterator[SparkraftCluster]:
-    """A node for this test alone."""
+    """One node for this test alone."""
     yield from _running(tmp_path / "sparkraft", sparkraft_cluster_overrides)
