@@ -1,7 +1,7 @@
-"""Runs one seed or many, on all cores of the machine, and says what came of them.
+"""Runs one or many seeds on all cores of the machine and returns their results.
 
-A result is plain data, so it crosses process borders: what was violated, the trace's end and
-digest, what was counted. Seeds are independent; their order says nothing.
+A result is plain data, so it can be sent between processes: the violation, the trace's digest and
+last lines, the counters. Seeds are independent of each other and finish in any order.
 """
 
 import gc
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from sparkraft.simulation.world.nodes import NodesWorld
 
 QUEUED_A_JOB = 4
-"""Seeds waiting for each process: enough that none idles, few enough to stop soon."""
+"""Queued seeds per process: enough that none idles, few enough to stop soon."""
 
 REAL_SECONDS_MAX = 120.0
 REAL_SECONDS_MAX_A_SECOND = 10.0
-"""What a run may take, and how much more for each second it plays: a hundred times what it does.
+"""Time limit of a run, and its extension per simulated second: a hundred times the usual duration.
 
-One that goes on and on would keep a campaign from ending, and from saying which seed it is."""
+A run without an end would keep the campaign from finishing and from reporting the seed."""
 
 FRAMES_TOLD = 4
-"""Of a run that doesn't end, the innermost: where it is, and who asked for that."""
+"""Number of innermost stack frames in the report of a run that exceeds its limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of a seed; `violation` is an invariant's name, None for a clean run."""
+    """The result of a seed; `violation` is the name of an invariant, or None for a clean run."""
 
     settings: Settings
     violation: str | None = None
@@ -71,8 +71,8 @@ def run(settings: Settings, sink: TextIO | None = None, *, only: tuple[str, ...]
         if settings.tier == "nodes":
             world.invariants.only = only
 
-    gc.collect()  # the world before this one: tasks, futures and nodes that hold each other
-    gc.disable()  # A collection in the middle would only cost time: nothing depends on it.
+    gc.collect()  # the previous world, whose tasks, futures and nodes reference each other
+    gc.disable()  # A collection during the run would only cost time.
     try:
         limit = REAL_SECONDS_MAX + REAL_SECONDS_MAX_A_SECOND * settings.seconds
         with _ended_after(limit, worlds):
@@ -97,12 +97,12 @@ def run(settings: Settings, sink: TextIO | None = None, *, only: tuple[str, ...]
 
 
 class _StillGoing(KeyboardInterrupt):
-    """Ends a run wherever it is: of all that may be raised there, asyncio lets this kind pass."""
+    """Ends a run at any point: asyncio propagates KeyboardInterrupt out of every task."""
 
 
 @contextmanager
 def _ended_after(limit_s: float, worlds: "list[World | NodesWorld]") -> Iterator[None]:
-    """Break `Ending` where the block takes longer than that of real time; in a main thread only."""
+    """Raise a violation of `Ending` after `limit_s` of real time; works in the main thread only."""
     if current_thread() is not main_thread():
         yield
         return
@@ -122,7 +122,8 @@ def _ended_after(limit_s: float, worlds: "list[World | NodesWorld]") -> Iterator
     except _StillGoing as error:
         reached = f"{worlds[0].now / 1000:.3f} simulated seconds"
         raise Violation(
-            "Ending", f"after {limit_s:.0f} s of real time it has come to {reached}, in {error}"
+            "Ending",
+            f"the run has reached {reached} after {limit_s:.0f} s of real time, in {error}",
         ) from error
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -141,7 +142,7 @@ def _play(settings: Settings) -> None:
 
 
 def run_all(jobs: Iterable[Settings], processes: int | None = None) -> Iterator[Result]:
-    """Run many, as they finish; `processes` defaults to the machine's cores."""
+    """Run many seeds and yield results as they finish; `processes` defaults to the CPU count."""
     count = processes or os.cpu_count() or 1
     if count == 1:
         for settings in jobs:
@@ -170,7 +171,7 @@ def run_all(jobs: Iterable[Settings], processes: int | None = None) -> Iterator[
 def each(
     work: Callable[..., Any], jobs: list[tuple[Any, ...]], processes: int | None = None
 ) -> Iterator[tuple[Any, Any]]:
-    """(first argument, result) of `work` for each job's arguments, in their order."""
+    """Yield (first argument, result) of `work` for each job's arguments, in order."""
     count = min(processes or os.cpu_count() or 1, len(jobs))
     if count <= 1:
         for arguments in jobs:
@@ -185,7 +186,7 @@ def each(
 
 @dataclass(slots=True)
 class Summary:
-    """Many results in one."""
+    """The combined result of many seeds."""
 
     seeds: int = 0
     failed: list[Result] = field(default_factory=list)
@@ -195,7 +196,6 @@ class Summary:
     begun: float = field(default_factory=time.monotonic)
 
     def add(self, result: Result) -> None:
-        """One more."""
         self.seeds += 1
         self.simulated_ms += result.simulated_ms
         self.counts += result.counts
@@ -204,7 +204,6 @@ class Summary:
             self.failed.append(result)
 
     def lines(self) -> list[str]:
-        """For people."""
         minutes = max((time.monotonic() - self.begun) / 60, 1e-9)
         return [
             f"{self.seeds} seeds, {len(self.failed)} violations, "
@@ -243,7 +242,7 @@ class Summary:
 
 
 def _end_with_parent() -> None:
-    """Let no worker go on for minutes after the campaign was killed."""
+    """Exit as soon as the parent process has ended, even if it was killed."""
     parent = parent_process()
     assert parent is not None
 

@@ -1,8 +1,8 @@
-"""What a run of the cores does, by name: chaos, and Apache Kafka's own simulated scenarios.
+"""Scenarios for the raft cores, by name: chaos, and the simulated scenarios of Apache Kafka.
 
-A scenario starts a world, breaks things, and demands what must come true. Kafka's seven have the
-names of their tests (`RaftEventSimulationTest`); here messages are also lost and doubled,
-and clocks wrong while they run, except where leadership must not move at all.
+A scenario starts a world, injects faults and checks that the quorum recovers. Kafka's seven have
+the names of its tests (`RaftEventSimulationTest`). They also run with lost and duplicated messages
+and clock skew, except the ones in which the leader must not change.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,17 +35,18 @@ def _ignore(world: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What to run; `scenario_options` has the fields that each scenario uses.
+    """The settings of a run; `scenario_options` has the fields that each scenario uses.
 
     Attributes:
         tier: `cores` here, `nodes` in `node_scenarios`.
-        nodes: voters; None is three in chaos among whole nodes, else what scenario and seed say.
-        observers: who only follows: cores, or whole nodes that are only brokers (0: every voter is
-            a broker as well); None lets the seed choose.
-        seconds: how long chaos lasts.
-        faults: kinds of the tier's faults; None is what the scenario brings.
+        nodes: number of voters; None means three in chaos on whole nodes, otherwise the scenario
+            and the seed decide.
+        observers: number of cores that only follow, or of nodes that are only brokers (0: every
+            voter is also a broker); None lets the seed choose.
+        seconds: simulated duration of chaos.
+        faults: kinds of faults of the tier; None means those of the scenario.
         liveness: leave a minority broken for good instead of healing all.
-        workload: what clients do among whole nodes: `create-topics` or `produce-consume`.
+        workload: the clients on whole nodes: `create-topics` or `produce-consume`.
         sink: gets the whole trace.
         on_world: gets the world before anything happens in it.
     """
@@ -146,7 +147,7 @@ def _heal_majority(world: World, nemesis: Nemesis) -> None:
         found = world.leader() if world.has_consistent_leader() else None
         return found is not None and voters_are_committed(found.quorum)
 
-    # What was under way may have cost the leader its office since, or just added a voter.
+    # Requests in flight may have deposed the leader since, or have just added a voter.
     await_(world, "a leader all agree on, and its voters committed", is_settled)
     leader = world.leader()
     assert leader is not None
@@ -184,7 +185,7 @@ def _begin(settings: Settings, voters: tuple[int, int], *, gentle: bool = True) 
 
 
 def can_elect_initial_leader(settings: Settings) -> World:
-    """From nothing, all agree on a leader and commit."""
+    """Start all nodes; they agree on a leader and commit."""
     world = _begin(settings, (1, 5))
     await_(world, "a leader all agree on", world.has_consistent_leader)
     reach(world, 10)
@@ -255,7 +256,7 @@ def can_make_progress_if_majority_is_reachable(settings: Settings) -> World:
 def leadership_assigned_only_once_with_network_partition_if_there_exists_majority(
     settings: Settings,
 ) -> World:
-    """Links as in KIP-996's example: without pre-vote two nodes would depose each other."""
+    """With KIP-996's links two nodes would depose each other if there were no pre-vote."""
     world = make_world(settings, voters=(5, 5), dynamic=None)
     kip_996(world, [1, 2, 3, 4, 5])
     world.start_all()
@@ -419,7 +420,7 @@ def voters_are_changed_without_pause(settings: Settings) -> World:
 
 
 def cut_both_ways(world: World, some: list[int], others: list[int]) -> None:
-    """No message passes between the two groups."""
+    """Drop all messages between the two groups."""
     world.note(f"-- {some} and {others} are parted")
     for one in some:
         for other in others:
@@ -427,7 +428,7 @@ def cut_both_ways(world: World, some: list[int], others: list[int]) -> None:
 
 
 def kip_996(world: World, ids: list[int]) -> None:
-    """`a - c`, `b - d`, and c, d, e a triangle: only these links remain."""
+    """Keep only the links `a - c`, `b - d`, `c - d`, `c - e` and `d - e`."""
     a, b, c, d, e = ids
     links = {(a, c), (b, d), (c, d), (c, e), (d, e)}
     parted = [(x, y) for x in ids for y in ids if x < y and not {(x, y), (y, x)} & links]

@@ -1,6 +1,6 @@
-"""What breaks among whole nodes: one function a kind of fault, by name in `NODE_FAULTS`.
+"""Faults for whole nodes: one function per kind, by name in `NODE_FAULTS`.
 
-A fault that does not apply now (no leader to strike, a static quorum) says so and does not count.
+A fault that does not apply now (no leader, a static quorum) returns False and is not counted.
 """
 
 import errno
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from sparkraft.simulation.world.nodes import NodesWorld
 
 Fault = Callable[["NodesWorld"], bool]
-"""Strikes; whether it did."""
+"""Injects a fault; returns whether it applied."""
 
 Faults = dict[str, tuple[Fault, int]]
-"""By name: what to do, and how often beside the others."""
+"""Name → the function, and its weight in the random choice."""
 
 DOWN_S = (0.05, 4.0)
 VOTERS_TO_LOSE_ONE = 3
-"""A disk is taken only where a majority without it is left."""
+"""A voter's disk is wiped only if the other voters still form a majority."""
 
 
 def coin(world: "NodesWorld") -> bool:
-    """Even odds."""
+    """Return a random bool."""
     return world.dice.random() < 0.5  # noqa: PLR2004 (a coin)
 
 
 def victim(world: "NodesWorld") -> "Machine | None":
-    """A running machine, the leader more often than not."""
+    """Return a running machine, the leader in more than half of the cases."""
     up = [machine for machine in world.machines if machine.live_node is not None]
     leader = world.leader()
     if leader is not None and coin(world):
@@ -59,17 +59,17 @@ def _stop(world: "NodesWorld", *, power: bool) -> bool:
 
 
 def kill(world: "NodesWorld") -> bool:
-    """As SIGKILL."""
+    """Kill a process, as SIGKILL does."""
     return _stop(world, power=False)
 
 
 def power(world: "NodesWorld") -> bool:
-    """What was not synced is lost, all or in part."""
+    """Cut the power of a machine: unsynced data is lost in whole or in part."""
     return _stop(world, power=True)
 
 
 def power_all(world: "NodesWorld") -> bool:
-    """The whole room goes dark."""
+    """Cut the power of all machines."""
     for machine in world.machines:
         if machine.is_up:
             machine.power_off()
@@ -78,7 +78,7 @@ def power_all(world: "NodesWorld") -> bool:
 
 
 def pause(world: "NodesWorld") -> bool:
-    """As SIGSTOP, perhaps past every timeout."""
+    """Pause a process, as SIGSTOP does, for up to 12 s."""
     machine = victim(world)
     if machine is None:
         return False
@@ -87,7 +87,7 @@ def pause(world: "NodesWorld") -> bool:
 
 
 def terminate(world: "NodesWorld") -> bool:
-    """As SIGTERM: a node leaves in good order and comes back."""
+    """Stop a node, as SIGTERM does: it shuts down cleanly and restarts."""
     machine = victim(world)
     if machine is None:
         return False
@@ -96,7 +96,7 @@ def terminate(world: "NodesWorld") -> bool:
 
 
 def cut(world: "NodesWorld") -> bool:
-    """A machine loses one or all of the others, both ways."""
+    """Cut the links from a machine to one or all others, in both directions."""
     dice = world.dice
     names = [machine.name for machine in world.machines]
     name = dice.choice(names)
@@ -109,7 +109,7 @@ def cut(world: "NodesWorld") -> bool:
 
 
 def one_way(world: "NodesWorld") -> bool:
-    """The same in one direction: it is heard and hears nothing, or the other way round."""
+    """Cut links in one direction: a machine can only send, or only receive."""
     dice = world.dice
     names = [machine.name for machine in world.machines]
     name = dice.choice(names)
@@ -123,13 +123,13 @@ def one_way(world: "NodesWorld") -> bool:
 
 
 def mend(world: "NodesWorld") -> bool:
-    """All links work again."""
+    """Restore all links."""
     world.network.cut.clear()
     return True
 
 
 def loss(world: "NodesWorld") -> bool:
-    """For a while some pieces of every stream have to be sent again."""
+    """Lose some segments of every stream for a while, so that they are retransmitted."""
     world.network.loss = world.dice.choice([0.02, 0.2])
 
     def end() -> None:
@@ -140,7 +140,7 @@ def loss(world: "NodesWorld") -> bool:
 
 
 def slow_link(world: "NodesWorld") -> bool:
-    """A link gets slow for a while, one way or both: an answer may overtake nobody, but be late."""
+    """Slow down a link for a while, in one or both directions; the order of bytes stays."""
     dice = world.dice
     names = [machine.name for machine in world.machines]
     if len(names) < 2:  # noqa: PLR2004 (a link has two ends)
@@ -160,7 +160,7 @@ def slow_link(world: "NodesWorld") -> bool:
 
 
 def reset(world: "NodesWorld") -> bool:
-    """What stands between two machines resets a connection of theirs, or all of them."""
+    """Reset one connection, or all connections between two machines, as a middlebox may."""
     found = world.network.connections()
     if not found:
         return False
@@ -173,7 +173,7 @@ def reset(world: "NodesWorld") -> bool:
 
 
 def slow_disk(world: "NodesWorld") -> bool:
-    """Fsyncs take seconds for a while."""
+    """Slow down the disk of a machine: its fsyncs take seconds for a while."""
     machine = victim(world)
     if machine is None:
         return False
@@ -182,7 +182,7 @@ def slow_disk(world: "NodesWorld") -> bool:
 
 
 def skew(world: "NodesWorld") -> bool:
-    """A machine's clocks go at another rate, and its wall clock jumps."""
+    """Change the rate of a machine's clocks, and let its wall clock jump."""
     machine = victim(world)
     if machine is None:
         return False
@@ -192,7 +192,7 @@ def skew(world: "NodesWorld") -> bool:
 
 
 def io_error(world: "NodesWorld") -> bool:
-    """The next fsync of a machine fails: its node must stop, and come back whole."""
+    """Fail the next fsync of a machine: its node must stop, and recover on restart."""
     machine = victim(world)
     if machine is None:
         return False
@@ -201,7 +201,7 @@ def io_error(world: "NodesWorld") -> bool:
 
 
 def full_disk(world: "NodesWorld") -> bool:
-    """Some appends of a machine find no room."""
+    """Fail an append of a machine for lack of space."""
     machine = victim(world)
     if machine is None:
         return False
@@ -210,7 +210,7 @@ def full_disk(world: "NodesWorld") -> bool:
 
 
 def snapshot(world: "NodesWorld") -> bool:
-    """A node takes a snapshot of the metadata now."""
+    """Let a node write a metadata snapshot now."""
     machine = victim(world)
     node = machine.live_node if machine is not None else None
     snapshots = node._snapshots if node is not None else None  # noqa: SLF001 (as its own trigger)
@@ -223,7 +223,7 @@ def snapshot(world: "NodesWorld") -> bool:
 
 
 def resign(world: "NodesWorld") -> bool:
-    """Someone moves the leadership of the quorum by hand."""
+    """Let the leader of the quorum resign."""
     leader = world.leader()
     if leader is None or leader.incarnation is None:
         return False
@@ -232,11 +232,11 @@ def resign(world: "NodesWorld") -> bool:
     return True
 
 
-# ---- what an operator does
+# ---- actions of an operator
 
 
 def voters(world: "NodesWorld") -> bool:
-    """A voter is added or removed."""
+    """Add or remove a voter."""
     leader = world.leader()
     if leader is None or leader.raft.kraft_version == 0:
         return False
@@ -249,7 +249,7 @@ def voters(world: "NodesWorld") -> bool:
 
 
 def features(world: "NodesWorld") -> bool:
-    """metadata.version or another feature is raised, or lowered where that is safe."""
+    """Upgrade metadata.version or another feature, or do a safe downgrade."""
     leader = world.leader()
     if leader is None:
         return False
@@ -258,7 +258,7 @@ def features(world: "NodesWorld") -> bool:
 
 
 def kraft_version(world: "NodesWorld") -> bool:
-    """A static quorum becomes a dynamic one."""
+    """Upgrade kraft.version: the static quorum becomes dynamic."""
     leader = world.leader()
     if leader is None or leader.raft.kraft_version > 0:
         return False
@@ -267,10 +267,10 @@ def kraft_version(world: "NodesWorld") -> bool:
 
 
 def wipe(world: "NodesWorld") -> bool:
-    """A machine comes back with an empty disk.
+    """Restart a machine with an empty disk.
 
-    A voter only where directory ids count, one at a time, and where a majority has everything:
-    no protocol survives more.
+    A voter is wiped only if voters have directory ids, one at a time, and only if all voters have
+    all committed records: no protocol survives more.
     """
     leader = world.leader()
     if leader is None or leader.raft.kraft_version == 0 or world.layout.replicated:
@@ -289,7 +289,7 @@ def wipe(world: "NodesWorld") -> bool:
 
 
 def _all_whole(world: "NodesWorld", leader: "Machine") -> bool:
-    """Whether every voter runs on the disk that is known, with all that is committed on it."""
+    """Return whether every voter runs on its known disk, which has all committed records."""
     known = leader.raft.voters
     for machine in world.controllers:
         if machine.id not in known.ids:
@@ -305,7 +305,7 @@ def _all_whole(world: "NodesWorld", leader: "Machine") -> bool:
 
 
 def leader_of_records(world: "NodesWorld") -> "Machine | None":
-    """Who leads one of the partitions that records are written to."""
+    """Return the leader of a random partition of the topic `records`."""
     image = world.checks.records.image
     topic_id = image.topics_by_name.get(RECORDS)
     if topic_id is None:
@@ -324,7 +324,7 @@ def _bounce(world: "NodesWorld", machine: "Machine", low: float, high: float) ->
 
 
 def partition_leader(world: "NodesWorld") -> bool:
-    """The leader of a partition dies, and its successor as soon as there is one."""
+    """Kill the leader of a partition, and often its successor right after its election."""
     first = leader_of_records(world)
     if first is None:
         return False
@@ -349,7 +349,7 @@ def _again(world: "NodesWorld", machine: "Machine") -> None:
 
 
 def leader_leaves(world: "NodesWorld") -> bool:
-    """The leader of a partition is asked to stop: its followers live, and change sides."""
+    """Stop the leader of a partition cleanly: its followers keep running."""
     leader = leader_of_records(world)
     if leader is None:
         return False
@@ -358,7 +358,10 @@ def leader_leaves(world: "NodesWorld") -> bool:
 
 
 def lonely_leader(world: "NodesWorld") -> bool:
-    """A leader takes records that nobody fetches, and dies with them; clients still reach it."""
+    """Isolate a leader from its followers but not from clients, then kill it.
+
+    It appends records that no follower fetches.
+    """
     leader = leader_of_records(world)
     if leader is None:
         return False
@@ -374,7 +377,7 @@ def lonely_leader(world: "NodesWorld") -> bool:
 
 
 def slow_follower(world: "NodesWorld") -> bool:
-    """A follower hears nothing of the other brokers for so long that it leaves the ISR."""
+    """Cut the links to a follower until it may have left the ISR."""
     machine = victim(world)
     if machine is None or not machine.is_broker:
         return False
@@ -389,7 +392,7 @@ def slow_follower(world: "NodesWorld") -> bool:
 
 
 def preferred(world: "NodesWorld") -> bool:
-    """Someone has the preferred leaders elected."""
+    """Elect the preferred leaders."""
     leader = world.leader()
     if leader is None:
         return False
@@ -398,7 +401,7 @@ def preferred(world: "NodesWorld") -> bool:
 
 
 def reassign(world: "NodesWorld") -> bool:
-    """Someone gives a partition other replicas, and may soon take that back."""
+    """Reassign a partition, and cancel the reassignment in half of the cases."""
     leader = world.leader()
     request = None if leader is None else move_request(world)
     if leader is None or request is None:
@@ -441,7 +444,7 @@ NODE_FAULTS: Faults = {
     "kraft-version": (kraft_version, 2),
     "wipe": (wipe, 2),
 }
-"""Among whole nodes, whatever clients do."""
+"""Faults for every workload."""
 
 RECORD_FAULTS: Faults = {
     "partition-leader": (partition_leader, 10),
@@ -450,9 +453,9 @@ RECORD_FAULTS: Faults = {
     "slow-follower": (slow_follower, 6),
     "preferred": (preferred, 4),
 }
-"""Those that need records to be written."""
+"""Faults that need clients that write records."""
 
 MOVE_FAULTS: Faults = {
     "reassign": (reassign, 40),
 }
-"""Those of scenario `replicas-move`."""
+"""Faults of scenario `replicas-move`."""

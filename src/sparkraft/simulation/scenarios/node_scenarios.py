@@ -1,6 +1,6 @@
-"""What a run of whole nodes does: clients at work, faults, healing, and what must be true then.
+"""Scenarios for whole nodes: clients at work, faults, healing, then the final checks.
 
-Beside chaos, Apache Kafka's seven scenarios by name (`RaftEventSimulationTest`), on whole nodes.
+Besides chaos there are Apache Kafka's seven scenarios (`RaftEventSimulationTest`), on whole nodes.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,10 +33,10 @@ RECORDS = "produce-consume"
 LEADER_FAULTS = (*RECORD_FAULTS, "mend", "resign", "skew")
 
 GENTLE = ("loss", "slow-link", "reset", "slow-disk", "skew", "snapshot")
-"""What goes on beside a scenario of Kafka's."""
+"""Faults during the scenarios of Kafka."""
 
 GENTLE_STRIKES = 3
-"""Strikes at fault points, of either kind, beside a scenario of Kafka's."""
+"""Limit of strikes at fault points, of each kind, during the scenarios of Kafka."""
 
 HEALTHY_S = 90
 """Time limit for a healed cluster to unfence its brokers and elect leaders."""
@@ -51,30 +51,30 @@ RECORDS_AFTER = 20
 """Records that must be acknowledged after healing."""
 
 REPLICAS = 3
-"""Of two, one that is lost for good is one too many."""
+"""With only two, a partition would not survive a replica that is lost for good."""
 
 TOPICS_AFTER = 3
-"""So many topics more show that a healed cluster works."""
+"""Topics that must be created after healing."""
 
 
 # ---- chaos
 
 
 def chaos(settings: Settings) -> NodesWorld:
-    """Every kind of fault under clients at work; then all, or a majority, is mended."""
+    """Inject every kind of fault while clients work; then heal all nodes or a majority."""
     return _chaos(settings, every_s=(0.1, 5))
 
 
 def leaders_come_and_go(settings: Settings) -> NodesWorld:
-    """Records are written while their leaders die, leave, are parted and come back."""
+    """Write records while their leaders are killed, stopped, partitioned and restarted."""
     faults = LEADER_FAULTS if settings.faults is None else settings.faults
     return _chaos(replace(settings, workload=RECORDS, faults=faults), every_s=(0.2, 2.5))
 
 
 def replicas_move(settings: Settings) -> NodesWorld:
-    """Records are written while partitions get other replicas, and brokers come and go.
+    """Write records while partitions are reassigned and brokers stop and restart.
 
-    Leadership is balanced all along, so that in the end preferred leaders have to be back.
+    Leadership is rebalanced throughout, so at the end the preferred leaders must lead.
     """
     faults = (*MOVE_FAULTS, *LEADER_FAULTS) if settings.faults is None else settings.faults
     settings = replace(settings, workload=RECORDS, faults=faults)
@@ -82,7 +82,7 @@ def replicas_move(settings: Settings) -> NodesWorld:
 
 
 def leaders_take_turns_alone(settings: Settings) -> NodesWorld:
-    """Brokers apart from each other lead in turns, each with records that nobody fetches."""
+    """Let brokers that cannot reach each other lead in turn, with records no follower fetches."""
     layout = replace(Layout.of_records(settings.seed, 3), brokers=3, min_insync=2)
     return _of_records(settings, layout, _take_turns)
 
@@ -90,7 +90,7 @@ def leaders_take_turns_alone(settings: Settings) -> NodesWorld:
 def _of_records(
     settings: Settings, layout: Layout, strike: Callable[[NodesWorld], None]
 ) -> NodesWorld:
-    """Records are written while one thing strikes again and again; then all is mended."""
+    """Write records, call `strike` repeatedly, then heal everything and check the records."""
     world = _world(settings, 3, layout)
     workload = Workload(world, EpochProber(world))
     world.start_all(workload.clients)
@@ -106,7 +106,7 @@ def _of_records(
 
 
 def _take_turns(world: NodesWorld) -> None:
-    """A leader that its controller doesn't hear is replaced, and comes back with what it took."""
+    """Isolate leaders from the controllers until replaced; they return with extra records."""
     dice, cut = world.dice, world.network.cut
     names = [machine.name for machine in world.brokers]
     apart = {(one, other) for one in names for other in names if one != other}
@@ -125,13 +125,16 @@ def _take_turns(world: NodesWorld) -> None:
 
 
 def killed_then_unplugged(settings: Settings) -> NodesWorld:
-    """Brokers are killed while their disks are busy, come back, and soon lose power."""
+    """Kill brokers while their disks are busy, restart them, and soon cut their power."""
     layout = replace(Layout.of_records(settings.seed, 3), brokers=3, min_insync=2, synced=True)
     return _of_records(settings, layout, _kill_and_unplug)
 
 
 def _kill_and_unplug(world: NodesWorld) -> None:
-    """What a kill leaves in the page cache is lost with the power, unless it was synced since."""
+    """Kill and restart all brokers, then cut their power.
+
+    Data that survived the kill in the page cache is lost, unless it was synced since.
+    """
     dice = world.dice
     for machine in world.brokers:
         machine.slow_until = world.loop.now + 12
@@ -178,7 +181,7 @@ def _chaos(
 
 
 def _disturb(world: NodesWorld, faults: Faults, every_s: tuple[float, float]) -> None:
-    """Let one of `faults` strike every now and then, until all is mended."""
+    """Inject one of `faults` at random times until the world is healed."""
     kinds, weights = list(faults), [weight for _, weight in faults.values()]
 
     def strike() -> None:
@@ -202,7 +205,7 @@ def _world(settings: Settings, voters: int, layout: Layout) -> NodesWorld:
 
 
 def _heal(world: NodesWorld) -> None:
-    world.note("-- all is mended")
+    world.note("-- all is healed")
     world.mended = True
     world.disable_points()
     world.network.cut.clear()
@@ -216,10 +219,10 @@ def _heal(world: NodesWorld) -> None:
 
 
 def _end_moves(world: NodesWorld, replicas_min: int) -> None:
-    """Somebody sees to what no rule ends, and to partitions with fewer replicas than that."""
+    """Cancel stuck reassignments and add replicas to partitions with fewer than `replicas_min`."""
 
     def left() -> tuple[Machine, Any] | None:
-        """The leader and what is to be asked of it, None while there is none that knows."""
+        """Return the leader and the request it needs; None without a leader that has an image."""
         leader = world.leader()
         image = None if leader is None else image_of(leader)
         if leader is None or image is None:
@@ -259,21 +262,21 @@ def _demand_health(world: NodesWorld) -> None:
 
 
 def _demand_records(world: NodesWorld, workload: Workload) -> None:
-    """Everything acknowledged is read, by each consumer, once and in order."""
+    """Check that each consumer reads all acknowledged records, once and in order."""
     healthy = world.checks.is_healthy
     _demand(world, world.run_for(HEALTHY_S, healthy), f"not healthy {HEALTHY_S} s after healing")
     goal = world.counts["records acknowledged"] + RECORDS_AFTER
     done = world.run_for(HEALTHY_S, lambda: world.counts["records acknowledged"] >= goal)
-    _demand(world, done, "no records are taken after healing")
+    _demand(world, done, "no records are accepted after healing")
     world.draining = True
     idle = world.run_for(HEALTHY_S, lambda: workload.is_idle)
-    _demand(world, idle, "a producer waits for its answer")
+    _demand(world, idle, "a producer still waits for a response")
     world.run_for(HEALTHY_S, workload.all_read)
     kept = all(client.is_done for client in workload.compaction_clients)
-    _demand(world, kept, "what is cleaned can't be written or read back")
+    _demand(world, kept, "topics with cleanup can't be written or read back")
     world.run_for(2)
     workload.finish()
-    # A node that was asked to stop, or whose disk failed, just before may leave only now.
+    # A node that was stopped, or whose disk failed, just before may exit only now.
     _demand(world, world.run_for(HEALTHY_S, healthy), "not healthy once everything is read")
     world.checks.every_second()
     world.checks.at_end()
@@ -283,7 +286,7 @@ def _demand_records(world: NodesWorld, workload: Workload) -> None:
 
 
 def _all_in_sync(world: NodesWorld) -> bool:
-    """Whether whoever is lost for good leaves each partition replicas that may lead."""
+    """Return whether all replicas are in sync, so that any remaining one may lead."""
     leader = world.leader()
     image = None if leader is None else image_of(leader)
     return image is not None and all(
@@ -294,10 +297,10 @@ def _all_in_sync(world: NodesWorld) -> bool:
 
 
 def _break_a_minority(world: NodesWorld, *, in_sync: bool) -> None:
-    """Of the voters in force a minority is gone, frozen or half cut off for good.
+    """Stop, pause or partially isolate a minority of the current voters for good.
 
-    Wiped voters belong to it; who is just being started again doesn't. With `in_sync` every
-    partition keeps replicas that may lead.
+    It includes wiped voters, but not voters that are restarting. With `in_sync` every partition
+    keeps replicas that may lead.
     """
     _await_leader(world)
     world.run_for(3)
@@ -331,7 +334,7 @@ def _break_for_good(world: NodesWorld, machine: Machine, core: Sequence[Machine]
     elif roll == 1:
         machine.pause()
     else:
-        # It still speaks but hears nothing, or the other way round: a nuisance to the others.
+        # Messages pass in one direction only, which disturbs the others most.
         for other in core:
             names = (other.name, machine.name)
             world.network.cut.add(names if roll == 2 else names[::-1])  # noqa: PLR2004
@@ -347,7 +350,7 @@ def _await(world: NodesWorld, what: str, until: Callable[[], bool]) -> None:
 
 
 def _consistent_leader(world: NodesWorld) -> Machine | None:
-    """The leader, where every running controller knows it by its newest epoch."""
+    """Return the leader if every running controller knows it and its epoch, else None."""
     leader = world.leader()
     if leader is None:
         return None
@@ -368,7 +371,7 @@ def _committed(machine: Machine) -> int:
 
 
 def _reach(world: NodesWorld, more: int, among: Sequence[Machine] | None = None) -> None:
-    """Each of the machines has committed `more` offsets beyond what anybody has now."""
+    """Wait until each machine has committed `more` offsets beyond the highest one now."""
     machines = world.machines if among is None else among
     goal = world.checks.events.committed_end + more
     names = [machine.name for machine in machines]
@@ -378,12 +381,12 @@ def _reach(world: NodesWorld, more: int, among: Sequence[Machine] | None = None)
 def _reach_anywhere(world: NodesWorld, more: int) -> None:
     goal = world.checks.events.committed_end + more
     _await(
-        world, f"somebody reaches HW={goal}", lambda: max(map(_committed, world.machines)) >= goal
+        world, f"some node reaches HW={goal}", lambda: max(map(_committed, world.machines)) >= goal
     )
 
 
 def _finish(world: NodesWorld) -> None:
-    """Whatever the scenario did, all ends well."""
+    """Heal the cluster and check that it works."""
     _heal(world)
     _demand_health(world)
 
@@ -397,10 +400,10 @@ def _part(world: NodesWorld, some: Sequence[Machine]) -> None:
 
 
 def _begin(settings: Settings, voters: Sequence[int]) -> NodesWorld:
-    """A world where things break that Kafka's own simulation lacks; none undoes a scenario.
+    """Start a world with faults that Kafka's own simulation lacks, none of which breaks a scenario.
 
-    Streams lose something, are reset and get slow, clocks drift, disks take seconds, snapshots come
-    at any time, and now and then a fault point strikes.
+    Streams lose segments, are reset and slow down, clocks drift, disks take seconds, snapshots are
+    written at any time, and now and then a fault point strikes.
     """
     count = settings.nodes or voters[settings.seed % len(voters)]
     layout = Layout.of(settings.seed, count, brokers=settings.observers)
@@ -416,13 +419,13 @@ def _begin(settings: Settings, voters: Sequence[int]) -> NodesWorld:
 
 
 def _can_elect_initial_leader(world: NodesWorld) -> None:
-    """From nothing, all agree on a leader and commit."""
+    """Start all nodes; they agree on a leader and commit."""
     _await_leader(world)
     _reach(world, 10)
 
 
 def _can_elect_new_leader_after_old_leader_failure(world: NodesWorld) -> None:
-    """The leader is killed, or leaves in good order; it comes back and catches up."""
+    """The leader is killed or shuts down cleanly; it restarts and catches up."""
     leader = _await_leader(world)
     _reach_anywhere(world, 10)
     _stop(world, leader)
@@ -433,11 +436,11 @@ def _can_elect_new_leader_after_old_leader_failure(world: NodesWorld) -> None:
 
 
 def _stop(world: NodesWorld, machine: Machine) -> None:
-    """Killed, cut off from power, or asked to stop in good order; who is paused hears nothing."""
+    """Kill a node, cut its power, or shut it down cleanly once it is not paused."""
     roll = world.dice.randrange(3)
     if roll == 0:
         _await(world, f"{machine.name} runs", lambda: machine.live_node is not None)
-        life = machine.life  # a fault point may end it on its way out, and soon it is back
+        life = machine.life  # a fault point may end the shutdown, and soon the node restarts
         machine.terminate()
         _await(world, f"{machine.name} stops", lambda: machine.life > life or not machine.is_up)
         return
@@ -448,7 +451,7 @@ def _stop(world: NodesWorld, machine: Machine) -> None:
 
 
 def _can_recover_after_all_nodes_killed(world: NodesWorld) -> None:
-    """Everything stops; a majority of the voters in force comes back, of those that joined too."""
+    """All nodes stop; a majority of the current voters restarts, including those that joined."""
     _await_leader(world)
     _reach_anywhere(world, 10)
     voters = _await_leader(world).raft.voters
@@ -464,7 +467,7 @@ def _can_recover_after_all_nodes_killed(world: NodesWorld) -> None:
 
 
 def _can_elect_new_leader_after_old_leader_partitioned_away(world: NodesWorld) -> None:
-    """The leader is cut off from all."""
+    """The leader is isolated from all other nodes."""
     leader = _await_leader(world)
     _reach_anywhere(world, 10)
     _part(world, [leader])
@@ -532,7 +535,7 @@ KAFKAS: dict[str, tuple[Callable[[NodesWorld], None], tuple[int, ...]]] = {
         (_can_recover_from_single_node_committed_data_loss, (3, 5)),
     )
 }
-"""What each does, and with how many voters."""
+"""Name → the function, and the possible numbers of voters."""
 
 
 def _scenario(name: str) -> Callable[[Settings], NodesWorld]:

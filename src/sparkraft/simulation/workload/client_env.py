@@ -1,7 +1,7 @@
-"""What the clients of a workload need of the world that they live in, be it simulated or real.
+"""The interface between the workload's clients and their environment, simulated or real.
 
-`nodes.NodesWorld` is one such world; the tests of real processes under faults have another, so that
-the same clients write, read and judge there (`workload`).
+`nodes.NodesWorld` implements it for simulated clusters. The fault tests of real processes have an
+implementation of their own, so both run the same clients with the same checks.
 """
 
 import random
@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 
 class ClientEnv(Protocol):
-    """See the module docstring; hosts go by the names that nodes have: `n1`, `n2` and so on.
+    """Host names are the names of the nodes: `n1`, `n2` and so on.
 
     Attributes:
-        dice: for pauses and choices.
-        counts: what happened, by name.
-        draining: clients begin nothing new.
+        dice: the random generator for pauses and choices.
+        counts: the number of events, by name.
+        draining: whether clients must start nothing new.
     """
 
     dice: random.Random
@@ -29,38 +29,38 @@ class ClientEnv(Protocol):
 
     @property
     def replicas(self) -> int:
-        """How many replicas a partition is to have."""
+        """The replication factor for new topics."""
         ...
 
     @property
     def has_deaf_leaders(self) -> bool:
-        """Whether a leader may be cut off for good, and never hear that it is one no more."""
+        """Whether a leader may stay partitioned for good and never learn of its successor."""
         ...
 
     def address(self, host: str) -> tuple[str, int]:
-        """Where the broker listens for clients."""
+        """Return the host and port of the broker's client listener."""
         ...
 
     def timestamp_ms(self) -> int:
-        """A client's wall clock."""
+        """Return the time of a client's wall clock."""
         ...
 
     def demand(self, holds: object, invariant: str, text: str) -> None:
-        """A violation where it does not hold; the caller goes on."""
+        """Record a violation unless `holds`; the caller continues."""
         ...
 
     def on_request(self, request: Any) -> None:
-        """A client is about to send it."""
+        """Called before a client sends `request`."""
         ...
 
     def on_answer(self, host: str, request: Any, answer: Any) -> None:
-        """A client has got it."""
+        """Called when a client has received a response."""
         ...
 
     def on_producer_id(self, producer_id: int) -> None:
-        """A client was given it."""
+        """Called when a client has been assigned a producer id."""
         ...
 
     def on_acknowledged(self, topic: str, index: int, end: int) -> None:
-        """A producer that asked for acks=all was told that everything below `end` is written."""
+        """Called when an acks=all write is acknowledged; `end` is one past its last offset."""
         ...

@@ -1,6 +1,6 @@
-"""Everybody who uses a cluster that keeps records, and what they saw together.
+"""All clients of a workload that writes and reads records, with their shared history.
 
-The cluster may be a simulated one or one of real processes: see `client_env`.
+The cluster may be simulated or made of real processes (see `client_env`).
 """
 
 from collections.abc import Callable, Coroutine
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 async def create_topic(world: "ClientEnv") -> None:
-    """The topic of the records; returns once there is one."""
+    """Create the topic of the records; return once it exists."""
     client = Client(world)
     topic = k19.CreatableTopic(
         name=TOPIC, num_partitions=PARTITIONS, replication_factor=world.replicas
@@ -53,10 +53,10 @@ async def _after_topic(run: Callable[[], Coroutine[Any, Any, None]], world: "Cli
 
 
 class Workload:
-    """All of them, and their history."""
+    """The clients of one run, and their history."""
 
     def __init__(self, world: "ClientEnv", *others: Client) -> None:
-        """Nobody has begun; `others` are at work beside those of every workload."""
+        """Create the clients without starting them; `others` run in addition to the usual ones."""
         self.history = History()
         self.producers = [Producer(world, f"p{i}", self.history) for i in range(PRODUCERS)]
         self.consumers = [Consumer(world, f"c{i}", self.history) for i in range(CONSUMERS)]
@@ -69,18 +69,18 @@ class Workload:
 
     @property
     def clients(self) -> list[Callable[[Any], Coroutine[Any, Any, None]]]:
-        """Who is at work, to be called with the world: for `NodesWorld.start_all`."""
+        """The functions that run the clients; `NodesWorld.start_all` calls each with the world."""
         at_work = (*self.producers, self.careless, *self.consumers, self.committer)
         others = (*self.members, *self._others, *self.compaction_clients)
         return [partial(_after_topic, client.run) for client in (*at_work, *others)]
 
     @property
     def is_idle(self) -> bool:
-        """Whether no producer waits for an answer."""
+        """Whether no producer waits for a response."""
         return all(producer.is_idle for producer in self.producers)
 
     def all_read(self) -> bool:
-        """Whether all that was acknowledged is read: by each consumer, and by who wrote it."""
+        """Whether each consumer and each compaction client has read all acknowledged records."""
         if not all(keeper.is_done for keeper in self.compaction_clients):
             return False
         ends = dict.fromkeys(range(PARTITIONS), 0)
@@ -95,6 +95,6 @@ class Workload:
         )
 
     def finish(self) -> None:
-        """Note what nobody answered."""
+        """Record every send that is still without a response as unknown."""
         for producer in self.producers:
             producer.give_up()

@@ -1,12 +1,12 @@
-"""Topics whose old records go: by compaction, by time, and because a client deletes them.
+"""Topics that lose old records: by compaction, by retention time and by DeleteRecords.
 
-    k0  writes rising numbers under few keys to `keyed`, which is compacted all along
-    s0  writes rising numbers to `short`, which keeps them for seconds, and deletes some itself
+    k0  writes rising numbers with a few keys to `keyed`, which is compacted throughout the run
+    s0  writes rising numbers to `short`, which retains them for seconds, and deletes some itself
 
-S6  in the end each key still has its last acknowledged number, and numbers rise with offsets
+S6  at the end each key still has its last acknowledged number, and numbers rise with offsets
 
-How old a record is depends on a machine's wall clock, which may be an hour off here: what time
-takes from `short` is right in any case, as long as it is below the high watermark (P11).
+The age of a record depends on a machine's wall clock, which may be an hour off here. Retention may
+therefore delete any records of `short` that are below the high watermark (P11).
 """
 
 from typing import TYPE_CHECKING
@@ -41,10 +41,10 @@ CONFIGS = {
 
 
 class CompactionClient(Client):
-    """Writes one batch after the other with acks=all, each again until it is acknowledged."""
+    """Writes one batch at a time with acks=all and retries it until it is acknowledged."""
 
     def __init__(self, world: "ClientEnv", topic: str) -> None:
-        """Nothing is written; `topic` is one of those above."""
+        """Create a client of `topic`, which is `KEYED` or `SHORT`."""
         super().__init__(world, topic)
         self._number = 0
         self._last: dict[bytes, int] = {}
@@ -53,10 +53,10 @@ class CompactionClient(Client):
         self._identity: tuple[int, int] | None = None
         """Producer id and next sequence."""
         self.is_done = False
-        """All is written and read back."""
+        """Whether everything is written and read back."""
 
     async def run(self) -> None:
-        """Create the topic, write until the world drains, and read what is left."""
+        """Create the topic, write until the world drains, then read the remaining records."""
         await self._create()
         while not self.world.draining:
             await self.pause(0.1, 0.6)
@@ -88,7 +88,7 @@ class CompactionClient(Client):
             await self.pause(0.1, 0.5)
 
     async def _write(self, key: bytes) -> None:
-        """Write the next number under `key`, however often that takes."""
+        """Write the next number with `key`, and retry until it is acknowledged."""
         producer, sequence = await self._who()
         self._number += 1
         builder = BatchBuilder(producer_id=producer, producer_epoch=0, base_sequence=sequence)
@@ -137,7 +137,7 @@ class CompactionClient(Client):
         return ErrorCode(found.error_code), found.base_offset
 
     async def _delete(self) -> None:
-        """Everything but the last few records goes."""
+        """Delete all records but the last few."""
         target = self._end - self.world.dice.randint(1, 4)
         partition = k21.DeleteRecordsPartition(partition_index=0, offset=target)
         topics = [k21.DeleteRecordsTopic(name=self.topic, partitions=[partition])]
@@ -155,7 +155,7 @@ class CompactionClient(Client):
     # ---- at the end
 
     async def _read_all(self) -> None:
-        """Everything that is left, from the log's start on; then what must be true of it."""
+        """Read all remaining records from the log start offset, then check them."""
         found: list[tuple[bytes, int]] = []
         position = 0
         while position < self._end:

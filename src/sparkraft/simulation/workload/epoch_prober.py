@@ -1,8 +1,9 @@
-"""A client of a simulated cluster that asks with wrong epochs, and must be refused (P12).
+"""A client of a simulated cluster that sends wrong epochs, which brokers must reject (P12).
 
-It learns a partition's leader epoch by a Fetch that names it and is answered; from then on that
-host refuses every older epoch, and every one that the controller has not given yet. It also poses
-as a follower's earlier life, whose broker epoch the leader knows to be over (KIP-903).
+A successful Fetch with a leader epoch proves that the host leads the partition in that epoch. From
+then on the host must reject every older epoch, and every epoch the controller has not assigned yet.
+The client also impersonates an earlier incarnation of a follower, with a broker epoch that the
+leader knows to be stale (KIP-903).
 """
 
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from sparkraft.simulation.world.nodes import NodesWorld
 
 FAR_AHEAD = 1_000
-"""So many epochs there are in no run."""
+"""More epochs than any run reaches."""
 
 
 class EpochProber(Client):
@@ -28,12 +29,12 @@ class EpochProber(Client):
         super().__init__(world)
         self._cluster = world
         self._seen: dict[tuple[str, int], int] = {}
-        """Host and partition → the newest epoch that it has answered as the leader in."""
+        """Host and partition → the newest epoch in which it has responded as the leader."""
         self._lives: dict[int, list[int]] = {}
-        """Broker → its epochs, as the controller gave them."""
+        """Broker → its epochs, as assigned by the controller."""
 
     async def run(self) -> None:
-        """Ask, with right epochs and wrong ones, for ever."""
+        """Send valid and invalid epochs until the run ends."""
         while True:
             await self.pause(0.2, 1)
             partition = self.world.dice.randrange(PARTITIONS)
@@ -66,7 +67,7 @@ class EpochProber(Client):
         self.world.demand(
             code not in {ErrorCode.NONE, wrong},
             "P12",
-            f"{host} has led {TOPIC}-{partition} in {known}, and says {code.name} to {epoch}",
+            f"{host} led {TOPIC}-{partition} in epoch {known} and returns {code.name} for {epoch}",
         )
 
     async def _fetch(self, host: str, partition: int, epoch: int) -> ErrorCode:
@@ -86,10 +87,10 @@ class EpochProber(Client):
         answer = await self.ask(host, k02.ListOffsetsRequest(replica_id=-1, topics=topics))
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
-    # ---- an earlier life of a follower
+    # ---- an earlier incarnation of a follower
 
     def _over(self, host: str) -> tuple[int, int, int] | None:
-        """A follower, an epoch of it that the host knows to be over, and the one it knows now."""
+        """Return a follower, a broker epoch the host knows to be stale, and the current one."""
         image = self._cluster.checks.records.image
         for broker_id in sorted(image.brokers):
             lives = self._lives.setdefault(broker_id, [])
@@ -103,7 +104,7 @@ class EpochProber(Client):
         return None
 
     def _knows_alive(self, host: str, broker_id: int) -> int:
-        """The epoch of a broker that `host` takes for unfenced; 0: it doesn't."""
+        """Return the broker's epoch if `host` knows it as unfenced, else 0."""
         machine = self._cluster.machine(host)
         known = image_of(machine) if machine is not None else None
         broker = None if known is None else known.brokers.get(broker_id)
@@ -128,9 +129,9 @@ class EpochProber(Client):
         code = ErrorCode(answer.error_code or answer.responses[0].partitions[0].error_code)
         self.world.counts["earlier lives refused"] += code is not ErrorCode.NONE
         if self._knows_alive(host, broker_id) != alive:
-            return  # fenced meanwhile: Kafka's leaders compare epochs of the living alone
+            return  # fenced meanwhile: Kafka's leaders compare epochs of unfenced brokers only
         self.world.demand(
             code is not ErrorCode.NONE,
             "P12",
-            f"{host} takes a fetch of broker {broker_id} in epoch {epoch}, which is over",
+            f"{host} accepts a fetch of broker {broker_id} in its stale epoch {epoch}",
         )

@@ -1,13 +1,13 @@
-"""Members of a consumer group in a simulated cluster, and a look at who may commit.
+"""Members of a consumer group in a simulated cluster, which check ownership and commits.
 
-    m0, m1  join, are given partitions, commit rising offsets of them, and ask for them; now and
-            then one leaves, says nothing past its session, or commits as of an older generation
+    m0, m1  join, get partitions assigned, commit rising offsets for them and fetch these back; now
+            and then one leaves, lets its session expire, or commits in an older generation
 
-G1  in one generation a partition is nobody's or one member's
-G4  an acknowledged offset is never seen to go back, whoever owns the partition now
-G5  who is of an older generation than one that was already handed out commits nothing
+G1  in one generation a partition has at most one owner
+G4  no fetched offset is lower than an acknowledged one, also after the owner has changed
+G5  a member cannot commit in a generation older than the newest one assigned
 
-They use the classic protocol and the wire, nothing else.
+They use only the classic protocol, over the network.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,11 +32,11 @@ PROTOCOL = "simulated"
 SESSION_MS = 3_000
 REBALANCE_MS = 3_000
 OLDER = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
-"""What a member hears whose generation is over."""
+"""Error codes for a member whose generation has ended."""
 
 
 class Place(NamedTuple):
-    """Where a member stands: as whom it may commit, and what."""
+    """A member's id, generation and assigned partitions."""
 
     member: str
     generation: int
@@ -44,54 +44,54 @@ class Place(NamedTuple):
 
 
 class Ledger:
-    """What all members know of their group together."""
+    """The combined knowledge of all members about their group."""
 
     def __init__(self, world: "ClientEnv") -> None:
         self.world = world
         self.generation = -1
-        """The newest that a member was given its partitions in."""
+        """The newest generation in which a member got its assignment."""
         self._owners: dict[tuple[int, int], str] = {}
         self._next = 0
         self.acknowledged: dict[int, int] = {}
         self._unsure: dict[int, set[int]] = {}
-        """By partition: offsets of commits that nobody answered."""
+        """Partition → offsets of commits without a response."""
 
     def require(self, holds: object, invariant: str, text: str) -> None:
-        """Stop the world where the invariant does not hold."""
+        """Record a violation of `invariant` unless `holds`."""
         self.world.demand(holds, invariant, text)
 
     def on_given(self, place: Place) -> None:
-        """A member was told its partitions."""
+        """Check a member's new assignment."""
         self.generation = max(self.generation, place.generation)
         for partition in place.partitions:
             owner = self._owners.setdefault((place.generation, partition), place.member)
             self.require(
                 owner == place.member,
                 "G1",
-                f"{partition} is of both {owner} and {place.member} in {place.generation}",
+                f"{partition} has two owners in {place.generation}: {owner}, {place.member}",
             )
 
     def next_offset(self) -> int:
-        """One that nobody has committed yet."""
+        """Return an offset that no member has committed yet."""
         self._next += 1
         return self._next
 
     def on_sent(self, partition: int, offset: int) -> None:
-        """A commit is under way."""
+        """Note that a commit is in flight."""
         self._unsure.setdefault(partition, set()).add(offset)
 
     def on_answered(self, partition: int, offset: int, *, taken: bool) -> None:
-        """It was accepted, or refused."""
+        """Note that the commit was accepted (`taken`) or rejected."""
         self._unsure[partition].discard(offset)
         if taken:
             self.acknowledged[partition] = max(offset, self.acknowledged.get(partition, -1))
 
     def check_fetched(self, partition: int, offset: int, least: int, host: str) -> None:
-        """What an owner is told: the last that was acknowledged before it asked, or a later one."""
+        """Check that a fetched offset is `least`, a later one, or that of a commit in flight."""
         self.require(
             offset >= least or offset in self._unsure.get(partition, ()),
             "G4",
-            f"{least} of {partition} was committed last, {host} says {offset}",
+            f"the last committed offset of {partition} is {least}, {host} returns {offset}",
         )
 
 
@@ -105,10 +105,10 @@ class Member(Client):
         self._id = ""
         self._place: Place | None = None
         self._before: Place | None = None
-        """Where it stood in a generation that is over."""
+        """Its assignment in an earlier generation."""
 
     async def run(self) -> None:
-        """Be a member, again and again."""
+        """Join, stay a member, and rejoin until the run ends."""
         while True:
             await self.pause(0.05, 0.5)
             try:
@@ -186,7 +186,7 @@ class Member(Client):
         self.world.counts["partitions given"] += len(self._place.partitions)
         await self._fetch(host, self._place)
 
-    # ---- being one
+    # ---- as a member
 
     async def _live(self, place: Place) -> None:
         host = await self._coordinator()
@@ -243,7 +243,7 @@ class Member(Client):
         ledger.require(
             code or not over,
             "G5",
-            f"{host} takes a commit of generation {place.generation}; another has begun since",
+            f"{host} accepts a commit of generation {place.generation}, which has ended",
         )
         ledger.on_answered(partition, offset, taken=not code)
         if over:

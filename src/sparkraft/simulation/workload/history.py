@@ -1,30 +1,30 @@
-"""What clients saw of partitions, and what must not be in it: Jepsen's anomalies of Kafka by name.
+"""The history that clients observed, and the checks for Jepsen's Kafka anomalies in it.
 
-A history is what producers and consumers recorded, in the simulator or against real processes:
-which value they sent, what came of it, and which values they read at which offsets. Nothing in it
-comes from a node's inside. Values are unique within a partition.
+Producers and consumers record a history in the simulator or against real processes: the values they
+sent, the result of each send, and the values they read with their offsets. None of it comes from
+inside a node. Values are unique within a partition.
 
-    send-ok      acknowledged: the offset is known, unless the client is not told (-1)
-    send-failed  was certainly not written
-    send-unknown may have been written, once: a time-out, a connection lost, a client that died
+    send-ok      acknowledged: the offset is known, unless the response lacks it (-1)
+    send-failed  certainly not written
+    send-unknown possibly written, once: a timeout, a lost connection, a client that crashed
 
 | anomaly | meaning |
 |---|---|
-| inconsistent-offsets | one offset holds two values: logs diverged |
+| inconsistent-offsets | one offset has two values: logs diverged |
 | duplicate | one value at two offsets |
-| phantom | a value was read that nobody sent |
-| aborted-read | a value was read that was certainly not written (G1a) |
-| lost-write | acknowledged, below an offset that somebody read, and read by nobody |
-| unseen | acknowledged, and above everything that was read in the end |
+| phantom | a value was read that no producer sent |
+| aborted-read | a value was read whose send failed (G1a) |
+| lost-write | an acknowledged value was never read, although a higher offset was |
+| unseen | an acknowledged value is above everything that was read at the end |
 | nonmonotonic-send | of two sends of one producer, the later has the lower offset |
-| nonmonotonic-poll | a consumer's next poll went back or stood still, unasked |
-| poll-skip | a consumer's next poll jumped over a value that is there, unasked |
+| nonmonotonic-poll | a consumer's position went back or stood still without a seek |
+| poll-skip | a consumer's position jumped over an existing value without a seek |
 
-Jepsen's jepsen.tests.kafka is where the names are from; what it allows Kafka is allowed here: after
-a rebalance or a seek a consumer may skip and go back. Its anomalies of transactions need reads and
-writes grouped in transactions, which nobody records yet.
+The names are those of jepsen.tests.kafka, and this check allows what Jepsen allows Kafka: after a
+rebalance or a seek a consumer may skip values and go back. Jepsen's transactional anomalies need
+reads and writes grouped by transaction, which a history does not record yet.
 
-Invariant: pure functions over recorded operations; nothing here knows a clock, a socket or a node.
+Invariant: pure functions over recorded operations, without clocks, sockets or nodes.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -37,23 +37,23 @@ Partition: TypeAlias = Hashable
 Value: TypeAlias = Hashable
 
 UNKNOWN_OFFSET = -1
-"""Of a send whose offset the client was not told."""
+"""The offset of an acknowledged send whose response has no offset."""
 
 
 class Result(Enum):
-    """What a producer was told of a send."""
+    """The result of a send, as its producer knows it."""
 
     OK = "ok"
     """Acknowledged."""
     FAILED = "failed"
     """Certainly not written."""
     UNKNOWN = "unknown"
-    """Nobody can say."""
+    """Possibly written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A value on its way to a partition, as its producer saw it."""
+    """A value sent to a partition, as its producer saw it."""
 
     value: Value
     result: Result
@@ -62,55 +62,54 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """What one poll gave of a partition, in its order: (offset, value)."""
+    """The records that one poll returned for a partition: (offset, value), in order."""
 
     records: tuple[tuple[int, Value], ...]
     moved: bool = False
-    """The consumer was assigned the partition anew, or sought, since its last poll."""
+    """Whether the consumer was reassigned the partition, or did a seek, since its last poll."""
 
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """Something that must not be."""
+    """A result that a correct cluster never shows."""
 
     name: str
     partition: Partition
     detail: str
 
     def __str__(self) -> str:
-        """As a line."""
         return f"{self.name} in {self.partition}: {self.detail}"
 
 
 @dataclass(slots=True)
 class History:
-    """What was recorded; one thread appends to each list.
+    """Recorded operations; one thread appends to each list.
 
     Attributes:
-        sends: (producer, partition) → its sends, in the order in which it made them.
-        polls: (consumer, partition) → its polls, in their order.
+        sends: (producer, partition) → its sends, in order.
+        polls: (consumer, partition) → its polls, in order.
     """
 
     sends: dict[tuple[Hashable, Partition], list[Send]] = field(default_factory=dict)
     polls: dict[tuple[Hashable, Partition], list[Poll]] = field(default_factory=dict)
 
     def sent(self, producer: Hashable, partition: Partition, send: Send) -> None:
-        """`producer` was told what came of a send; in the order of its sends."""
+        """Record the result of a send; a producer records its sends in order."""
         self.sends.setdefault((producer, partition), []).append(send)
 
     def polled(self, consumer: Hashable, partition: Partition, poll: Poll) -> None:
-        """`consumer` got records."""
+        """Record a poll that returned records."""
         self.polls.setdefault((consumer, partition), []).append(poll)
 
     @property
     def partitions(self) -> list[Partition]:
-        """Those that anything is known of, in the order in which they came up."""
+        """The partitions with recorded operations, in order of first appearance."""
         return list(dict.fromkeys(partition for _, partition in (*self.sends, *self.polls)))
 
 
 @dataclass(slots=True)
 class _Log:
-    """What is known of one partition, from all who saw it."""
+    """The log of one partition, as all clients together saw it."""
 
     partition: Partition
     values: dict[int, list[Value]] = field(default_factory=dict)
@@ -130,7 +129,7 @@ class _Log:
 
 
 def check(history: History, *, is_final: bool = True) -> list[Anomaly]:
-    """Every anomaly of `history`; `is_final` where all consumers have read to the end."""
+    """Return every anomaly; `is_final` means that all consumers have read to the end."""
     found: list[Anomaly] = []
     for partition in history.partitions:
         log = _log_of(history, partition)
@@ -147,7 +146,7 @@ def check(history: History, *, is_final: bool = True) -> list[Anomaly]:
 
 
 def acknowledged(history: History) -> int:
-    """How many sends were acknowledged."""
+    """Return the number of acknowledged sends."""
     return sum(send.result is Result.OK for sends in history.sends.values() for send in sends)
 
 
@@ -179,9 +178,9 @@ def _of_reads(log: _Log, sends: Iterable[Sequence[Send]]) -> Iterator[Anomaly]:
     results = {send.value: send.result for group in sends for send in group}
     for value in log.read:
         if value not in results:
-            yield Anomaly("phantom", log.partition, f"{value!r} was read, and nobody sent it")
+            yield Anomaly("phantom", log.partition, f"{value!r} was read, but no producer sent it")
         elif results[value] is Result.FAILED:
-            yield Anomaly("aborted-read", log.partition, f"{value!r} was read, and never written")
+            yield Anomaly("aborted-read", log.partition, f"{value!r} was read, but its send failed")
 
 
 def _of_writes(log: _Log, sends: Iterable[Sequence[Send]], *, is_final: bool) -> Iterator[Anomaly]:
@@ -197,7 +196,7 @@ def _of_writes(log: _Log, sends: Iterable[Sequence[Send]], *, is_final: bool) ->
 
 
 def _of_order(log: _Log, sends: Sequence[Send]) -> Iterator[Anomaly]:
-    """By where the values are, whoever says so; a value nobody saw has no place."""
+    """Compare the offsets of the values, from sends or reads; skip values without an offset."""
     placed = [
         (send.value, log.offsets[send.value][0]) for send in sends if send.value in log.offsets
     ]

@@ -1,6 +1,6 @@
-"""Who uses a simulated cluster: clients at work all along, an operator now and then.
+"""Clients of a simulated cluster, and the operator that changes it now and then.
 
-Each is an incarnation of its own on the network; nothing here reaches into a node.
+Each has a network identity of its own; none accesses the inside of a node.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 
 FAILURES = (KafkaError, DecodeError, OSError)
-"""What a request may end with while things break."""
+"""Exceptions that a request may raise while faults strike."""
 
 
 async def create_topics(world: "NodesWorld") -> None:
-    """A client that creates topics, deletes some, and takes producer ids, at any broker."""
+    """Create topics, delete some of them, and get producer ids, at any broker."""
     count = 0
     while True:
         await asyncio.sleep(world.dice.uniform(0.05, 0.8))
@@ -64,7 +64,7 @@ async def _ask_once(world: "NodesWorld", name: str) -> None:
 
 
 async def _delete_one(world: "NodesWorld", connection: Connection) -> None:
-    """Whatever the answer is, or if there is none: it may be gone, or not."""
+    """Delete a created topic; later checks accept that it exists or not."""
     if not world.checks.created:
         return
     name = world.dice.choice(sorted(world.checks.created))
@@ -79,7 +79,7 @@ async def _delete_one(world: "NodesWorld", connection: Connection) -> None:
 
 
 async def ask_controller(world: "NodesWorld", leader: "Machine", request: Any, what: str) -> None:
-    """Send one admin request to the active controller, and count its answer."""
+    """Send one admin request to the active controller, and count its response."""
     try:
         connection = await Connection.open(leader.name, CONTROLLER_PORT, timeout_ms=REQUEST_MS)
         try:
@@ -87,16 +87,16 @@ async def ask_controller(world: "NodesWorld", leader: "Machine", request: Any, w
         finally:
             connection.abort("done")
     except FAILURES:
-        world.counts[f"{what}: no answer"] += 1
+        world.counts[f"{what}: no response"] += 1
         return
     world.counts[f"{what}: {ErrorCode(answer.error_code).name}"] += 1
     world.note(f"-- {what}: {ErrorCode(answer.error_code).name}")
 
 
 def voter_request(world: "NodesWorld", leader: "Machine") -> Any:
-    """A voter added or removed; None where nothing can be done now.
+    """Return a request that adds or removes a voter; None if neither is possible now.
 
-    One that lost its disk goes before any other: that may be the majority otherwise.
+    A voter that lost its disk is removed first; otherwise such voters could become the majority.
     """
     voters, dice = leader.raft.voters, world.dice
     keys = {int(voter.key.id): voter.key for voter in voters.voters}
@@ -139,7 +139,10 @@ FEATURES = {
 
 
 def feature_request(world: "NodesWorld") -> Any:
-    """metadata.version up, seldom down where that loses nothing; or another feature up."""
+    """Return a request that upgrades metadata.version or another feature, or rarely downgrades it.
+
+    Downgrades are safe ones (upgrade type 2), which lose no metadata.
+    """
     dice = world.dice
     kind = 1
     if dice.random() < 0.3:  # noqa: PLR2004 (mostly the one that changes the records)
@@ -153,12 +156,12 @@ def feature_request(world: "NodesWorld") -> Any:
 
 
 def preferred_request() -> Any:
-    """Every partition's preferred leader leads, where it is in sync."""
+    """Return a request that elects the preferred leader of every partition if it is in sync."""
     return k43.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=REQUEST_MS)
 
 
 def move_request(world: "NodesWorld") -> Any:
-    """A partition gets other replicas, two or more; None where there is no partition yet."""
+    """Return a request that moves a partition to other replicas; None without partitions."""
     image, dice = world.checks.records.image, world.dice
     topics = [topic for topic in image.topics_in_order() if topic.partitions]
     if not topics:
@@ -170,17 +173,18 @@ def move_request(world: "NodesWorld") -> Any:
 
 
 def cancel_request(request: Any) -> Any:
-    """What `request` moves is to stay where it was."""
+    """Return a request that cancels the reassignment of `request`."""
     (topic,) = request.topics
     (partition,) = topic.partitions
     return _reassign(topic.name, partition.partition_index, None)
 
 
 def ending_request(world: "NodesWorld", image: ClusterImage, replicas_min: int) -> Any:
-    """Cancels moves that end no other way, and gives partitions `replicas_min`; None: all is well.
+    """Return a request that cancels stuck reassignments and adds replicas; None if not needed.
 
-    Where a move gets another target, who was being added and is to go now is still waited for, as
-    in Kafka.
+    A reassignment is stuck if its target changed while a replica was being added that the new
+    target removes: as in Kafka, it still waits for that replica. Partitions with fewer than
+    `replicas_min` replicas get more.
     """
     ids = [machine.id for machine in world.brokers]
     wanted = []
@@ -209,6 +213,6 @@ def _move(*topics: Any) -> Any:
 
 
 def kraft_request() -> Any:
-    """kraft.version 0 to 1: voters go into the log."""
+    """Return a request that raises kraft.version to 1, which stores the voters in the log."""
     update = k57.FeatureUpdateKey(feature="kraft.version", max_version_level=1, upgrade_type=1)
     return k57.UpdateFeaturesRequest(timeout_ms=REQUEST_MS, feature_updates=[update])

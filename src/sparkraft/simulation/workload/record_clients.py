@@ -1,13 +1,13 @@
-"""Producers and consumers of a simulated cluster, which record what they saw (`history`).
+"""Producers and consumers of a simulated cluster, which record what they see (`history`).
 
-    p0, p1  idempotent producers, acks=all: one batch in flight a partition, sent again with the
-            same sequence until somebody says what came of it
-    u0      a producer that asks nobody again, with acks=1 or all: it leaves tails that nobody
-            committed, and what is refused for want of replicas was never written
-    c0, c1  consumers that read each partition from its leader, from the beginning on
-    g       commits rising offsets of a group, and asks for them
+    p0, p1  idempotent producers, acks=all: one batch in flight per partition, retried with the
+            same sequence until its result is known
+    u0      a producer that never retries, with acks=1 or all: it leaves uncommitted log tails;
+            NOT_ENOUGH_REPLICAS means that the value was not written
+    c0, c1  consumers that read each partition from its leader, from offset 0
+    g       commits rising offsets for a group, and fetches them
 
-They use the wire and nothing else; values are `producer.partition.number`.
+They use only the network; values are `producer.partition.number`.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ BATCH_RECORDS_MAX = 3
 FETCH_BYTES = 64 * 1024
 
 METADATA_AGE_S = 30
-"""Who is told nothing new asks anew who leads: `metadata.max.age.ms`, five minutes in Kafka. It
-matters only where a leader is cut off for good and never hears that it is one no more."""
+"""Age at which clients refresh their metadata: `metadata.max.age.ms`, five minutes in Kafka. It
+matters only if a leader stays partitioned for good and never learns of its successor."""
 
 LOST_TRACK = frozenset(
     {
@@ -51,11 +51,11 @@ LOST_TRACK = frozenset(
         ErrorCode.PRODUCER_FENCED,
     }
 )
-"""The leader knows another past of this producer: what is in flight may be written or not."""
+"""The leader has lost track of this producer: the batch in flight may be written or not."""
 
 
 class Batch(NamedTuple):
-    """Values in flight, as they are sent until there is an answer."""
+    """Values in flight, and the batch that is retried until there is a response."""
 
     values: list[str]
     first: int
@@ -63,10 +63,10 @@ class Batch(NamedTuple):
 
 
 class Client:
-    """Connections of one client, and what it knows of leaders."""
+    """The connections of one client, and its metadata about leaders."""
 
     def __init__(self, world: "ClientEnv", topic: str = TOPIC) -> None:
-        """Connected to nobody; `topic` is whose leaders it asks for."""
+        """Create a client without connections that looks up the leaders of `topic`."""
         self.world = world
         self.topic = topic
         self._connections: dict[str, Connection] = {}
@@ -74,18 +74,18 @@ class Client:
         self._epochs: dict[int, int] = {}
 
     async def run(self) -> None:
-        """Be at work until the world ends."""
+        """Run until the world ends."""
 
     async def pause(self, low: float, high: float) -> None:
-        """Wait so many seconds."""
+        """Wait between `low` and `high` seconds."""
         await asyncio.sleep(self.world.dice.uniform(low, high))
 
     def some_host(self) -> str:
-        """Any broker that is not broken for good."""
+        """Return a random broker that is not broken for good."""
         return self.world.dice.choice(self.world.hosts)
 
     async def ask(self, host: str, request: Any, version: int | None = None) -> Any:
-        """The answer of `host`; a connection that fails is not used again."""
+        """Send a request to `host` and return its response; a failed connection is closed."""
         connection = self._connections.get(host)
         if connection is None or connection.is_closed:
             connection = await Connection.open(*self.world.address(host), timeout_ms=REQUEST_MS)
@@ -94,15 +94,16 @@ class Client:
         try:
             answer = await connection.send(request, version=version, timeout_ms=REQUEST_MS)
         except FAILURES:
-            connection.abort("it failed")
+            connection.abort("request failed")
             raise
         self.world.on_answer(host, request, answer)
         return answer
 
     async def leader(self, partition: int) -> str | None:
-        """Who leads, as far as somebody knew when last asked; None where nobody does.
+        """Return the partition's leader from cached or new metadata; None if there is none.
 
-        What is older than what was known already is not believed (KIP-320), as clients do.
+        Metadata with an older leader epoch than the known one is ignored, as in Kafka's clients
+        (KIP-320).
         """
         if partition not in self._leaders:
             self._leaders = {}
@@ -119,7 +120,7 @@ class Client:
         return self._leaders.get(partition)
 
     def forget(self, partition: int) -> None:
-        """Its leader is another now, or gone."""
+        """Drop the cached leader of `partition`."""
         self._leaders.pop(partition, None)
 
 
@@ -136,7 +137,7 @@ class Producer(Client):
         self._pending: dict[int, Batch] = {}
 
     async def run(self) -> None:
-        """Send to all partitions at once, until the world drains; what is in flight is finished."""
+        """Send to all partitions until the world drains; batches in flight are completed."""
         async with asyncio.TaskGroup() as group:
             for partition in range(PARTITIONS):
                 group.create_task(self._feed(partition))
@@ -165,7 +166,7 @@ class Producer(Client):
         return not self._pending
 
     def give_up(self) -> None:
-        """The run is over: nobody will say what came of what is in flight."""
+        """Record the batches in flight at the end of the run as unknown."""
         for partition, batch in self._pending.items():
             for value in batch.values:
                 self._history.sent(self._name, partition, Send(value, Result.UNKNOWN))
@@ -210,8 +211,8 @@ class Producer(Client):
             await self.pause(0.05, 0.5)
 
     def _complain(self, partition: int, batch: Batch, code: ErrorCode) -> None:
-        """Nothing acknowledged is lost, so no leader may miss what came before."""
-        text = f"{self._name} is told {code.name} at {batch.first} in {TOPIC}-{partition}"
+        """Record a violation: acknowledged batches are never lost, so every leader has them."""
+        text = f"{self._name} gets {code.name} at {batch.first} in {TOPIC}-{partition}"
         self.world.demand(False, "P11", text)  # noqa: FBT003 (it is one)
 
     async def _try(self, partition: int, batch: Batch) -> tuple[ErrorCode, int]:
@@ -230,7 +231,7 @@ class Producer(Client):
 
 
 class Careless(Client):
-    """Writes and never asks again: what it wrote may be there once, or not."""
+    """A producer without retries: each value is written at most once."""
 
     def __init__(self, world: "ClientEnv", name: str, history: History) -> None:
         super().__init__(world)
@@ -238,7 +239,7 @@ class Careless(Client):
         self._history = history
 
     async def run(self) -> None:
-        """Send one value after the other, until the world drains."""
+        """Send one value at a time until the world drains."""
         number = 0
         while not self.world.draining:
             await self.pause(0.05, 0.4)
@@ -271,7 +272,7 @@ class Careless(Client):
 
 
 class Consumer(Client):
-    """Reads everything; `positions` is where it goes on."""
+    """Reads everything; `positions` has the next offset for each partition."""
 
     def __init__(self, world: "ClientEnv", name: str, history: History) -> None:
         super().__init__(world)
@@ -281,7 +282,7 @@ class Consumer(Client):
         self._latest = dict.fromkeys(range(PARTITIONS), 0)
 
     async def run(self) -> None:
-        """Poll all partitions, for ever."""
+        """Poll all partitions until the run ends."""
         async with asyncio.TaskGroup() as group:
             for partition in range(PARTITIONS):
                 group.create_task(self._follow(partition))
@@ -345,14 +346,14 @@ class Consumer(Client):
         self.world.demand(
             offset < high_watermark,
             "P8",
-            f"{self._name} is given {offset} of {TOPIC}-{partition}, HW={high_watermark}",
+            f"{self._name} gets offset {offset} of {TOPIC}-{partition}, HW={high_watermark}",
         )
 
     async def _ask_latest(self, leader: str, partition: int) -> None:
-        """The end that consumers see never goes back (KIP-207).
+        """Check that the end offset that consumers see never goes back (KIP-207).
 
-        The answer's leader epoch is remembered, as OffsetFetcherUtils does: a leader that does not
-        know of its successor yet is not asked after it.
+        The leader epoch of the response is cached, as in OffsetFetcherUtils. Later requests
+        therefore never go to an earlier leader that has not learned of its successor.
         """
         asked = k02.ListOffsetsPartition(partition_index=partition, timestamp=-1)
         topics = [k02.ListOffsetsTopic(name=TOPIC, partitions=[asked])]
@@ -365,13 +366,13 @@ class Consumer(Client):
         self.world.demand(
             found.offset >= known,
             "P7",
-            f"the end of {TOPIC}-{partition} was {known}, {leader} says {found.offset}",
+            f"the end of {TOPIC}-{partition} was {known}, {leader} returns {found.offset}",
         )
         self._latest[partition] = found.offset
 
 
 class Committer(Client):
-    """Commits rising offsets; what was acknowledged is never seen to go back (G4)."""
+    """Commits rising offsets; no fetch may return less than an acknowledged offset (G4)."""
 
     def __init__(self, world: "ClientEnv") -> None:
         super().__init__(world)
@@ -380,7 +381,7 @@ class Committer(Client):
         self._coordinator: str | None = None
 
     async def run(self) -> None:
-        """Commit and ask in turns, for ever."""
+        """Commit and fetch in random order until the run ends."""
         while True:
             await self.pause(0.05, 0.8)
             try:
@@ -428,6 +429,6 @@ class Committer(Client):
         self.world.demand(
             self._acknowledged <= found.committed_offset <= self._next,
             "G4",
-            f"{self._acknowledged} was committed last, {host} says {found.committed_offset}",
+            f"{self._acknowledged} was committed last, {host} returns {found.committed_offset}",
         )
         return True
