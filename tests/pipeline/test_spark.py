@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from sparkraft.pipeline import run as running
+from sparkraft.pipeline import spec
 from sparkraft.pipeline.produce import Producer
 from tests.pipeline.test_fetch_and_produce import fill
 
@@ -227,6 +229,78 @@ def test_a_pipeline_from_a_file(pipeline, tmp_path, frame, cluster, spark):
     again = pipeline()
     assert again.returncode == 0, again.stderr
     assert DeltaTable(str(tmp_path / "table")).to_pyarrow_table().num_rows == 600
+
+
+GOOD_VALUES = {"a": b'{"id":1}', "b": b' {"id":2,"at":"2026-01-01T00:00:00Z"}\n', "c": b"{}"}
+DAMAGED_VALUES = [
+    b"not json", b'{"id":"abc"}', b"", b"null", b'[{"id":1},{"id":2}]', b'{"id":1} xyz',
+    b'{"id":1}{"id":2}', b'{"id":1', b'{"id":99999999999}', b'{"id":1,"at":"yesterday"}',
+    b'{"id":1,"s":"\xff"}', b"5",
+]  # fmt: skip
+
+JSON_PIPELINE = """
+name = "json"
+checkpoint = "CHECKPOINT"
+trigger = "available now"
+[source]
+"kafka.bootstrap.servers" = "${bootstrap}"
+subscribe = "json"
+startingOffsets = "earliest"
+[source.json]
+schema = "id INT, at TIMESTAMP, s STRING"
+on_error = "ON_ERROR"
+[transform]
+sql = "SELECT key, value.id AS id, tombstone FROM source WHERE"
+[[sink]]
+kind = "delta"
+path = "json-table"
+keys = ["key"]
+[[sink]]
+kind = "topic"
+topic = "json-out"
+keys = ["key"]
+"""
+
+
+def test_no_json_value_is_lost_in_silence(spark, node, cluster, frame, tmp_path):
+    from deltalake import DeltaTable
+
+    for topic in ("json", "json-out"):
+        cluster.create_topic(topic, partitions=1, configs={"retention.ms": "-1"})
+    producer = Producer(cluster)
+
+    def send(key, value):
+        producer.send("json", key.encode(), value, timestamp_ms=1)
+
+    def start(on_error, where="value.id IS NULL OR value.id < 99"):
+        text = JSON_PIPELINE.replace("ON_ERROR", on_error).replace("CHECKPOINT", f"c-{on_error}")
+        text = text.replace("WHERE", f"WHERE {where}")
+        read = spec.parse(text, folder=tmp_path, values={"bootstrap": node.bootstrap})
+        return running._started(read, spark)
+
+    for key, value in GOOD_VALUES.items():
+        send(key, value)
+    for number, value in enumerate(DAMAGED_VALUES):
+        send(f"damaged-{number}", value)
+    producer.flush()
+    dropping = start("drop")
+    assert dropping.awaitTermination(600)
+    assert [each.damaged for each in running._reports(dropping)] == [len(DAMAGED_VALUES)]
+    send("a", None)
+    producer.flush()
+    assert start("drop").awaitTermination(600)
+    rows = DeltaTable(str(tmp_path / "json-table")).to_pyarrow_table().to_pylist()
+    assert sorted(row["key"] for row in rows) == ["b", "c"]
+    assert set(rows[0]) == {"key", "id"}
+    out = [(row.key, row.value) for row in frame(subscribe="json-out").collect()]
+    assert len(out) == 4
+    assert (b"a", None) in out
+    with pytest.raises(Exception, match="USER_RAISED_EXCEPTION") as stopped:
+        start("stop", where="value.id > 0").awaitTermination(600)
+    assert running.cause_of(stopped.value) == (
+        "[source.json]: the value of json-0 at offset 3 does not fit the schema; "
+        'on_error = "drop" leaves such records out'
+    )
 
 
 def test_a_pipelines_mistakes_end_in_a_sentence(pipeline, tmp_path):

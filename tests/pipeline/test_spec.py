@@ -46,7 +46,7 @@ def test_a_whole_file():
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": "5",
     }
-    assert read.json_schema == "a INT"
+    assert (read.json_schema, read.json_on_error) == ("a INT", "stop")
     assert read.watermark == spec.Watermark(event_time="value.a", delay="1 hour")
     assert [sink.kind for sink in read.sinks] == ["delta", "topic"]
     assert read.sinks[0].path == "/base/table"
@@ -72,6 +72,14 @@ def test_urls_are_no_paths():
         ('keys = ["a"]', 'keys = "a"', "must be a list"),
         ('keys = ["a"]', "rows = 1", "the delta sink has no rows"),
         ('keys = ["a"]', 'schema_changes = "ad"', "schema_changes is one of fail, add, ignore"),
+        ('schema = "a INT"', "", r"\[source.json\] needs schema"),
+        ("[source.json]", "[source.json]\non_eror = 1", "has no on_eror; did you mean on_error"),
+        (
+            "[source.json]",
+            '[source.json]\non_error = "dead_letter"',
+            "is not supported yet; .*drop",
+        ),
+        ("[source.json]", '[source.json]\non_error = "skip"', "on_error is one of stop, drop"),
         ('delay = "1 hour"', "", r"\[source.watermark\] needs delay"),
         ('group = "g"', 'output_mode = "upsert"', "output_mode is one of"),
         ('group = "g"', 'connector = "spark"', "connector is one of"),

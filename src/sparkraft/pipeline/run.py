@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkraft.base.errors import KafkaError
+from sparkraft.pipeline import json_values, sinks
 from sparkraft.pipeline import offsets as plan
-from sparkraft.pipeline import sinks
 from sparkraft.pipeline.options import OptionError, source_options
 from sparkraft.pipeline.session import NoJava, check_java, session
 from sparkraft.pipeline.spec import Pipeline, SpecError
@@ -57,6 +57,8 @@ class Progress:
     """Lag in offsets."""
     dropped: int
     """Rows dropped by the watermark."""
+    damaged: int
+    """Records left out because their value does not fit the schema."""
     is_batch: bool
     """Whether something was written; a trigger without data bears the next batch's number."""
     end: dict[TopicPartition, int]
@@ -69,10 +71,11 @@ class Progress:
     def __str__(self) -> str:
         """One line for a person."""
         dropped = f"  {self.dropped} too late" if self.dropped else ""
+        damaged = f"  {self.damaged} damaged" if self.damaged else ""
         rate = f"{self.records_per_second:>9,.0f}/s"
         return (
             f"batch {self.batch_id:>4}  {self.records:>9,} records  {rate}  "
-            f"lag {self.lag:>9,}  {self.seconds:5.1f} s{dropped}"
+            f"lag {self.lag:>9,}  {self.seconds:5.1f} s{dropped}{damaged}"
         )
 
 
@@ -163,8 +166,7 @@ def _source(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
         options["maxBytesPerTrigger"] = _BYTES_PER_TRIGGER
     read = spark.readStream.format(pipeline.connector).options(**options).load()
     if pipeline.json_schema:
-        value = f"from_json(CAST(value AS STRING), {_quoted(pipeline.json_schema)})"
-        read = read.withColumns({"key": _expr("CAST(key AS STRING)"), "value": _expr(value)})
+        read = json_values.decoded(read, pipeline.json_schema, pipeline.json_on_error)
     if pipeline.watermark:
         read = read.withColumn("event_time", _expr(pipeline.watermark.event_time))
         read = read.withWatermark("event_time", pipeline.watermark.delay)
@@ -175,10 +177,6 @@ def _expr(text: str) -> Any:
     from pyspark.sql.functions import expr
 
     return expr(text)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _transformed(pipeline: Pipeline, source: DataFrame, spark: SparkSession) -> DataFrame:
@@ -265,9 +263,15 @@ def _progress_of(report: dict[str, Any]) -> Progress:
         seconds=report["durationMs"].get("triggerExecution", 0) / 1000,
         lag=lag,
         dropped=sum(each.get("numRowsDroppedByWatermark", 0) for each in states),
+        damaged=_damaged(report),
         is_batch=bool(report["numInputRows"] or "commitOffsets" in report["durationMs"]),
         end=end,
     )
+
+
+def _damaged(report: dict[str, Any]) -> int:
+    counts = (report.get("observedMetrics") or {}).get(json_values.OBSERVED) or {}
+    return int(counts.get(json_values.DAMAGED) or 0)
 
 
 def _offsets(value: Any) -> dict[TopicPartition, int]:
@@ -319,6 +323,9 @@ _SPARK_ERROR: Final = re.compile(r"^(\[[A-Z_.]+\] .+?)(?: SQLSTATE.*)?$", re.MUL
 def cause_of(error: BaseException) -> str:
     """Summarize a Spark failure: the last Python error in it, else its first line."""
     text = str(error)
+    damaged = json_values.COMPLAINT.search(text)
+    if damaged:
+        return damaged[0]
     found = _PYTHON_ERROR.findall(text)
     if found:
         name, said = found[-1]

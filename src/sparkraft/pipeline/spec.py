@@ -14,6 +14,7 @@
 
     [source.json]                         # optional: value becomes a struct
     schema = "origin STRING, scheduled TIMESTAMP, delay DOUBLE"
+    on_error = "stop"                     # at a value that does not fit: stop (default), drop
 
     [source.watermark]                    # optional: adds column event_time
     event_time = "value.scheduled"
@@ -87,6 +88,7 @@ class Pipeline:
     spark: Mapping[str, str]
     source: Mapping[str, str]
     json_schema: str | None
+    json_on_error: str
     watermark: Watermark | None
     sql: str | None
     function: str | None
@@ -168,7 +170,8 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
         master=str(read.get("master", "local[*]")),
         spark=_strings(_table(read, "spark", needed=False)),
         source=_strings(source),
-        json_schema=_text(json_part, "schema", "[source.json]") if json_part else None,
+        json_schema=_text(json_part, "schema", "[source.json]") if json_part is not None else None,
+        json_on_error=_on_error({} if json_part is None else json_part),
         watermark=_watermark(watermark),
         sql=transform.get("sql"),
         function=transform.get("function"),
@@ -224,6 +227,16 @@ def _sink(given: Mapping[str, Any], folder: Path) -> Sink:
         rows=int(given.get("rows", 20)),
         options=_strings(given.get("options", {})),
     )
+
+
+def _on_error(json_part: Mapping[str, Any]) -> str:
+    _only(json_part, {"schema", "on_error"}, "[source.json]")
+    if json_part.get("on_error") == "dead_letter":
+        raise SpecError(
+            '[source.json] on_error: "dead_letter" is not supported yet; "stop" ends the pipeline '
+            'at a damaged record, "drop" leaves damaged records out and counts them'
+        )
+    return _one_of(json_part, "on_error", ("stop", "drop"), "stop")
 
 
 def _watermark(given: Any) -> Watermark | None:
