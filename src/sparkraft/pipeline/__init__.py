@@ -17,7 +17,8 @@ Invariants:
     * A batch is named by its start and end offsets alone; planning it again gives the same tasks.
     * Only the wire is used: nothing here knows of servers, logs or metadata records.
 
-Not done: transactions in the sink (it is idempotent and at-least-once), dead-letter topics, TLS and SASL.
+Not done: transactions in the sink (it is idempotent and at-least-once), dead-letter topics, TLS
+and SASL.
 """
 
 from typing import TYPE_CHECKING
