@@ -281,6 +281,7 @@ def test_a_controller_is_healthy_unless_it_is_long_out_of_touch(met, leaderless_
         has_met_leader=met,
         leaderless_ms=leaderless_ms,
         leader_and_epoch=SimpleNamespace(leader_id=None, epoch=7),
+        lost_directory_text=None,
     )
     node = SimpleNamespace(
         raft=raft, failure=None, broker=None, config=SimpleNamespace(node_id=101)

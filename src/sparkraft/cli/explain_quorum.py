@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparkraft.cli.errors import CommandError
 from sparkraft.cli.options import Options, Values
 from sparkraft.cli.past_time import past_time
 from sparkraft.cli.session import connected, print_json, run
 from sparkraft.client.explain.quorum import epochs_of, witness_json
+from sparkraft.client.lost_directory import lost_directories
 from sparkraft.client.quorum_admin import witnesses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from sparkraft.client.lost_directory import LostDirectory
     from sparkraft.client.quorum_admin import Witness
 
 
@@ -31,6 +33,7 @@ def main(argv: list[str]) -> int:
 async def _main(values: Values, *, since_ms: int) -> int:
     async with connected(values, client_id="explain") as cluster:
         seen, silent = await witnesses(cluster)
+        lost = await lost_directories(cluster) if any(n.leader_id >= 0 for n in seen) else []
     if not seen:
         why = "; ".join(f"{name}: {reason}" for name, reason in silent.items())
         raise CommandError(f"no node could be asked: {why}")
@@ -42,15 +45,34 @@ async def _main(values: Values, *, since_ms: int) -> int:
                 "nodes": [witness_json(witness) for witness in seen],
                 "silent": [{"node": name, "reason": why} for name, why in silent.items()],
                 "epochs": [epoch.as_json() for epoch in epochs],
+                "lostDirectories": [_lost_json(each, values) for each in lost],
             }
         )
         return 0
     _print_nodes(seen, silent)
+    for each in lost:
+        print(each.explanation(_bootstrap(values)))
     for epoch in epochs:
         print()
         for line in epoch.as_text():
             print(line)
     return 0
+
+
+def _bootstrap(values: Values) -> str:
+    """The option by which this command found the cluster."""
+    if values.bootstrap_controller:
+        return f"--bootstrap-controller {values.bootstrap_controller}"
+    return f"--bootstrap-server {values.bootstrap_server or 'HOST:PORT'}"
+
+
+def _lost_json(lost: LostDirectory, values: Values) -> dict[str, Any]:
+    return {
+        "node": lost.node_id,
+        "lostDirectoryId": str(lost.lost),
+        "directoryId": str(lost.current),
+        "repair": list(lost.repair(_bootstrap(values))),
+    }
 
 
 def _print_nodes(seen: Iterable[Witness], silent: dict[str, str]) -> None:

@@ -12,6 +12,7 @@ LEADERLESS_MS_MAX = 1_000
 def health_of(node: "NodeStatus") -> dict[str, Any]:
     """The body of /health: the verdict, and the facts behind it."""
     leader, epoch, leaderless_ms, in_touch = -1, -1, 0, False
+    warning = None
     if node.raft is not None:
         leaderless_ms = node.raft.leaderless_ms
         # Not whether a leader is known: during an election none is, and the node is still healthy.
@@ -19,6 +20,7 @@ def health_of(node: "NodeStatus") -> dict[str, Any]:
         known = node.raft.leader_and_epoch
         leader = -1 if known.leader_id is None else int(known.leader_id)
         epoch = int(known.epoch)
+        warning = node.raft.lost_directory_text
     serving = node.failure is None
     state = "CONTROLLER"
     if node.broker is not None:
@@ -32,4 +34,6 @@ def health_of(node: "NodeStatus") -> dict[str, Any]:
         "quorumLeader": leader if leader >= 0 else None,
         "quorumEpoch": epoch,
         "quorumLeaderlessMs": leaderless_ms,
+        # The node serves, and restarting it would not help: no reason for a 503.
+        "warnings": [] if warning is None else [warning],
     }

@@ -30,7 +30,7 @@ def handle(
         error_message=None,
         node_id=raft.node_id,
         directory_id=raft.directory_id,
-        is_voter=raft.node_id in raft.voters.ids,
+        is_voter=raft.is_voter,
         state=raft.state_name,
         leader_id=-1 if known.leader_id is None else known.leader_id,
         epoch=known.epoch,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sparkraft.base.errors import ErrorCode
 from sparkraft.raft import events
 from sparkraft.server.raft.election_journal import ElectionJournal
+from sparkraft.server.raft.replaced_directory import bootstrap_of, lost_directory_of
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import Millis
@@ -20,6 +21,13 @@ LEADERLESS_MS = 3_000
 """Time without a leader before the first warning; elections take well below a second."""
 
 LEADERLESS_REPEAT_MS = 10_000
+"""Interval of further warnings."""
+
+LOST_DIRECTORY_MS = 3_000
+"""Time as an observer with a voter's id before the first warning; a node that starts may still
+read voter sets from before its directory was added."""
+
+LOST_DIRECTORY_REPEAT_MS = 600_000
 """Interval of further warnings."""
 
 log = logging.getLogger("sparkraft.raft")
@@ -34,6 +42,7 @@ class QuorumMonitor:
         self._quorum = quorum
         self.journal = ElectionJournal(env.disk, log_dir, env.clock, int(quorum.config.local.id))
         self._warning: asyncio.TimerHandle | None = None
+        self._directory_warning: asyncio.TimerHandle | None = None
         self._last_cluster_id_error: Millis | None = None
         self._stopped = False
 
@@ -47,6 +56,7 @@ class QuorumMonitor:
         for ballot in self._quorum.take_ballots():
             self.journal.note_ballot(ballot)
         self._check_contact()
+        self._check_directory()
 
     def note_batch(self, batch: events.LogBatch) -> None:
         """Journal the leader changes in a batch that is being appended."""
@@ -107,6 +117,28 @@ class QuorumMonitor:
         )
         self._warn_in(LEADERLESS_REPEAT_MS)
 
+    def _check_directory(self) -> None:
+        """Start or stop the warnings of a voter that lost its directory."""
+        if lost_directory_of(self._quorum) is None:
+            self._cancel_directory_warning()
+        elif self._directory_warning is None and not self._stopped:
+            self._warn_of_directory_in(LOST_DIRECTORY_MS)
+
+    def _warn_of_directory_in(self, wait_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        self._directory_warning = loop.call_later(wait_ms / 1000, self._warn_of_directory)
+
+    def _warn_of_directory(self) -> None:
+        lost = lost_directory_of(self._quorum)
+        if lost is not None:
+            log.warning("%s", lost.explanation(bootstrap_of(self._quorum)))
+        self._warn_of_directory_in(LOST_DIRECTORY_REPEAT_MS)
+
+    def _cancel_directory_warning(self) -> None:
+        if self._directory_warning is not None:
+            self._directory_warning.cancel()
+            self._directory_warning = None
+
     def _cancel(self) -> None:
         if self._warning is not None:
             self._warning.cancel()
@@ -116,3 +148,4 @@ class QuorumMonitor:
         """Stop the warnings."""
         self._stopped = True
         self._cancel()
+        self._cancel_directory_warning()

@@ -7,9 +7,11 @@ from sparkraft.base.ids import BrokerId, Millis, Offset, Uuid
 from sparkraft.raft import events
 from sparkraft.raft.events import EpochAndOffset, LeaderAndEpoch
 from sparkraft.raft.voters import Node, VoterSet
+from sparkraft.server.raft.replaced_directory import bootstrap_of, lost_directory_of
 
 if TYPE_CHECKING:
     from sparkraft.base.env import Clock
+    from sparkraft.client.lost_directory import LostDirectory
     from sparkraft.raft.quorum import Quorum
     from sparkraft.server.raft.election_journal import ElectionJournal
     from sparkraft.server.raft.quorum_monitor import QuorumMonitor
@@ -74,6 +76,22 @@ class QuorumStatus:
     def voters(self) -> VoterSet:
         """The voter set in force, committed or not."""
         return self._quorum.log.voters
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this node's directory, not just its id, is in the voter set."""
+        return self._quorum.is_voter
+
+    @property
+    def lost_directory(self) -> "LostDirectory | None":
+        """This node's directory in the voter set if it is not the one it has; None if it is."""
+        return lost_directory_of(self._quorum)
+
+    @property
+    def lost_directory_text(self) -> str | None:
+        """The state that `lost_directory` describes, for people, with the commands to repair it."""
+        lost = self.lost_directory
+        return None if lost is None else lost.explanation(bootstrap_of(self._quorum))
 
     @property
     def kraft_version(self) -> int:
