@@ -22,7 +22,7 @@ TOMBSTONE: Final = "tombstone"
 
 
 class Stored(NamedTuple):
-    """What became of a batch."""
+    """The numbers of rows and values that a batch changed."""
 
     rows: int = 0
     deletes: int = 0
@@ -34,10 +34,10 @@ class DeltaSink:
     """A Delta table that takes each batch once.
 
     Args:
-        path: of the table, which the first batch with rows creates.
+        path: path of the table, which the first batch with rows creates.
         keys: columns that name a row. A row replaces the one with equal keys, or deletes it if its
             column `tombstone` is true. Without keys all rows are added.
-        schema_changes: what to do if columns of a batch differ from the table's: `fail`, `add`
+        schema_changes: the action if columns of a batch differ from the table's: `fail`, `add`
             new ones to the table, or `ignore` new ones. With `add` and `ignore`, a column that
             the batch lacks is null in added rows and unchanged in replaced ones.
     """

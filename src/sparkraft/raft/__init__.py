@@ -27,7 +27,7 @@ Voters
     The voter set is a record in the log, effective as soon as it is appended. It changes by one
     voter at a time, after the last change is committed, so old and new majorities always overlap.
 
-What a member persists, and when
+Persistent state
     `quorum-state`  epoch, leader and vote: on disk before any message of that epoch leaves.
     the log         appended at once, brought to disk in the background; only the part on disk
                     counts, in acknowledgements, in votes and in the leader's own share.
@@ -55,7 +55,7 @@ Where to read
     `reconfiguration`, `timers`. `quorum` ties them together. `log_view`, `progress`, `connections`
     and `voters` are what the handlers remember.
 
-What is NOT here
+Not here
     Files, sockets and bytes (`sparkraft.server.raft`). The content of records: the controller
     (`sparkraft.controller`). Replication of ordinary partitions, whose leaders the controller
     elects (`sparkraft.replication`).

@@ -394,7 +394,7 @@ def on_common_response(
     if error in _TOP_LEVEL:
         return False
     if epoch < replica.epoch or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
-        # The peer is behind: the response is stale, and an immediate retry would not help.
+        # The peer has an older epoch: its response is stale, and an immediate retry would not help.
         return error is ErrorCode.NONE
     if epoch > replica.epoch or error in _LEADER_ERRORS:
         before = replica.state

@@ -145,7 +145,7 @@ class DirectoryMove:
         self.promotion = Promotion.NONE if tell_cluster else Promotion.ACCEPTED
         self.copied_bytes = 0
         self._fallback = copy.high_watermark
-        """Truncation offset if the copy has no epochs: what it knows to be committed."""
+        """Truncation offset if the copy has no epochs: its high watermark."""
 
     @property
     def lag(self) -> int:

@@ -41,7 +41,7 @@ def truncation_point(log: EpochsOfLog, *, epoch: int, end_offset: int, fallback:
         log: the follower's.
         epoch: the leader's largest epoch at or below the requested one; -1: none.
         end_offset: its end offset at the leader, exclusive; -1: unknown.
-        fallback: the offset to truncate to in that case: what is known to be committed.
+        fallback: the offset to truncate to in that case, which is known to be committed.
     """
     log_end = log.log_end_offset
     if end_offset < 0:

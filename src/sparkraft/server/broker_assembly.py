@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFoundation:
-    """What a node has opened before its broker.
+    """The parts that a node opens before its broker.
 
     Attributes:
         config: static configs of the node.

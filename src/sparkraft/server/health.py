@@ -10,7 +10,7 @@ LEADERLESS_MS_MAX = 1_000
 
 
 def health_of(node: "NodeStatus") -> dict[str, Any]:
-    """The body of /health: the verdict, and the facts behind it."""
+    """Return the body of /health: the verdict and its reasons."""
     leader, epoch, leaderless_ms, in_touch = -1, -1, 0, False
     warning = None
     if node.raft is not None:

@@ -9,7 +9,7 @@ limits. A connection serves one request after another.
 Connections that send nothing must not keep health checks out: a request's head has a deadline, and
 if every connection is taken, a new one replaces the one that has been idle longest.
 
-Not here: what is measured (`metrics`). This module is loaded only if the listener is enabled.
+Not here: the metrics themselves (`metrics`). This module is loaded only if the listener is enabled.
 """
 
 from __future__ import annotations

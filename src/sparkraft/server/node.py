@@ -6,7 +6,7 @@
 A node is a broker, a controller or both (`process.roles`). A part that cannot continue (a broken
 invariant, the last failed disk) calls `fail`; the node then stops, and `run` returns 1.
 
-Not here: what each part does. Listeners: `listeners`; log directories: `log_dirs`; tasks and
+Not here: the parts of a node. Listeners: `listeners`; log directories: `log_dirs`; tasks and
 failures: `supervisor`; the metadata quorum: `quorum`; the broker's parts: `broker_assembly`.
 """
 

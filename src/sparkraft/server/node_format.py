@@ -101,7 +101,7 @@ def _voter_controls(
 
 
 def _kind(config: NodeConfig, directory: str, voters: VoterSet) -> str:
-    """What Kafka calls such a directory."""
+    """Return Kafka's name for this kind of directory."""
     if directory != config.metadata_log_dir:
         return "data directory"
     if not len(voters):

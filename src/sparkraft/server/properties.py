@@ -1,7 +1,7 @@
 r"""Reads Java's `.properties` text: the form of `server.properties` and `meta.properties`.
 
 `#` and `!` start comments; `=`, `:` or blanks part key and value; a backslash continues a line and
-escapes (`\n`, `\u00e9`, `\:`). Not here: what keys mean (`sparkraft.server.config`).
+escapes (`\n`, `\u00e9`, `\:`). Not here: the meaning of keys (`sparkraft.server.config`).
 """
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

@@ -46,7 +46,7 @@ REGISTRATION_MS_MAX = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumFollowers:
-    """What follows the metadata log on every node.
+    """The components that follow the metadata log on every node.
 
     Attributes:
         controller_services: of the local controller; None without that role.

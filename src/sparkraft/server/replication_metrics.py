@@ -50,7 +50,7 @@ def _fetcher_metrics(fetchers: ReplicaFetchers) -> Iterator[Metric]:
     )
     lag = GaugeMetricFamily(
         "sparkraft_fetcher_max_lag",
-        "Largest lag of a partition behind its leader's high watermark, in records",
+        "Largest lag of a partition, in records below the leader's high watermark",
         labels=labels,
     )
     failed = GaugeMetricFamily(

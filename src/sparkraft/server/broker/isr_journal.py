@@ -66,7 +66,7 @@ class IsrJournal:
 
         Args:
             hosted: the led partition.
-            pending: what the leader asked for, and why.
+            pending: the change that the leader requested, and its reason.
             accepted: the partition's part of an AlterPartitionResponse.
         """
         expanded = isinstance(pending, PendingExpand)

@@ -91,7 +91,7 @@ class IsrWithdrawal:
 
 
 def _last_record(hosted: "HostedPartition", leader_epoch: int) -> FetchTopic:
-    """A fetch of the last record, which tells the leader that this replica lacks it."""
+    """Return a fetch of the last record, which shows the leader that this replica lacks it."""
     log = hosted.log
     return FetchTopic(
         topic=hosted.topic,

@@ -299,7 +299,7 @@ class BrokerLifecycle:
         )
 
     def _cordoned(self) -> "list[Uuid] | None":
-        """Directories that may get no new replicas; None if the controller need not be told."""
+        """Return the cordoned directories; None if the controller does not need them."""
         image = self._metadata.image
         known = image.brokers.get(self._config.node_id)
         if image.metadata_version < CORDONED_LEVEL or known is None:

@@ -54,7 +54,7 @@ class IsrSubmitter(Protocol):
 
 
 class PartitionHost(Protocol):
-    """What a partition needs of its broker.
+    """The part of its broker that a partition uses.
 
     Attributes:
         clock: the node's.
@@ -517,7 +517,7 @@ class HostedPartition:
         return info
 
     def follower_truncate(self, offset: int, *, leader_epoch: int) -> bool:
-        """Truncate to `offset`, where the leader's log diverges; whether records were removed.
+        """Truncate to `offset`, at which the logs diverge; return whether records were removed.
 
         Raises:
             As `follower_append`.

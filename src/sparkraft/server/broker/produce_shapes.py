@@ -1,9 +1,9 @@
-"""Produce requests that came before: their bytes up to the records, understood once.
+"""Cache of decoded Produce requests, keyed by their bytes up to the records.
 
-A client repeats few such prefixes, millions of times: one batch for one partition, the same acks
-and timeout. The handler of Produce learns a shape from a request that succeeded, and recognizes the
-next ones by their first bytes. Keys begin with the session's `cache_tag`: a shape learned from one
-principal says nothing about what another may do.
+A client repeats a few such prefixes millions of times: one batch for one partition, with the same
+acks and timeout. The handler of Produce learns a shape from a successful request and recognizes
+later ones by their first bytes. Keys begin with the session's `cache_tag`, because the permissions
+of one principal do not apply to another.
 """
 
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ VERSION_BYTES = tuple(bytes((version,)) for version in range(64))
 
 
 class ProduceShape:
-    """What follows from a request's bytes up to its records.
+    """The decoded result of a request's bytes up to its records.
 
     Attributes:
         head: the response up to the base offset.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class WaitedPartition(Protocol):
-    """What a `FetchWaiter` needs of a partition."""
+    """The part of a partition that a `FetchWaiter` uses."""
 
     @property
     def waiters(self) -> "dict[FetchWaiter, None]":

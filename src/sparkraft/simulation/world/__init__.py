@@ -1,1 +1,1 @@
-"""What the simulation runs on: loop, network, disks, machines, fault points, trace."""
+"""The simulated environment: loop, network, disks, machines, fault points, trace."""

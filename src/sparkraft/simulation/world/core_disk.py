@@ -1,10 +1,10 @@
-"""The disk of one raft core under the event heap: what a kill leaves, what a power loss leaves.
+"""The disk of one raft core on the event heap, which models kills and power losses.
 
-The election state is replaced as a whole; of the log everything below `durable_end` is synced,
-the rest is in the page cache; finished snapshots are synced.
+The election state is replaced atomically. The log is synced below `durable_end`; the rest is in the
+page cache. Finished snapshots are synced.
 
-A snapshot's bytes name the state it holds (a digest over all records below its end, see
-`fold`), the voters then, and padding that makes it several chunks long.
+A snapshot contains a digest over all records below its end (see `fold`), the voters at that offset,
+and padding that makes it several chunks long.
 """
 
 import pickle
@@ -29,14 +29,14 @@ EMPTY_FOLD = b""
 
 
 def fold(state: bytes, batch: LogBatch) -> bytes:
-    """The state after `batch`: a digest that differs for any other history."""
+    """Return the state after `batch`: a digest that differs for any other history."""
     told = (batch.base_offset, batch.last_offset, batch.epoch, batch.payload, batch.controls)
     return blake2b(state + repr(told).encode(), digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotContent:
-    """What a snapshot says."""
+    """The content of a snapshot."""
 
     fold: bytes
     kraft_version: int
@@ -44,12 +44,11 @@ class SnapshotContent:
     padding: bytes = b""
 
     def encode(self) -> bytes:
-        """As bytes."""
         return pickle.dumps((self.fold, self.kraft_version, self.voters, self.padding))
 
     @classmethod
     def decode(cls, raw: bytes) -> "SnapshotContent":
-        """From bytes; raises whatever `pickle` raises for damaged ones."""
+        """Decode a snapshot; `pickle` raises its own errors for damaged bytes."""
         return cls(*pickle.loads(raw))
 
 
@@ -65,7 +64,7 @@ class CoreDisk:
     partial: bytearray = field(default_factory=bytearray)
     truncations: int = 0
     unsynced_election: ElectionState | None = None
-    """What a power loss puts in the place of `election`; only a planted bug sets it."""
+    """The election state after a power loss; only a planted bug sets it."""
 
     @property
     def end(self) -> int:
@@ -73,16 +72,16 @@ class CoreDisk:
         return self.batches[-1].next_offset if self.batches else self.start
 
     def index_of(self, offset: int) -> int:
-        """Place of the first batch at or above `offset`."""
+        """Return the index of the first batch at or above `offset`."""
         return bisect_left(self.batches, offset, key=lambda batch: batch.base_offset)
 
     def batch_below(self, offset: int) -> LogBatch | None:
-        """The last batch that ends at or below `offset`."""
+        """Return the last batch whose base offset is below `offset`."""
         at = self.index_of(offset)
         return self.batches[at - 1] if at else None
 
     def cut_to(self, offset: int) -> list[LogBatch]:
-        """Remove what lies at or above `offset`; the removed batches."""
+        """Remove the batches at or above `offset` and return them."""
         at = self.index_of(offset)
         removed = self.batches[at:]
         del self.batches[at:]
@@ -91,7 +90,7 @@ class CoreDisk:
         return removed
 
     def lose_power(self, dice: random.Random) -> int:
-        """Unsynced batches are lost from some point on; how many."""
+        """Lose the unsynced batches from a random one on; return the number of lost batches."""
         first = self.index_of(self.durable_end)
         unsynced = len(self.batches) - first
         kept = dice.randint(0, unsynced) if unsynced and dice.random() < 0.5 else 0  # noqa: PLR2004 (a coin)
@@ -102,7 +101,7 @@ class CoreDisk:
         return unsynced - kept
 
     def recover(self) -> RecoveredLog:
-        """What a driver finds, and syncs, when it opens the log."""
+        """Return the log as a driver recovers and syncs it on opening."""
         self.partial = bytearray()
         self.durable_end = self.end
         epochs: list[tuple[LeaderEpoch, Offset]] = []

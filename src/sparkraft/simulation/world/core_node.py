@@ -1,10 +1,10 @@
-"""One raft core under the event heap, with a driver's duties in the order `Ready` asks for.
+"""One raft core on the event heap, with a driver that carries out `Ready` in the required order.
 
-What the real driver (`server.raft.driver`) does in executors takes time here as well: the
-election state reaches the disk after a while and later `Ready`s wait behind it, fsyncs run one
-at a time, a fetched snapshot is installed a moment after its last byte.
+The work that the real driver (`server.raft.driver`) does in executors takes time here as well: it
+persists the election state with a delay while later `Ready`s wait, runs one fsync at a time, and
+installs a fetched snapshot shortly after its last byte.
 
-A node is up, paused (everything that reaches it waits) or down. Its clock drifts.
+A node is up, paused (everything that arrives waits) or down. Its clock drifts.
 """
 
 import random
@@ -57,12 +57,12 @@ FETCH_BYTES_MAX = 64
 """Small enough that a snapshot takes several chunks."""
 
 
-class NodeStopped(Exception):  # noqa: N818 (no error: how a fault unwinds what its node was at)
-    """The node was stopped in the middle of its work; the world goes on."""
+class NodeStopped(Exception):  # noqa: N818 (not an error: it unwinds the work of a stopped node)
+    """The node was stopped in the middle of its work; the world continues."""
 
 
 class SeededEntropy:
-    """Dice of one incarnation."""
+    """The random generator of one incarnation."""
 
     def __init__(self, source: random.Random) -> None:
         self._source = source
@@ -77,17 +77,17 @@ class SeededEntropy:
 
 
 def directory_of(node_id: int, life: int = 0) -> Uuid:
-    """The directory id of a node's `life`-th disk."""
+    """Return the directory id of a node's disk number `life`."""
     return Uuid(bytes([life, *[0] * 13, 1, node_id & 0xFF]))
 
 
 def endpoint_of(node_id: int) -> Endpoint:
-    """Where a node listens."""
+    """Return the endpoint of a node."""
     return Endpoint(LISTENER, f"node{node_id}", FIRST_PORT + node_id)
 
 
 def voter_of(node_id: int, life: int = 0) -> Voter:
-    """What a voter set says of a node."""
+    """Return a node's entry in a voter set."""
     return Voter(
         key=ReplicaKey(BrokerId(node_id), directory_of(node_id, life)),
         endpoints=(endpoint_of(node_id),),
@@ -102,11 +102,11 @@ class Clock:
     rate: float = 1.0
 
     def read(self, world_ms: int) -> Millis:
-        """Local time at a world time."""
+        """Return the local time at a world time."""
         return Millis(self.offset + int(world_ms * self.rate))
 
     def until(self, local_ms: int, world_ms: int) -> int:
-        """World milliseconds until the local time is `local_ms`; at least 0."""
+        """Return the world milliseconds until the local time is `local_ms`; at least 0."""
         wanted = (local_ms - self.offset) / self.rate
         delay = max(0, int(wanted - world_ms))
         while self.read(world_ms + delay) < local_ms:
@@ -121,7 +121,7 @@ class CorePoints(Protocol):
 
 
 class CoreHost(Protocol):
-    """What a core's node uses of its world."""
+    """The part of its world that a core's node uses."""
 
     seed: int
     dice: random.Random
@@ -171,26 +171,25 @@ class CoreNode:
         self.fold = EMPTY_FOLD
         self.folds: dict[int, bytes] = {}
 
-    # ---- what others look at
+    # ---- state for others
 
     @property
     def name(self) -> str:
-        """As traces tell it."""
         return f"n{self.id}"
 
     @property
     def key(self) -> ReplicaKey:
-        """With the directory it has now."""
+        """Its replica key, with its current directory id."""
         return ReplicaKey(BrokerId(self.id), directory_of(self.id, self.life))
 
     @property
     def is_up(self) -> bool:
-        """Running, perhaps paused."""
+        """Whether it runs or is paused."""
         return self.core is not None
 
     @property
     def is_leader(self) -> bool:
-        """Up, and leading as far as it knows."""
+        """Whether it is up and considers itself the leader."""
         return self.core is not None and self.core.is_leader
 
     @property
@@ -201,11 +200,11 @@ class CoreNode:
 
     @property
     def now(self) -> Millis:
-        """Its own clock."""
+        """The time of its own clock."""
         return self.clock.read(self.world.now)
 
     def summary(self) -> str:
-        """Role, LEO and HW."""
+        """Return role, LEO and HW as a line of a trace."""
         if self.core is None:
             return f"{self.name} down"
         star = "*" if self.core.is_leader else ""
@@ -213,10 +212,10 @@ class CoreNode:
         epoch = self.core.state.epoch
         return f"{self.name}{star} e={epoch} LEO={self.disk.end} HW={self.high_watermark}{paused}"
 
-    # ---- life and death
+    # ---- starting and stopping
 
     def start(self) -> None:
-        """Recover and take part; nothing happens to a node that is up."""
+        """Recover and join the quorum; do nothing if the node is up."""
         if self.core is not None:
             return
         world = self.world
@@ -254,7 +253,7 @@ class CoreNode:
             self.fold = SnapshotContent.decode(self.disk.snapshots[newest]).fold
 
     def stop(self, *, power: bool) -> None:
-        """As kill -9; or with `power` what a pulled plug leaves as well."""
+        """Stop as `kill -9` does; with `power`, lose unsynced data as well."""
         if self.core is None:
             return
         self.world.note(f"{self.name} {'loses power' if power else 'is killed'}")
@@ -270,27 +269,27 @@ class CoreNode:
             self.lose_power()
 
     def lose_power(self) -> None:
-        """The machine goes off, whether or not the node was running."""
+        """Lose unsynced data, whether or not the node was running."""
         lost = self.disk.lose_power(self.world.dice)
         if lost:
             self.world.counts["batches lost"] += lost
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Pause as SIGSTOP does."""
         if self.core is not None and self.backlog is None:
             self.world.note(f"{self.name} is paused")
             self.backlog = []
 
     def resume(self) -> None:
-        """SIGCONT: all that reached it meanwhile happens now."""
+        """Continue as SIGCONT does, and process everything that arrived meanwhile."""
         if self.backlog is not None:
-            self.world.note(f"{self.name} goes on")
+            self.world.note(f"{self.name} resumes")
             backlog, self.backlog = self.backlog, None
             for action in backlog:
                 self.world.after(0, self.guarded(action))
 
     def wipe(self) -> None:
-        """A new, empty disk; the node must be down."""
+        """Replace the disk by an empty one; the node must be down."""
         assert self.core is None
         self.world.note(f"{self.name} gets a new disk")
         self.world.invariants.on_wipe(self)
@@ -298,7 +297,7 @@ class CoreNode:
         self.disk = CoreDisk()
 
     def guarded(self, action: Callable[[], None]) -> Callable[[], None]:
-        """`action` if this incarnation still runs; later if it is paused."""
+        """Wrap `action`: run it only in this incarnation, and after the end of a pause."""
         incarnation = self.incarnation
 
         def run() -> None:
@@ -312,20 +311,20 @@ class CoreNode:
         return run
 
     def later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Do `action` in world milliseconds, if this incarnation lives then."""
+        """Run `action` after world milliseconds, unless this incarnation has ended by then."""
         self.world.after(delay_ms, self.guarded(action))
 
-    # ---- the driver's duties
+    # ---- the driver
 
     def step(self, event: Event) -> None:
-        """Feed the core."""
+        """Pass an event to the core and carry out the result."""
         before, high_watermark = self.quorum.state, self.quorum.log.high_watermark
         ready = self.quorum.step(event, self.now)
         self.world.invariants.on_step(self, event, before, high_watermark, ready)
         self.take(ready)
 
     def take(self, ready: Ready) -> None:
-        """Carry out now, or behind what is under way."""
+        """Carry out `ready` now, or after those that are still in progress."""
         self.readies.append(ready)
         if not self.persisting:
             self._carry_out_all()
@@ -354,23 +353,23 @@ class CoreNode:
         self._carry_out_all()
 
     def persist(self, ready: Ready) -> None:
-        """The election state reaches the disk."""
+        """Write the election state to the disk."""
         assert ready.persist is not None
         self.world.invariants.on_persist(self, ready.persist)
         self.disk.election = ready.persist
         self.world.note(f"{self.name} persists {tell_election(self.disk)}")
 
     def disk_delay(self, longest: int) -> int:
-        """Milliseconds an fsync takes; a struggling disk takes seconds."""
+        """Return the milliseconds an fsync takes; a slow disk takes seconds."""
         dice = self.world.dice
         if self.world.now < self.slow_until:
             return dice.randint(100, 2_500)
         return dice.randint(0, longest)
 
     def carry_out(self, ready: Ready) -> None:
-        """All of `ready` but its election state."""
+        """Carry out all of `ready` but its election state."""
         world = self.world
-        world.invariants.on_transitions(self)  # First, lest a second leader is known by its log.
+        world.invariants.on_transitions(self)  # First: find a second leader before its log.
         for effect in ready.log:
             self.do_log(effect)
         if ready.flush is not None:
@@ -389,7 +388,7 @@ class CoreNode:
         world.invariants.after_event(self)
 
     def commit(self, high_watermark: Offset) -> None:
-        """Listeners apply what is committed."""
+        """Apply the committed batches."""
         self.world.invariants.on_high_watermark(self, high_watermark)
         self.high_watermark = high_watermark
         disk = self.disk
@@ -402,7 +401,7 @@ class CoreNode:
         self.world.note(self.world.summary())
 
     def do_log(self, effect: LogEffect) -> None:
-        """One effect on the log."""
+        """Carry out one effect on the log."""
         disk, invariants = self.disk, self.world.invariants
         match effect:
             case AppendBatch(batch=batch):
@@ -416,7 +415,7 @@ class CoreNode:
                 for batch in disk.cut_to(offset):
                     invariants.on_truncate(self, batch)
                 self.world.counts["truncations"] += 1
-                self.world.note(f"{self.name} cuts to LEO={disk.end}")
+                self.world.note(f"{self.name} truncates to LEO={disk.end}")
                 self.point("after_truncate")
             case WriteSnapshotChunk(position=position, chunk=chunk):
                 if position == 0:
@@ -455,7 +454,7 @@ class CoreNode:
     # ---- fsync
 
     def begin_flush(self, flush: Flush) -> None:
-        """One at a time; the newest waits."""
+        """Start an fsync, or let the newest request wait for the running one."""
         if self.flushing is not None:
             self.next_flush = flush
             return
@@ -464,7 +463,7 @@ class CoreNode:
         self.later(self.disk_delay(15), lambda: self.end_flush(truncations, up_to))
 
     def end_flush(self, truncations: int, up_to: int) -> None:
-        """The fsync is done."""
+        """Complete an fsync and start the waiting one."""
         done, self.flushing = self.flushing, None
         assert done is not None
         if truncations == self.disk.truncations:
@@ -479,13 +478,13 @@ class CoreNode:
     # ---- requests
 
     def ask(self, request: Any, reply: Callable[[Any], None]) -> None:
-        """A request reaches this node; `reply` gets the answer, None where it dies first."""
+        """Receive a request; `reply` gets the response, or None if the node is killed first."""
         self.next_request_id += 1
         self.waiting[self.next_request_id] = (request, reply)
         self.step(RequestReceived(request_id=self.next_request_id, request=request))
 
     def do_respond(self, respond: Respond) -> None:
-        """Fill in bytes and answer."""
+        """Fill in batches or snapshot bytes, and send the response."""
         answer: Any = respond.response
         request, reply = self.waiting.pop(respond.request_id, (None, None))
         if isinstance(answer, FetchResponse) and answer.read is not None:
@@ -505,7 +504,7 @@ class CoreNode:
             return
         self.world.invariants.on_respond(self, request, answer)
         if not isinstance(request, Append):
-            self.world.note(f"{self.name} answers {tell(answer)}")
+            self.world.note(f"{self.name} responds {tell(answer)}")
         reply(answer)
         bound = isinstance(request, VoteRequest) and not request.pre_vote
         if bound and isinstance(answer, VoteResponse) and answer.granted:
@@ -514,7 +513,7 @@ class CoreNode:
     # ---- time
 
     def set_wake(self, wake_at: Millis | None) -> None:
-        """The core's only timer, on this node's clock."""
+        """Set the core's only timer, on this node's clock."""
         self.wake_at = wake_at
         if wake_at is None:
             return
@@ -526,10 +525,10 @@ class CoreNode:
 
         self.later(self.clock.until(wake_at, self.world.now), wake)
 
-    # ---- snapshots of its own
+    # ---- local snapshots
 
     def snapshot(self, *, clean: bool) -> bool:
-        """Write one of some committed state, perhaps letting the log below it go."""
+        """Write a snapshot of some applied state, and delete the log below it if `clean`."""
         fit = self.snapshot_points()
         if self.core is None or not fit or self.persisting:
             return False
@@ -552,11 +551,11 @@ class CoreNode:
         return True
 
     def snapshot_points(self) -> list[int]:
-        """Offsets at which this node may take a snapshot: ends of batches it has applied."""
+        """Return the offsets at which it may take a snapshot: the ends of applied batches."""
         return [offset for offset in self.folds if offset > self.disk.start]
 
     def clean(self) -> None:
-        """Keep the newest snapshot and the log above it."""
+        """Delete all but the newest snapshot and the log above it."""
         disk = self.disk
         newest = max(disk.snapshots)
         disk.batches = disk.batches[disk.index_of(newest.offset) :]
@@ -569,12 +568,12 @@ class CoreNode:
     # ---- faults
 
     def point(self, name: str) -> None:
-        """A place where a fault would hurt most; may not return (`NodeStopped`)."""
+        """Reach a fault point; raises `NodeStopped` if a fault stops the node."""
         self.world.points.reach(self, name)
 
 
 def tell_election(disk: CoreDisk) -> str:
-    """The election state on disk."""
+    """Return the election state on disk as text."""
     state = disk.election
     if state is None:
         return "no election state"
@@ -584,5 +583,5 @@ def tell_election(disk: CoreDisk) -> str:
 
 
 def is_error(answer: Any) -> bool:
-    """Whether a client's request came to nothing."""
+    """Return whether a client's request was refused."""
     return isinstance(answer, Refusal) and answer.error is not ErrorCode.NONE

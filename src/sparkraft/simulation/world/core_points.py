@@ -1,7 +1,7 @@
-"""Fault points: the moments at which a fault would hurt most, reached by name.
+"""Named fault points: the moments at which a fault is most harmful.
 
-A run enables some of them; an enabled one strikes now and then, and what it does to its node is
-for the dice to say. Biased this way, a few seeds find what random faults don't find in hours.
+A run enables some of them. An enabled one strikes now and then with a random fault. With this bias,
+a few seeds find bugs that purely random faults miss for hours.
 """
 
 from sparkraft.simulation.world.core_node import CoreHost, CoreNode, NodeStopped
@@ -27,16 +27,16 @@ CORE_POINTS = (
 )
 
 BUSY_POINTS = frozenset({"between_sends", "after_append", "before_flush", "after_flush"})
-"""Reached all the time: they strike seldom."""
+"""Reached very often, so they strike seldom."""
 
 RARE_POINTS = frozenset({"candidate_with_unsynced_records"})
-"""Reached in seven runs of a thousand: they are always enabled, and strike each time."""
+"""Reached in seven runs of a thousand, so they are always enabled and strike each time."""
 
 STRIKE = 0.05
 STRIKE_BUSY = 0.002
 ENABLED = 0.3
 STRUCK_AT_ONCE_MAX = 60
-"""Strikes in a run; beyond, it would be all recovery."""
+"""Limit of strikes in a run, which would otherwise consist of recovery only."""
 
 
 class FaultPoints:
@@ -48,16 +48,16 @@ class FaultPoints:
         self._left = STRUCK_AT_ONCE_MAX
 
     def enable(self) -> None:
-        """Roll which points this run has."""
+        """Choose the points of this run at random."""
         dice = self._world.dice
         self._enabled = RARE_POINTS.union(name for name in CORE_POINTS if dice.random() < ENABLED)
 
     def disable(self) -> None:
-        """No more strikes."""
+        """Stop all strikes."""
         self._enabled = frozenset()
 
     def reach(self, node: CoreNode, name: str) -> None:
-        """`node` is at the point `name`; may stop it and raise `NodeStopped`."""
+        """Called by `node` at the point `name`; may stop it and raise `NodeStopped`."""
         if name not in self._enabled or not self._left:
             return
         world = self._world

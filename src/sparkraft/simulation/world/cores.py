@@ -1,10 +1,10 @@
 """A quorum of bare raft cores on an event heap: time, network, clients, by seed.
 
-No sockets, no tasks, no bytes on the wire: what `Quorum.step` asks for is carried out by
-`core_node`, watched by `invariants`, disturbed by `nemesis`. Time is whole milliseconds.
+There are no sockets, tasks or encoded messages: `core_node` carries out the results of
+`Quorum.step`, `invariants` checks them, `nemesis` injects faults. Time is in whole milliseconds.
 
-Invariant: everything that varies comes from `dice`, so a seed is a run. A node's own dice are
-seeded by its id and incarnation, lest one node's rolls shift another's.
+Invariant: everything that varies comes from `dice`, so a seed determines the run. Each incarnation
+of a node has a generator of its own, so the choices of one node do not change those of another.
 """
 
 import heapq
@@ -46,11 +46,11 @@ START_MS = 1_000
 SECOND_MS = 1_000
 
 APPEND_EVERY_MS = (10, 200)
-"""How often the client appends, at random between."""
+"""Bounds of the random interval between appends of the client."""
 
 UNCOMMITTED_MAX = 200
-"""Records that the client lets wait for their commit, as clients with requests in flight do; a
-follower that gets them through a lossy link might never reach the end otherwise."""
+"""Limit of uncommitted records, like the in-flight limit of clients. Without it a follower with a
+lossy link might never reach the end of the log."""
 
 
 class World:
@@ -58,10 +58,10 @@ class World:
 
     Attributes:
         cut: directed pairs of nodes whose messages are lost.
-        on_election: called with every node that comes to lead.
-        loss: part of messages lost otherwise; `duplicates` likewise.
-        delay_ms: longest time a message takes.
-        counts: what happened, by name.
+        on_election: called with every newly elected leader.
+        loss: fraction of messages lost on other links; `duplicates` likewise.
+        delay_ms: longest latency of a message.
+        counts: the number of events, by name.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class World:
         dynamic: bool = False,
         sink: TextIO | None = None,
     ) -> None:
-        """All nodes down. Voters are 1 to `voters`, observers follow."""
+        """Create the nodes, all down: voters 1 to `voters`, then the observers."""
         self.seed = seed
         self.dice = random.Random(seed)
         self.now = Millis(START_MS)
@@ -116,12 +116,12 @@ class World:
     # ---- time
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> None:
-        """Do `action` then."""
+        """Run `action` after a delay."""
         self._sequence += 1
         heapq.heappush(self._heap, (self.now + delay_ms, self._sequence, action))
 
     def run_for(self, millis: int, until: Callable[[], bool] | None = None) -> bool:
-        """Let time pass; whether `until` came true in it.
+        """Let time pass until `until` holds, for at most `millis`; return whether it did.
 
         Raises:
             Violation: of an invariant, or of an assertion in the product itself.
@@ -154,20 +154,20 @@ class World:
         self.invariants.every_second()
 
     def note(self, text: str) -> None:
-        """One line of the trace."""
+        """Add a line to the trace."""
         self.trace.add(self.now, text)
 
     def summary(self) -> str:
-        """Every node in a line."""
+        """Return the state of all nodes as one line."""
         return " | ".join(node.summary() for node in self.nodes.values())
 
     # ---- network
 
     def transmit(self, sender: CoreNode, send: Send) -> None:
-        """A request sets out; its answer, or its failure, comes back to the sender."""
+        """Send a request; its response or failure comes back to the sender."""
         self.invariants.on_send(sender, send)
         target_id = send.to.port - FIRST_PORT
-        self.note(f"{sender.name} asks n{target_id}: {tell(send.request)}")
+        self.note(f"{sender.name} sends n{target_id}: {tell(send.request)}")
         sender.in_flight.add(send.correlation_id)
         sender.later(send.timeout_ms, lambda: self._fail(sender, send, Failure.TIMED_OUT))
         arrive = self._arrival(sender, send, target_id)
@@ -229,7 +229,7 @@ class World:
     # ---- clients
 
     def start_all(self) -> None:
-        """Start every node, and a client that goes on appending."""
+        """Start every node, and a client that keeps appending."""
         for node in self.nodes.values():
             self.after(0, node.start)
         self.after(1, self._append_on)
@@ -252,34 +252,34 @@ class World:
         if isinstance(answer, Appended):
             self.counts["appends"] += 1
 
-    # ---- what scenarios and checkers look at
+    # ---- state for scenarios and checkers
 
     def leader(self) -> CoreNode | None:
-        """The live leader of the highest epoch."""
+        """Return the running leader of the highest epoch."""
         leaders = [node for node in self.nodes.values() if node.is_leader]
         return max(leaders, key=lambda node: node.quorum.state.epoch, default=None)
 
     def on_leader(self, node: CoreNode, epoch: int) -> None:
-        """A node came to lead."""
+        """Called when a node has become the leader."""
         self.elections.append((node.id, epoch))
         self.counts["elections won"] += 1
         for hook in self.on_election:
             hook(node)
 
     def has_consistent_leader(self) -> bool:
-        """Whether all that run know one live leader in one epoch."""
+        """Return whether all running nodes agree on a running leader and its epoch."""
         known = {node.quorum.leader_and_epoch for node in self.nodes.values() if node.is_up}
         leader = self.leader()
         return len(known) == 1 and leader is not None
 
     def high_watermarks(self, among: list[int] | None = None) -> list[int]:
-        """Of the nodes that run, or of those named."""
+        """Return the high watermarks of the running nodes, or of those in `among`."""
         chosen = list(self.nodes) if among is None else among
         return [self.nodes[i].high_watermark for i in chosen if self.nodes[i].is_up]
 
 
 def _as_peer_answer(answer: Any) -> Any:
-    """What the wire makes of answers that are only an error."""
+    """Return the response as a peer decodes it: a refusal has only an error code."""
     if isinstance(answer, Refusal):
         return QuorumEpochResponse(error=answer.error, epoch=LeaderEpoch(0))
     return answer

@@ -1,13 +1,13 @@
 """An asyncio loop without a clock, sockets or threads: time jumps to the next timer.
 
-Everything that runs belongs to the *incarnation* of some machine, named by a context variable.
-A killed incarnation runs nothing more, not even a `finally`: that is what SIGKILL does. A paused
-one collects its callbacks, and runs those of the network before its timers when it goes on, as a
-real loop does that wakes up late.
+Every callback belongs to the *incarnation* of some machine, which a context variable identifies.
+A killed incarnation runs nothing more, not even a `finally`, as after SIGKILL. A paused one queues
+its callbacks. When it resumes, it runs those of the network before its timers, as a real loop does
+that wakes up late.
 
-Each incarnation has its own clock: `loop.time()` is the caller's, so timers drift with it.
+Each incarnation has its own clock: `loop.time()` returns the caller's, so timers drift with it.
 
-Not here: the network (`network`), what an executor does (`Machine` in `nodes`).
+Not here: the network (`network`) and executors (`machine`).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _CLOSES_MAX = 20
 
 
 class Incarnation:
-    """One life of a process: `rate` is how fast its clock runs."""
+    """One run of a process; `rate` is the speed of its clock."""
 
     def __init__(self, name: str, *, rate: float = 1.0, offset_s: float = 0.0) -> None:
         self.name = name
@@ -33,7 +33,7 @@ class Incarnation:
         self.offset_s = offset_s
         self.dead = False
         self.silent = False
-        """Its machine is without power: it does not even refuse."""
+        """Whether its machine has no power, so that it does not even refuse connections."""
         self.paused = False
         self.backlog: list[asyncio.Handle] = []
         self.backlog_network: list[asyncio.Handle] = []
@@ -43,22 +43,22 @@ class Incarnation:
         self.context.run(CURRENT.set, self)
 
     def local(self, world_s: float) -> float:
-        """Its clock at a world time."""
+        """Return its local time at a world time."""
         return self.offset_s + world_s * self.rate
 
     def turn(self, world_s: float, rate: float) -> None:
-        """Let its clock run at another rate from now on, without a jump."""
+        """Change the rate of its clock without a jump."""
         now = self.local(world_s)
         self.rate = rate
         self.offset_s = now - world_s * rate
 
     def world(self, local_s: float) -> float:
-        """The world time at which its clock shows `local_s`."""
+        """Return the world time at the local time `local_s`."""
         return (local_s - self.offset_s) / self.rate
 
 
 class _Guard:
-    """A callback of an incarnation, which may be dead or paused when its time comes."""
+    """A callback of an incarnation, which may be killed or paused before it runs."""
 
     __slots__ = ("callback", "handle", "incarnation", "network")
 
@@ -81,10 +81,10 @@ class _Guard:
 
 
 class Connector(Protocol):
-    """Who makes connections: the simulated network."""
+    """Opens connections; the simulated network implements it."""
 
     async def connect(self, factory: Callable[[], Any], host: str, port: int) -> Any:
-        """A transport and its protocol."""
+        """Open a connection; return its transport and protocol."""
         ...
 
 
@@ -95,7 +95,7 @@ class _NoSelector:
         self._loop = loop
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Move the clock to the next timer."""
+        """Advance the clock to the next timer."""
         if timeout is None:
             self._loop.stop()  # Nothing will ever happen again.
         elif timeout > 0:
@@ -103,7 +103,7 @@ class _NoSelector:
         return []
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -120,19 +120,19 @@ class SimLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-9
 
     def jump(self) -> None:
-        """Make it the time of the next timer, exactly."""
+        """Set the clock to the exact time of the next timer."""
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
         self.now = max(self.now, scheduled[0].when())
 
     def time(self) -> float:
-        """The time on the caller's own clock."""
+        """Return the time of the caller's own clock."""
         current = CURRENT.get()
         return self.now if current is None else current.local(self.now)
 
     # ---- tasks
 
     def create_task(self, coro: Any, **options: Any) -> "asyncio.Task[Any]":
-        """See `asyncio`; kept, so that the tasks of the dead are not collected while time runs."""
+        """See `asyncio`; keeps the task, so that tasks of killed incarnations are not collected."""
         task: asyncio.Task[Any] = super().create_task(coro, **options)
         self._all_tasks.append(task)
         if len(self._all_tasks) > _TASKS_KEPT:
@@ -140,7 +140,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return task
 
     def bury_tasks(self) -> None:
-        """End what still waits, without a word: the world is over."""
+        """Close all unfinished tasks silently at the end of the world."""
         for task in self._all_tasks:
             if task.done():
                 continue
@@ -190,28 +190,28 @@ class SimLoop(asyncio.BaseEventLoop):
     def after(
         self, delay_s: float, callback: Callable[..., Any], *args: Any, of: Incarnation | None
     ) -> asyncio.TimerHandle:
-        """Run a callback of the world, or one that the network brings to an incarnation."""
+        """Schedule a callback of the world, or a network callback of the incarnation `of`."""
         context = _WORLD if of is None else of.context
         guard = callback if of is None else _Guard(callback, of, network=True)
         return self._call_at_world(self.now + delay_s, guard, args, context)
 
     def resume(self, incarnation: Incarnation) -> None:
-        """Let a paused one go on: what the network brought comes before its timers."""
+        """Resume a paused incarnation: network callbacks run before its timers."""
         incarnation.paused = False
         waiting = incarnation.backlog_network + incarnation.backlog
         incarnation.backlog_network, incarnation.backlog = [], []
         self._ready.extend(waiting)  # type: ignore[attr-defined]
 
-    # ---- what nodes ask a loop for
+    # ---- loop functions for nodes
 
     async def create_connection(self, factory: Any, host: Any, port: Any, **_: Any) -> Any:  # type: ignore[override]
-        """Over the simulated network."""
+        """Connect over the simulated network."""
         return await self.network.connect(factory, host, port)
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> "asyncio.Future[Any]":
-        """Run `func` in one go, a disk's delay later."""
+        """Run `func` at once after the delay of a disk."""
         current = CURRENT.get()
         assert current is not None
         future: asyncio.Future[Any] = self.create_future()
@@ -230,26 +230,26 @@ class SimLoop(asyncio.BaseEventLoop):
     def add_signal_handler(  # type: ignore[override]
         self, sig: int, callback: Any, *args: Any
     ) -> None:
-        """Kept, for `Machine.terminate`."""
+        """Register a handler for `Machine.terminate`."""
         current = CURRENT.get()
         assert current is not None
         current.signals[sig] = lambda: callback(*args)
 
     def remove_signal_handler(self, sig: int) -> bool:
-        """Forget one."""
+        """Remove a handler; return whether there was one."""
         current = CURRENT.get()
         return current is not None and current.signals.pop(sig, None) is not None
 
     def _process_events(self, event_list: Any) -> None:
-        """There are none."""
+        """Do nothing: there are no sockets."""
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps."""
+        """Do nothing: the loop never blocks."""
 
     # ---- running
 
     def run_until_world(self, at: float) -> None:
-        """Let time pass until `at`, or until nothing can happen any more."""
+        """Let time pass until `at`, or until no callback is scheduled."""
         timer = self._call_at_world(at, self.stop, (), _WORLD)
         self.run_forever()
         timer.cancel()
@@ -257,4 +257,4 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 _WORLD = contextvars.Context()
-"""Of no incarnation."""
+"""The context of callbacks without an incarnation."""

@@ -1,9 +1,9 @@
-"""A computer of the simulated world: a disk that outlives its processes, clocks, one node at most.
+"""A computer of the simulated world: a disk that outlives its processes, clocks, at most one node.
 
     off ──start──▶ up ──pause──▶ frozen ──resume──▶ up ──kill, power_off, exit──▶ off
 
-A kill leaves the page cache, a power loss what was synced and any part of what was not. Faults
-may strike in the middle of a function: `Died` unwinds it, and nothing of that process runs on.
+A kill keeps the page cache. A power loss keeps synced data and any part of unsynced data. A fault
+may strike in the middle of a function: `Died` unwinds it, and nothing of that process runs again.
 """
 
 import errno
@@ -39,14 +39,14 @@ DIRECTORY = "/data"
 DISK_STRIKE = 0.02
 
 EPOCH_MS = 1_790_000_000_000
-"""Wall-clock time at the beginning of the world."""
+"""Wall-clock time at the start of the world."""
 
 BACK_AFTER_S = (0.01, 0.3, 3.0)
-"""A process that was struck is started again so much later."""
+"""Possible delays before a process is restarted after a fault point struck."""
 
 
 class SimClock:
-    """An incarnation's clocks; `skew_ms()` is how far its machine's wall clock is off."""
+    """The clocks of an incarnation; `skew_ms()` is the error of its machine's wall clock."""
 
     def __init__(
         self, loop: SimLoop, incarnation: Incarnation, skew_ms: Callable[[], int] = lambda: 0
@@ -65,11 +65,11 @@ class SimClock:
 
 
 class Died(BaseException):
-    """The machine died in the middle of something; nothing of its process runs on."""
+    """The process was killed in the middle of a function; it runs nothing more."""
 
 
 class TracedDisk(MemoryDisk):
-    """Tells every operation that changes it, before and after; nothing is done for the dead."""
+    """Reports every change before and after it; rejects operations of a killed process."""
 
     def __init__(
         self,
@@ -99,10 +99,10 @@ class TracedDisk(MemoryDisk):
 
 
 class Executor:
-    """Stands for the disk's threads: `SimLoop.run_in_executor` does the work."""
+    """Stands in for the disk's threads; `SimLoop.run_in_executor` does the work."""
 
     def submit(self, work: Callable[[], None]) -> "Future[None]":
-        """Done at once: for those who wait for it while their loop stands still."""
+        """Run `work` at once, for callers that block their loop on the result."""
         future: Future[None] = Future()
         try:
             work()
@@ -112,11 +112,11 @@ class Executor:
         return future
 
     def shutdown(self, *, wait: bool = True) -> None:
-        """Nothing runs in it."""
+        """Do nothing: no work is pending."""
 
 
 def kind_of_file(path: str) -> str:
-    """What a fault point calls the file."""
+    """Return the kind of a file in the names of fault points."""
     name = path.rpartition("/")[2].removesuffix(".tmp").removesuffix(".part")
     metadata = "metadata " if "__cluster_metadata" in path else ""
     known = {".log": "segment", ".checkpoint": "snapshot", "index": "index"}
@@ -127,7 +127,7 @@ def kind_of_file(path: str) -> str:
 
 
 class MachineHost(Protocol):
-    """What a machine uses of its world."""
+    """The part of its world that a machine uses."""
 
     seed: int
     dice: random.Random
@@ -159,7 +159,7 @@ class MachineHost(Protocol):
 
 
 class Machine:
-    """See the module docstring; `roles` are the node's, `disks` how many it has had."""
+    """A simulated machine; `roles` are those of its node, `disks` counts its replaced disks."""
 
     def __init__(self, world: "MachineHost", node_id: int, roles: str, *, voter: bool) -> None:
         self.world = world
@@ -190,7 +190,7 @@ class Machine:
 
     @property
     def directory_id(self) -> Uuid:
-        """Of the disk it has now, as formatted."""
+        """The directory id of its current disk, as formatted."""
         return self._directory_id
 
     def _new_disk(self) -> TracedDisk:
@@ -198,7 +198,7 @@ class Machine:
         return TracedDisk(self._before_operation, self._after_operation, failed, self.fault_point)
 
     def _format(self, *, initial: bool) -> None:
-        """As `storage format` does, with the voters where the quorum is dynamic."""
+        """Format the disk as `storage format` does, with the voters if the quorum is dynamic."""
         world = self.world
         voters = world.initial_voters if world.dynamic and initial else None
         options = FormatOptions(
@@ -222,7 +222,7 @@ class Machine:
         self._directory_id = meta.directory_id
 
     def wipe(self) -> None:
-        """The disk is gone, a new one is put in and formatted; the machine is off then."""
+        """Power off and replace the disk by a newly formatted one."""
         self.power_off()
         self.world.note(f"{self.name} loses its disk")
         self.disks += 1
@@ -248,7 +248,7 @@ class Machine:
         self._maybe_strike("after", operation)
 
     def _maybe_strike(self, when: str, operation: Operation) -> None:
-        """A fault point at each change of the disk: the machine may die here."""
+        """Reach the fault point of a disk operation; may kill the process."""
         if self.incarnation is None or CURRENT.get() is not self.incarnation:
             return
         point = f"{when} {operation.kind} of {kind_of_file(operation.path)}"
@@ -256,7 +256,7 @@ class Machine:
             self._die_at(point)
 
     def fault_point(self, point: str) -> bool:
-        """The product's fault points; see `base.env.FaultPoint`."""
+        """Reach a fault point of the product; see `base.env.FaultPoint`."""
         owner = CURRENT.get()
         if owner is not None and owner.dead:
             raise Died
@@ -290,7 +290,7 @@ class Machine:
         world.after(world.dice.choice(BACK_AFTER_S), self.start)
         raise Died
 
-    # ---- life
+    # ---- starting and stopping
 
     @property
     def is_up(self) -> bool:
@@ -299,18 +299,18 @@ class Machine:
 
     @property
     def live_node(self) -> Node | None:
-        """The node, where it runs and is not paused."""
+        """The node, or None unless it runs and is not paused."""
         incarnation = self.incarnation
         return self.node if incarnation is not None and not incarnation.paused else None
 
     @property
     def raft(self) -> Any:
-        """The running node's member of the quorum; None where there is none."""
+        """The raft driver of the running node, or None."""
         node = self.live_node
         return node.raft if node is not None else None
 
     def start(self) -> None:
-        """Boot the node; nothing happens where it runs, or is broken for good."""
+        """Start the node; do nothing if it runs or is broken for good."""
         if self.incarnation is not None or self in self.world.broken:
             return
         world = self.world
@@ -347,9 +347,7 @@ class Machine:
         if isinstance(error, Died):
             return
         failure = error or (node.failure if node is not None else None)
-        world.note(
-            f"{self.name} exits: {failure!r}" if failure else f"{self.name} exits in good order"
-        )
+        world.note(f"{self.name} exits: {failure!r}" if failure else f"{self.name} exits cleanly")
         world.counts["exits"] += 1
         self._end("kill" if failure else "clean")
         if isinstance(failure, InvariantBroken | AssertionError) or error is not None:
@@ -357,7 +355,7 @@ class Machine:
         world.after(world.dice.uniform(0.1, 2), self.start)
 
     def _end(self, how: str) -> None:
-        """The process is gone; `how` is told to `StorageChecks.on_end`."""
+        """End the incarnation; `how` is passed to `StorageChecks.on_end`."""
         assert self.incarnation is not None
         self.world.check(lambda: self.world.checks.storage.on_end(self, how))
         self.incarnation.dead = True
@@ -374,7 +372,7 @@ class Machine:
     # ---- faults
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the process, as SIGKILL does."""
         if self.incarnation is not None:
             self.world.note(f"{self.name} is killed")
             incarnation = self.incarnation
@@ -382,7 +380,7 @@ class Machine:
             self.world.network.reset_all(incarnation)
 
     def power_off(self) -> None:
-        """The plug is pulled; only the process dies where records need not be on disk."""
+        """Cut the power; only kill the process if acknowledged records may be unsynced."""
         if self.incarnation is None:
             return
         if self.world.spares_disks:
@@ -395,25 +393,25 @@ class Machine:
         self.disk.lose_power(SeededEntropy(self.world.dice))
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Pause the process, as SIGSTOP does."""
         if self.incarnation is not None:
             self.world.note(f"{self.name} is paused")
             self.incarnation.paused = True
 
     def resume(self) -> None:
-        """SIGCONT; not for one that is broken for good."""
+        """Continue the process, as SIGCONT does, unless it is broken for good."""
         if self.incarnation is None or not self.incarnation.paused or self in self.world.broken:
             return
-        self.world.note(f"{self.name} goes on")
+        self.world.note(f"{self.name} resumes")
         self.world.loop.resume(self.incarnation)
 
     def freeze_for(self, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT later."""
+        """Pause the process and resume it later."""
         self.pause()
         self.world.after(seconds, self.resume)
 
     def terminate(self) -> None:
-        """SIGTERM: it leaves in good order."""
+        """Shut down the node cleanly, as SIGTERM does."""
         if self.incarnation is None or self.incarnation.paused:
             return
         handler = self.incarnation.signals.get(signal.SIGTERM)
@@ -422,7 +420,7 @@ class Machine:
             self.world.loop.call_soon(handler, context=self.incarnation.context)
 
     def turn_clock(self, *, rate: float, skew_ms: int) -> None:
-        """From now on its clocks run at another rate, and the wall clock is so far off."""
+        """Change the rate of its clocks and the error of its wall clock."""
         self.world.note(f"the clock of {self.name} runs at {rate}, {skew_ms} ms off")
         self.skew_ms = skew_ms
         self.rate = rate
@@ -431,7 +429,7 @@ class Machine:
 
 
 def image_of(machine: Machine) -> ClusterImage | None:
-    """Return what a running node knows of the cluster."""
+    """Return the cluster image of a running node, or None."""
     node = machine.live_node
     publisher = node._publisher if node is not None else None  # noqa: SLF001 (a checker)
     return None if publisher is None else publisher.image

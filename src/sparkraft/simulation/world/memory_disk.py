@@ -1,13 +1,13 @@
-"""A `Disk` in memory that journals every operation, fails on demand, and crashes anywhere.
+"""A `Disk` in memory that journals every operation, fails on demand and can crash at any point.
 
 Two kinds of crash:
 
-* *kill* (`killed_at`): the process dies, the page cache lives. What remains is a prefix of the
-  journal; a write may have been cut off at any byte.
-* *power loss* (`power_lost_at`): of each file survives what was synced plus any subset of later
-  writes, each perhaps torn at a sector; a write that is lost below a later one leaves zeros. Of
-  names (made, renamed, removed) survives a prefix that reaches at least to the last sync of
-  anything, as a journaling file system orders them.
+* *kill* (`killed_at`): the process ends, the page cache stays. A prefix of the journal remains; the
+  last write may be truncated at any byte.
+* *power loss* (`power_lost_at`): each file keeps its synced content plus any subset of later
+  writes, each perhaps torn at a sector; a lost write below a later one leaves zeros. A prefix of
+  the changes of names (create, rename, remove) remains that includes at least all changes before
+  the last sync of any file, as in a journaling file system.
 
 Invariant: the live content always equals the replay of the whole journal.
 """
@@ -22,7 +22,7 @@ from sparkraft.records.batch import Buffer
 from sparkraft.storage.disk import DirectoryLock, DirectoryLocked
 
 SECTOR = 512
-"""Bytes that a disk writes whole or not at all."""
+"""Unit in bytes that a disk writes atomically."""
 
 PLENTY = 1 << 50
 
@@ -35,9 +35,9 @@ class Operation(NamedTuple):
     path: str
     data: bytes = b""
     size: int = 0
-    """What `truncate` cuts to."""
+    """The new size, for `truncate`."""
     target: str = ""
-    """What `rename` renames to."""
+    """The new path, for `rename`."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Fault:
 
 
 class _File:
-    """An inode: its bytes now, those that a power loss spares, and the writes in between."""
+    """An inode: its content, the synced content, and the writes since the last sync."""
 
     __slots__ = ("data", "mtime_ms", "pending", "synced")
 
@@ -75,7 +75,7 @@ class _File:
         self.pending.clear()
 
     def survivor(self, dice: Entropy) -> bytes:
-        """What a power loss leaves of it."""
+        """Return its content after a power loss."""
         content = bytearray(self.synced)
         for at, data in self.pending:
             if dice.below(2) == 0:
@@ -91,7 +91,7 @@ class _File:
 
 
 def _torn(at: int, size: int, dice: Entropy) -> int:
-    """Bytes of a write up to a sector boundary within it."""
+    """Return the bytes of a write up to a random sector boundary within it, or 0."""
     first = SECTOR - at % SECTOR
     boundaries = list(range(first, size, SECTOR))
     return boundaries[dice.below(len(boundaries))] if boundaries else 0
@@ -99,7 +99,7 @@ def _torn(at: int, size: int, dice: Entropy) -> int:
 
 @dataclass(slots=True)
 class _Tree:
-    """Names and contents."""
+    """A directory tree."""
 
     files: dict[str, _File] = field(default_factory=dict)
     dirs: set[str] = field(default_factory=lambda: {"/"})
@@ -109,11 +109,11 @@ class _Tree:
 
 
 class MemoryDisk:
-    """See the module's docstring.
+    """A simulated disk.
 
     Args:
-        now_ms: clock for modification times.
-        capacity_bytes: ENOSPC beyond it.
+        now_ms: the clock for modification times.
+        capacity_bytes: the size beyond which writes fail with ENOSPC.
     """
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0, capacity_bytes: int = PLENTY) -> None:
@@ -126,57 +126,57 @@ class MemoryDisk:
         self._since_sync: list[_Tree] = [self._tree.copy()]
         self._start: tuple[dict[str, bytes], set[str]] = ({}, set(self._tree.dirs))
         self.names_changed = 0
-        """Counts changes of names, so that who knows them need not look again."""
+        """Number of changes of names, so that callers can cache a listing."""
 
-    # -- what tests steer ------------------------------------------------------------------------
+    # -- control by tests ------------------------------------------------------------------------
 
     def fail(
         self, kind: str, *, path: str = "", error: int = errno.EIO, skip: int = 0, times: int = 1
     ) -> Fault:
-        """Let operations of `kind` (also `pread`, `read`) on paths holding `path` fail.
+        """Make operations of `kind` (also `pread`, `read`) fail on paths that contain `path`.
 
         Args:
             kind: as in `Operation.kind`.
             path: part of the path; empty for any.
             error: the `errno`.
-            skip: how many matching operations succeed first.
-            times: how many fail then.
+            skip: the number of matching operations that succeed first.
+            times: the number of operations that fail then.
         """
         fault = Fault(kind, path, error, skip, times)
         self._faults.append(fault)
         return fault
 
     def heal(self) -> None:
-        """Forget all faults that are still to come."""
+        """Remove all pending faults."""
         self._faults.clear()
 
     @property
     def used_bytes(self) -> int:
-        """Bytes in all files."""
+        """Total size of all files."""
         return sum(len(file.data) for file in self._tree.files.values())
 
     def files(self) -> dict[str, bytes]:
-        """Every file's content."""
+        """Return the content of every file."""
         return {path: bytes(file.data) for path, file in sorted(self._tree.files.items())}
 
     def synced(self, path: str) -> bytes:
-        """The bytes of a file that a power loss spares; none where there is no such file."""
+        """Return the synced content of a file; empty if there is no such file."""
         file = self._tree.files.get(path)
         return b"" if file is None else file.synced
 
     def stored(self, path: str, size: int | None = None) -> bytes:
-        """A file's first `size` bytes, or all, whatever fails; none where there is no such file."""
+        """Return a file's first `size` bytes or all, without faults; empty if it does not exist."""
         file = self._tree.files.get(path)
         return b"" if file is None else bytes(memoryview(file.data)[:size])
 
     def put(self, path: str, data: bytes) -> None:
-        """Overwrite a file behind the owner's back, unjournaled: how tests damage things."""
+        """Overwrite a file without a journal entry, to damage it."""
         file = self._tree.files.setdefault(path, _File(self._now_ms()))
         file.data = bytearray(data)
         file.sync()
 
     def copy(self) -> "MemoryDisk":
-        """A disk of the same content, all of it synced, with an empty journal."""
+        """Return a disk with the same content, all of it synced, and an empty journal."""
         made = MemoryDisk(self._now_ms, self.capacity_bytes)
         made._load(self.files(), self._tree.dirs)
         return made
@@ -189,11 +189,11 @@ class MemoryDisk:
         return made
 
     def killed_at(self, count: int, cut: int | None = None) -> "MemoryDisk":
-        """What the process leaves if it dies after `count` journal entries.
+        """Return the disk as it is if the process is killed after `count` journal entries.
 
         Args:
-            count: entries carried out.
-            cut: bytes of entry `count` that were written as well, where that is a write.
+            count: the number of completed entries.
+            cut: the bytes of entry `count` that were also written, if it is a write.
         """
         made = self._replayed(count)
         if cut is not None:
@@ -202,7 +202,7 @@ class MemoryDisk:
         return made.copy()
 
     def crash_points(self, cuts_per_write: int = 3) -> Iterator[tuple[int, int | None]]:
-        """Every (count, cut) worth a `killed_at`: each prefix, and each write cut a few times."""
+        """Yield (count, cut) for `killed_at`: each prefix, and each write truncated a few times."""
         for count, operation in enumerate(self.journal):
             yield count, None
             size = len(operation.data)
@@ -213,7 +213,7 @@ class MemoryDisk:
         yield len(self.journal), None
 
     def power_lost_at(self, count: int, dice: Entropy) -> "MemoryDisk":
-        """One thing that a power loss may leave after `count` journal entries."""
+        """Return a random outcome of a power loss after `count` journal entries."""
         replay = self._replayed(count)
         snapshots = replay._since_sync  # noqa: SLF001 (its own kind)
         names = snapshots[dice.below(len(snapshots))]
@@ -223,7 +223,7 @@ class MemoryDisk:
         return made
 
     def lose_power(self, dice: Entropy) -> None:
-        """The same now, to this disk: for a machine that lives on."""
+        """Apply a random outcome of a power loss to this disk now."""
         names = self._since_sync[dice.below(len(self._since_sync))]
         contents = {path: file.survivor(dice) for path, file in sorted(names.files.items())}
         self._tree = _Tree()
@@ -246,7 +246,7 @@ class MemoryDisk:
         self._maybe_fail(operation.kind, operation.path)
         room = self.capacity_bytes - self.used_bytes if operation.data else 0
         if operation.data and len(operation.data) > room:
-            # A full disk takes what it can: the rest of the write is missing.
+            # A full disk writes what fits: the rest is missing.
             partial = operation._replace(data=operation.data[: max(room, 0)])
             self._apply(partial)
             self.journal.append(partial)
@@ -381,7 +381,7 @@ class MemoryDisk:
         return [self.pread(path, count, at)]
 
     def release_views(self, *, entirely: bool = False) -> None:
-        """See `Disk.release_views`; nothing is kept."""
+        """See `Disk.release_views`; there are none."""
 
     def read_part(self, path: str, count: int, at: int) -> bytes:
         """See `Disk.read_part`."""
@@ -454,7 +454,7 @@ class MemoryDisk:
         return self.capacity_bytes, max(self.capacity_bytes - self.used_bytes, 0)
 
     def share(self, *, shared: bool) -> None:
-        """See `Disk.share`: it belongs to one thread anyway."""
+        """See `Disk.share`; this disk has only one thread."""
 
     def fault_point(self, point: str) -> bool:
         """See `Disk.fault_point`."""

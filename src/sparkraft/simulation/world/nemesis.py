@@ -1,6 +1,6 @@
-"""What breaks in a simulated quorum: one function a kind of fault, and the one that rolls them.
+"""Faults for a simulated quorum: one function per kind, and the `Nemesis` that picks them.
 
-Safety runs break things, then heal them all. Liveness runs heal a majority and leave the rest
+Safety runs inject faults, then heal all nodes. Liveness runs heal a majority and leave the rest
 broken for good.
 """
 
@@ -22,21 +22,21 @@ Fault = Callable[[World], None]
 
 EVERY_MS_MIN = 20
 EVERY_MS_MAX = (600, 2_000, 5_000)
-"""Milliseconds from one fault to the next, at random up to one of these: a run that is calm in
-between commits more, one that isn't hurts more."""
+"""Choices for the maximum delay between faults in ms: long delays let a run commit more records,
+short ones stress it more."""
 
 DOWN_MS = (20, 2_500)
 VOTERS_MIN = 2
-"""Voters are not removed below it: a quorum of one survives no lost disk."""
+"""Fewest voters that a removal may leave: a quorum of one does not survive a lost disk."""
 
 
 def running(world: World) -> list[CoreNode]:
-    """Nodes that run and are not paused."""
+    """Return the nodes that run and are not paused."""
     return [n for n in world.nodes.values() if n.is_up and n.backlog is None]
 
 
 def victim(world: World) -> CoreNode | None:
-    """A running node, the leader more often than not."""
+    """Return a running node, the leader in more than half of the cases."""
     leader = world.leader()
     if leader is not None and leader.backlog is None and world.dice.random() < 0.5:  # noqa: PLR2004 (a coin)
         return leader
@@ -52,17 +52,17 @@ def _stop(world: World, *, power: bool) -> None:
 
 
 def kill(world: World) -> None:
-    """As kill -9: memory is lost, the page cache is not."""
+    """Kill a node, as `kill -9` does: the page cache stays."""
     _stop(world, power=False)
 
 
 def power(world: World) -> None:
-    """Power loss: what was not synced is lost, all or in part."""
+    """Cut the power of a node: unsynced data is lost in whole or in part."""
     _stop(world, power=True)
 
 
 def power_all(world: World) -> None:
-    """The whole room goes dark."""
+    """Cut the power of all nodes."""
     for node in list(world.nodes.values()):
         if node.is_up:
             node.stop(power=True)
@@ -70,7 +70,7 @@ def power_all(world: World) -> None:
 
 
 def kill_then_power(world: World) -> None:
-    """A process dies, comes back from the page cache, and then the power goes."""
+    """Kill a process, restart it with its page cache, then cut the power."""
     node = victim(world)
     if node is None:
         return
@@ -82,7 +82,7 @@ def kill_then_power(world: World) -> None:
 
 
 def pause(world: World) -> None:
-    """SIGSTOP, perhaps past every timeout."""
+    """Pause a node, as SIGSTOP does, perhaps past every timeout."""
     node = victim(world)
     if node is not None:
         node.pause()
@@ -90,7 +90,7 @@ def pause(world: World) -> None:
 
 
 def cut(world: World) -> None:
-    """A node loses one or all of the others, one way or both."""
+    """Cut the links between a node and one or all others, in one or both directions."""
     dice = world.dice
     node = dice.choice(list(world.nodes))
     others = [other for other in world.nodes if other != node]
@@ -101,20 +101,20 @@ def cut(world: World) -> None:
 
 
 def mend(world: World) -> None:
-    """All links work again."""
+    """Restore all links."""
     world.cut.clear()
 
 
 def deaf_leader(world: World) -> None:
-    """The leader speaks and hears nothing, for longer than it may lead so."""
+    """Let the leader receive nothing for up to 12 s, longer than it may lead without fetches."""
     leader = world.leader()
     if leader is not None:
         leader.deaf_until = world.now + world.dice.randint(1_000, 12_000)
-        world.note(f"{leader.name} hears nothing")
+        world.note(f"{leader.name} receives nothing")
 
 
 def wipe_observer(world: World) -> None:
-    """An observer starts from nothing, so from a snapshot if there is one."""
+    """Restart an observer with an empty disk, so that it loads a snapshot if there is one."""
     leader = world.leader()
     voters = leader.quorum.log.voters.ids if leader is not None else ()
     found = [n for n in running(world) if leader is not None and n.id not in voters]
@@ -125,7 +125,7 @@ def wipe_observer(world: World) -> None:
 
 
 def slow_disk(world: World) -> None:
-    """Fsyncs take seconds for a while."""
+    """Slow down the disk of a node: its fsyncs take seconds for a while."""
     node = victim(world)
     if node is not None:
         node.slow_until = world.now + world.dice.randint(500, 6_000)
@@ -133,7 +133,7 @@ def slow_disk(world: World) -> None:
 
 
 def slow_disk_then_no_leader(world: World) -> None:
-    """A follower's disk is slow when its leader dies: it stands with records it has not synced."""
+    """Slow down the disks of followers, then stop the leader: candidates have unsynced records."""
     leader = world.leader()
     for node in running(world):
         if node is not leader:
@@ -144,7 +144,7 @@ def slow_disk_then_no_leader(world: World) -> None:
 
 
 def skew(world: World) -> None:
-    """A node's clock goes on at another rate."""
+    """Change the rate of a node's clock."""
     node = victim(world)
     if node is None:
         return
@@ -156,21 +156,21 @@ def skew(world: World) -> None:
 
 
 def resign(world: World) -> None:
-    """Someone moves the leadership by hand."""
+    """Let the leader resign."""
     leader = world.leader()
     if leader is not None and leader.backlog is None:
         leader.step(ResignRequested(epoch=leader.quorum.state.epoch))
 
 
 def snapshot(world: World) -> None:
-    """A node takes a snapshot and often cleans the log below it."""
+    """Let a node take a snapshot and often clean the log below it."""
     up = running(world)
     if up and world.dice.choice(up).snapshot(clean=world.dice.random() < 0.7):  # noqa: PLR2004
         world.counts["snapshots"] += 1
 
 
 def voters(world: World) -> None:
-    """Someone adds or removes a voter; kraft.version 1 only."""
+    """Add or remove a voter; kraft.version 1 only."""
     leader = world.leader()
     if leader is None or leader.backlog is not None:
         return
@@ -184,7 +184,7 @@ def _voter_request(world: World, leader: CoreNode) -> Any:
     outside = [node for node in running(world) if node.id not in known.ids and node.may_vote]
     lost = [voter for voter in known.voters if world.nodes[voter.key.id].key != voter.key]
     if lost and len(known) > VOTERS_MIN:
-        # Nobody takes a whole voter out while a wiped one counts: that may be the majority.
+        # Remove wiped voters before any other: otherwise they could become the majority.
         return RemoveVoterRequest(cluster_id=CLUSTER_ID, voter=lost[0].key)
     if len(known) > VOTERS_MIN and dice.random() < 0.5:  # noqa: PLR2004 (a coin)
         return RemoveVoterRequest(cluster_id=CLUSTER_ID, voter=dice.choice(known.voters).key)
@@ -204,7 +204,7 @@ def _on_voters_changed(world: World, answer: Any) -> None:
 
 
 def upgrade(world: World) -> None:
-    """Someone raises kraft.version to 1."""
+    """Upgrade kraft.version to 1."""
     leader = world.leader()
     if leader is not None and leader.backlog is None:
         request = UpgradeKRaftVersion(epoch=leader.quorum.state.epoch, kraft_version=1)
@@ -217,9 +217,9 @@ def _on_upgraded(world: World, answer: Any) -> None:
 
 
 def wipe(world: World) -> None:
-    """A node comes back with an empty disk; only where directory ids count (kraft.version 1).
+    """Restart a node with an empty disk; only with directory ids (kraft.version 1).
 
-    One lost disk at a time, and never a majority's: no protocol survives that.
+    One disk at a time, never those of a majority: no protocol survives that.
     """
     leader = world.leader()
     if leader is None or leader.quorum.log.kraft_version == 0 or len(leader.quorum.log.voters) < 3:  # noqa: PLR2004
@@ -238,7 +238,7 @@ def wipe(world: World) -> None:
         world.after(world.dice.randint(*DOWN_MS), node.start)
         world.counts["wipes"] += 1
         if world.dice.random() < 0.5:  # noqa: PLR2004 (a coin)
-            # While it comes back, the next one goes: whoever counts the new disk as the old errs.
+            # Stop another node meanwhile: the empty disk must not count as the old one.
             world.after(world.dice.randint(100, 1_000), lambda: kill(world))
             rest = [other for other in others if other is not node]
             if rest:
@@ -265,16 +265,16 @@ FAULTS: dict[str, tuple[Fault, int]] = {
     "wipe": (wipe, 3),
     "wipe-observer": (wipe_observer, 4),
 }
-"""By name: what to do, and how often beside the others."""
+"""Name → the function, and its weight in the random choice."""
 
 AMBIENT = ("loss", "duplicates", "points")
-"""Kinds that are always there rather than struck: lost and doubled messages, fault points."""
+"""Kinds that apply all the time: lost and duplicated messages, fault points."""
 
 ALL = (*FAULTS, *AMBIENT)
 
 
 class Nemesis:
-    """Strikes again and again until `stop`."""
+    """Injects random faults until `stop`."""
 
     def __init__(self, world: World, kinds: tuple[str, ...] = ALL) -> None:
         self._world = world
@@ -290,7 +290,7 @@ class Nemesis:
         return kind != "upgrade" or not self._world.dynamic
 
     def start(self) -> None:
-        """Begin."""
+        """Start injecting faults."""
         world = self._world
         self._going = True
         if "loss" in self._ambient:
@@ -304,7 +304,7 @@ class Nemesis:
         world.after(world.dice.randint(0, 3_000), self._strike)
 
     def _change_voters_at_once(self, leader: CoreNode) -> None:
-        """Twice in a row, to a leader that has committed nothing of its epoch yet."""
+        """Change the voters twice, before the leader has committed a record of its epoch."""
         world = self._world
         if self._going and world.dice.random() < 0.3:  # noqa: PLR2004 (now and then)
             for _ in range(2):
@@ -321,15 +321,15 @@ class Nemesis:
         FAULTS[kind][0](world)
 
     def stop(self) -> None:
-        """No more faults; what is broken stays so."""
+        """Stop injecting faults, without healing anything."""
         self._going = False
         self._world.points.disable()
 
     def heal(self) -> None:
-        """Mend everything."""
+        """Stop injecting faults, and heal everything."""
         self.stop()
         world = self._world
-        world.note("-- all is mended")
+        world.note("-- all is healed")
         world.cut.clear()
         world.loss = world.duplicates = 0.0
         for node in world.nodes.values():

@@ -1,9 +1,9 @@
-"""TCP in memory: ordered streams with latency, cut in odd places, stalled by loss and partitions.
+"""TCP in memory: ordered streams with latency, split at random, stalled by loss and partitions.
 
-A lost segment delays a stream by a retransmission, a cut link stalls it until the link is mended
-or the sender gives up. A killed process resets its connections, and so may whatever stands between
-two machines; a machine without power says nothing. Each direction of a link has a latency of its
-own, and is cut and slowed down by itself.
+A lost segment delays a stream by a retransmission. A cut link stalls it until the link is restored
+or the sender gives up. A killed process resets its connections, and so may a middlebox between two
+machines; a machine without power sends nothing. Each direction of a link has its own latency and
+can be cut or slowed down separately.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ RETRANSMIT_S = 0.2
 GIVE_UP_S = 20.0
 CONNECT_GIVE_UP_S = 10.0
 CHUNKS_MAX = 3
-"""Pieces that one write arrives in."""
+"""The largest number of pieces in which a write arrives."""
 
 LINK_S = (0.0001, 0.002)
-"""Each way of each link takes at least so long, each its own time."""
+"""Bounds of the base latency, chosen for each direction of each link."""
 
 JITTER_S = (0.0001, 0.002)
-"""And each piece so much longer."""
+"""Bounds of the extra latency of each piece."""
 
 
 class SimNetwork:
@@ -35,9 +35,9 @@ class SimNetwork:
 
     Attributes:
         cut: directed pairs of machine names.
-        loss: part of pieces that are retransmitted once.
-        slow_s: directed pairs of machine names → how much longer each piece takes.
-        on_bytes: told of every write: the sender's end of the connection, bytes.
+        loss: fraction of pieces that are retransmitted once.
+        slow_s: directed pairs of machine names → extra latency of each piece.
+        on_bytes: called for every write with the sender's end of the connection and the bytes.
     """
 
     def __init__(self, loop: SimLoop, dice: random.Random) -> None:
@@ -53,7 +53,7 @@ class SimNetwork:
         self._next_port = 40_000
 
     def latency_s(self, origin: str, target: str) -> float:
-        """Of one piece this way."""
+        """Return the latency of one piece from `origin` to `target`."""
         link = (origin, target)
         base = self._link_s.get(link)
         if base is None:
@@ -62,7 +62,7 @@ class SimNetwork:
         return delay + RETRANSMIT_S if self.dice.random() < self.loss else delay
 
     def is_cut(self, origin: str, target: str) -> bool:
-        """Whether nothing passes this way."""
+        """Return whether the link from `origin` to `target` is cut."""
         return (origin, target) in self.cut
 
     # ---- listening and connecting
@@ -81,13 +81,13 @@ class SimNetwork:
         return server
 
     def listens(self, host: str, port: int) -> Incarnation | None:
-        """Which process would take a connection."""
+        """Return the incarnation that accepts connections there, or None."""
         server = self._servers.get((host, port))
         served = server is not None and server.serving and not server.incarnation.dead
         return server.incarnation if server is not None and served else None
 
     def forget(self, server: "SimServer") -> None:
-        """A listener closed."""
+        """Remove a closed listener."""
         key = (server.incarnation.name, server.port)
         if self._servers.get(key) is server:
             del self._servers[key]
@@ -103,7 +103,7 @@ class SimNetwork:
     async def connect_from(
         self, origin: Incarnation, factory: Callable[[], Any], host: str, port: int
     ) -> tuple["SimTransport", Any]:
-        """A connection, or OSError."""
+        """Open a connection, or raise OSError."""
         given_up = self.loop.now + CONNECT_GIVE_UP_S
         await self._wait(origin, self.latency_s(origin.name, host))
         while True:
@@ -146,17 +146,17 @@ class SimNetwork:
         self.loop.after(delay_s, wake, of=origin)
         await future
 
-    # ---- resets and death
+    # ---- resets and crashes
 
     def connections(self) -> list["SimTransport"]:
-        """One end of each that is open, oldest first."""
+        """Return one end of each open connection, oldest first."""
         ends = (end for known in self._transports.values() for end in known)
         return [end for end in ends if end.opened_it and not end.is_closing()]
 
     def reset(self, one: str, other: str) -> int:
-        """Something between two machines resets all that is open there; how many connections.
+        """Reset all connections between two machines; return how many.
 
-        What is under way is lost, be it in the middle of a request.
+        Bytes in flight are lost, even in the middle of a request.
         """
         between = [end for end in self.connections() if {end.near, end.far} == {one, other}]
         for end in between:
@@ -164,16 +164,16 @@ class SimNetwork:
         return len(between)
 
     def reset_all(self, incarnation: Incarnation) -> None:
-        """The process is gone: its kernel resets what it had open."""
+        """Reset the connections of a killed process, as its kernel does."""
         for transport in self._transports.pop(incarnation, []):
             transport.vanish()
 
     def silence(self, incarnation: Incarnation) -> None:
-        """The machine is off: nobody hears of it, but by waiting."""
+        """Mark a machine as powered off: its peers notice only by timeouts."""
         incarnation.silent = True
 
     def on_gone(self, transport: "SimTransport") -> None:
-        """A transport is of no more use."""
+        """Remove a closed transport."""
         known = self._transports.get(transport.incarnation)
         if known is not None and transport in known:
             known.remove(transport)
@@ -194,7 +194,7 @@ class SimServer(asyncio.AbstractServer):
         self.serving = False
 
     async def start_serving(self) -> None:
-        """Accept."""
+        """Accept connections."""
         self.serving = True
 
     def close(self) -> None:
@@ -203,23 +203,23 @@ class SimServer(asyncio.AbstractServer):
         self._network.forget(self)
 
     async def wait_closed(self) -> None:
-        """At once."""
+        """Return at once."""
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         """See `asyncio`."""
         return self._network.loop
 
     async def serve_forever(self) -> None:
-        """Nodes don't; they call `start_serving`."""
+        """Not supported; nodes call `start_serving`."""
         raise NotImplementedError
 
     def is_serving(self) -> bool:
-        """Whether it accepts."""
+        """Return whether it accepts connections."""
         return self.serving
 
 
 def _socket_name(machine: str, port: int) -> tuple[str, int]:
-    """A machine's IP address, which nodes need as text and as bytes, and its port."""
+    """Return an IP address for a machine, and the port."""
     number = crc32(machine.encode())
     return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}", port
 
@@ -254,7 +254,7 @@ class SimTransport(asyncio.Transport):
         self._closing = False
         self._gone = False
 
-    # ---- what protocols call
+    # ---- called by protocols
 
     def write(self, data: Any) -> None:
         """See `asyncio`."""
@@ -304,7 +304,7 @@ class SimTransport(asyncio.Transport):
         return self._closing
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that the other side has not taken."""
+        """Return the number of bytes the other side has not read."""
         return self._unread
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -334,7 +334,7 @@ class SimTransport(asyncio.Transport):
             self._loop.after(delay_s, self._pump, of=None)
 
     def _pump(self) -> None:
-        """The kernel's work: goes on while its process is paused."""
+        """Send a piece, as the kernel does, even while the process is paused."""
         self._pumping = False
         if self.incarnation.silent:  # without power its kernel sends nothing either
             self._queue.clear()
@@ -365,13 +365,13 @@ class SimTransport(asyncio.Transport):
         self._loop.after(RETRANSMIT_S, self._pump, of=None)
 
     def accept(self, factory: Callable[[], Any]) -> None:
-        """The listening process takes the connection."""
+        """Accept the connection in the listening process."""
         self.protocol = factory()
         self.protocol.connection_made(self)
         self._hand_over()
 
     def receive(self, piece: bytes | None) -> None:
-        """A piece, or the end of the stream, is there."""
+        """Receive a piece, or None for the end of the stream."""
         if self._gone:
             self._reset_peer()  # the kernel knows no such connection
             return
@@ -391,7 +391,7 @@ class SimTransport(asyncio.Transport):
             self.protocol.data_received(piece)
 
     def on_taken(self, count: int) -> None:
-        """The other side took bytes."""
+        """Called when the other side has read `count` bytes."""
         self._unread -= count
         if self._writing_paused and self._unread <= self._low:
             self._writing_paused = False
@@ -409,13 +409,13 @@ class SimTransport(asyncio.Transport):
             self.protocol.connection_lost(error)
 
     def vanish(self) -> None:
-        """Our process is gone."""
+        """Close this end of a killed process."""
         self._gone = self._closing = True
         self._queue.clear()
         self._reset_peer()
 
     def break_off(self) -> None:
-        """Both sides are told that the other has reset the connection."""
+        """Reset the connection at both ends."""
         for end in (self, self.peer):
             error = ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
             self._loop.after(0, end.on_reset, error, of=end.incarnation)
@@ -432,11 +432,11 @@ class SimTransport(asyncio.Transport):
         self._loop.after(delay_s, arrive, of=None)
 
     def on_reset(self, error: Exception) -> None:
-        """The other side is gone."""
+        """Called when the other side has reset the connection."""
         self._queue.clear()
         self._lose(error)
 
 
 def tell_bytes(raw: bytes) -> str:
-    """Short, and different for different bytes."""
+    """Return the size and a checksum of the bytes as text."""
     return f"{len(raw)} bytes {crc32(raw):08x}"

@@ -1,10 +1,10 @@
-"""A whole node's part in its quorum, as lines of a trace: the words of the other tier (`trace`).
+"""The raft events of a whole node as lines of a trace, in the notation of the cores (`trace`).
 
-n2 Follower e=3: …                     a state, and why
-n2 persists e=3 leader=n1 voted=n1     what comes to its disk
-n2 appends …, n2 cuts to LEO=9         its log
-n2 asks n1: Fetch…, n2 answers …       what it says; the bytes themselves are the network's
-n1* e=3 LEO=12 HW=10                   a high watermark moved; the star leads
+n2 Follower e=3: …                     a new state, and its reason
+n2 persists e=3 leader=n1 voted=n1     the election state on disk
+n2 appends …, n2 truncates to LEO=9    its log
+n2 sends n1: Fetch…, n2 responds …     its messages; the bytes are in lines of the network
+n1* e=3 LEO=12 HW=10                   a new high watermark; the star marks the leader
 """
 
 from collections.abc import Iterator
@@ -16,28 +16,28 @@ from sparkraft.simulation.world.trace import tell
 
 
 def tell_transition(name: str, transition: Transition) -> str:
-    """A change of state."""
+    """Return a change of state as a line."""
     new = transition.new
     return f"{name} {type(new).__name__} e={new.epoch}: {transition.reason}"
 
 
 def tell_log(name: str, driver: Any) -> str:
-    """Epoch, end and high watermark of its log."""
+    """Return epoch, LEO and HW of its log as a line."""
     star = "*" if driver.is_leader else ""
     epoch = driver.leader_and_epoch.epoch
     return f"{name}{star} e={epoch} LEO={driver.log_end_offset} HW={driver.high_watermark}"
 
 
 def tell_ready(name: str, ready: events.Ready) -> Iterator[str]:
-    """What a node is about to do, in the order that it does it."""
+    """Yield the effects of `ready` as lines, in the order in which a node carries them out."""
     if ready.persist is not None:
         yield f"{name} persists {_tell_election(ready.persist)}"
     for effect in ready.log:
         yield f"{name} {_tell_effect(effect)}"
     for send in ready.send:
-        yield f"{name} asks n{send.to.id}: {tell(send.request)}"
+        yield f"{name} sends n{send.to.id}: {tell(send.request)}"
     for respond in ready.respond:
-        yield f"{name} answers {tell(respond.response)}"
+        yield f"{name} responds {tell(respond.response)}"
 
 
 def _tell_election(election: events.ElectionState) -> str:
@@ -51,7 +51,7 @@ def _tell_effect(effect: events.LogEffect) -> str:
         case events.AppendBatch(batch=batch):
             return f"appends {tell(batch)}"
         case events.TruncateTo(offset=offset):
-            return f"cuts to LEO={offset}"
+            return f"truncates to LEO={offset}"
         case events.WriteSnapshotChunk(snapshot=snapshot, position=position, chunk=chunk):
             at = f"{snapshot.epoch}@{snapshot.offset}"
             return f"writes {len(chunk)} bytes of snapshot {at} at {position}"

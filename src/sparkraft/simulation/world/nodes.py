@@ -1,12 +1,11 @@
-"""Whole nodes in one process: the `Node` that `server-start` runs, on a simulated machine each.
+"""Whole nodes in one process: the `Node` of `server-start`, each on a simulated machine.
 
     NodesWorld ─ SimLoop, SimNetwork, checkers
       └─ Machine n1, n2 …: MemoryDisk, clocks ─ Incarnation: Env, Node.run()
     clients and an operator: incarnations of their own, on the same network
 
-Only `Env` and the loop differ from a real process. What a cluster is like (`Layout`) is for the
-seed to say: combined or separate roles, a static or a dynamic quorum, the release it is formatted
-with.
+Only `Env` and the loop differ from a real process. The seed chooses the `Layout` of the cluster:
+combined or separate roles, a static or a dynamic quorum, the release it is formatted with.
 """
 
 import logging
@@ -36,28 +35,28 @@ FIRST_BROKER = 11
 """Id of the first node that is only a broker."""
 
 STRIKES_MAX = 12
-"""Strikes at fault points in a run, of either kind; beyond, it would be all recovery."""
+"""Limit of strikes at fault points in a run, of each kind; more would leave only recovery."""
 
 RELEASES = ("3.3-IV3", "3.5-IV2", "3.6-IV1", "3.7-IV0", "3.7-IV2", "3.9-IV0", "4.0-IV3", "4.1-IV1")
-"""What a cluster may be formatted with instead of the newest: around each change of records."""
+"""Older releases a cluster may be formatted with: those around each change of the records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What kind of cluster.
+    """The properties of a cluster.
 
     Attributes:
-        voters: controllers that vote from the beginning.
-        spares: controllers beside them that may be added (dynamic quorums).
-        brokers: nodes that are only brokers; 0 makes every voter a broker as well.
-        dynamic: kraft.version 1, voters in the log (KIP-853).
-        auto_join: spares become voters by themselves.
-        release: to format with; None is the newest.
-        min_insync: `min.insync.replicas`; with 1 more happens to the ISR.
-        replicated: the internal topics have three replicas, and clients write records.
-        synced: records are on disk before they are acknowledged (flush.messages=1), so that any
-            power loss is allowed; without it only processes are killed.
-        balanced: preferred leaders are brought back every few seconds, not minutes.
+        voters: number of initial voters.
+        spares: further controllers that may be added as voters (dynamic quorums).
+        brokers: nodes that are only brokers; 0 makes every voter also a broker.
+        dynamic: kraft.version 1, with the voters in the log (KIP-853).
+        auto_join: spares join the voters automatically.
+        release: the release to format with; None is the newest.
+        min_insync: `min.insync.replicas`; with 1 the ISR changes more.
+        replicated: internal topics have three replicas, and clients write records.
+        synced: records are synced before they are acknowledged (flush.messages=1), so power
+            losses are allowed; without it processes are only killed.
+        balanced: preferred leaders are elected every few seconds, not minutes.
     """
 
     voters: int = 3
@@ -73,7 +72,7 @@ class Layout:
 
     @classmethod
     def of_records(cls, seed: int, voters: int, *, brokers: int | None = None) -> "Layout":
-        """What the seed says, for clients that write records: at least three brokers."""
+        """Return the layout of a seed for clients that write records: at least three brokers."""
         dice = random.Random(f"{seed} records")
         found = replace(
             cls.of(seed, voters),
@@ -88,7 +87,7 @@ class Layout:
 
     @classmethod
     def of(cls, seed: int, voters: int, *, brokers: int | None = None) -> "Layout":
-        """What the seed says; `brokers` that are only brokers, whatever it says of those."""
+        """Return the layout of a seed; `brokers` replaces its number of separate brokers."""
         dice = random.Random(f"{seed} layout")
         dynamic = dice.random() < 0.6  # noqa: PLR2004 (rather more can happen then)
         found = cls(
@@ -103,7 +102,7 @@ class Layout:
 
 
 class NodesWorld:
-    """Machines, a network between them, clients and checkers; all by `seed`."""
+    """Machines, their network, clients and checkers; `seed` determines everything."""
 
     def __init__(
         self,
@@ -114,21 +113,21 @@ class NodesWorld:
         sink: TextIO | None = None,
         layout: Layout | None = None,
     ) -> None:
-        """All machines off; `nodes` voters, unless `layout` has others."""
+        """Create the machines, all off: `nodes` voters, unless there is a `layout`."""
         self.seed = seed
         self.dice = random.Random(seed)
         self.layout = layout or Layout.of(seed, nodes)
         self.cluster_id = CLUSTER_ID
         self._strikes_left = {False: 0, True: 0}
         self.broken: list[Machine] = []
-        """Machines that stay as they are, for good."""
+        """Machines that stay stopped, paused or partitioned for good."""
         self.trace = Trace(sink)
         self.counts: Counter[str] = Counter()
         self.violation: Violation | None = None
         self.draining = False
-        """Clients begin nothing new."""
+        """Whether clients must start nothing new."""
         self.mended = False
-        """Nothing breaks any more."""
+        """Whether the world is healed, without further faults."""
         self._closed = False
         self._patches = ExitStack()
         self.loop = SimLoop()
@@ -159,22 +158,22 @@ class NodesWorld:
 
     @property
     def dynamic(self) -> bool:
-        """Whether voters are in the log."""
+        """Whether the voters are in the log."""
         return self.layout.dynamic
 
     @property
     def release(self) -> str | None:
-        """What the cluster is formatted with; None is the newest."""
+        """The release the cluster is formatted with; None is the newest."""
         return self.layout.release
 
     @property
     def spares_disks(self) -> bool:
-        """Whether no machine may lose power: what is acknowledged need not be on a disk."""
+        """Whether no machine may lose power, since acknowledged records may be unsynced."""
         return self.layout.replicated and not self.layout.synced
 
     @property
     def invariants(self) -> NodeObserver:
-        """Under the name that the other tier gives them."""
+        """The checkers, under the name that the other tier uses."""
         return self.checks
 
     @property
@@ -184,7 +183,7 @@ class NodesWorld:
 
     @property
     def controllers(self) -> list[Machine]:
-        """Machines whose node may lead the quorum."""
+        """Machines whose node is a controller."""
         return [machine for machine in self.machines if machine.is_controller]
 
     @property
@@ -193,16 +192,16 @@ class NodesWorld:
         return [machine for machine in self.machines if machine.is_broker]
 
     def machine(self, name: str) -> Machine | None:
-        """By name; None for a client."""
+        """Return a machine by name; None for a client."""
         return self._by_name.get(name)
 
     def leader(self) -> Machine | None:
-        """The machine that leads the newest epoch, as far as the running ones know."""
+        """Return the running leader with the highest epoch."""
         led = [m for m in self.controllers if m.raft is not None and m.raft.is_leader]
         return max(led, key=lambda m: int(m.raft.leader_and_epoch.epoch), default=None)
 
     def properties(self, machine: Machine) -> dict[str, str]:
-        """The node's server.properties."""
+        """Return the server.properties of a node."""
         controllers = self.voter_ids
         voters = ",".join(f"{other}@n{other}:{CONTROLLER_PORT}" for other in controllers)
         quorum = {"controller.quorum.voters": voters}
@@ -252,54 +251,54 @@ class NodesWorld:
 
     @property
     def replicas(self) -> int:
-        """Three, where there are so many brokers."""
+        """The replication factor: three, or less with fewer brokers."""
         return min(3, len(self.brokers))
 
     @property
     def has_deaf_leaders(self) -> bool:
-        """Whether somebody is broken for good."""
+        """Whether a machine is broken for good."""
         return bool(self.broken)
 
     def address(self, host: str) -> tuple[str, int]:
-        """Where the broker listens for clients."""
+        """Return the host and port of the broker's client listener."""
         return host, BROKER_PORT
 
     def timestamp_ms(self) -> int:
-        """The clients' clock is right."""
+        """Return the time; the clients' clock has no skew."""
         return EPOCH_MS + self.now
 
     def demand(self, holds: object, invariant: str, text: str) -> None:
-        """A violation where it does not hold; the caller goes on."""
+        """Record a violation unless `holds`; the caller continues."""
         self.check(lambda: self.checks.require(holds, invariant, text))
 
     def on_request(self, request: Any) -> None:
-        """A client is about to send it."""
+        """Called before a client sends `request`."""
         self.checks.storage.on_request(request)
 
     def on_answer(self, host: str, request: Any, answer: Any) -> None:
-        """A client has got it."""
+        """Called when a client has received a response."""
         self.checks.storage.on_answer(host, request, answer)
 
     def on_producer_id(self, producer_id: int) -> None:
-        """A client was given it."""
+        """Called when a client has been assigned a producer id."""
         self.checks.on_producer_id(producer_id)
 
     def on_acknowledged(self, topic: str, index: int, end: int) -> None:
-        """A producer that asked for acks=all was told that everything below `end` is written."""
+        """Called when an acks=all write is acknowledged; `end` is one past its last offset."""
         self.checks.records.on_acknowledged(topic, index, end)
 
     # ---- fault points
 
     def enable_points(self, strikes: int = STRIKES_MAX) -> None:
-        """From now on disk operations and the product's fault points may strike so often each."""
+        """Enable fault points: `strikes` each for disk operations and for those of the product."""
         self._strikes_left = {False: strikes, True: strikes}
 
     def disable_points(self) -> None:
-        """No more strikes."""
+        """Disable all fault points."""
         self._strikes_left = {False: 0, True: 0}
 
     def strikes(self, point: str, probability: float, *, product: bool = False) -> bool:
-        """Whether a fault strikes at the point now; each run has its own points."""
+        """Return whether a fault strikes at the point now; each run has its own points."""
         if not self._strikes_left[product] or not is_enabled(self.seed, point):
             return False
         if self.dice.random() >= probability:
@@ -308,19 +307,19 @@ class NodesWorld:
         return True
 
     def count_point(self, machine: Machine, point: str) -> None:
-        """A fault struck there."""
+        """Count and trace a strike at a fault point."""
         self.counts[f"point {point}"] += 1
         self.note(f"{machine.name} is struck: {point}")
 
     # ---- trace and violations
 
     def note(self, text: str) -> None:
-        """One line of the trace."""
+        """Add a line to the trace."""
         if not self._closed:
             self.trace.add(self.now, text)
 
     def fail(self, violation: Violation) -> None:
-        """Stop here: the first one counts, of those that are looked at."""
+        """Stop the run with its first violation, if its invariant is checked."""
         if not self.checks.counts(violation.invariant):
             return
         if self.violation is None:
@@ -333,7 +332,7 @@ class NodesWorld:
         self.check(lambda: self.checks.on_bytes(end, raw))
 
     def check(self, look: Callable[[], None]) -> None:
-        """Look from within the product, which must not take a violation for an error of its own."""
+        """Run a check called from the product, which must not catch the violation itself."""
         try:
             look()
         except Violation as violation:
@@ -345,20 +344,20 @@ class NodesWorld:
             self.fail(error)
         elif error is not None and not isinstance(error, Died):
             where = context.get("task") or context.get("handle") or context.get("future")
-            self.fail(Violation("assert", f"nobody caught {error!r} of {where}"))
+            self.fail(Violation("assert", f"uncaught {error!r} in {where}"))
 
     # ---- time
 
     def after(self, delay_s: float, action: Callable[[], Any]) -> None:
-        """Do `action` then, as the world."""
+        """Run `action` after a delay, as part of no incarnation."""
         self.loop.after(delay_s, action, of=None)
 
     def break_after(self, delay_s: float, action: Callable[[], Any]) -> None:
-        """Break something more then, unless all is mended by that time."""
+        """Run `action`, a further fault, after a delay unless the world is healed by then."""
         self.after(delay_s, lambda: None if self.mended else action())
 
     def run_for(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
-        """Let time pass; whether `until`, looked at every 50 ms, came true.
+        """Let time pass until `until` holds, checked every 50 ms; return whether it did.
 
         Raises:
             Violation: of an invariant.
@@ -374,7 +373,7 @@ class NodesWorld:
         return False
 
     def start_all(self, clients: Sequence[Callable[["NodesWorld"], Any]]) -> None:
-        """Boot every machine, start clients and the checks of every second."""
+        """Start every machine, the clients, and the checks that run every second."""
         for machine in self.machines:
             self.after(self.dice.uniform(0, 0.5), machine.start)
         for place, client in enumerate(clients):
@@ -382,7 +381,7 @@ class NodesWorld:
         self.after(1, self._every_second)
 
     def operate(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let the operator do something over the network, beside everything else."""
+        """Run `work` as the operator, concurrently with everything else."""
         self._run(self._operator, work)
 
     def _run(self, who: Incarnation, work: Coroutine[Any, Any, None]) -> None:
@@ -397,7 +396,7 @@ class NodesWorld:
         self.checks.every_second()
 
     def close(self) -> None:
-        """Free the loop; what still waits in it is forgotten unfinished."""
+        """Close the loop and its unfinished tasks."""
         self._closed = True
         self._patches.close()
         for machine in self.machines:
@@ -407,5 +406,5 @@ class NodesWorld:
 
 
 def quiet() -> None:
-    """What nodes log is not part of a trace; violations are."""
+    """Disable logging: node logs are not part of a trace."""
     logging.disable(logging.CRITICAL)

@@ -1,7 +1,7 @@
-"""What a world reports to, without knowing its checkers; a scenario composes them.
+"""Interfaces through which a world reports events to its checkers; a scenario connects the two.
 
-The attributes typed as `Any` are the checkers of one part each: only the checks and the scenarios
-know their types.
+Each attribute of type `Any` is the checker of one part: only the checks and the scenarios know its
+type.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 
 class CoreObserver(Protocol):
-    """Is told of every step of the bare raft cores."""
+    """Called for every step of the raft cores."""
 
     checks: Counter[str]
     committed_end: int
@@ -35,7 +35,7 @@ class CoreObserver(Protocol):
 
 
 class NodeObserver(Protocol):
-    """Is told of what whole nodes, their disks and their clients do."""
+    """Called for the events of whole nodes, their disks and their clients."""
 
     checks: Counter[str]
     only: tuple[str, ...]
@@ -49,7 +49,7 @@ class NodeObserver(Protocol):
     registrations: Any
 
     def watching(self) -> AbstractContextManager[None]:
-        """Observe the product's code while it lasts."""
+        """Observe the product's code until the context exits."""
 
     def counts(self, invariant: str) -> bool: ...
     def require(self, holds: object, invariant: str, text: str) -> None: ...

@@ -1,10 +1,10 @@
-"""The fault points of the product by name (`env.fault_point("…")`), and what may strike there.
+"""The fault points of the product by name (`env.fault_point("…")`), and their probabilities.
 
-Random faults seldom hit the moments that matter. A run enables some of the points; at an enabled
-one the dice may kill the process, cut its power, freeze it, or break its disk, in the middle of
-whatever it is at. A point that is about something lost makes the product lose it instead.
+Random faults seldom hit the critical moments. A run enables some of the points. An enabled one may
+kill the process, cut its power, pause it or make its disk fail, at exactly that line. A point that
+is named after a loss makes the product lose that message instead.
 
-Invariant: the product asks for no other name, and for each of these somewhere.
+Invariant: the product uses exactly these names.
 """
 
 import random
@@ -12,23 +12,23 @@ from typing import NamedTuple
 
 
 class Point(NamedTuple):
-    """How often an enabled point strikes, and with what."""
+    """The probability and the kind of strikes at an enabled point."""
 
     strike: float
-    """Probability, each time it is reached."""
+    """Probability of a strike each time the point is reached."""
     loses: bool = False
-    """What its name says is lost: the product is told so, nothing else happens."""
+    """Whether a strike only makes the product lose the message that the name describes."""
     workload: str = "create-topics"
-    """What clients must do for it to be reached."""
+    """The workload that reaches it."""
 
 
 SELDOM = Point(0.25)
-"""Reached a few times a minute: strike before the run is over."""
+"""Reached a few times a minute."""
 OFTEN = Point(0.02)
 BUSY = Point(0.004)
 """Reached many times a second."""
 CLEANING = Point(0.25, workload="produce-consume")
-"""Reached where old records go."""
+"""Reached when old records are deleted."""
 
 POINTS: dict[str, Point] = {
     # the quorum: votes, the log, snapshots
@@ -80,9 +80,9 @@ POINTS: dict[str, Point] = {
 }
 
 ENABLED = 0.3
-"""Part of the points that a run has."""
+"""Fraction of the points that a run enables."""
 
 
 def is_enabled(seed: int, name: str) -> bool:
-    """Whether the run of this seed has the point, whatever other points there are."""
+    """Return whether this seed enables the point, independent of other points."""
     return random.Random(f"{seed} {name}").random() < ENABLED

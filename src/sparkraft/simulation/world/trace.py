@@ -1,9 +1,9 @@
-"""What happened in a simulation, line by line, and a digest of all of it.
+"""The trace of a simulation: one line per event, and a digest of all lines.
 
-A line is the world's time in milliseconds, then what happened. Nodes are `n1`; `n1*` leads; logs
-are told as `LEO=7 HW=5`, as in the rest of the project's notation.
+A line has the world's time in milliseconds and the event. Nodes are `n1`, or `n1*` if they lead;
+logs are `LEO=7 HW=5`, as everywhere in the project.
 
-Invariant: a line holds only what the seed decides: no addresses, no sets of text, no clock.
+Invariant: the seed determines each line: no addresses, no sets of strings, no real clock.
 """
 
 from collections import deque
@@ -17,11 +17,11 @@ TAIL_LINES = 60
 DIGEST_BYTES = 16
 
 _UNTOLD = frozenset({"cluster_id", "endpoints", "leader_endpoints", "payload", "read", "detail"})
-"""Fields that never vary within a run, or say nothing to a reader."""
+"""Fields that never vary within a run or do not help a reader."""
 
 
 class Trace:
-    """Keeps the digest and the end of a trace; the whole of it goes to `sink`, if there is one."""
+    """Keeps a trace's digest and last lines; writes all lines to `sink` if there is one."""
 
     def __init__(self, sink: TextIO | None = None) -> None:
         self._sink = sink
@@ -30,7 +30,7 @@ class Trace:
         self.lines = 0
 
     def add(self, at: int, text: str) -> None:
-        """One more line."""
+        """Add a line."""
         line = f"{at:>8} {text}\n"
         self._digest.update(line.encode())
         self.tail.append(line)
@@ -39,16 +39,16 @@ class Trace:
             self._sink.write(line)
 
     def digest(self) -> str:
-        """Equal for equal traces."""
+        """Return the digest, which is equal for equal traces."""
         return self._digest.hexdigest()
 
 
 _FIELDS: dict[type[Any], list[tuple[str, Any]]] = {}
-"""Field names and defaults of the message classes seen so far: never changes what is told."""
+"""Cache of field names and defaults by message class."""
 
 
 def tell(message: Any) -> str:
-    """A request, answer or effect in short: its name and the fields that differ from default."""
+    """Return a message or effect as text: its name and the fields that differ from the default."""
     kind = type(message)
     known = _FIELDS.get(kind)
     if known is None:
