@@ -13,12 +13,11 @@ from sparkraft.base.errors import DecodeError, KafkaError
 from sparkraft.records import crc
 from sparkraft.records.batch import (
     BATCH_OVERHEAD,
+    HEAD_PATCH,
     BatchHeader,
     crc_ok,
     iter_batches,
     parse_header,
-    patch_in_place,
-    patched_head,
     with_timestamps,
 )
 from sparkraft.records.compression import Codec, compress, decompress
@@ -40,6 +39,7 @@ from sparkraft.records.record import (
     scan_records,
     write_varint,
 )
+from tests.support.batches import patch_in_place
 
 maybe_bytes = st.none() | st.binary(max_size=40)
 record_parts = st.tuples(
@@ -104,6 +104,15 @@ def test_varints_round_trip(value):
     write_varint(out, value)
     assert read_varint(out, 0) == (value, len(out))
     assert len(out) <= 10
+
+
+@pytest.mark.parametrize(
+    ("value", "written"), [(0, "00"), (-1, "01"), (1, "02"), (-64, "7f"), (64, "8001")]
+)
+def test_zigzag_varints_are_those_of_kafka(value, written):
+    out = bytearray()
+    write_varint(out, value)
+    assert out.hex() == written
 
 
 def test_an_overlong_varint_is_refused():
@@ -186,7 +195,7 @@ def test_a_batch_walk_stops_at_a_cut_and_at_damage():
 
 def test_the_leaders_patch_leaves_the_crc_right():
     data = bytearray(build([(1, b"k", b"v", [])]))
-    head = patched_head(77, parse_header(data).batch_length, 5)
+    head = HEAD_PATCH.pack(77, parse_header(data).batch_length, 5)
     patch_in_place(data, base_offset=77, leader_epoch=5)
     assert head == data[:16]
     assert crc_ok(data)

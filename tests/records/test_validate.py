@@ -4,11 +4,11 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.records.batch import (
+    HEAD_PATCH,
     HEADER,
     BatchHeader,
     crc_ok,
     parse_header,
-    patched_head,
     with_timestamps,
 )
 from sparkraft.records.compression import Codec
@@ -44,7 +44,7 @@ def refusal(data, rules=USUAL, origin=Origin.CLIENT):
 
 
 def whole(prepared):
-    head = patched_head(0, prepared.header.batch_length, 0)
+    head = HEAD_PATCH.pack(0, prepared.header.batch_length, 0)
     return head + bytes(prepared.rest)
 
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from sparkraft.records.batch import patch_in_place
 from sparkraft.records.record import BatchBuilder
 from sparkraft.simulation.checks.node_events import LOG, DurableLog
 from sparkraft.simulation.world.memory_disk import MemoryDisk
+from tests.support.batches import patch_in_place
 
 FIRST, SECOND = (f"{LOG}/{base:020}.log" for base in (0, 2))
 

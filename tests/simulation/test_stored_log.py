@@ -2,7 +2,6 @@
 
 import pytest
 
-from sparkraft.records.batch import patch_in_place
 from sparkraft.records.record import BatchBuilder
 from sparkraft.simulation.checks.stored_log import (
     LastBatch,
@@ -19,6 +18,7 @@ from sparkraft.simulation.checks.stored_log import (
 )
 from sparkraft.simulation.world.memory_disk import MemoryDisk
 from sparkraft.storage.index import OffsetIndex, TimeIndex
+from tests.support.batches import patch_in_place
 
 FOLDER = "/data/t-0"
 FIRST = f"{FOLDER}/00000000000000000000.log"

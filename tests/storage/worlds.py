@@ -69,7 +69,7 @@ def batch(
 
 def with_offsets(data, base_offset, leader_epoch=0):
     """The batch as a leader would hand it out."""
-    from sparkraft.records.batch import patch_in_place
+    from tests.support.batches import patch_in_place
 
     changed = bytearray(data)
     patch_in_place(changed, base_offset=base_offset, leader_epoch=leader_epoch)

@@ -533,12 +533,6 @@ def is_running(node: LocalNode) -> bool:
     return node.started is not None and _start_of(node.pid) == node.started
 
 
-def exit_code(node: LocalNode) -> int | None:
-    """How the node's process ended, if it was ours to wait for and has ended."""
-    child = _children.get(node.pid) if node.pid is not None else None
-    return None if child is None else child.poll()
-
-
 def _own_pid(node: LocalNode) -> int:
     if not is_running(node) or node.pid is None:
         raise CommandError(f"node {node.id} is not running")

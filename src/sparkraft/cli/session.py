@@ -14,7 +14,7 @@ from sparkraft.client.cluster import Cluster
 from sparkraft.security.protocols import SecurityProtocol, is_implemented
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Coroutine, Mapping
 
     from sparkraft.cli.options import Values
 
@@ -89,15 +89,6 @@ def print_json(data: Any) -> None:
     """One JSON document."""
     json.dump(data, sys.stdout, indent=2, default=str)
     print()
-
-
-def print_columns(rows: Iterable[Sequence[object]], *, header: Sequence[str]) -> None:
-    """Rows under a header, each column as wide as its widest cell, two spaces between."""
-    cells = [list(header), *([str(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    for row in cells:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print(line.rstrip())
 
 
 def warn(sentence: str) -> None:

@@ -435,20 +435,6 @@ class Cluster:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
         return info
 
-    async def group_by_leader(
-        self, partitions: Iterable[tuple[str, int]]
-    ) -> dict[int, list[tuple[str, int]]]:
-        """Partitions by the id of their leader; fetches metadata as needed."""
-        wanted = sorted(set(partitions))
-        stale = {topic for topic, _ in wanted if topic not in self._fetched_at}
-        if stale:
-            await self.refresh(stale)
-        by_leader: dict[int, list[tuple[str, int]]] = {}
-        for topic, partition in wanted:
-            info = await self.leader(topic, partition)
-            by_leader.setdefault(info.leader, []).append((topic, partition))
-        return by_leader
-
     # retries
 
     async def retrying(

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sparkraft.base.errors import DecodeError
 from sparkraft.base.ids import Uuid
-from sparkraft.protocol.declare import Field, Message, Schema
+from sparkraft.protocol.declare import Field, Message
 from sparkraft.protocol.errors import EncodeError, UnsupportedFieldError
 from sparkraft.protocol.varint import Buffer, decode_unsigned, encode_unsigned
 
@@ -34,12 +34,6 @@ FIXED_SIZE: Final = {kind: struct.calcsize(">" + letter) for kind, letter in FIX
 
 STRING_BYTES_MAX: Final = 0x7FFF
 """A string's length is an int16, and has the same bound if it is written as a varint."""
-
-
-def size_min(schema: Schema, version: int) -> int:
-    """Fewest bytes a message of this version can have; at least 1, so that it can divide."""
-    flexible = version in schema.flexible
-    return max(1, _struct_size_min(schema.fields, version, flexible=flexible))
 
 
 def element_size_min(field: Field, version: int, *, flexible: bool) -> int:

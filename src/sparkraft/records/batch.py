@@ -209,20 +209,6 @@ def crc_ok(batch: Buffer) -> bool:
     return stored == crc32c(view[ATTRIBUTES_AT:])
 
 
-def patched_head(base_offset: int, batch_length: int, leader_epoch: int) -> bytes:
-    """The first 16 bytes with the leader's values; write them before `batch[16:]`.
-
-    No byte under the CRC changes, so the producer's CRC stays right.
-    """
-    return HEAD_PATCH.pack(base_offset, batch_length, leader_epoch)
-
-
-def patch_in_place(batch: bytearray | memoryview, *, base_offset: int, leader_epoch: int) -> None:
-    """Set the base offset and leader epoch of a writable batch."""
-    length = int.from_bytes(batch[8:LOG_OVERHEAD], "big", signed=True)
-    HEAD_PATCH.pack_into(batch, 0, base_offset, length, leader_epoch)
-
-
 def with_timestamps(
     batch: Buffer, *, log_append_time: bool, max_timestamp: int
 ) -> tuple[bytes, memoryview]:

@@ -6,7 +6,6 @@ append, and no descriptor is held (the `Disk` keeps a bounded cache).
 Invariant: `size` is the number of bytes that whole batches take; bytes beyond it are not ours.
 """
 
-from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -581,11 +580,3 @@ class Segment:
                 self._disk.rename(path, path + DELETED)
                 renamed.append(path + DELETED)
         return renamed
-
-
-def memory_of(segment: Segment) -> int:
-    """Bytes its indexes take in memory, roughly."""
-    if not segment.indexes_loaded:
-        return 0
-    item = array("i").itemsize
-    return 2 * item * len(segment.offset_index) + (8 + item) * len(segment.time_index)

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.records.batch import parse_header, patch_in_place
+from sparkraft.records.batch import parse_header
 from sparkraft.server.coordinator.host import LogRange
 from sparkraft.server.env import SystemClock
+from tests.support.batches import patch_in_place
 
 
 class FakeHost:
