@@ -284,7 +284,7 @@ def test_fetchers_become_more_while_they_fetch(cluster: Cluster) -> None:
             stream.goes_on(1_000)
             set_fetchers(count)
             for node in IDS:
-                told = f"INFO {count} fetchers for each leader, before "
+                told = f"num.replica.fetchers changed from {3 - count} to {count}"
                 path = cluster.nodes[node].output_path
                 wait_until(lambda p=path, t=told: t in p.read_text(), told)
         stream.goes_on(1_000)
