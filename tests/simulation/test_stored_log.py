@@ -49,9 +49,9 @@ def test_whole_batches_end_at_the_first_that_is_cut_off_or_of_a_wrong_crc():
     data = batch(0) + batch(2)
     assert [len(found) for found, flaw in [parsed(data)] if not flaw] == [2]
     cut, flaw = parsed(data[:-1])
-    assert (len(cut), flaw) == (1, f"the batch at byte {SIZE} is cut off")
+    assert (len(cut), flaw) == (1, f"the batch at byte {SIZE} is truncated")
     wrong, flaw = parsed(data[:-1] + b"\xff", position=100)
-    assert (len(wrong), flaw) == (1, f"the CRC of the batch at byte {100 + SIZE} is wrong")
+    assert (len(wrong), flaw) == (1, f"the batch at byte {100 + SIZE} has an invalid CRC")
     zeros, flaw = parsed(batch(0) + bytes(100))
     assert len(zeros) == 1
     assert flaw.startswith(f"at byte {SIZE}: magic 0")
@@ -63,7 +63,7 @@ def test_a_segment_that_is_cut_within_a_batch_loses_the_batch():
     assert (len(segment.batches), segment.flaw) == (1, "")
     segment.extend(batch(2))
     segment.cut(SIZE + 10)
-    assert (len(segment.batches), segment.flaw) == (1, f"the batch at byte {SIZE} is cut off")
+    assert (len(segment.batches), segment.flaw) == (1, f"the batch at byte {SIZE} is truncated")
 
 
 def test_what_a_power_loss_spares_ends_at_the_first_batch_that_was_not_synced():
@@ -78,10 +78,10 @@ def test_what_a_power_loss_spares_ends_at_the_first_batch_that_was_not_synced():
     assert (log.unsynced_below(disk, 2), log.unsynced_below(disk, 4)) == ("", FIRST)
 
 
-@pytest.mark.parametrize(("holes", "gap"), [(True, ""), (False, "4 comes where 2 is next")])
+@pytest.mark.parametrize(("holes", "gap"), [(True, ""), (False, "offset 4 follows, expected 2")])
 def test_offsets_that_are_left_out_are_a_gap_unless_compaction_was_there(holes, gap):
     assert gap_in(parsed(batch(0) + batch(4))[0], holes=holes) == gap
-    assert gap_in(parsed(batch(4) + batch(0))[0], holes=True) == "0 comes where 6 is next"
+    assert gap_in(parsed(batch(4) + batch(0))[0], holes=True) == "offset 0 follows, expected 6"
 
 
 def test_an_offset_index_names_the_last_offset_of_the_batch_that_begins_there():
@@ -97,7 +97,7 @@ def test_an_offset_index_names_the_last_offset_of_the_batch_that_begins_there():
     assert "no batch at byte" in flaw((3, SIZE + 1))
     assert "no batch at byte" in flaw((2, SIZE))
     assert "don't rise" in flaw((5, 2 * SIZE), (3, SIZE))
-    assert "not whole entries" in offset_index_flaw(segment, b"\0" * 7)
+    assert "not a multiple" in offset_index_flaw(segment, b"\0" * 7)
 
 
 def test_a_time_index_names_the_first_batch_of_each_largest_timestamp():
@@ -112,8 +112,8 @@ def test_a_time_index_names_the_first_batch_of_each_largest_timestamp():
 
     assert flaw((5, 1), (9, 3)) == flaw((9, 3)) == ""
     assert "is not the largest" in flaw((9, 5))
-    assert "is the largest timestamp" in flaw((5, 1))
-    assert "not whole entries" in time_index_flaw(segment, b"\0" * 11)
+    assert "the largest timestamp 9" in flaw((5, 1))
+    assert "not a multiple" in time_index_flaw(segment, b"\0" * 11)
 
 
 def test_a_producer_is_known_by_its_last_batch_below_an_offset():
@@ -124,7 +124,7 @@ def test_a_producer_is_known_by_its_last_batch_below_an_offset():
     assert "its last batch is" in producers_flaw({}, true, start=0)
     assert producers_flaw({}, true, start=4) == ""
     assert "its last batch is" in producers_flaw({7: LastBatch(0, 1, 1)}, true, start=0)
-    assert "isn't there" in producers_flaw({8: LastBatch(0, 1, 5)}, {}, start=5)
+    assert "not in the log" in producers_flaw({8: LastBatch(0, 1, 5)}, {}, start=5)
     assert producers_flaw({8: LastBatch(0, 1, 4)}, {}, start=5) == ""
 
 

@@ -19,7 +19,7 @@ from sparkraft.simulation.checks.metadata_oracle import Change, MetadataOracle, 
 
 
 class Truth(NamedTuple):
-    """What a response is compared with: the committed log, and the decisions that wrote it."""
+    """The committed log and the observed decisions, which a response is compared with."""
 
     history: MetadataOracle
     isr_oracle: IsrOracle
@@ -212,7 +212,7 @@ def _is_named(mark: Any, occasion: str, text: str, change: Change, truth: Truth)
     decided = truth.isr_oracle.fencings.get(key, [])
     # The committed decisions of one controller are a prefix of its decisions, in order.
     place = truth.history.fencings[key].index(change.batch.base_offset)
-    found = re.fullmatch(decided[place].said, text) if place < len(decided) else None
+    found = re.fullmatch(decided[place].pattern, text) if place < len(decided) else None
     if found is None:
         return False
     silent = decided[place].silent_ms

@@ -1,24 +1,24 @@
-"""What must hold in every quorum, whatever breaks: checked as each core does its work.
+"""Invariants of every quorum under any faults, checked on each step of each core.
 
-Names and meanings (the design's list, Kafka's source deciding where they differ):
-
-    Q1  ElectionSafety       one leader an epoch, over the whole run
-    Q2  DurableVote          one candidate a voter and epoch, on disk before the vote is given
-    Q3  MonotonicEpoch       epochs on disk never go back, nobody speaks from an epoch that is
-                             not on its disk, a leader known in an epoch never becomes another
+    Q1  ElectionSafety       one leader per epoch over the whole run
+    Q2  DurableVote          one vote per voter and epoch, on disk before it is granted
+    Q3  MonotonicEpoch       epochs on disk never decrease; a node uses only epochs on its disk;
+                             the known leader of an epoch never changes
     Q4  LogMatching          same offset and epoch: same records up to there
-    Q5  CommittedStability   what is committed is never different, never cut
-    Q6  LeaderCompleteness   a leader has all that is committed; a candidate claims what is on disk
-    Q7  HighWatermark        on disk at a majority of the voters, own epoch, never goes back
-    Q8  VoterChanges         one voter at a time, the last set and the epoch's start committed
-                             first; a leader voted out resigns
-    Q9  PreVote              changes no vote and no epoch; refused by those who hear a leader
+    Q5  CommittedStability   committed records never change and are never truncated
+    Q6  LeaderCompleteness   a leader has all committed records; a candidate claims only
+                             records on its disk
+    Q7  HighWatermark        on disk at a majority of the voters, advanced only to records of
+                             the leader's epoch, never decreases
+    Q8  VoterChanges         one voter at a time, after the previous set and the epoch's start
+                             are committed; a removed leader resigns
+    Q9  PreVote              changes no vote and no epoch; refused by voters with a leader
     Q10 Snapshots            of the committed prefix, whole, never loaded by a leader, never
-                             missing below the log's start
-    Q11 Liveness             a healed majority elects and commits; a leader without a majority
-                             stops leading
+                             missing below the log start
+    Q11 Liveness             a healed majority elects a leader and commits; a leader without a
+                             majority resigns
 
-The checkers keep ghosts: what has ever been true, whoever has forgotten it since.
+The checkers keep the history of the whole run, including what nodes have since lost.
 """
 
 from collections import Counter
@@ -63,7 +63,7 @@ class Invariants:
         """By base offset."""
         self.committed_end = 0
         self._committed_in: dict[int, int] = {}
-        """By base offset: the epoch in which it was first known to be committed."""
+        """Base offset → epoch in which the batch was first known to be committed."""
         self.folds: dict[int, bytes] = {0: EMPTY_FOLD}
         self._fold = EMPTY_FOLD
         self._leaders: dict[int, Key] = {}
@@ -75,32 +75,32 @@ class Invariants:
         self._lost_disks: list[tuple[ReplicaKey, int]] = []
 
     def require(self, holds: object, invariant: str, text: str) -> None:
-        """Raise where the invariant does not hold."""
+        """Raise `Violation` unless the invariant holds."""
         self.checks[invariant] += 1
         if not holds:
             raise Violation(invariant, text)
 
-    # ---- life and death
+    # ---- start and disk loss
 
     def on_start(self, node: "CoreNode") -> None:
-        """A new incarnation: what it only had in memory is forgotten."""
+        """A new incarnation starts without the old one's memory."""
         self._high_watermarks[node.id] = 0
         self.rules.on_start(node.id)
 
     def on_wipe(self, node: "CoreNode") -> None:
-        """What was on the lost disk may have been counted."""
+        """Keep the lost disk's end: its records may have counted toward a majority."""
         self._lost_disks.append((node.key, node.disk.durable_end))
 
     # ---- the election state
 
     def on_persist(self, node: "CoreNode", election: ElectionState) -> None:
-        """Before `election` takes the place of what is on disk."""
+        """Check `election` before it replaces the election state on disk."""
         before = node.disk.election
         epoch = election.epoch
         self.require(
             before is None or epoch >= before.epoch,
             "Q3",
-            f"{node.name} goes back to epoch {epoch} from {before}",
+            f"{node.name} persists epoch {epoch} after {before}",
         )
         key = (node.id, node.life, epoch)
         if election.leader_id is not None:
@@ -108,8 +108,7 @@ class Invariants:
             self.require(
                 known == election.leader_id,
                 "Q3",
-                f"{node.name} takes n{election.leader_id} for the leader of epoch {epoch} "
-                f"after n{known}",
+                f"{node.name} has leader n{election.leader_id} in epoch {epoch}, before n{known}",
             )
         if election.voted is not None:
             self._on_vote(node, epoch, election.voted)
@@ -123,11 +122,11 @@ class Invariants:
         self.require(
             same,
             "Q2",
-            f"{node.name} votes for n{candidate.id} in epoch {epoch}, having voted for n{known.id}",
+            f"{node.name} votes for n{candidate.id} and n{known.id} in epoch {epoch}",
         )
 
     def on_transitions(self, node: "CoreNode") -> None:
-        """The states a core went through since the last time."""
+        """Check the state transitions since the last call."""
         world = self.world
         for transition in node.quorum.take_transitions():
             old, new = transition.old, transition.new
@@ -140,7 +139,7 @@ class Invariants:
     def _on_leader(self, node: "CoreNode", epoch: int) -> None:
         key = (node.id, node.life)
         known = self._leaders.setdefault(epoch, key)
-        self.require(known == key, "Q1", f"n{known[0]} and {node.name} lead epoch {epoch}")
+        self.require(known == key, "Q1", f"n{known[0]} and {node.name} both lead epoch {epoch}")
         self.world.on_leader(node, epoch)
         disk = node.disk
         for base, batch in self.committed.items():
@@ -151,7 +150,7 @@ class Invariants:
             self.require(
                 held is not None and held.base_offset == base and held.epoch == batch.epoch,
                 "Q6",
-                f"{node.name} leads epoch {epoch} without committed {batch.epoch}@{base}",
+                f"{node.name} leads epoch {epoch} without the committed batch {batch.epoch}@{base}",
             )
         if disk.start:
             self._check_below_start(node)
@@ -161,7 +160,8 @@ class Invariants:
         self.require(
             disk.start <= self.committed_end,
             "Q6",
-            f"{node.name} starts at {disk.start}, beyond what is committed",
+            f"the log of {node.name} starts at {disk.start}, beyond the committed offset "
+            f"{self.committed_end}",
         )
 
     # ---- each step
@@ -174,50 +174,50 @@ class Invariants:
         high_watermark: Offset | None,
         ready: Ready,
     ) -> None:
-        """Right after the core took `event`, before anything of `ready` is done."""
+        """Check a step right after the core handled `event`, before `ready` is carried out."""
         self.rules.on_step(_member(node), Step(event, before, high_watermark, ready))
 
     def after_event(self, node: "CoreNode") -> None:
-        """A `Ready` is carried out."""
+        """Check a node after its `Ready` is carried out."""
         self.rules.check_voted_out(_member(node))
 
     # ---- the log
 
     def on_append(self, node: "CoreNode", batch: LogBatch) -> None:
-        """Before `batch` is written."""
+        """Check `batch` before it is written."""
         disk = node.disk
         previous = disk.batches[-1] if disk.batches else None
         link = (previous.base_offset, previous.epoch) if previous else None
-        told = repr((batch.last_offset, batch.payload, batch.controls))
-        self.rules.on_batch(node.name, (batch.base_offset, batch.epoch), told, link)
+        content = repr((batch.last_offset, batch.payload, batch.controls))
+        self.rules.on_batch(node.name, (batch.base_offset, batch.epoch), content, link)
         self.require(
             batch.base_offset == disk.end,
             "Q4",
-            f"{node.name} writes {batch.base_offset} at its end {disk.end}",
+            f"{node.name} appends offset {batch.base_offset}, its log ends at {disk.end}",
         )
 
     def on_truncate(self, node: "CoreNode", batch: LogBatch) -> None:
-        """`batch` is cut off.
+        """Check that the truncated `batch` is not committed.
 
-        Who still follows the leader of an epoch before the one that committed it may cut it: nobody
-        counted it there.
+        A node that is still in an epoch before the one that committed the batch may truncate it:
+        its copy did not count toward the majority.
         """
         base = batch.base_offset
         known = self.committed.get(base)
         knows = node.quorum.state.epoch >= self._committed_in.get(base, 0)
-        told = base < self._high_watermarks[node.id]
+        below = base < self._high_watermarks[node.id]
         self.require(
-            known is None or known.epoch != batch.epoch or not (knows or told),
+            known is None or known.epoch != batch.epoch or not (knows or below),
             "Q5",
-            f"{node.name} cuts committed {batch.epoch}@{batch.base_offset}",
+            f"{node.name} truncates the committed batch {batch.epoch}@{batch.base_offset}",
         )
 
     def on_high_watermark(self, node: "CoreNode", high_watermark: Offset) -> None:
-        """A node tells its listeners."""
+        """Check a high watermark that a node publishes to its listeners."""
         self.require(
             high_watermark >= self._high_watermarks[node.id],
             "Q7",
-            f"the high watermark of {node.name} goes back to {high_watermark}",
+            f"the high watermark of {node.name} decreases to {high_watermark}",
         )
         first = node.disk.index_of(self._high_watermarks[node.id])
         self._high_watermarks[node.id] = high_watermark
@@ -239,8 +239,8 @@ class Invariants:
         self.require(
             below is not None and below.epoch == state.epoch,
             "Q7",
-            f"{node.name} in epoch {state.epoch} commits by count up to {high_watermark}, "
-            f"a record of epoch {below.epoch if below else None}",
+            f"{node.name} in epoch {state.epoch} commits up to {high_watermark} by counting "
+            f"replicas of a record of epoch {below.epoch if below else None}",
         )
         voters = node.quorum.log.voters
         disks = [(other.key, other.disk.durable_end) for other in self.world.nodes.values()]
@@ -254,7 +254,7 @@ class Invariants:
         self.require(
             len(holders) >= voters.majority,
             "Q7",
-            f"{node.name} has HW={high_watermark}; on disk at {holders} of {voters.ids}",
+            f"{node.name} has HW={high_watermark}, on disk only at {holders} of {voters.ids}",
         )
 
     def _on_committed(self, node: "CoreNode", batch: LogBatch) -> None:
@@ -264,7 +264,7 @@ class Invariants:
             self.require(
                 base == self.committed_end,
                 "Q5",
-                f"{node.name} commits {base} behind {self.committed_end}",
+                f"{node.name} commits offset {base}, expected {self.committed_end}",
             )
             self.committed[base] = batch
             self._committed_in[base] = node.quorum.state.epoch
@@ -276,12 +276,12 @@ class Invariants:
             batch.payload,
             batch.last_offset,
         )
-        self.require(same, "Q5", f"{node.name} has committed {batch}, known {known}")
+        self.require(same, "Q5", f"{node.name} commits {batch}, committed is {known}")
 
-    # ---- what is said
+    # ---- requests and responses
 
     def on_send(self, node: "CoreNode", send: Send) -> None:
-        """A request leaves."""
+        """Check a request before it is sent."""
         request = send.request
         self._check_spoken_epoch(node, getattr(request, "epoch", 0))
         if isinstance(request, VoteRequest):
@@ -289,25 +289,25 @@ class Invariants:
             self.require(
                 request.last_offset <= durable,
                 "Q6",
-                f"candidate {node.name} claims LEO={request.last_offset}, on disk is {durable}",
+                f"candidate {node.name} claims LEO={request.last_offset}, on disk LEO={durable}",
             )
         if isinstance(request, FetchRequest) and node.quorum.is_voter:
             self.require(
                 request.fetch_offset <= node.disk.durable_end,
                 "Q7",
                 f"voter {node.name} acknowledges up to {request.fetch_offset}, "
-                f"on disk is {node.disk.durable_end}",
+                f"on disk LEO={node.disk.durable_end}",
             )
 
     def _check_spoken_epoch(self, node: "CoreNode", epoch: int) -> None:
         election = node.disk.election
         on_disk = election.epoch if election is not None else 0
         self.require(
-            epoch <= on_disk, "Q3", f"{node.name} speaks from epoch {epoch}, on disk is {on_disk}"
+            epoch <= on_disk, "Q3", f"{node.name} sends epoch {epoch}, on disk is epoch {on_disk}"
         )
 
     def on_respond(self, node: "CoreNode", request: Any, answer: Any) -> None:
-        """An answer leaves."""
+        """Check a response before it is sent."""
         self._check_spoken_epoch(node, getattr(answer, "epoch", 0))
         if not isinstance(answer, VoteResponse) or not answer.granted or request.pre_vote:
             return
@@ -321,7 +321,7 @@ class Invariants:
         self.require(
             on_disk,
             "Q2",
-            f"{node.name} votes for n{request.candidate.id} in epoch {request.epoch}; "
+            f"{node.name} votes for n{request.candidate.id} in epoch {request.epoch}, "
             f"on disk is {election}",
         )
         self._on_vote(node, request.epoch, request.candidate)
@@ -329,7 +329,7 @@ class Invariants:
     # ---- snapshots
 
     def on_snapshot(self, node: "CoreNode", snapshot: EpochAndOffset, raw: bytes) -> None:
-        """A node has made one."""
+        """Check a snapshot that a node has taken."""
         held = SnapshotContent.decode(raw).fold
         self.require(
             snapshot.offset <= node.high_watermark,
@@ -339,21 +339,21 @@ class Invariants:
         self.require(
             self.folds.get(snapshot.offset) == held,
             "Q10",
-            f"{node.name} takes a snapshot at {snapshot.offset} of what is not committed there",
+            f"the snapshot of {node.name} at {snapshot.offset} is not the committed prefix",
         )
         self._snapshots.setdefault(snapshot, held)
 
     def on_chunk(self, node: "CoreNode", position: int) -> None:
-        """A piece of a fetched snapshot is to be written."""
+        """Check a chunk of a fetched snapshot before it is written."""
         have = len(node.disk.partial)
         self.require(
             position in {0, have},
             "Q10",
-            f"{node.name} writes a snapshot at {position}, having {have} bytes",
+            f"{node.name} writes a snapshot chunk at {position} after {have} bytes",
         )
 
     def on_install(self, node: "CoreNode", snapshot: EpochAndOffset, raw: bytes) -> None:
-        """A fetched snapshot is about to replace the log."""
+        """Check a fetched snapshot before it replaces the log."""
         leads = node.quorum.is_leader
         self.require(not leads, "Q10", f"leader {node.name} loads snapshot {snapshot}")
         try:
@@ -369,7 +369,7 @@ class Invariants:
     # ---- every second, and at the end
 
     def every_second(self) -> None:
-        """The invariants that look at everybody."""
+        """Check the invariants that compare nodes."""
         for node in self.world.nodes.values():
             self._check_start(node)
             if node.is_leader and node.backlog is None:
@@ -382,11 +382,11 @@ class Invariants:
             self.require(
                 any(snapshot.offset == disk.start for snapshot in disk.snapshots),
                 "Q10",
-                f"the log of {node.name} starts at {disk.start}, where no snapshot stands",
+                f"the log of {node.name} starts at {disk.start} without a snapshot at that offset",
             )
 
     def _check_matching(self) -> None:
-        """Any two logs agree up to the last place where their epochs do."""
+        """Check that any two logs match up to the last offset with the same epoch."""
         nodes = list(self.world.nodes.values())
         for place, one in enumerate(nodes):
             for other in nodes[place + 1 :]:
@@ -421,6 +421,6 @@ def _voters_below(node: "CoreNode", below: int) -> int:
 
 
 def _counts(voters: VoterSet, key: ReplicaKey) -> bool:
-    """As `VoterSet.is_voter`, which a planted bug may have changed."""
+    """Same as `VoterSet.is_voter`, which a planted bug may change."""
     known = voters.get(key.id)
     return known is not None and known.key.directory_id in (None, key.directory_id)

@@ -1,13 +1,13 @@
-"""What leaders and controllers were seen to do, which their journals are held against.
+"""Observed actions of leaders and controllers, to compare with their journals.
 
-    a fetch is read at a leader        how far its follower is, and when it last had everything
-    a leader asks for another ISR      who it is, and how far behind each follower is just then
-    the controller agrees              what the leader's journal must tell of it
-    a controller fences a broker       for want of heartbeats, on a refused connection, on request
+    a leader reads a follower's fetch   the follower's log end offset, and when it last caught up
+    a leader requests an ISR change     the request, and the lag of each follower at that time
+    the controller accepts it           the entry that the leader's journal must have
+    a controller fences a broker        missing heartbeats, a refused connection or a request
 
-How long a follower lacks something is had from its fetches by Kafka's rule (KIP-16, `Replica` of
-`kafka.cluster`): it had everything at the time of a fetch that began where the leader's log ended
-at that fetch, or where it had ended at the fetch before.
+A follower's lag time follows from its fetches by Kafka's rule (KIP-16, `kafka.cluster.Replica`): it
+was caught up at the time of a fetch from the leader's log end offset, or from the leader's log end
+offset at the previous fetch.
 """
 
 from collections import deque
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Behind(NamedTuple):
-    """How far and how long a follower lacks records; None where it never had everything."""
+    """A follower's lag; `behind_ms` is None if the follower was never caught up."""
 
     log_end_offset: int
     leader_end: int
@@ -41,7 +41,7 @@ class Behind(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A change of the ISR that a leader asked for, by epochs of the leader and the partition."""
+    """An ISR change that a leader requested, and the lag of each follower at that time."""
 
     pending: Any
     isr: frozenset[int]
@@ -49,12 +49,12 @@ class Asked(NamedTuple):
 
     @property
     def behind_of_leaving(self) -> dict[int, Behind]:
-        """Of those that the leader wants to leave; a reassignment may take out others."""
+        """Lag of the replicas that the leader removes; a reassignment may remove others."""
         return {replica: b for replica, b in self.behind.items() if replica not in self.isr}
 
 
 class Agreed(NamedTuple):
-    """A change of the ISR that the controller has answered to its leader."""
+    """An ISR change that the controller has confirmed to the leader."""
 
     where: Where
     topic: str
@@ -64,34 +64,35 @@ class Agreed(NamedTuple):
     isr: tuple[int, ...]
     behind: dict[int, Behind]
     slow_ms: int
-    """How long a follower may lack records at this leader."""
+    """The leader's `replica.lag.time.max.ms`."""
 
 
 class Fencing(NamedTuple):
     """Why a controller fenced a broker.
 
     Attributes:
-        said: a pattern of what it may say of it.
-        silent_ms: since the broker's last heartbeat, where that counts and this controller had one.
+        pattern: regular expression that the journaled cause must match.
+        silent_ms: time since the broker's last heartbeat; None if that was not the reason or this
+            controller received no heartbeat.
     """
 
-    said: str
+    pattern: str
     silent_ms: int | None
 
 
 class _Led:
-    """One leadership: what its followers fetched in this epoch, and up to where in any."""
+    """One leadership: followers' fetches in this epoch, and their latest offset in any epoch."""
 
     __slots__ = ("ends", "epoch", "fetches")
 
     def __init__(self) -> None:
         self.epoch = -1
         self.fetches: dict[int, list[tuple[int, int, int]]] = {}
-        """By replica: when, from which offset, and where the leader's log ended then."""
+        """Replica → fetches as (time in ms, fetch offset, leader's log end offset)."""
         self.ends: dict[int, int] = {}
 
     def on_metadata(self, partition: Any, local_id: int, end: int, now_ms: int) -> None:
-        """The image says so; those in sync count as having everything when an epoch begins."""
+        """Apply a metadata change. In-sync replicas count as caught up when an epoch begins."""
         began, self.epoch = partition.leader_epoch > self.epoch, partition.leader_epoch
         known = self.fetches
         others = [replica for replica in partition.replicas if replica != local_id]
@@ -102,7 +103,7 @@ class _Led:
             self.fetches = {r: [at_once] if r in partition.isr else [] for r in others}
 
     def behind(self, replica: int, end: int, now_ms: int) -> Behind:
-        """How far behind `end` it is, by what it fetched."""
+        """Return the follower's lag behind the leader's log end offset `end`."""
         last_ms = last_end = None
         whole_ms: int | None = None
         for at_ms, offset, leader_end in self.fetches.get(replica, ()):
@@ -119,9 +120,9 @@ class IsrOracle:
     """See the module docstring.
 
     Attributes:
-        asked: by partition, leader epoch and partition epoch before the change.
-        agreed: by machine and its life, the newest last.
-        fencings: by controller epoch and broker, in the order of their decision.
+        asked: requested changes by partition, leader epoch and previous partition epoch.
+        agreed: confirmed changes by machine and incarnation, newest last.
+        fencings: by controller epoch and broker, in order of decision.
     """
 
     def __init__(self) -> None:
@@ -134,16 +135,16 @@ class IsrOracle:
     # ---- leaders
 
     def on_metadata(self, machine: "Machine", hosted: Any, partition: Any) -> None:
-        """A partition has taken over what the image says."""
+        """A replica has applied the partition's state from the metadata image."""
         leading = hosted.leading
         if leading is None or leading.partition_epoch > partition.partition_epoch:
-            return  # not led, or the controller has told it something newer
+            return  # not the leader, or already ahead of the image through AlterPartition
         led = self._led.setdefault(leading, _Led())
         end, now_ms = hosted.log.log_end_offset, hosted.host.clock.mono_ms()
         led.on_metadata(partition, machine.id, end, now_ms)
 
     def on_fetch(self, fetch: Any, found: list[Any]) -> None:
-        """A follower's fetch was read; what is refused or diverges tells nothing of its log."""
+        """A leader read a follower's fetch; errors and diverging epochs confirm no offset."""
         void = {
             id(asked) for asked, data in found if data.error_code or data.diverging_epoch.epoch >= 0
         }
@@ -158,7 +159,7 @@ class IsrOracle:
                 led.ends[replica] = offset
 
     def on_submit(self, hosted: Any, pending: Any) -> None:
-        """A leader asks for another ISR, perhaps once more."""
+        """A leader requests an ISR change, possibly as a retry."""
         where = (hosted.topic_id, hosted.index)
         key = (where, pending.leader_epoch, pending.partition_epoch)
         known = self.asked.get(key)
@@ -173,7 +174,7 @@ class IsrOracle:
         )
 
     def on_answer(self, machine: "Machine", hosted: Any, pending: Any, part: Any) -> None:
-        """The controller has answered a leader."""
+        """A leader received the controller's response."""
         if part.error_code or hosted.leading is None:
             return
         where = (hosted.topic_id, hosted.index)
@@ -195,29 +196,29 @@ class IsrOracle:
     # ---- controllers
 
     def on_heartbeat(self, core: Any, request: Any, now_ms: int) -> None:
-        """A controller has taken a broker's heartbeat."""
+        """A controller processed a broker's heartbeat."""
         self._heard_ms[core, request.broker_id, request.broker_epoch] = now_ms
 
     def silent_ms(self, core: Any, broker_id: int, now_ms: int) -> int | None:
-        """Since the last heartbeat of the broker's registered life; None: `core` took none."""
+        """Time since the registered incarnation's last heartbeat; None if `core` received none."""
         known = core.latest.brokers.get(broker_id)
         heard = None if known is None else self._heard_ms.get((core, broker_id, known.epoch))
         return None if heard is None else now_ms - heard
 
     def on_decided(self, machine: "Machine", core: Any, outcome: Any, how: str, now: Any) -> None:
-        """A controller has decided something that may fence a broker; `now`: for its silence."""
+        """A controller made a decision that may fence a broker; `now` if for missing heartbeats."""
         for record, _ in () if outcome is None else outcome.records:
             if not isinstance(record, BrokerRegistrationChangeRecord) or record.fenced <= 0:
                 continue
             heard = self._heard_ms.get((core, record.broker_id, record.broker_epoch))
             silent = None if heard is None or now is None else now - heard
             key = (_epoch_of(machine), record.broker_id)
-            told = how.format(record.broker_id)
-            self.fencings.setdefault(key, []).append(Fencing(told, silent))
+            pattern = how.format(record.broker_id)
+            self.fencings.setdefault(key, []).append(Fencing(pattern, silent))
 
 
 def _epoch_of(machine: "Machine") -> int:
-    """In which its controller is active; -1 where it is not."""
+    """Return the epoch of the machine's active controller; -1 if it is not active."""
     services = None if machine.node is None else machine.node.controller_services
     epoch = None if services is None else services.controller._epoch  # noqa: SLF001 (looks inside)
     return -1 if epoch is None else epoch
@@ -230,7 +231,7 @@ ON_REFUSAL = "broker {}'s connection closed and its listener refuses connections
 
 @contextmanager
 def listening(world: "NodesWorld") -> Iterator[None]:
-    """Have the world's oracle hear what leaders and controllers do while it lasts."""
+    """Record the actions of the world's leaders and controllers within this context."""
     oracle = world.checks.explanations.isr_oracle
 
     def here() -> "Machine | None":

@@ -1,12 +1,12 @@
-"""What became of the cluster, as it was committed: the truth that explanations are held against.
+"""The committed history of the cluster, which explanations are compared with.
 
-Every committed batch of the metadata log is replayed here once, and nothing is forgotten: the image
-after each record, each change of a partition with what may have caused it, what each broker's
-records say. No journal, and none of the product's own accounts of its past, is looked at.
+Replays every committed batch of the metadata log once and keeps everything: the image after each
+record, each partition change with its possible causes, and the changes of each broker. It uses
+neither journals nor the product's own view of its history.
 
-The records of a decision share a batch, so a broker that comes or goes in it (a `Mark`) is what
-changed a partition that loses or finds that broker there. What else changes an ISR is its leader,
-which `explanation_ghosts` heard asking.
+The records of one decision share a batch. If a broker joins or leaves in a batch (a `Mark`), it is
+the cause of changes in that batch that remove or restore the broker. All other ISR changes come
+from the leader; `isr_oracle` records its requests.
 """
 
 from bisect import bisect_right
@@ -36,7 +36,7 @@ Where = tuple["Uuid", int]
 
 
 class CommittedBatch(NamedTuple):
-    """Where a batch stands, in which epoch it was written, and when by its controller's clock."""
+    """A batch's offsets, leader epoch, and time by its controller's clock."""
 
     base_offset: int
     last_offset: int
@@ -45,7 +45,7 @@ class CommittedBatch(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A broker that came or went within a batch."""
+    """A broker that joined or left within a batch."""
 
     broker_id: int
     occasion: CauseKind
@@ -55,14 +55,14 @@ class Change(NamedTuple):
     """A record that changed a partition.
 
     Attributes:
-        offset: of the record.
-        batch: that it stands in.
-        topic: name.
-        where: topic id and index.
-        before: None where the partition was made.
-        after: None where it was deleted.
-        image: the cluster just before the record.
-        marks: every broker that came or went in the batch.
+        offset: offset of the record.
+        batch: the batch with the record.
+        topic: topic name.
+        where: topic id and partition index.
+        before: None if the record created the partition.
+        after: None if the record deleted it.
+        image: the image before the record.
+        marks: all brokers that joined or left in the batch.
     """
 
     offset: int
@@ -76,14 +76,14 @@ class Change(NamedTuple):
 
     @property
     def leaders(self) -> tuple[int, int]:
-        """Who led before, and who leads since; -1 for nobody."""
+        """The leaders before and after; -1 for no leader."""
         return tuple(  # type: ignore[return-value]
             NO_LEADER if each is None else each.leader for each in (self.before, self.after)
         )
 
     @property
     def suspects(self) -> list[Mark]:
-        """The marks of brokers that the partition lost with this change, or found again."""
+        """Marks of brokers that this change removed from the partition or restored."""
         before, after = self.before, self.after
         if before is None or after is None:
             return []
@@ -101,7 +101,7 @@ class Change(NamedTuple):
 
 
 class BrokerNote(NamedTuple):
-    """What one record says of a broker, in the words of `explain broker`."""
+    """One change of a broker's registration, in the words of `explain broker`."""
 
     offset: int
     at_ms: int
@@ -113,11 +113,11 @@ class MetadataOracle:
     """See the module docstring.
 
     Attributes:
-        batches: all that is committed, in order, those of the quorum itself among them.
-        facts: the states of each partition, from the record on that made it so.
-        changes: the same changes with what surrounds them.
-        notes: what the records say of each broker.
-        fencings: where batches begin that fence a broker, by their epoch and the broker.
+        batches: all committed batches in order, including control batches.
+        facts: the states of each partition, with the offset that established each.
+        changes: the same changes with their context.
+        notes: registration changes of each broker.
+        fencings: (epoch, broker) → base offsets of batches that fence the broker.
     """
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class MetadataOracle:
         self._before_transaction = EMPTY_IMAGE
 
     def on_committed(self, header: Any, view: memoryview) -> None:
-        """Each committed batch once, in order."""
+        """Replay a committed batch. Called once per batch, in order."""
         batch = CommittedBatch(
             header.base_offset,
             header.last_offset,
@@ -154,21 +154,21 @@ class MetadataOracle:
         for offset, message in records:
             self._replay(offset, message, batch, marks)
 
-    # ---- asking
+    # ---- lookups
 
     def image_at(self, offset: int) -> ClusterImage:
-        """The cluster after the record at `offset`."""
+        """Return the image after the record at `offset`."""
         place = bisect_right(self._offsets, offset)
         return self._images[place - 1] if place else EMPTY_IMAGE
 
     def batch_at(self, offset: int) -> CommittedBatch | None:
-        """The batch that holds `offset`; None where it is not committed."""
+        """Return the batch with `offset`; None if it is not committed."""
         place = bisect_right(self.batches, offset, key=lambda batch: batch.base_offset)
         found = self.batches[place - 1] if place else None
         return found if found is not None and offset <= found.last_offset else None
 
     def elections_of(self, broker_id: int) -> list[Change]:
-        """The changes that made a broker a leader, or another one in its place; in log order."""
+        """Return the leader changes from or to a broker, in log order."""
         found = [
             change
             for changes in self.changes.values()
@@ -177,7 +177,7 @@ class MetadataOracle:
         ]
         return sorted(found, key=lambda change: (change.offset, change.where[1]))
 
-    # ---- replaying
+    # ---- replay
 
     def _replay(
         self, offset: int, message: Any, batch: CommittedBatch, marks: tuple[Mark, ...]

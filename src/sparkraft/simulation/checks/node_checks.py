@@ -1,15 +1,16 @@
-"""What must hold among whole nodes: after every event (`node_events`), every second, at the end.
+"""Invariants of whole nodes: after every event (`node_events`), every second and at the end.
 
-C6  one image at one offset, on every node; an image survives its own snapshot
-C7  what a client was told is created stays created
-C9  topic ids and producer ids are never given twice
-C10 once healed: brokers unfenced, every partition led, reassignments done, controllers agree;
-    preferred leaders are back, where that is looked at often enough
-C1 to C4, C8 and P1 to P11: `record_checks`; C5 `registration_checks`
-S1 to S9: `storage_checks`, and S6 `cleaned_clients`
-F1, G8  who is taken for dead, who serves a group: `process_checks`
-E1   explanations of leaders and ISRs agree with what happened: `explanation_checks`
-V1  no record and no request between nodes above what the finalized metadata.version allows
+C6  all nodes have the same image at the same offset; an image survives its own snapshot
+C7  a topic whose creation was acknowledged stays created
+C9  topic ids and producer ids are unique
+C10 after healing: brokers are unfenced, every partition has a leader, reassignments complete,
+    controllers agree; preferred leaders lead again if leaders are rebalanced often enough
+
+C1 to C4, C8 and P1 to P11: `record_checks`; C5: `registration_checks`
+S1 to S9: `storage_checks`; S6: `compaction_clients`
+F1, G8: fencing and group coordinators: `process_checks`
+E1  explanations of leaders and ISRs match what happened: `explanation_checks`
+V1  records and requests between nodes respect the finalized metadata.version
 """
 
 from collections import Counter
@@ -41,17 +42,17 @@ if TYPE_CHECKING:
     from sparkraft.simulation.world.nodes import NodesWorld
 
 PORTS = {9092: True, 9093: False}
-"""Where nodes listen; whether to brokers' requests."""
+"""Listener port → whether brokers serve it."""
 
 
 class NodeChecks:
-    """The checkers of one world, and what they remember."""
+    """The checkers of one world and their state."""
 
     def __init__(self, world: "NodesWorld") -> None:
         self.world = world
         self.checks: Counter[str] = Counter()
         self.only: tuple[str, ...] = ()
-        """Only these invariants are looked at; none: all of them."""
+        """Invariants to check; empty for all."""
         self.events = NodeEvents(world, self.require)
         self.events.on_committed = self._on_committed
         self.records = RecordChecks(world)
@@ -63,45 +64,45 @@ class NodeChecks:
         self.created: dict[str, Uuid] = {}
         """Topics whose creation was acknowledged."""
         self._created_below: dict[str, int] = {}
-        """By a topic's name: what was committed of the metadata log when that was told."""
+        """Topic name → committed end of the metadata log when its creation was acknowledged."""
         self._images: dict[int, list[Any]] = {}
         self._topic_ids: dict[bytes, str] = {}
         self._producer_ids: set[int] = set()
         self._level: int | None = None
-        """metadata.version at the end of what is committed."""
+        """Committed metadata.version."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Observe cores, drivers, leaders, controllers and logs while it lasts."""
+        """Observe cores, drivers, leaders, controllers and logs within this context."""
         with watched(self.world), listening(self.world), storage_watched(self.world):
             yield
 
     def require(self, holds: object, invariant: str, text: str) -> None:
-        """Raise where the invariant does not hold."""
+        """Raise `Violation` unless the invariant holds or is not checked in this run."""
         self.checks[invariant] += 1
         if not holds and self.counts(invariant):
             raise Violation(invariant, text)
 
     def counts(self, invariant: str) -> bool:
-        """Whether the invariant is looked at in this run."""
+        """Whether the invariant is checked in this run."""
         return not self.only or invariant in self.only
 
     def on_start(self, machine: "Machine") -> None:
-        """A node starts: all it has committed is looked at again."""
+        """A node starts; its committed records are checked again."""
         self.events.on_start(machine)
         self.registrations.on_start(machine)
         self.world.check(lambda: self.storage.on_start(machine))
 
-    # ---- what clients were told
+    # ---- acknowledged to clients
 
     def on_created(self, name: str, topic_id: "Uuid") -> None:
-        """CreateTopics was answered without error."""
+        """A client received a successful CreateTopics response."""
         self.world.check(lambda: self._note_topic(name, topic_id))
 
     def _note_topic(self, name: str, topic_id: "Uuid") -> None:
         self.world.counts["topics created"] += 1
         known = self._topic_ids.setdefault(topic_id, name)
-        self.require(known == name, "C9", f"{topic_id} names both {known} and {name}")
+        self.require(known == name, "C9", f"topics {known} and {name} have the same id {topic_id}")
         self.created[name] = topic_id
         self._created_below[name] = self.events.committed_end
         self._check_kept(name)
@@ -111,28 +112,28 @@ class NodeChecks:
             self._check_kept(name)
 
     def _check_kept(self, name: str) -> None:
-        """What a client was told is committed by then, and is never changed later."""
+        """Check that an acknowledged topic is committed and unchanged."""
         known = self.records.image.topics_by_name.get(name)
         self.require(
             known == self.created[name],
             "C7",
-            f"{name} was created as {self.created[name]}; committed is {known}",
+            f"{name} was created as {self.created[name]}, committed is {known}",
         )
 
     def on_producer_id(self, producer_id: int) -> None:
-        """InitProducerId was answered without error."""
+        """A client received a successful InitProducerId response."""
         self.world.check(lambda: self._note_producer_id(producer_id))
 
     def _note_producer_id(self, producer_id: int) -> None:
         self.world.counts["producer ids"] += 1
         fresh = producer_id not in self._producer_ids
-        self.require(fresh, "C9", f"producer id {producer_id} is given twice")
+        self.require(fresh, "C9", f"producer id {producer_id} is assigned twice")
         self._producer_ids.add(producer_id)
 
     # ---- versions
 
     def _on_committed(self, base: int, header: Any, view: memoryview) -> None:
-        """Each committed batch once, in order."""
+        """Check a committed batch. Called once per batch, in order."""
         self.world.counts["batches committed"] += 1
         self.explanations.on_committed(header, view)
         if header.is_control:
@@ -155,7 +156,7 @@ class NodeChecks:
         )
 
     def on_snapshot(self, machine: "Machine", path: str) -> None:
-        """A snapshot of the metadata has got its name."""
+        """Check a metadata snapshot after it is renamed into place."""
         self.snapshots.on_snapshot(machine, path)
         raw = machine.disk.read(path)
         level: int | None = None
@@ -167,7 +168,7 @@ class NodeChecks:
                 self._check_version(head, level, f"in {path} of {machine.name}")
 
     def on_bytes(self, end: "SimTransport", raw: bytes) -> None:
-        """A write of whole requests, or of answers."""
+        """Check the versions of requests that a node writes to a connection."""
         to_broker = PORTS.get(end.far_port)
         machine = self.world.machine(end.incarnation.name)
         if to_broker is None or machine is None:
@@ -181,14 +182,14 @@ class NodeChecks:
             self.require(
                 versions.request_is_allowed(key, version, level, to_broker=to_broker),
                 "V1",
-                f"{machine.name} asks by key {key} v{version}, metadata.version is {level}",
+                f"{machine.name} sends API key {key} v{version}, metadata.version is {level}",
             )
             at += 4 + size
 
     # ---- every second
 
     def every_second(self) -> None:
-        """Look at every node that runs."""
+        """Check every running node."""
         for machine in self.world.machines:
             image = image_of(machine)
             if image is not None and image.offset >= 0:
@@ -204,53 +205,53 @@ class NodeChecks:
         known = self._images.get(image.offset)
         if known is not None and known[0] is image:
             return
-        told = list(records_of(image))
+        records = list(records_of(image))
         if known is None:
-            self._images[image.offset] = [image, told]
+            self._images[image.offset] = [image, records]
             self.registrations.check_image(image)
-            self._check_reload(machine, told)
+            self._check_reload(machine, records)
             return
         self.require(
-            known[1] == told,
+            known[1] == records,
             "C6",
-            f"the image of {machine.name} at {image.offset} is another's not",
+            f"the image of {machine.name} at {image.offset} differs from another node's",
         )
 
     # ---- at the end
 
     def at_end(self) -> None:
-        """All is healed and has come to rest."""
+        """Check the healed cluster at rest."""
         for machine in self.world.machines:
             if machine in self.world.broken:
                 continue
             image = image_of(machine)
-            self.require(image is not None, "C10", f"{machine.name} is away")
+            self.require(image is not None, "C10", f"{machine.name} is not running")
             if image is None:
-                continue  # a planted bug may be all that is looked for
+                continue  # C10 may not be checked in this run
             for name in sorted(self.created):
                 topic_id = image.topics_by_name.get(name)
-                # Clients go on to the end: what was told just now may be on its way to this node.
+                # Clients run until the end: a recent topic may not have reached this node.
                 behind = image.offset + 1 < self._created_below[name]
                 self.require(
                     topic_id == self.created[name] or behind,
                     "C7",
-                    f"{name} was created as {self.created[name]}; {machine.name} has {topic_id}",
+                    f"{name} was created as {self.created[name]}, {machine.name} has {topic_id}",
                 )
         self.storage.at_end()
         self.explanations.at_end()
 
-    def _check_reload(self, machine: "Machine", told: list[Any]) -> None:
+    def _check_reload(self, machine: "Machine", records: list[Any]) -> None:
         again = EMPTY_IMAGE
-        for record, _ in told:
+        for record, _ in records:
             again = apply(again, record)
         self.require(
-            list(records_of(again)) == told,
+            list(records_of(again)) == records,
             "C6",
-            f"the image of {machine.name} is another once it went through a snapshot",
+            f"the image of {machine.name} changes when reloaded from a snapshot",
         )
 
     def is_healthy(self) -> bool:
-        """Whether all that can be is unfenced and led, on every whole node's image."""
+        """Whether every broker and partition that can recover has done so in every node's image."""
         self.checks["C10"] += 1
         broken = {machine.id for machine in self.world.broken}
         wiped = {machine.id for machine in self.world.machines if machine.disks}
@@ -273,7 +274,7 @@ class NodeChecks:
 
 
 def _all_led(image: ClusterImage, gone: set[int]) -> bool:
-    """Whether every partition has a leader that has a replica on a machine with its first disk."""
+    """Whether every partition with a replica outside `gone` has a leader."""
     return all(
         partition.leader >= 0
         for topic in image.topics_in_order()
@@ -283,7 +284,7 @@ def _all_led(image: ClusterImage, gone: set[int]) -> bool:
 
 
 def _is_balanced(image: ClusterImage) -> bool:
-    """Whether every partition whose preferred leader is in sync is led by it."""
+    """Whether the preferred leader leads every partition that it is in sync with."""
     return not any(
         partition.leader != partition.preferred_leader
         and partition.preferred_leader in partition.isr
@@ -293,7 +294,7 @@ def _is_balanced(image: ClusterImage) -> bool:
 
 
 def _is_moving(image: ClusterImage, gone: set[int]) -> bool:
-    """Whether a reassignment is under way that nobody who is gone holds up."""
+    """Whether a reassignment is in progress that does not involve a broker in `gone`."""
     return any(
         (partition.adding_replicas or partition.removing_replicas)
         and not gone & {*partition.replicas}

@@ -1,17 +1,19 @@
-"""What must hold among whole nodes after every event: elections, epochs, votes, commits.
+"""Invariants of whole nodes after every event: elections, epochs, votes and commits.
 
-    Q1  one leader an epoch; it has all that was committed before it (Q6)
-    Q2  a vote is on disk before it is given, and there is one an epoch
-    Q3  epochs on disk never go back, and nobody speaks from one that is not on its disk
-    Q4  one offset of one epoch is the same bytes on every disk, behind the same batch
-    Q5  what is committed is the same bytes everywhere, and is not cut by those who may know
-    Q7  the high watermark is on the disks of a majority, is of the leader's epoch, never goes back
-    Q8, Q9, Q11 voter changes, pre-votes, leaders without a majority: `quorum_rules`
-    Q10 snapshots: `snapshot_checks`
+    Q1  one leader per epoch; it has everything committed in earlier epochs (Q6)
+    Q2  one vote per epoch, on disk before it is granted
+    Q3  epochs on disk never decrease, and a node sends only epochs that are on its disk
+    Q4  an offset and epoch are the same bytes on every disk, after the same batch
+    Q5  committed batches are the same bytes everywhere and are not truncated, except by a node
+        in an epoch before the commit
+    Q7  the high watermark is on disk at a majority, advances only to records of the leader's
+        epoch, and never decreases
 
-`watched` listens at the raft core and its driver while a world lasts. What is on a disk is read
-from the disk itself, from the bytes that a power loss spares: the product's own idea of it is what
-a bug would get wrong.
+    Q8, Q9, Q11: voter changes, pre-votes, leaders without a majority: `quorum_rules`
+    Q10: snapshots: `snapshot_checks`
+
+`watched` observes the raft core and its driver. Disk contents are read from the simulated disk, in
+the state that survives a power loss, because the product's own view may be wrong.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +54,7 @@ _NOBODY = QuorumState(leader_epoch=0, leader_id=-1, voted_id=-1)  # type: ignore
 
 
 class Batch(NamedTuple):
-    """What is known of a committed batch."""
+    """Identity of a committed batch."""
 
     epoch: int
     crc: int
@@ -60,9 +62,10 @@ class Batch(NamedTuple):
 
 
 class DurableLog:
-    """How far a machine's metadata log is on its disk; reads each synced byte once.
+    """The durable part of a machine's metadata log; reads each synced byte once.
 
-    `on_batch` is told of each batch read: its header, and offset and epoch of the one before it.
+    `on_batch` is called for each batch read with its header and (base offset, epoch) of its
+    predecessor.
     """
 
     def __init__(self, on_batch: Callable[[Any, tuple[int, int] | None], None]) -> None:
@@ -73,13 +76,13 @@ class DurableLog:
         self._path = ""
         self._position = self._last_at = 0
         self._last = b""
-        """The batch read last: where it stands no more, the log was cut meanwhile."""
+        """Bytes of the last batch read; if they have changed on disk, the log was truncated."""
         self._link: tuple[int, int] | None = None
-        """Its offset and epoch."""
+        """Base offset and epoch of that batch."""
         self._end = 0
 
     def end(self, disk: "MemoryDisk") -> int:
-        """The offset behind the last batch that a power loss would spare."""
+        """Return the offset after the last batch that survives a power loss."""
         if self._names_seen != disk.names_changed:
             self._names_seen = disk.names_changed
             names = disk.listdir(LOG) if disk.is_dir(LOG) else []
@@ -89,7 +92,7 @@ class DurableLog:
         return max(self._held, self._read(disk))
 
     def _read(self, disk: "MemoryDisk") -> int:
-        if self._path in self._segments[:-1]:  # what it got before the next one began
+        if self._path in self._segments[:-1]:  # appended before the log rolled
             self._go_on(self._path, disk.synced(f"{LOG}/{self._path}"))
         path, data = "", b""
         for name in reversed(self._segments):
@@ -111,7 +114,7 @@ class DurableLog:
             try:
                 header = parse_header(data, self._position)
             except CorruptRecords:
-                break  # zeros of a torn write
+                break  # zeros after a torn write
             after = self._position + header.size_in_bytes
             if after > len(data) or not crc_ok(memoryview(data)[self._position : after]):
                 break
@@ -123,7 +126,7 @@ class DurableLog:
 
 
 class NodeEvents:
-    """See the module docstring; isr_oracle of what has ever been true."""
+    """See the module docstring; keeps the history of the whole run."""
 
     def __init__(self, world: "NodesWorld", require: Callable[[object, str, str], None]) -> None:
         self.world = world
@@ -132,34 +135,34 @@ class NodeEvents:
         """By base offset."""
         self.committed_end = 0
         self.on_committed: Callable[[int, Any, memoryview], None] = lambda *_: None
-        """Told once of every committed batch, in order: base offset, header, bytes."""
+        """Called once per committed batch, in order, with base offset, header and bytes."""
         self._committed_in: dict[int, int] = {}
         self._leaders: dict[int, str] = {}
         self._votes: dict[tuple[str, int, int], int] = {}
         self._epochs: dict[tuple[str, int], int] = {}
         self._reached: dict[str, int] = {}
-        self._told: dict[str, int] = {}
+        self._published: dict[str, int] = {}
         self._durable: dict[tuple[str, int], DurableLog] = {}
         self._lost: list[tuple[ReplicaKey, int]] = []
         self._requests: dict[tuple[str, int], dict[int, Any]] = {}
         self._states: dict[bytes, QuorumState] = {}
         self.rules = QuorumRules(require, world.counts, lambda: world.now)
 
-    # ---- life
+    # ---- start and disk loss
 
     def on_start(self, machine: "Machine") -> None:
-        """What a process only had in memory is forgotten."""
-        self._reached[machine.name] = self._told[machine.name] = 0
+        """A new incarnation starts without the old one's memory."""
+        self._reached[machine.name] = self._published[machine.name] = 0
         self.rules.on_start(machine.id)
 
     def on_wipe(self, machine: "Machine") -> None:
-        """What was on the lost disk may have been counted."""
+        """Keep the lost disk's end: its records may have counted toward a majority."""
         self._lost.append((_key(machine), self.durable_end(machine)))
 
-    # ---- what is on disk
+    # ---- disk contents
 
     def durable_end(self, machine: "Machine") -> int:
-        """How far the machine's log would survive a power loss now."""
+        """Return the offset up to which the machine's log would survive a power loss now."""
         return self._durable_log(machine).end(machine.disk)
 
     def _durable_log(self, machine: "Machine") -> DurableLog:
@@ -176,7 +179,7 @@ class NodeEvents:
         self.rules.on_batch(name, place, (header.crc, header.last_offset), link)
 
     def election(self, machine: "Machine") -> QuorumState:
-        """The election state that a power loss would spare."""
+        """Return the election state that would survive a power loss."""
         raw = machine.disk.synced(f"{LOG}/quorum-state")
         known = self._states.get(raw)
         if known is None:
@@ -188,7 +191,7 @@ class NodeEvents:
     def on_step(
         self, machine: "Machine", core: Quorum, step: Step, transitions: Sequence[Transition]
     ) -> None:
-        """Right after a step, before anything of it is done."""
+        """Check a step before its `Ready` is carried out."""
         state, ready = core.state, step.ready
         member = _member(machine, core)
         if isinstance(step.event, events.LogFlushed):
@@ -214,7 +217,7 @@ class NodeEvents:
         self._require(
             last < core.log.end,
             "Q6",
-            f"{machine.name} leads epoch {state.epoch} from {core.log.end}; {last} is committed",
+            f"{machine.name} leads epoch {state.epoch} with LEO={core.log.end}, committed {last}",
         )
 
     def _last_committed_before(self, epoch: int) -> int:
@@ -228,7 +231,7 @@ class NodeEvents:
         self._require(
             isinstance(state, Leader) and reached > state.epoch_start_offset,
             "Q7",
-            f"{machine.name} counts records of older epochs up to {reached}",
+            f"{machine.name} commits up to {reached} by counting replicas of older epochs",
         )
         ends = [(_key(m), self.durable_end(m)) for m in self.world.controllers]
         holders = {
@@ -239,19 +242,19 @@ class NodeEvents:
         self._require(
             len(holders) >= voters.majority,
             "Q7",
-            f"{machine.name} has HW={reached}; on disk at {sorted(holders)} of {voters.ids}",
+            f"{machine.name} has HW={reached}, on disk only at {sorted(holders)} of {voters.ids}",
         )
 
     # ---- the driver
 
     def on_request(self, machine: "Machine", request_id: int, request: Any) -> None:
-        """A peer asks."""
+        """Remember a vote request until its response."""
         if isinstance(request, events.VoteRequest):
-            asked = self._requests.setdefault((machine.name, machine.life), {})
-            asked[request_id] = request
+            pending = self._requests.setdefault((machine.name, machine.life), {})
+            pending[request_id] = request
 
     def before_ready(self, machine: "Machine", driver: Any, ready: events.Ready) -> None:
-        """Its election state is said to be on disk; nothing else of it is done yet."""
+        """Check a `Ready` after its election state is persisted and before the rest is done."""
         for line in tell_ready(machine.name, ready):
             self.world.note(line)
         election = self.election(machine)
@@ -269,7 +272,7 @@ class NodeEvents:
         self._require(
             election.leader_epoch >= before,
             "Q3",
-            f"{machine.name} goes back from epoch {before} to {election.leader_epoch} on disk",
+            f"{machine.name} persists epoch {election.leader_epoch} after {before}",
         )
         self._epochs[key] = election.leader_epoch
         if election.voted_id >= 0:
@@ -280,7 +283,7 @@ class NodeEvents:
         self._require(
             known == candidate,
             "Q2",
-            f"{machine.name} votes for n{candidate} in epoch {epoch}, having voted for n{known}",
+            f"{machine.name} votes for n{candidate} and n{known} in epoch {epoch}",
         )
 
     def _on_send(
@@ -292,14 +295,14 @@ class NodeEvents:
             self._require(
                 request.last_offset <= end,
                 "Q6",
-                f"candidate {machine.name} claims LEO={request.last_offset}, on disk is {end}",
+                f"candidate {machine.name} claims LEO={request.last_offset}, on disk LEO={end}",
             )
         if isinstance(request, events.FetchRequest) and driver._quorum.is_voter:  # noqa: SLF001
             end = self.durable_end(machine)
             self._require(
                 request.fetch_offset <= end,
                 "Q7",
-                f"voter {machine.name} acknowledges up to {request.fetch_offset}, on disk is {end}",
+                f"voter {machine.name} acknowledges {request.fetch_offset}, on disk LEO={end}",
             )
 
     def _speaks(self, machine: "Machine", epoch: int, election: QuorumState) -> None:
@@ -307,7 +310,7 @@ class NodeEvents:
         self._require(
             epoch <= on_disk,
             "Q3",
-            f"{machine.name} speaks from epoch {epoch}, not {on_disk}",
+            f"{machine.name} sends epoch {epoch}, on disk is epoch {on_disk}",
         )
 
     def _on_respond(
@@ -315,8 +318,8 @@ class NodeEvents:
     ) -> None:
         answer = respond.response
         self._speaks(machine, getattr(answer, "epoch", 0), election)
-        asked = self._requests.get((machine.name, machine.life), {})
-        request = asked.pop(respond.request_id, None)
+        pending = self._requests.get((machine.name, machine.life), {})
+        request = pending.pop(respond.request_id, None)
         if request is None or request.pre_vote or not getattr(answer, "granted", False):
             return
         candidate = int(request.candidate.id)
@@ -326,7 +329,7 @@ class NodeEvents:
         self._require(
             on_disk,
             "Q2",
-            f"{machine.name} votes for n{candidate} in epoch {request.epoch}; on disk: {election}",
+            f"{machine.name} votes for n{candidate} in epoch {request.epoch}, on disk {election}",
         )
         self._on_vote(machine, request.epoch, candidate)
 
@@ -344,31 +347,33 @@ class NodeEvents:
 
     def _on_truncate(self, machine: "Machine", driver: Any, offset: int) -> None:
         epoch = driver._quorum.state.epoch  # noqa: SLF001 (a checker looks inside)
-        told = self._told.get(machine.name, 0)
+        published = self._published.get(machine.name, 0)
         for header, _ in driver._log.batches(offset, driver._log.end):  # noqa: SLF001 (likewise)
             base = header.base_offset
             known = self.committed.get(base)
-            may_know = epoch >= self._committed_in.get(base, 0) or base < told
+            may_know = epoch >= self._committed_in.get(base, 0) or base < published
             same = known is not None and known.epoch == header.partition_leader_epoch
             self._require(
-                not (same and may_know), "Q5", f"{machine.name} cuts committed {known} at {base}"
+                not (same and may_know),
+                "Q5",
+                f"{machine.name} truncates {known} at {base}",
             )
 
     def after_ready(self, machine: "Machine", driver: Any, ready: events.Ready) -> None:
-        """It is done, as far as nothing has to be waited for."""
+        """Check the high watermark after the synchronous part of a `Ready`."""
         reached = ready.high_watermark
         if reached is None:
             return
-        before = self._told.get(machine.name, 0)
+        before = self._published.get(machine.name, 0)
         self._require(
-            reached >= before, "Q7", f"the high watermark of {machine.name} goes back to {reached}"
+            reached >= before, "Q7", f"the high watermark of {machine.name} decreases to {reached}"
         )
-        self._told[machine.name] = reached
+        self._published[machine.name] = reached
         self.world.note(tell_log(machine.name, driver))
         self._on_reached(machine, driver)
 
     def _on_reached(self, machine: "Machine", driver: Any) -> None:
-        log, up_to = driver._log, self._told[machine.name]  # noqa: SLF001 (a checker looks inside)
+        log, up_to = driver._log, self._published[machine.name]  # noqa: SLF001 (a checker looks inside)
         first = max(self._reached.get(machine.name, 0), log.start)
         up_to = min(up_to, log.end)
         if up_to <= first:
@@ -381,23 +386,23 @@ class NodeEvents:
 
     def _on_batch(self, machine: "Machine", driver: Any, header: Any, view: memoryview) -> None:
         base = header.base_offset
-        told = Batch(header.partition_leader_epoch, header.crc, header.last_offset)
+        batch = Batch(header.partition_leader_epoch, header.crc, header.last_offset)
         known = self.committed.get(base)
         if known is None and base >= self.committed_end:
-            self.committed[base] = known = told
+            self.committed[base] = known = batch
             self._committed_in[base] = driver._quorum.state.epoch  # noqa: SLF001 (likewise)
             self.committed_end = header.last_offset + 1
             self.on_committed(base, header, view)
         self._require(
-            known == told, "Q5", f"{machine.name} has committed {told} at {base}, known {known}"
+            known == batch, "Q5", f"{machine.name} commits {batch} at {base}, committed is {known}"
         )
 
     # ---- every second
 
     def every_second(self) -> None:
-        """The invariants that look at everybody."""
+        """Check the invariants that concern all machines."""
         for machine in self.world.machines:
-            self.durable_end(machine)  # Q4 of whatever came to its disk since
+            self.durable_end(machine)  # checks Q4 for everything synced since
             raft = machine.raft
             if raft is not None and raft.is_leader:
                 self.rules.check_quorum(_member(machine, raft._quorum))  # noqa: SLF001 (a look)
@@ -408,7 +413,7 @@ def _member(machine: "Machine", core: Quorum) -> Member:
 
 
 def _voters_below(machine: "Machine", below: int) -> int:
-    """As the leader's own log has it, which is read anew."""
+    """Read the leader's log again instead of using the core's state."""
     known = -1
     for offset, kind, _ in machine.raft.log.control_records():
         if offset < below and kind is ControlType.KRAFT_VOTERS:
@@ -427,7 +432,7 @@ def _counts(voters: Any, key: ReplicaKey) -> bool:
 
 @contextmanager
 def watched(world: "NodesWorld") -> Iterator[None]:
-    """Have the world's checkers see every step of every core, and all that is done of it."""
+    """Have the world's checkers observe every step of every core and its execution."""
     checks = world.checks.events
 
     def seen(call: Callable[["Machine"], None]) -> None:

@@ -1,8 +1,8 @@
-"""Who is taken for dead, and who serves a group: looked at from outside the node that decides.
+"""Check fencing and group coordinators from outside the deciding node.
 
-F1  fenced on a refused connection is nobody who still serves: a false fence is what could lose
-records that were acknowledged by their leader alone (acks=1)
-G8  groups are served by the leader of their partition alone, one in an epoch
+F1  a broker that still serves is never fenced on a refused connection: a false fence could lose
+    records that only their leader has acknowledged (acks=1)
+G8  groups are served only by the leader of their partition, one per epoch
 """
 
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ class ProcessChecks:
         self._coordinators: dict[tuple[int, int], str] = {}
 
     def on_fence_refused(self, broker_id: int, registered: Any) -> None:
-        """A controller is about to fence a broker whose listener refuses connections."""
+        """Check that a broker about to be fenced for refusing connections does not serve."""
         self.world.counts["fenced on refusal"] += 1
         machine = next((m for m in self.world.brokers if m.id == broker_id), None)
         node = None if machine is None else machine.node
@@ -35,11 +35,12 @@ class ProcessChecks:
         self.world.checks.require(
             not serving or node.broker.lifecycle.broker_epoch != registered.epoch,
             "F1",
-            f"{machine.name} is fenced for a refused connection, and serves in {registered.epoch}",
+            f"{machine.name} is fenced for a refused connection but serves in epoch "
+            f"{registered.epoch}",
         )
 
     def every_second(self) -> None:
-        """Look at every coordinator that serves."""
+        """Check every active group coordinator."""
         for machine in self.world.brokers:
             node = machine.live_node
             if node is None or node.broker is None:
@@ -63,11 +64,11 @@ class ProcessChecks:
         self.world.checks.require(
             hosted is not None and hosted.is_leader and hosted.leader_epoch == epoch,
             "G8",
-            f"{machine.name} serves the groups of {index} in {epoch}, and its replica is {hosted}",
+            f"{machine.name} coordinates partition {index} in epoch {epoch} with replica {hosted}",
         )
         known = self._coordinators.setdefault((index, epoch), machine.name)
         self.world.checks.require(
             known == machine.name,
             "G8",
-            f"{known} and {machine.name} serve the groups of {index} in {epoch}",
+            f"{known} and {machine.name} both coordinate partition {index} in epoch {epoch}",
         )

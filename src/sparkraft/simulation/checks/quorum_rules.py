@@ -1,13 +1,13 @@
-"""What a member of a quorum may do in a step, and how long it may lead unheard: for either tier.
+"""Rules for each step of a quorum member, shared by both tiers.
 
-    Q4  one offset of one epoch is one batch, after one predecessor: so logs that agree there
-        agree below
-    Q8  one voter at a time, the set before and the epoch's start committed first; a leader voted
-        out resigns
-    Q9  a pre-vote changes no vote and no epoch; who hears a leader refuses it
-    Q11 a leader without a majority stops leading
+    Q4  an offset and epoch identify one batch with one predecessor, so logs that match there
+        match below
+    Q8  one voter at a time, after the previous set and the epoch's start are committed; a removed
+        leader resigns
+    Q9  a pre-vote changes no vote and no epoch; voters with a leader refuse it
+    Q11 a leader without a majority resigns
 
-`invariants` asks this of bare cores, `node_events` of whole nodes.
+`invariants` applies them to bare cores, `node_events` to whole nodes.
 """
 
 from collections import Counter
@@ -33,15 +33,15 @@ from sparkraft.raft.states import Candidate, Follower, Leader, Prospective, Stat
 from sparkraft.raft.voters import ReplicaKey, VoterSet
 
 CHECK_QUORUM_SLACK_MS = 1_500
-"""Beyond 1.5 fetch timeouts: clocks drift, and a paused leader learns of it late."""
+"""Allowance beyond 1.5 fetch timeouts for clock drift and paused leaders."""
 
 
 class Member(NamedTuple):
-    """Who takes a step.
+    """A quorum member.
 
     Attributes:
-        voters_below: the offset of the last voter set that its log has below an offset; -1
-            without one.
+        voters_below: returns the offset of the last voter set in its log below an offset; -1 if
+            there is none.
     """
 
     name: str
@@ -51,16 +51,16 @@ class Member(NamedTuple):
 
 
 def voters_are_committed(core: Quorum) -> bool:
-    """Whether the voter set in force is, as static ones always are.
+    """Whether the current voter set is committed; a static one always is.
 
-    Until then it is only in the logs of some, and others elect by the set before.
+    An uncommitted set is only in some logs, and other voters still elect by the previous set.
     """
     at, reached = core.log.voters_offset, core.log.high_watermark
     return at is None or (reached is not None and at < reached)
 
 
 class Step(NamedTuple):
-    """One step of a core; `before` and `high_watermark` are what they were when it began."""
+    """One step of a core; `before` and `high_watermark` are from before the step."""
 
     event: Event | None
     before: State
@@ -69,10 +69,10 @@ class Step(NamedTuple):
 
 
 class QuorumRules:
-    """See the module docstring; remembers what was written, and who was heard when.
+    """See the module docstring; keeps all batches written and the last fetch of each follower.
 
     Attributes:
-        leading_since: by id: epoch and time in ms of each node's last election won.
+        leading_since: node id → epoch and time in ms of its last won election.
     """
 
     def __init__(
@@ -89,33 +89,35 @@ class QuorumRules:
         self._written: dict[tuple[int, int], tuple[Hashable, tuple[int, int] | None]] = {}
 
     def on_start(self, node_id: int) -> None:
-        """A new incarnation: what it only had in memory is forgotten."""
+        """A new incarnation starts without the old one's memory."""
         self._heard[node_id] = {}
 
     # ---- the log
 
     def on_batch(
-        self, name: str, place: tuple[int, int], told: Hashable, link: tuple[int, int] | None
+        self, name: str, place: tuple[int, int], content: Hashable, link: tuple[int, int] | None
     ) -> None:
-        """A log has a batch at `place` behind the one at `link`, offset and epoch each.
+        """Check a batch of a log; `place` and `link` are (base offset, epoch) pairs.
 
-        `told` stands for its content; `link` is None where the log begins.
+        `content` identifies the batch; `link` is its predecessor, None at the start of the log.
         """
-        known = self._written.setdefault(place, (told, link))
+        known = self._written.setdefault(place, (content, link))
         self._require(
-            known[0] == told and (link is None or known[1] in (None, link)),
+            known[0] == content and (link is None or known[1] in (None, link)),
             "Q4",
-            f"{name} has {told} at {place} after {link}, known {known}",
+            f"{name} has {content} at {place} after {link}, another log has {known}",
         )
         if known[1] is None and link is not None:
-            self._written[place] = (told, link)
+            self._written[place] = (content, link)
 
     # ---- states
 
     def on_transition(self, member: Member, old: State, new: State) -> None:
-        """A core went from one state to the next."""
+        """Check a state transition of a core."""
         if isinstance(new, Prospective):
-            self._require(new.epoch == old.epoch, "Q9", f"{member.name} raises the epoch to ask")
+            self._require(
+                new.epoch == old.epoch, "Q9", f"{member.name} raises its epoch to pre-vote"
+            )
         if isinstance(new, Leader) and not isinstance(old, Leader):
             self._leads_from_now(member, new.epoch)
 
@@ -126,7 +128,7 @@ class QuorumRules:
     # ---- each step
 
     def on_step(self, member: Member, step: Step) -> None:
-        """Right after the core took its event, before anything of `ready` is done."""
+        """Check a step right after the core handled its event, before `ready` is carried out."""
         if isinstance(step.event, RequestReceived):
             request = step.event.request
             if isinstance(request, VoteRequest) and request.pre_vote:
@@ -143,7 +145,7 @@ class QuorumRules:
         self._require(
             after.epoch != before.epoch or old == new,
             "Q9",
-            f"{member.name} votes for {new} for a pre-vote",
+            f"{member.name} changes its vote to {new} on a pre-vote",
         )
         hears = isinstance(before, Leader) or (isinstance(before, Follower) and before.has_fetched)
         for respond in step.ready.respond:
@@ -153,7 +155,7 @@ class QuorumRules:
             self._require(
                 not (answer.granted and hears and after.epoch == before.epoch),
                 "Q9",
-                f"{member.name} hears the leader of epoch {after.epoch} and grants a pre-vote",
+                f"{member.name} grants a pre-vote although it has a leader in epoch {after.epoch}",
             )
 
     def _on_fetch(self, member: Member, request: FetchRequest | FetchSnapshotRequest) -> None:
@@ -164,7 +166,7 @@ class QuorumRules:
     def _on_voters_written(
         self, member: Member, batch: LogBatch, high_watermark: Offset | None
     ) -> None:
-        """A leader writes a voter set: compare it with the one before."""
+        """Compare a voter set that a leader appends with the previous one."""
         state = member.core.state
         if not isinstance(state, Leader) or batch.epoch != state.epoch:
             return
@@ -176,7 +178,7 @@ class QuorumRules:
             if not before.voters:
                 continue
             self._counts["voter sets written"] += 1
-            # Another majority from now on: what the old one fetched says nothing of it.
+            # From now on another majority counts, so earlier fetches are irrelevant.
             self._leads_from_now(member, state.epoch)
             self._check_change(member, before, control.voters, at=at, batch=batch)
             if _members(before) != _members(control.voters) and not _is_upgrade(batch):
@@ -192,7 +194,7 @@ class QuorumRules:
         self._require(
             len(different) <= 1,
             "Q8",
-            f"{member.name} changes {len(different)} voters at once at {at}: {old} to {new}",
+            f"{member.name} changes {len(different)} voters at once at {at}, from {old} to {new}",
         )
 
     def _check_change_is_due(
@@ -202,18 +204,18 @@ class QuorumRules:
         self._require(
             committed > state.epoch_start_offset,
             "Q8",
-            f"{member.name} changes the voters at {at} before its epoch's start is committed",
+            f"{member.name} changes the voters at {at} before the start of its epoch is committed",
         )
         previous = member.voters_below(at)
         self._require(
             previous < committed,
             "Q8",
-            f"{member.name} changes the voters at {at}, and those of {previous} "
-            f"are not committed: HW={committed}",
+            f"{member.name} changes the voters at {at} before the set at {previous} "
+            f"is committed, HW={committed}",
         )
 
     def check_voted_out(self, member: Member) -> None:
-        """Once a step is over: who is no voter any more does not lead on."""
+        """Check after a step that a removed voter does not keep leading."""
         core = member.core
         state = core.state
         if isinstance(state, Leader) and not core.is_voter:
@@ -222,13 +224,13 @@ class QuorumRules:
             self._require(
                 not committed or state.resign_reason is not None,
                 "Q8",
-                f"{member.name} leads on, though voted out at {at} and HW={reached}",
+                f"{member.name} keeps leading although removed at {at}, HW={reached}",
             )
 
     # ---- every second
 
     def check_quorum(self, member: Member) -> None:
-        """A leader that runs: a majority has fetched from it not long ago."""
+        """Check that a majority has fetched from this running leader recently."""
         core = member.core
         epoch, since = self.leading_since.get(member.key.id, (0, self._now()))
         voters = core.log.voters
@@ -245,7 +247,7 @@ class QuorumRules:
         self._require(
             silent_ms <= limit,
             "Q11",
-            f"{member.name} leads on, {silent_ms} ms after a majority fetched",
+            f"{member.name} keeps leading {silent_ms} ms after the last fetch of a majority",
         )
 
 

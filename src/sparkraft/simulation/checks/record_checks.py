@@ -1,25 +1,23 @@
-"""What must hold of replicated partitions: the controller's records, the leaders, the logs.
+"""Invariants of replicated partitions: the controller's records, the leaders and the logs.
 
 At every committed batch of the metadata log:
-    C1  ISR within AR, ELR within AR, none in both; no ELR while the ISR is large enough
-    C2  the leader is in the ISR; without a leader nobody is in sync, or nobody may be
-    C3  nobody who is fenced stays in an ISR, but the last one where ELR is off
-    C4  the partition epoch rises by one each change, the leader epoch with each leader
-    C8  names and ids of topics belong together, replicas are different
-    P5  who joins an ISR has all that producers were told is written
-
-When a log is cut:
-    P10 nobody in sync cuts what its leader calls committed, or what is acknowledged
-
-Every simulated second, of every node that runs:
-    P1  one leader an epoch, and only in an epoch that the controller gave
-    P2  logs agree below their high watermarks, and in what they have of one epoch
-    P3  what a leader calls committed is in the log of everyone in the controller's ISR
-    P5  so is everything that producers were told is written
-    P4  a leader counts everyone who may lead after it
-    P6  the high watermark stands still while the ISR is too small
-    P9  the leader-epoch cache rises, and says of each batch what the batch says
-    P11 log start ≤ high watermark ≤ log end; the start never goes back
+    C1  ISR and ELR are disjoint subsets of the replicas; no ELR while the ISR is large enough
+    C2  the leader is in the ISR
+    C3  no fenced broker is in an ISR, except as the last member without ELR
+    C4  the partition epoch grows by one per change, the leader epoch with each new leader
+    C8  topic names and ids match; replicas are distinct
+    P5  a replica that joins an ISR has all acknowledged records
+When a log is truncated:
+    P10 an in-sync replica truncates neither its leader's committed nor any acknowledged records
+Every simulated second, on every running node:
+    P1  one leader per epoch, and only in epochs that the controller assigned
+    P2  logs match below their high watermarks, and in batches of the same epoch
+    P3  every replica in the controller's ISR has all records that its leader has committed
+    P4  a leader waits for every replica that may become the next leader
+    P5  every replica in the ISR has all acknowledged records
+    P6  the high watermark does not advance while the ISR is below the minimum
+    P9  the leader epoch cache is increasing and matches the batches
+    P11 log start ≤ high watermark ≤ log end; the log start never decreases
 """
 
 from itertools import pairwise
@@ -47,7 +45,7 @@ Where = tuple[bytes, int]
 
 
 class RecordChecks:
-    """See the module docstring; `image` is what is committed, replayed here once more."""
+    """See the module docstring; `image` is the independently replayed committed metadata."""
 
     def __init__(self, world: "NodesWorld") -> None:
         self.world = world
@@ -57,34 +55,34 @@ class RecordChecks:
         self._committed: dict[Where, dict[int, Batch]] = {}
         self._written: dict[tuple[Where, int, int], int] = {}
         self._logs: dict[tuple[str, int, Where], Any] = {}
-        """The log that a process last had of a partition. Another one is another replica: it was
-        taken away meanwhile, and given back."""
+        """The last log object of a partition in a process. A different object is a new replica: the
+        partition was removed and assigned again."""
         self._looked: dict[tuple[str, int, Where], tuple[int, int]] = {}
         self._marks: dict[tuple[str, int, Where], tuple[int, int]] = {}
         self._starts: dict[tuple[str, int, Where], int] = {}
         self._kept_in_isr: dict[Where, PartitionState] = {}
-        """As fencing left them without ELR: the last member is in the ISR still."""
+        """States after fencing without ELR, which keeps the last member in the ISR."""
         self._acknowledged: dict[tuple[str, int], int] = {}
-        """Topic and partition → the offset behind all that producers were told is written."""
+        """Topic-partition → offset after the last acknowledged record."""
 
     def require(self, holds: object, invariant: str, text: str) -> None:
-        """Raise where the invariant does not hold."""
+        """Raise `Violation` unless the invariant holds."""
         self.world.checks.require(holds, invariant, text)
 
     def on_acknowledged(self, topic: str, index: int, end: int) -> None:
-        """A producer that asked for acks=all was told that everything below `end` is written."""
+        """A producer with acks=all received an acknowledgment for records below `end`."""
         known = self._acknowledged.get((topic, index), 0)
         self._acknowledged[topic, index] = max(known, end)
 
     @property
     def settled(self) -> ClusterImage | None:
-        """What is committed; None within a metadata transaction."""
+        """The committed image; None within a metadata transaction."""
         return self.image if self._before_transaction is None else None
 
     # ---- the controller's records
 
     def on_committed(self, base: int, header: Any, view: memoryview) -> None:
-        """Each committed data batch of the metadata log once, in order."""
+        """Check a committed data batch of the metadata log. Called once per batch, in order."""
         before = self.image
         for record in decode_records(view):
             self._replay(decode_metadata_record(record.value or b"")[0])
@@ -119,7 +117,7 @@ class RecordChecks:
         self.require(
             new.partition_epoch == old.partition_epoch + 1,
             "C4",
-            f"{name}: partition epoch {old.partition_epoch}, then {new.partition_epoch}",
+            f"{name}: partition epoch changes from {old.partition_epoch} to {new.partition_epoch}",
         )
         if (old.adding_replicas or old.removing_replicas) and not (
             new.adding_replicas or new.removing_replicas
@@ -132,12 +130,12 @@ class RecordChecks:
         self.require(
             rose == 1 if moved else rose in {0, 1},
             "C4",
-            f"{name}: leader {old.leader} in epoch {old.leader_epoch}, "
-            f"then {new.leader} in {new.leader_epoch}",
+            f"{name}: leader changes from {old.leader} in epoch {old.leader_epoch} "
+            f"to {new.leader} in epoch {new.leader_epoch}",
         )
 
     def _check_joined(self, topic_id: Any, index: int, joined: set[int]) -> None:
-        """Who comes into the ISR has all that is acknowledged."""
+        """Check that replicas joining the ISR have all acknowledged records."""
         topic = self.image.topics_by_id[topic_id]
         acknowledged = self._acknowledged.get((topic.name, index), 0)
         for machine in self.world.brokers if joined and acknowledged else ():
@@ -149,8 +147,8 @@ class RecordChecks:
             self.require(
                 not ends or ends[0] >= acknowledged,
                 "P5",
-                f"{machine.name} joins the ISR of {topic.name}-{index} with LEO={ends}; "
-                f"all below {acknowledged} is acknowledged",
+                f"{machine.name} joins the ISR of {topic.name}-{index} with LEO={ends}, "
+                f"acknowledged up to {acknowledged}",
             )
 
     def _check_image(self, before: ClusterImage, base: int) -> None:
@@ -161,7 +159,7 @@ class RecordChecks:
             self.require(
                 image.topics_by_name.get(topic.name) == topic.id,
                 "C8",
-                f"{topic.name} is {topic.id}, and {image.topics_by_name.get(topic.name)} by name",
+                f"{topic.name} has id {topic.id}, by name {image.topics_by_name.get(topic.name)}",
             )
             for index, partition in topic.in_order():
                 name, where = f"{topic.name}-{index} at {base}", (bytes(topic.id), index)
@@ -192,43 +190,43 @@ class RecordChecks:
             f"{name}: {sorted(fenced)} are fenced; {partition}",
         )
 
-    # ---- the moment a log is cut
+    # ---- truncation
 
     def on_truncate(self, machine: "Machine", log: Any, offset: int) -> None:
-        """Who is in sync keeps what its leader calls committed."""
+        """Check that an in-sync replica keeps the records its leader has committed."""
         topic_id = self.image.topics_by_name.get(log.topic)
-        told = None if topic_id is None else self.image.partition(topic_id, log.partition)
-        if told is None or machine.id not in told.isr or told.leader == machine.id:
+        assigned = None if topic_id is None else self.image.partition(topic_id, log.partition)
+        if assigned is None or machine.id not in assigned.isr or assigned.leader == machine.id:
             return
-        leader = next((m for m in self.world.brokers if m.id == told.leader), None)
+        leader = next((m for m in self.world.brokers if m.id == assigned.leader), None)
         acknowledged = self._acknowledged.get((log.topic, log.partition), 0)
         self.require(
             offset >= acknowledged,
             "P10",
-            f"{machine.name} is in sync and cuts {log.name} at {offset}; "
-            f"all below {acknowledged} is acknowledged",
+            f"in-sync {machine.name} truncates {log.name} to {offset}, "
+            f"acknowledged up to {acknowledged}",
         )
         led = [p for p in _hosted(leader) if p.log.name == log.name] if leader is not None else []
-        if not led or not led[0].is_leader or led[0].leader_epoch != told.leader_epoch:
+        if not led or not led[0].is_leader or led[0].leader_epoch != assigned.leader_epoch:
             return
         theirs = led[0].log
         for header, _ in log.read_batches(offset, log.log_end_offset):
             if header.last_offset >= theirs.high_watermark:
                 break
             if header.base_offset < theirs.log_start_offset or theirs.config.compact:
-                continue  # what its leader calls committed may be gone there
+                continue  # the leader may have deleted or compacted it
             same, _ = next(theirs.read_batches(header.base_offset, header.last_offset + 1))
             self.require(
                 same.crc != header.crc
                 or same.partition_leader_epoch != header.partition_leader_epoch,
                 "P10",
-                f"{machine.name} is in sync and cuts committed {header.base_offset} of {log.name}",
+                f"in-sync {machine.name} truncates committed {header.base_offset} of {log.name}",
             )
 
     # ---- every second
 
     def every_second(self) -> None:
-        """Look at every hosted partition."""
+        """Check every hosted partition."""
         hosted = [
             (machine, partition)
             for machine in self.world.brokers
@@ -249,20 +247,22 @@ class RecordChecks:
         epoch = partition.leader_epoch
         known = self._leaders.setdefault((where, epoch), machine.name)
         self.require(
-            known == machine.name, "P1", f"{known} and {machine.name} lead {partition} in {epoch}"
-        )
-        told = self.image.partition(partition.topic_id, partition.index)
-        self.require(
-            told is None or epoch <= told.leader_epoch,
+            known == machine.name,
             "P1",
-            f"{machine.name} leads {partition} in epoch {epoch}, the controller is at {told}",
+            f"{known} and {machine.name} both lead {partition} in epoch {epoch}",
+        )
+        assigned = self.image.partition(partition.topic_id, partition.index)
+        self.require(
+            assigned is None or epoch <= assigned.leader_epoch,
+            "P1",
+            f"{machine.name} leads {partition} in epoch {epoch}, the controller has {assigned}",
         )
 
     def _check_log(self, machine: "Machine", where: Where, partition: Any) -> None:
         log = partition.log
         start, mark, end = log.log_start_offset, log.high_watermark, log.log_end_offset
         self.require(
-            start <= mark <= end, "P11", f"{machine.name} {partition}: {start} ≤ {mark} ≤ {end}"
+            start <= mark <= end, "P11", f"{machine.name} {partition}: not {start} ≤ {mark} ≤ {end}"
         )
         key = (machine.name, machine.life, where)
         if self._logs.setdefault(key, log) is not log:
@@ -270,51 +270,56 @@ class RecordChecks:
             for known in (self._looked, self._marks, self._starts):
                 known.pop(key, None)
         self.require(
-            start >= self._starts.get(key, 0), "P11", f"{machine.name} {partition} begins earlier"
+            start >= self._starts.get(key, 0),
+            "P11",
+            f"{machine.name} {partition}: log start decreases to {start}",
         )
         self._starts[key] = start
         entries = log.leader_epochs
         rising = all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(entries))
-        self.require(rising, "P9", f"{machine.name} {partition}: epochs {entries}")
+        self.require(rising, "P9", f"{machine.name} {partition}: epoch cache {entries}")
         if not log.config.compact:
             self._check_batches(machine, where, partition, key)
 
     def _check_batches(self, machine: "Machine", where: Where, partition: Any, key: Any) -> None:
-        """The batches that are new below the high watermark, and all above it."""
+        """Check batches that are newly below the high watermark, and all above it."""
         log = partition.log
         first = self._looked.get(key, (log.log_start_offset, 0))[0]
-        ghost = self._committed.setdefault(where, {})
+        committed = self._committed.setdefault(where, {})
         starts = {start: epoch for epoch, start in log.leader_epochs}
         for header, _ in log.read_batches(max(first, log.log_start_offset), log.log_end_offset):
             base, epoch = header.base_offset, header.partition_leader_epoch
-            told = Batch(epoch, header.crc, header.last_offset)
+            batch = Batch(epoch, header.crc, header.last_offset)
             crc = self._written.setdefault((where, base, epoch), header.crc)
             self.require(
-                crc == header.crc, "P2", f"{machine.name} {partition}: another {base} of {epoch}"
+                crc == header.crc,
+                "P2",
+                f"{machine.name} {partition}: other bytes at {base} in epoch {epoch}",
             )
             if base in starts:
                 self.require(
                     starts[base] == epoch,
                     "P9",
-                    f"{machine.name} {partition}: {base} of {epoch} begins epoch {starts[base]}",
+                    f"{machine.name} {partition}: batch {base} of epoch {epoch}, in the cache "
+                    f"{starts[base]}",
                 )
             if header.last_offset < log.high_watermark:
-                known = ghost.setdefault(base, told)
+                known = committed.setdefault(base, batch)
                 self.require(
-                    known == told,
+                    known == batch,
                     "P2",
-                    f"{machine.name} {partition} has committed {told} at {base}, known {known}",
+                    f"{machine.name} {partition} commits {batch} at {base}, committed is {known}",
                 )
                 self._looked[key] = (header.last_offset + 1, 0)
 
     def _check_isr(self, machine: "Machine", partition: Any, by_machine: dict[Any, Any]) -> None:
-        told = self.image.partition(partition.topic_id, partition.index)
+        assigned = self.image.partition(partition.topic_id, partition.index)
         leading = partition.leading
-        if told is None or leading is None or told.leader != machine.id:
+        if assigned is None or leading is None or assigned.leader != machine.id:
             return
-        current = told.leader_epoch == partition.leader_epoch
+        current = assigned.leader_epoch == partition.leader_epoch
         mark = int(partition.log.high_watermark)
-        for replica in told.isr if current else ():
+        for replica in assigned.isr if current else ():
             found = by_machine.get((replica, partition.topic_id, partition.index))
             if found is None or not self._is_registered(found[0]):
                 continue
@@ -323,46 +328,48 @@ class RecordChecks:
             self.require(
                 end >= acknowledged,
                 "P5",
-                f"{found[0].name} is in sync in {partition} up to {end}, "
-                f"acknowledged is all below {acknowledged}",
+                f"{found[0].name} is in sync in {partition} with LEO={end}, "
+                f"acknowledged up to {acknowledged}",
             )
             self.require(
-                end >= mark, "P3", f"{partition}: {found[0].name} has LEO={end}, leader HW={mark}"
+                end >= mark,
+                "P3",
+                f"{partition}: {found[0].name} has LEO={end}, leader HW={mark}",
             )
-        for replica in told.elr if current else ():
+        for replica in assigned.elr if current else ():
             found = by_machine.get((replica, partition.topic_id, partition.index))
             if found is not None and self._is_registered(found[0], fenced=True):
                 end = found[1].log.log_end_offset
                 self.require(
                     end >= mark,
                     "P4",
-                    f"{found[0].name} may lead {partition} with LEO={end}, HW={mark}",
+                    f"{found[0].name} is eligible for {partition} with LEO={end}, HW={mark}",
                 )
-        if current and told.partition_epoch == leading.partition_epoch:
+        if current and assigned.partition_epoch == leading.partition_epoch:
             counted = set(leading.in_sync.maximal_isr)
             self.require(
-                counted >= set(told.isr),
+                counted >= set(assigned.isr),
                 "P4",
-                f"{partition}: {machine.name} counts {sorted(counted)}, in sync are {told.isr}",
+                f"{partition}: {machine.name} waits for {sorted(counted)}, ISR {assigned.isr}",
             )
-            self._check_standstill(machine, partition, told, mark)
+            self._check_standstill(machine, partition, assigned, mark)
 
     def _check_standstill(
-        self, machine: "Machine", partition: Any, told: PartitionState, mark: int
+        self, machine: "Machine", partition: Any, assigned: PartitionState, mark: int
     ) -> None:
         key = (machine.name, machine.life, (partition.topic_id, partition.index))
         epoch, before = self._marks.get(key, (-1, mark))
-        enough = min(partition.min_insync, len(told.replicas))
-        small = len(told.isr) < enough and epoch == told.partition_epoch
+        enough = min(partition.min_insync, len(assigned.replicas))
+        small = len(assigned.isr) < enough and epoch == assigned.partition_epoch
         self.require(
             not small or mark == before or len(partition.leading.in_sync.maximal_isr) >= enough,
             "P6",
-            f"{partition}: HW goes from {before} to {mark} with ISR {told.isr}",
+            f"{partition}: HW advances from {before} to {mark} with ISR {assigned.isr}",
         )
-        self._marks[key] = (told.partition_epoch, mark)
+        self._marks[key] = (assigned.partition_epoch, mark)
 
     def _is_registered(self, machine: "Machine", *, fenced: bool = False) -> bool:
-        """Whether the controller means this very process, not an earlier one."""
+        """Whether the running process is the registered incarnation."""
         node = machine.live_node
         broker = self.image.brokers.get(machine.id)
         epoch = node.broker.lifecycle.broker_epoch if node is not None and node.broker else -1
@@ -371,7 +378,7 @@ class RecordChecks:
 
 
 def _tell_partition(partition: PartitionState) -> str:
-    """As the trace has it."""
+    """Format a partition for the trace."""
     leader = f"leader=n{partition.leader}" if partition.leader >= 0 else "no leader"
     elr = f" elr={list(partition.elr)}" if partition.elr else ""
     return f"{leader} e={partition.leader_epoch} isr={list(partition.isr)}{elr}"

@@ -1,9 +1,9 @@
-"""What must hold of a log that was recovered, and of one that was cut; who listens to both.
+"""Invariants of a recovered log and of a truncated one, and the hooks that observe both.
 
-S1  it is a prefix of what was there: all that was synced, all of it unless the power was lost
-S2  it is whole batches; a crash in its recovery, and another recovery, comes to the same
-S5  its producers are those of a replay of all batches
-S8  no file of its folder is left over from a life before; a full disk leaves it usable
+S1  it is a prefix of the previous log with everything synced, and complete without a power loss
+S2  it has whole batches only; recovering again after a crash during recovery gives the same log
+S5  its producer state equals a replay of all batches
+S8  its directory has no files left over from an earlier incarnation; a full disk leaves it usable
 """
 
 import random
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
 
 
 class RecoveryChecks:
-    """See the module docstring; `watched` says what is remembered of a machine's disk."""
+    """See the module docstring; `watched` returns what is recorded about a machine's disk."""
 
     def __init__(self, world: "NodesWorld", watched: Callable[["Machine"], Watched]) -> None:
         self.world = world
         self.watched = watched
 
     def require(self, holds: object, invariant: str, text: str) -> None:
-        """Raise where the invariant does not hold."""
+        """Raise `Violation` unless the invariant holds."""
         self.world.checks.require(holds, invariant, text)
 
     def on_recovered(
         self, machine: "Machine", recovery: Any, before: dict[str, bytes], log: PartitionLog
     ) -> None:
-        """A log was recovered from files that were `before`."""
+        """Check a log that was recovered from the files `before`."""
         seen, place = self.watched(machine), recovery._place  # noqa: SLF001 (a checker)
         stored = StoredLog(seen.disk, place.directory)
         seen.logs[place.directory] = stored
         batches = stored.batches
         for segment in stored.segments:
-            kept = f"{machine.name} keeps {segment.path}: {segment.flaw}"
+            kept = f"{machine.name} recovers {segment.path}: {segment.flaw}"
             self.require(not segment.flaw, "S2", kept)
         gap = gap_in(batches, holes=is_compacted(place.directory))
-        self.require(not gap, "S2", f"{machine.name} keeps {place.directory}: {gap}")
+        self.require(not gap, "S2", f"{machine.name} recovers {place.directory}: {gap}")
         self._check_left(machine, seen, stored, max(place.log_start_offset, 0))
         seen.note(place.directory, batches)
         self.check_producers(machine, stored, log)
@@ -68,12 +68,16 @@ class RecoveryChecks:
             passing=False,
             snapshots=log._segments.snapshots,  # noqa: SLF001
         )
-        self.require(not stray, "S8", f"{machine.name} recovers {place.directory} with {stray}")
+        self.require(
+            not stray,
+            "S8",
+            f"{machine.name} recovers {place.directory} with leftover files {stray}",
+        )
         if before != _files_in(seen.disk, place.directory):
             self._check_again(machine, recovery, before, log)
 
     def on_refused(self, machine: "Machine", recovery: Any, fault: StorageFault) -> None:
-        """A log could not be recovered, though nothing damages disks here."""
+        """A log could not be recovered although nothing damages disks here."""
         if isinstance(fault.cause, OSError):
             return
         directory = recovery._place.directory  # noqa: SLF001 (a checker)
@@ -92,7 +96,7 @@ class RecoveryChecks:
             self.require(
                 batch.header.last_offset < lowest or found.get(base) == batch.data,
                 "S1",
-                f"{machine.name} had {base} of {directory} on its disk and lost it ({left.how})",
+                f"{machine.name} loses durable batch {base} of {directory} (ended by {left.how})",
             )
         for batch in stored.batches:
             base = batch.header.base_offset
@@ -100,11 +104,12 @@ class RecoveryChecks:
                 batch.payload in seen.written[directory][base]
                 and (left.how == "power" or base in left.bases or base < lowest),
                 "S1",
-                f"{base} of {directory} was not there when {machine.name} ended ({left.how})",
+                f"{machine.name} recovers batch {base} of {directory}, which did not exist before "
+                f"(ended by {left.how})",
             )
 
     def check_producers(self, machine: "Machine", stored: StoredLog, log: PartitionLog) -> None:
-        """What is known of producers is what a replay of all batches says."""
+        """Check that the producer state equals a replay of all batches."""
         seen = self.watched(machine)
         true = replayed(stored.batches, log.log_end_offset)
         start = max(seen.start_of(stored), int(log.log_start_offset))
@@ -114,7 +119,7 @@ class RecoveryChecks:
     def _check_again(
         self, machine: "Machine", recovery: Any, before: dict[str, bytes], log: PartitionLog
     ) -> None:
-        """Crash in the middle of the same recovery, recover again, and compare."""
+        """Repeat the recovery with a crash in the middle, recover again and compare."""
         place = recovery._place  # noqa: SLF001 (a checker)
         dice = random.Random(f"{self.world.seed} {machine.name} {machine.life} {place.directory}")
         scratch = MemoryDisk()
@@ -125,32 +130,32 @@ class RecoveryChecks:
         _recover(twin, recovery)
         crashed = twin.killed_at(dice.randint(1, max(len(twin.journal), 1)) - 1)
         again = _recover(crashed, recovery)
-        for what, told, known in (
+        for what, found, known in (
             ("files", _logs_in(crashed, place.directory), _logs_in(machine.disk, place.directory)),
             ("epochs", again.leader_epochs, log.leader_epochs),
             ("bounds", _bounds(again), _bounds(log)),
             ("producers", last_batches(again.producers), last_batches(log.producers)),
         ):
             self.require(
-                told == known,
+                found == known,
                 "S2",
-                f"{what} of {place.directory} of {machine.name} are others once its recovery "
-                f"has crashed: {told}, not {known}",
+                f"{what} of {place.directory} of {machine.name} differ after a crash during "
+                f"recovery: {found}, expected {known}",
             )
 
     def on_truncated(self, machine: "Machine", log: PartitionLog) -> None:
-        """A log was cut: its producers are those of what is left."""
+        """Check the producer state of a truncated log."""
         stored = self.watched(machine).logs.get(log.directory)
         if stored is not None and log.fault is None:
             self.check_producers(machine, stored, log)
 
 
-# ---- listening
+# ---- hooks
 
 
 @contextmanager
 def storage_watched(world: "NodesWorld") -> Iterator[None]:
-    """Have the world's checkers see every recovery, cut and retention of every log."""
+    """Have the world's checkers observe every recovery, truncation and retention run."""
     storage = world.checks.storage
     checks = storage.recoveries
 
@@ -227,7 +232,7 @@ def _truncate_to(checks: RecoveryChecks, seen: Any) -> Any:
 
 
 def _recover(disk: MemoryDisk, recovery: Any) -> PartitionLog:
-    """The log of the same place on another disk."""
+    """Recover the same log on another disk."""
     made = _Recovery(disk, recovery._place, recovery._config, recovery._clock)  # noqa: SLF001
     return made.run(SeededEntropy(random.Random(0)))
 
@@ -238,7 +243,7 @@ def _files_in(disk: MemoryDisk, directory: str) -> dict[str, bytes]:
 
 
 def _logs_in(disk: MemoryDisk, directory: str) -> dict[str, bytes]:
-    """Segments with records."""
+    """Return the segments with records."""
     files = _files_in(disk, directory).items()
     return {path: data for path, data in files if path.endswith(LOG) and data}
 

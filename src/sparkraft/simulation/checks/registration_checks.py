@@ -1,11 +1,11 @@
-"""C5 among whole nodes: who is registered as a broker, in which epoch, and after what.
+"""C5 of whole nodes: broker registrations and broker epochs.
 
-    every new image        a broker epoch has one owner for ever, and a broker's epochs rise
-    a registration asked   whoever was heard of within a session keeps its id (KIP-631)
-    a registration         who did not stop cleanly before is in no ISR and no ELR then (KIP-966):
-                           where ELR is on, for else it is treated as one that was fenced
+    new image                a broker epoch belongs to one incarnation; a broker's epochs increase
+    registration request     a broker with a valid session keeps its id (KIP-631)
+    committed registration   after an unclean stop the broker is in no ISR and no ELR (KIP-966);
+                             checked with ELR only, otherwise it is treated like a fenced broker
 
-Whether a machine stopped cleanly is read from its disk, where its node is just about to read it.
+Whether a machine stopped cleanly is read from its disk just before its node reads it.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sparkraft.simulation.world.nodes import NodesWorld
 
 UNCLEAN = -1
-"""In place of the epoch of a life that ended cleanly."""
+"""Replaces the broker epoch after an unclean stop."""
 
 
 class RegistrationChecks:
@@ -30,11 +30,11 @@ class RegistrationChecks:
     def __init__(self, world: "NodesWorld") -> None:
         self._world = world
         self._newest: dict[int, tuple[int, int]] = {}
-        """Broker → the newest offset at which it was looked at, and its epoch there."""
+        """Broker → offset of the newest image checked, and its epoch in it."""
         self._owners: dict[int, tuple[int, bytes]] = {}
-        """Broker epoch → who has it: id and incarnation."""
+        """Broker epoch → broker id and incarnation id."""
         self._ended: dict[str, int] = {}
-        """Machine → the broker epoch that its life before left in good order, or `UNCLEAN`."""
+        """Machine → broker epoch of the clean shutdown before this incarnation, or `UNCLEAN`."""
 
     def _require(self, holds: object, text: str) -> None:
         self._world.checks.require(holds, "C5", text)
@@ -42,46 +42,46 @@ class RegistrationChecks:
     # ---- epochs
 
     def check_image(self, image: ClusterImage) -> None:
-        """An image that no node had before."""
+        """Check an image that no node had before."""
         for broker_id in sorted(image.brokers):
             broker = image.brokers[broker_id]
             who = (broker_id, bytes(broker.incarnation_id))
             owner = self._owners.setdefault(broker.epoch, who)
-            self._require(owner == who, f"{owner} and {who} have broker epoch {broker.epoch}")
+            self._require(owner == who, f"{owner} and {who} both have broker epoch {broker.epoch}")
             offset, epoch = self._newest.get(broker_id, (-1, -1))
             grew = broker.epoch >= epoch if image.offset >= offset else broker.epoch <= epoch
-            self._require(grew, f"broker {broker_id} goes from epoch {epoch} to {broker.epoch}")
+            self._require(grew, f"broker {broker_id}: epoch changes from {epoch} to {broker.epoch}")
             if image.offset >= offset:
                 self._newest[broker_id] = (image.offset, broker.epoch)
 
-    # ---- whose place is taken
+    # ---- replaced incarnations
 
     def on_decided(self, core: Any, request: Any, silent_ms: int | None) -> None:
-        """A controller lets a broker register.
+        """Check a registration that a controller accepts.
 
-        `silent_ms`: since the last heartbeat it took of the one that is registered; None: it took
-        none.
+        `silent_ms` is the time since it last received a heartbeat of the registered incarnation;
+        None if it received none.
         """
         known = core.latest.brokers.get(request.broker_id)
         if known is None or known.fenced or known.incarnation_id == request.incarnation_id:
             return
         self._require(
             silent_ms is None or silent_ms > core.sessions.timeout_ms,
-            f"broker {known.id} is registered anew, {silent_ms} ms after a heartbeat of its "
+            f"broker {known.id} is registered again {silent_ms} ms after a heartbeat in "
             f"epoch {known.epoch}",
         )
 
-    # ---- what an unclean stop costs
+    # ---- unclean stops
 
     def on_start(self, machine: "Machine") -> None:
-        """A node is about to read how its last life ended."""
+        """Read from disk how the machine's previous incarnation ended."""
         path = f"{DIRECTORY}/{CLEAN_SHUTDOWN}"
         there = machine.disk.size(path) >= 0
         epoch = parse_clean_shutdown(machine.disk.read(path)) if there else UNCLEAN
         self._ended[machine.name] = epoch
 
     def on_committed(self, before: ClusterImage, image: ClusterImage) -> None:
-        """A batch is committed that made `image` of `before`."""
+        """Check the registrations in a committed batch that changed `before` to `image`."""
         if image.brokers is before.brokers or not elr_enabled(image.features):
             return
         for machine in self._world.brokers:
@@ -92,7 +92,7 @@ class RegistrationChecks:
             broker = None if node is None else node.broker
             mine = None if broker is None else broker.lifecycle._incarnation  # noqa: SLF001
             if mine != new.incarnation_id:
-                continue  # a life that has ended since: how it began is not known any more
+                continue  # this incarnation has ended, so how it began is no longer known
             if old is None or self._ended[machine.name] != old.epoch:
                 self._check_gone(machine, image)
 
@@ -102,6 +102,6 @@ class RegistrationChecks:
             for index, partition in topic.in_order():
                 self._require(
                     machine.id not in {*partition.isr, *partition.elr},
-                    f"{machine.name} comes back from an unclean stop and may lead "
-                    f"{topic.name}-{index}: {partition}",
+                    f"{machine.name} is eligible for {topic.name}-{index} after an unclean stop: "
+                    f"{partition}",
                 )

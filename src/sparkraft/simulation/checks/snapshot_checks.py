@@ -1,11 +1,11 @@
-"""Q10 among whole nodes: snapshots are the committed prefix, and nothing is missing below a log.
+"""Q10 of whole nodes: a snapshot is the committed prefix, and every log starts at 0 or a snapshot.
 
-When a snapshot gets its name: it ends where a committed batch ends, outside a metadata transaction,
-in that batch's epoch; its voters, its kraft.version and its records make what the log makes up to
-there. While one is fetched: piece follows piece, and no leader loads it. Every second: a log that
-has been cleaned starts at a snapshot.
+When a snapshot is renamed into place: it ends at the end of a committed batch, outside a metadata
+transaction, in that batch's epoch; its voters, kraft.version and records equal the state of the log
+up to there. While one is fetched: chunks are contiguous, and no leader loads it. Every second: a
+log that has been cleaned starts at a snapshot.
 
-Not here: whether its records are in the version that they may be in (`node_checks`, V1).
+Not here: the versions of its records (`node_checks`, V1).
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Prefix(NamedTuple):
-    """What the log makes up to the end of a batch of `epoch`."""
+    """The state of the log up to the end of a batch of `epoch`."""
 
     epoch: int
     image: ClusterImage
@@ -42,20 +42,20 @@ class SnapshotChecks:
     def __init__(self, world: "NodesWorld") -> None:
         self._world = world
         self._prefixes: dict[int, Prefix] = {}
-        """By the offset behind each committed batch at which a snapshot may end."""
+        """End offset of each committed batch at which a snapshot may end → state."""
         self._kraft_version = int(world.dynamic)
         self._voters: VoterSet | None = None
-        """The last set in the log; a dynamic quorum begins with one that only snapshots hold."""
+        """The last voter set in the log; a dynamic quorum has its first set only in a snapshot."""
         self._fetched: dict[tuple[str, int], tuple[Any, int]] = {}
-        """By machine and life: which snapshot is on its way, and how much of it has come."""
+        """Machine and incarnation → snapshot being fetched, and bytes received."""
 
     def _require(self, holds: object, text: str) -> None:
         self._world.checks.require(holds, "Q10", text)
 
-    # ---- what is committed
+    # ---- committed batches
 
     def on_committed(self, header: Any, view: memoryview, image: ClusterImage | None) -> None:
-        """A batch is committed; `image` is what is known then, None within a transaction."""
+        """Record a committed batch; `image` is the resulting image, None within a transaction."""
         if header.is_control:
             self._note_controls(view)
         if image is not None:
@@ -72,20 +72,20 @@ class SnapshotChecks:
                 elif isinstance(control, VotersChange):
                     self._voters = control.voters
 
-    # ---- a snapshot has got its name
+    # ---- finished snapshots
 
     def on_snapshot(self, machine: "Machine", path: str) -> None:
-        """It is whole and on disk from now on."""
+        """Check a snapshot that was renamed into place."""
         known = parse_snapshot_name(path.rpartition("/")[2])
         if known is None or not known[0].offset:
-            return  # what a directory is formatted with
+            return  # the bootstrap snapshot of a formatted directory
         snapshot = known[0]
         prefix = self._prefixes.get(snapshot.offset)
         who = f"{machine.name} has snapshot {snapshot.epoch}@{snapshot.offset}"
-        self._require(prefix is not None, f"{who}, where no committed batch ends")
+        self._require(prefix is not None, f"{who}, but no committed batch ends there")
         if prefix is None:
-            return  # a planted bug may be all that is looked for
-        self._require(prefix.epoch == snapshot.epoch, f"{who}, of epoch {prefix.epoch}")
+            return  # Q10 may not be checked in this run
+        self._require(prefix.epoch == snapshot.epoch, f"{who}, committed in epoch {prefix.epoch}")
         self._check_content(machine, path, prefix, who)
 
     def _check_content(self, machine: "Machine", path: str, prefix: Prefix, who: str) -> None:
@@ -94,38 +94,39 @@ class SnapshotChecks:
             level, voters = read_snapshot_controls(data.content())
             image = _image_of(value for values in data.records() for value in values)
         except DecodeError as error:
-            self._require(False, f"{who}, which is damaged: {error}")  # noqa: FBT003 (it is)
+            self._require(False, f"{who}, which is corrupt: {error}")  # noqa: FBT003 (it is)
             return
         self._require(
             level == prefix.kraft_version and prefix.voters in (None, voters),
-            f"{who} with kraft.version {level} and {voters}, in the log: {prefix.voters}",
+            f"{who} with kraft.version {level} and {voters}, in the log {prefix.kraft_version} "
+            f"and {prefix.voters}",
         )
         self._require(
             list(records_of(image)) == list(records_of(prefix.image)),
             f"{who}, which is not the committed prefix",
         )
 
-    # ---- while it is fetched
+    # ---- fetched snapshots
 
     def on_chunk(self, machine: "Machine", effect: events.WriteSnapshotChunk) -> None:
-        """A piece is about to be written."""
+        """Check a chunk before it is written."""
         key = (machine.name, machine.life)
         have = self._fetched.get(key, (None, 0))
         held = have[1] if have[0] == effect.snapshot else 0
         self._require(
             effect.position in {0, held},
-            f"{machine.name} writes a snapshot at {effect.position}, having {held} bytes",
+            f"{machine.name} writes a snapshot chunk at {effect.position} after {held} bytes",
         )
         self._fetched[key] = (effect.snapshot, effect.position + len(effect.chunk))
 
     def on_install(self, machine: "Machine", *, leads: bool) -> None:
-        """A fetched snapshot is about to replace the log."""
-        self._require(not leads, f"{machine.name} leads, and loads a snapshot")
+        """Check a fetched snapshot before it replaces the log."""
+        self._require(not leads, f"leader {machine.name} loads a snapshot")
 
     # ---- every second
 
     def every_second(self) -> None:
-        """Look at where the logs begin."""
+        """Check the start of every metadata log."""
         for machine in self._world.machines:
             if machine.raft is not None:
                 self._check_start(machine, machine.raft.log)
@@ -137,7 +138,7 @@ class SnapshotChecks:
         held: list[SnapshotId] = [known[0] for known in names if known is not None and known[1]]
         self._require(
             any(snapshot.offset == log.start for snapshot in held),
-            f"the log of {machine.name} starts at {log.start}, where no snapshot stands",
+            f"the log of {machine.name} starts at {log.start} without a snapshot at that offset",
         )
 
 

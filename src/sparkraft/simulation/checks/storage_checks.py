@@ -1,33 +1,30 @@
-"""What must hold of the files of whole nodes, read from the simulated disks themselves.
+"""Invariants of the files of whole nodes, read from the simulated disks.
 
-At every operation on a disk:
-    S1  nothing below a recovery point that is written down may be lost with the power
-    S2  what is appended is whole batches of right CRC, each where the one before ended
-    S3  indexes that are put in place rise, and each entry is of a batch of its segment
-    S4  a checkpoint that is put in place can be read
-    S5  a snapshot of producers is what a replay of all batches says
-    S7  retention takes no active segment and nothing at or above the high watermark, and the log's
-        new start is on disk before
-    S9  records that are written are bytes that a client sent, where compaction doesn't rewrite them
-
+At every disk operation:
+    S1  everything below a checkpointed recovery point survives a power loss
+    S2  appended data is contiguous complete batches with a valid CRC
+    S3  index entries increase, and each matches a batch of its segment
+    S4  a checkpoint that is put in place can be parsed
+    S5  a producer snapshot equals a replay of all batches
+    S7  retention deletes neither the active segment nor anything at or above the high watermark,
+        and only after the new log start is on disk
+    S9  written records are bytes that a client sent, unless compaction rewrites them
 Whenever a log has been recovered (`_Recovery.run`):
-    S1  it is a prefix of what was there: all that was synced, all of it unless the power was lost
-    S2  a crash anywhere in its recovery, and another recovery, comes to the same
-    S5  its producers are those of a replay of all batches
-    S8  no file of its folder is left over from a life before
-
+    S1  it is a prefix of the previous log with everything synced, and complete without a power loss
+    S2  recovering again after a crash during recovery gives the same log
+    S5  its producer state equals a replay of all batches
+    S8  its directory has no files left over from an earlier incarnation
 When a process ends or starts:
-    S1  a clean stop leaves nothing that a power loss might take
-    S4  a checkpoint is as it was last put in place; after a power loss perhaps as it was before
-    S8  who stopped in good order holds no lock
+    S1  after a clean stop everything survives a power loss
+    S4  a checkpoint has its latest content, or after a power loss possibly an earlier one
+    S8  a cleanly stopped process holds no lock
+On every response to a client:
+    S2  no batch with an invalid CRC is served
+    S8  a failed write, for example on a full disk, is not acknowledged
+    S9  acknowledged records were written by the acknowledging node, as sent
 
-Whenever a client is answered:
-    S2  no batch of a wrong CRC is served
-    S8  what failed to be written, on a full disk for example, is not acknowledged
-    S9  what is acknowledged was written by who says so, as it was sent
-
-Not here: S6 (`cleaned_clients`). File descriptors, which a `MemoryDisk` has none of, and indexes of
-transactions, of which these runs have none: tests of the storage look at those.
+Not here: S6 (`compaction_clients`), file descriptors, which `MemoryDisk` does not have, and
+transaction indexes, which these runs do not use; unit tests of the storage cover both.
 """
 
 from collections import defaultdict
@@ -82,7 +79,7 @@ if TYPE_CHECKING:
     from sparkraft.simulation.world.nodes import NodesWorld
 
 LEFT_OVER_MS = 15_000
-"""So long after it is due a file may wait for a cleaning or a round of retention."""
+"""How long after its due time a file may wait for a cleaner or retention run."""
 
 
 class StorageChecks:
@@ -95,11 +92,11 @@ class StorageChecks:
         self._sent: dict[tuple[str, int], set[bytes]] = defaultdict(set)
 
     def require(self, holds: object, invariant: str, text: str) -> None:
-        """Raise where the invariant does not hold."""
+        """Raise `Violation` unless the invariant holds."""
         self.world.checks.require(holds, invariant, text)
 
     def watched(self, machine: "Machine") -> Watched:
-        """What is remembered of the disk that the machine has now."""
+        """Return the recorded state of the machine's current disk."""
         known = self._watched.get(machine.name)
         if known is None or known.disk is not machine.disk:
             known = self._watched[machine.name] = Watched(machine.disk)
@@ -108,7 +105,7 @@ class StorageChecks:
     # ---- operations
 
     def on_operation(self, machine: "Machine", operation: Operation) -> None:
-        """The disk has just done it."""
+        """Check an operation right after the disk performed it."""
         seen, path = self.watched(machine), operation.path
         match operation.kind:
             case "fsync" | "fsync_dir":
@@ -132,7 +129,7 @@ class StorageChecks:
                 pass
 
     def on_failed(self, machine: "Machine", operation: Operation) -> None:
-        """The disk has not done it, or not all of it."""
+        """Record an operation that failed, completely or in part."""
         directory, _, name = operation.path.rpartition("/")
         if operation.kind == "append" and name.endswith(LOG):
             seen = self.watched(machine)
@@ -156,7 +153,11 @@ class StorageChecks:
         batches = log.extend(path, data)
         seen.note(directory, batches)
         self._check_appended(machine, log, path, batches, following)
-        self.require(path not in seen.removed, "S7", f"{machine.name} removed {path}, and appends")
+        self.require(
+            path not in seen.removed,
+            "S7",
+            f"{machine.name} appends to {path} after retention removed it",
+        )
         self._check_sent(machine, directory, batches)
 
     def _check_appended(
@@ -169,14 +170,14 @@ class StorageChecks:
     ) -> None:
         segment = log.find(path)
         flaw = "" if segment is None else segment.flaw
-        self.require(not flaw, "S2", f"{machine.name} has written to {path}, and {flaw}")
+        self.require(not flaw, "S2", f"{machine.name} appends to {path}: {flaw}")
         if following is None or not batches:
             return
         base, holes = batches[0].header.base_offset, is_compacted(log.directory)
         self.require(
             base == following or (holes and base > following),
             "S2",
-            f"{machine.name} writes {base} to {path} where {following} is next",
+            f"{machine.name} appends offset {base} to {path}, expected {following}",
         )
 
     def _check_sent(self, machine: "Machine", directory: str, batches: list[StoredBatch]) -> None:
@@ -187,8 +188,8 @@ class StorageChecks:
             self.require(
                 batch.header.is_control or batch.payload in sent,
                 "S9",
-                f"what {machine.name} writes at {batch.header.base_offset} of {directory} "
-                "is not what a client sent",
+                f"{machine.name} writes a batch at {batch.header.base_offset} of {directory} "
+                "that no client sent",
             )
 
     def _on_write(self, machine: "Machine", seen: Watched, path: str, data: bytes) -> None:
@@ -218,11 +219,11 @@ class StorageChecks:
         self, machine: "Machine", seen: Watched, log: StoredLog, path: str, offset: int
     ) -> None:
         try:
-            told = last_batches(Producers.from_snapshot(seen.disk.stored(path)))
+            state = last_batches(Producers.from_snapshot(seen.disk.stored(path)))
         except DamagedSnapshot as error:
             self.require(False, "S5", f"{path} of {machine.name}: {error}")  # noqa: FBT003 (it is one)
             return
-        wrong = producers_flaw(told, replayed(log.batches, offset), start=seen.start_of(log))
+        wrong = producers_flaw(state, replayed(log.batches, offset), start=seen.start_of(log))
         self.require(not wrong, "S5", f"{path} of {machine.name}: {wrong}")
 
     def _on_rename(self, machine: "Machine", seen: Watched, path: str, target: str) -> None:
@@ -246,7 +247,7 @@ class StorageChecks:
                 self._check_index(machine, segment, index, seen.disk.stored(index))
 
     def _note_passing(self, machine: "Machine", seen: Watched, path: str) -> None:
-        # As long as its log's settings say now: its topic's may be known only later.
+        # Use the log's current config: the topic's config may arrive later.
         due = max(
             (log.config.file_delete_delay_ms for log in _logs(machine) if _in(log, path)), default=0
         )
@@ -263,15 +264,15 @@ class StorageChecks:
     # ---- retention
 
     def on_retention(self, machine: "Machine", log: Any) -> None:
-        """From now on what goes goes because of retention; None: that is over."""
+        """Retention of `log` starts; None when it ends."""
         self.watched(machine).retaining = log
 
     def on_expired(self, machine: "Machine", log: Any, until: int) -> None:
-        """Retention is about to take what is below `until`; the log's start has not moved yet."""
+        """Check that retention up to `until` stays below the high watermark."""
         self.require(
             until <= log.high_watermark,
             "S7",
-            f"{machine.name} lets {log.name} go up to {until}, HW={log.high_watermark}",
+            f"{machine.name} deletes {log.name} up to {until}, HW={log.high_watermark}",
         )
 
     def _on_removed(self, machine: "Machine", seen: Watched, log: StoredLog, path: str) -> None:
@@ -287,7 +288,7 @@ class StorageChecks:
         self.require(
             start >= end,
             "S7",
-            f"{machine.name} removes {path} up to {end}, on disk its log begins at {start}",
+            f"{machine.name} removes {path} up to {end}, the log start on disk is {start}",
         )
 
     # ---- checkpoints
@@ -304,15 +305,18 @@ class StorageChecks:
             log = seen.logs.get(f"{DATA}/{topic}-{partition}")
             path = "" if log is None else log.unsynced_below(seen.disk, offset)
             self.require(
-                not path, "S1", f"{machine.name} has {path} below {offset} not on disk: {data!r}"
+                not path,
+                "S1",
+                f"{machine.name} has unsynced data in {path} below recovery point {offset}: "
+                f"{data!r}",
             )
 
     def on_start(self, machine: "Machine") -> None:
-        """A process is about to start: its checkpoints are old or new, no folder is gone."""
+        """Check before a process starts that no checkpoint is invalid and no log is lost."""
         seen = self.watched(machine)
         for directory, left in sorted(seen.left.items()):
             there = not left.batches or seen.disk.is_dir(directory)
-            self.require(there, "S1", f"{directory} of {machine.name} is gone with its records")
+            self.require(there, "S1", f"{directory} of {machine.name} is lost with its records")
         for path, versions in sorted(seen.versions.items()):
             data = seen.disk.stored(path)
             durable = versions[0].syncs < seen.syncs
@@ -321,19 +325,19 @@ class StorageChecks:
             self.require(
                 any(version.data == data for version in possible) or (gone and not durable),
                 "S4",
-                f"{path} of {machine.name} is {data!r}, it was one of {versions}",
+                f"{path} of {machine.name} is {data!r}, expected one of {versions}",
             )
-            if seen.lost_power:  # else a later power loss may still bring the one before back
+            if seen.lost_power:  # otherwise a later power loss may still restore an earlier version
                 seen.versions[path] = [] if gone else [Version(-1, data)]
         seen.lost_power = False
         seen.versions = {path: versions for path, versions in seen.versions.items() if versions}
-        # A lost rename is taken back.
+        # A lost rename is undone.
         seen.passing = {path: at for path, at in seen.passing.items() if seen.disk.size(path) >= 0}
 
     # ---- a process ends
 
     def on_end(self, machine: "Machine", how: str) -> None:
-        """A process has ended: `clean`, by a `kill`, or because the `power` is about to go."""
+        """A process has ended; `how` is `clean`, `kill`, or `power` just before a power loss."""
         seen = self.watched(machine)
         seen.lost_power = how == "power"
         if how == "power":
@@ -346,7 +350,7 @@ class StorageChecks:
             self.require(
                 how != "clean" or spared == batches,
                 "S1",
-                f"{machine.name} stops in good order; not all of {directory} is on disk",
+                f"{machine.name} stops cleanly with unsynced data in {directory}",
             )
             seen.left[directory] = Left(how, spared, bases)
         seen.logs.clear()
@@ -354,18 +358,18 @@ class StorageChecks:
         seen.removed.clear()
         locks = sorted(machine.disk._locked)  # noqa: SLF001 (a checker)
         held = how == "clean" and locks
-        self.require(not held, "S8", f"{machine.name} stopped in good order and holds {locks}")
+        self.require(not held, "S8", f"{machine.name} stopped cleanly but holds locks {locks}")
 
     # ---- clients
 
     def on_request(self, request: Any) -> None:
-        """A client sends it."""
+        """Record the batches that a client sends."""
         if isinstance(request, k00.ProduceRequest):
             for where, batch in _produced(request).items():
                 self._sent[where].add(batch.payload)
 
     def on_answer(self, host: str, request: Any, answer: Any) -> None:
-        """A client is answered by `host`."""
+        """Check a response of `host` to a client."""
         machine = self.world.machine(host)
         if isinstance(request, k01.FetchRequest):
             self.world.check(lambda: self._check_fetched(host, answer))
@@ -377,28 +381,30 @@ class StorageChecks:
             for found in topic.partitions:
                 for header, view in iter_batches(found.records or b""):
                     self.require(
-                        crc_ok(view), "S2", f"{host} serves {header.base_offset} with a wrong CRC"
+                        crc_ok(view),
+                        "S2",
+                        f"{host} serves batch {header.base_offset} with an invalid CRC",
                     )
 
     def _check_acknowledged(self, machine: "Machine", request: Any, answer: Any) -> None:
         seen, sent = self.watched(machine), _produced(request)
         for topic in answer.responses:
-            for told in topic.partition_responses:
-                base = told.base_offset
-                if told.error_code or base < 0:
+            for part in topic.partition_responses:
+                base = part.base_offset
+                if part.error_code or base < 0:
                     continue
-                directory = f"{DATA}/{topic.name}-{told.index}"
+                directory = f"{DATA}/{topic.name}-{part.index}"
                 name = "S8" if (directory, base) in seen.failed else "S9"
                 self.require(
-                    seen.has_written(directory, base, sent[topic.name, told.index].payload),
+                    seen.has_written(directory, base, sent[topic.name, part.index].payload),
                     name,
-                    f"{machine.name} acknowledges {base} of {directory} and has not written it so",
+                    f"{machine.name} acknowledges {base} of {directory} but did not write it so",
                 )
 
     # ---- at the end
 
     def at_end(self) -> None:
-        """All is healed and has come to rest: nothing is left over in the folders."""
+        """Check that no files are left over in the healed cluster."""
         for machine in self.world.machines:
             node = machine.live_node
             if node is not None and machine not in self.world.broken:
@@ -416,7 +422,9 @@ class StorageChecks:
                 passing=True,
                 snapshots=log._segments.snapshots,  # noqa: SLF001 (a checker)
             )
-            self.require(not stray, "S8", f"{machine.name} has {stray} in {log.directory}")
+            self.require(
+                not stray, "S8", f"{machine.name} has leftovers {stray} in {log.directory}"
+            )
             self.recoveries.check_producers(machine, stored, log)
             for path, (since, skew, due) in sorted(seen.passing.items()):
                 delay = LEFT_OVER_MS + max(due, log.config.file_delete_delay_ms)
@@ -424,12 +432,12 @@ class StorageChecks:
                 self.require(
                     not overdue or skew > machine.skew_ms,
                     "S8",
-                    f"{machine.name} has {path} since {since}",
+                    f"{machine.name} still has {path}, temporary since {since} ms",
                 )
 
 
 def _logs(machine: "Machine") -> list[Any]:
-    """Of partitions, on a broker that runs; a paused one may yet end the step it is in."""
+    """Return the partition logs of a running broker; a paused one may still finish its step."""
     node = machine.node
     broker = node.broker if node is not None else None
     return [] if broker is None else list(broker.replica_manager.log_manager.logs())
@@ -440,7 +448,7 @@ def _in(log: Any, path: str) -> bool:
 
 
 def _produced(request: Any) -> dict[tuple[str, int], StoredBatch]:
-    """The batch of each partition: the clients here send one at a time."""
+    """Return the batch of each partition; clients here send one per request."""
     return {
         (topic.name, each.index): parsed(each.records)[0][0]
         for topic in request.topic_data

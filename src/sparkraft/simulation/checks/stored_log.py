@@ -1,9 +1,9 @@
-"""A partition's folder as it stands on a simulated disk: batches, indexes, producers, file names.
+"""A partition directory on a simulated disk: batches, indexes, producer state and file names.
 
-Read from the bytes alone and kept up to date by the operations on them, so that nothing here is the
-product's own idea of its files. What is wrong with them is told in words, nothing is raised.
+Parsed from bytes only and updated by the operations on them, independently of the product's view
+of its files. Flaws are returned as messages, never raised.
 
-Not here: when it is looked at, and what must hold then (`storage_checks`).
+Not here: when to check, and the invariants (`storage_checks`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,11 +27,11 @@ from sparkraft.storage.names import (
 )
 
 PASSING = (DELETED, CLEANED, SWAP, ".tmp")
-"""Endings of files that are on their way out, or not in place yet."""
+"""Suffixes of files awaiting deletion or rename."""
 
 
 class StoredBatch(NamedTuple):
-    """A whole batch in a segment's file."""
+    """A complete batch in a segment file."""
 
     header: BatchHeader
     position: int
@@ -39,16 +39,16 @@ class StoredBatch(NamedTuple):
 
     @property
     def payload(self) -> bytes:
-        """What no broker changes: all behind base offset, length and partition leader epoch."""
+        """The bytes no broker changes: all after base offset, length and partition leader epoch."""
         return self.data[HEAD_PATCH_SIZE:]
 
 
 def parsed(data: bytes | memoryview, position: int = 0) -> tuple[list[StoredBatch], str]:
-    """Whole batches of right CRC from the beginning of `data` on, and what ends them, if anything.
+    """Parse batches with a valid CRC; also return why parsing stopped early, or an empty string.
 
     Args:
-        data: bytes of a segment's file.
-        position: where in the file they begin.
+        data: bytes of a segment file.
+        position: their position in the file.
     """
     view, at = memoryview(data), 0
     batches: list[StoredBatch] = []
@@ -59,16 +59,16 @@ def parsed(data: bytes | memoryview, position: int = 0) -> tuple[list[StoredBatc
             return batches, f"at byte {position + at}: {error.detail}"
         after = at + header.size_in_bytes
         if after > len(view):
-            return batches, f"the batch at byte {position + at} is cut off"
+            return batches, f"the batch at byte {position + at} is truncated"
         if not crc_ok(view[at:after]):
-            return batches, f"the CRC of the batch at byte {position + at} is wrong"
+            return batches, f"the batch at byte {position + at} has an invalid CRC"
         batches.append(StoredBatch(header, position + at, bytes(view[at:after])))
         at = after
     return batches, ""
 
 
 class StoredSegment:
-    """A `.log` file: its batches, and what stands behind the last whole one."""
+    """A `.log` file: its batches, and what follows the last complete one."""
 
     __slots__ = ("base", "batches", "flaw", "path", "size")
 
@@ -79,7 +79,7 @@ class StoredSegment:
         self.batches, self.flaw = parsed(data)
 
     def extend(self, data: bytes) -> list[StoredBatch]:
-        """Bytes were appended; the batches in them."""
+        """Add appended bytes and return their batches."""
         batches, flaw = parsed(data, self.size)
         self.flaw = self.flaw or flaw
         self.batches += batches
@@ -87,18 +87,18 @@ class StoredSegment:
         return batches
 
     def cut(self, size: int) -> None:
-        """The file was shortened."""
+        """Truncate the file to `size` bytes."""
         while self.batches and self.batches[-1].position >= size:
             self.batches.pop()
         end = self.batches[-1].position + len(self.batches[-1].data) if self.batches else 0
         if end > size:
             end = self.batches.pop().position
         self.size = size
-        self.flaw = "" if end == size else f"the batch at byte {end} is cut off"
+        self.flaw = "" if end == size else f"the batch at byte {end} is truncated"
 
 
 class StoredLog:
-    """The segments of one folder."""
+    """The segments of one directory."""
 
     def __init__(self, disk: MemoryDisk, directory: str) -> None:
         self.directory = directory
@@ -108,34 +108,34 @@ class StoredLog:
 
     @property
     def segments(self) -> list[StoredSegment]:
-        """By base offset."""
+        """All segments, by base offset."""
         return [self._segments[base] for base in sorted(self._segments)]
 
     @property
     def batches(self) -> list[StoredBatch]:
-        """All of them, in the order of the files."""
+        """All batches, in file order."""
         return [batch for segment in self.segments for batch in segment.batches]
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no batch."""
+
         return all(not segment.batches for segment in self._segments.values())
 
     @property
     def end(self) -> int:
-        """The offset behind the last batch; 0 where there is none."""
+        """The offset after the last batch; 0 if there is none."""
         for base in sorted(self._segments, reverse=True):
             if self._segments[base].batches:
                 return self._segments[base].batches[-1].header.next_offset
         return 0
 
     def find(self, path: str) -> StoredSegment | None:
-        """The segment of a `.log` file, or of an index beside it."""
+        """Return the segment of a `.log` file or of one of its indexes."""
         stem = path.rpartition("/")[2].partition(".")[0]
         return self._segments.get(int(stem)) if stem.isdigit() else None
 
     def reread(self, disk: MemoryDisk, path: str) -> StoredSegment | None:
-        """Take a `.log` file as it is now; None for any other."""
+        """Parse a `.log` file again; return None for any other file."""
         base = parse_offset_name(path.rpartition("/")[2], LOG)
         if base is None:
             return None
@@ -143,7 +143,7 @@ class StoredLog:
         return segment
 
     def extend(self, path: str, data: bytes) -> list[StoredBatch]:
-        """Bytes were appended to a `.log` file; the batches in them."""
+        """Add bytes appended to a `.log` file and return their batches."""
         base = parse_offset_name(path.rpartition("/")[2], LOG)
         assert base is not None
         segment = self._segments.get(base)
@@ -152,12 +152,12 @@ class StoredLog:
         return segment.extend(data)
 
     def remove(self, path: str) -> StoredSegment | None:
-        """A `.log` file has lost its name."""
+        """Remove the segment of a deleted or renamed `.log` file."""
         base = parse_offset_name(path.rpartition("/")[2], LOG)
         return None if base is None else self._segments.pop(base, None)
 
     def durable(self, disk: MemoryDisk) -> list[StoredBatch]:
-        """The batches from the first one on that a power loss would spare."""
+        """Return the leading batches that survive a power loss."""
         spared: list[StoredBatch] = []
         for segment in self.segments:
             synced = disk.synced(segment.path)
@@ -168,7 +168,7 @@ class StoredLog:
         return spared
 
     def unsynced_below(self, disk: MemoryDisk, offset: int) -> str:
-        """Which file holds a record below `offset` that a power loss might take, if one does."""
+        """Return a file with unsynced records below `offset`; an empty string if there is none."""
         for segment in self.segments:
             ends = [
                 batch.position + len(batch.data)
@@ -182,26 +182,26 @@ class StoredLog:
         return ""
 
 
-# ---- what is wrong with what is there
+# ---- flaws
 
 
 def gap_in(batches: Iterable[StoredBatch], *, holes: bool) -> str:
-    """Two neighbours of which one goes back; without `holes`, or that leave offsets out."""
+    """Return the first overlap of batches or, without `holes`, the first gap."""
     for one, other in pairwise(batches):
         end, base = one.header.next_offset, other.header.base_offset
         if base < end or (base > end and not holes):
-            return f"{base} comes where {end} is next"
+            return f"offset {base} follows, expected {end}"
     return ""
 
 
 def offset_index_flaw(segment: StoredSegment, data: bytes) -> str:
-    """What is wrong with the `.index` of a segment.
+    """Return what is wrong with a segment's `.index`; empty if valid.
 
-    Entries rise; each position is where a batch begins, whose last record has the entry's offset:
-    then whoever scans from the last entry at or below an offset meets the batch that holds it.
+    Entries must increase, and each must have the position and last offset of one batch: then a scan
+    from the last entry at or below an offset finds the batch with that offset.
     """
     if len(data) % INDEX_ENTRY:
-        return f"{len(data)} bytes are not whole entries"
+        return f"{len(data)} bytes is not a multiple of the entry size"
     entries = [
         (int.from_bytes(data[at : at + 4], "big"), int.from_bytes(data[at + 4 : at + 8], "big"))
         for at in range(0, len(data), INDEX_ENTRY)
@@ -216,13 +216,14 @@ def offset_index_flaw(segment: StoredSegment, data: bytes) -> str:
 
 
 def time_index_flaw(segment: StoredSegment, data: bytes) -> str:
-    """What is wrong with the `.timeindex` of a segment.
+    """Return what is wrong with a segment's `.timeindex`; empty if valid.
 
-    Entries rise; each names the first batch of the largest timestamp so far, the last one that of
-    the whole segment: whoever scans from the last entry at or below a time misses nothing.
+    Entries must increase. Each has the largest timestamp so far with the first batch that has it;
+    the last entry has the largest of the segment. Then a scan from the last entry at or below a
+    time misses no record.
     """
     if len(data) % TIME_ENTRY.size:
-        return f"{len(data)} bytes are not whole entries"
+        return f"{len(data)} bytes is not a multiple of the entry size"
     entries = list(TIME_ENTRY.iter_unpack(data))
     if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(entries)):
         return f"the entries don't rise: {entries}"
@@ -236,12 +237,12 @@ def time_index_flaw(segment: StoredSegment, data: bytes) -> str:
         if largest.get(timestamp) != relative:
             return f"timestamp {timestamp} is not the largest up to relative offset {relative}"
     if latest >= 0 and (not entries or entries[-1][0] != latest):
-        return f"{latest} is the largest timestamp, and the last entry is {entries[-1:]}"
+        return f"the last entry is {entries[-1:]}, the largest timestamp {latest}"
     return ""
 
 
 class LastBatch(NamedTuple):
-    """What is known of a producer from its last batch in a log."""
+    """A producer's last batch in a log."""
 
     epoch: int
     last_sequence: int
@@ -249,7 +250,7 @@ class LastBatch(NamedTuple):
 
 
 def replayed(batches: Iterable[StoredBatch], below: int) -> dict[int, LastBatch]:
-    """Producer id → its last batch below an offset."""
+    """Return producer id → last batch below an offset."""
     return {
         batch.header.producer_id: LastBatch(
             batch.header.producer_epoch, batch.header.last_sequence, batch.header.last_offset
@@ -259,36 +260,36 @@ def replayed(batches: Iterable[StoredBatch], below: int) -> dict[int, LastBatch]
     }
 
 
-def producers_flaw(told: dict[int, LastBatch], true: dict[int, LastBatch], *, start: int) -> str:
-    """Where the state of producers is not what a replay of all batches says.
+def producers_flaw(state: dict[int, LastBatch], replay: dict[int, LastBatch], *, start: int) -> str:
+    """Compare a producer state with a replay of all batches; return the first difference.
 
     Args:
-        told: the state.
-        true: what the replay says.
-        start: where the log begins: whoever wrote nothing from there on may be known or not.
+        state: the producer state.
+        replay: the producers by replay.
+        start: log start offset; producers without batches from there on may be in `state` or not.
     """
-    for producer_id, last in sorted(true.items()):
-        known = told.get(producer_id)
+    for producer_id, last in sorted(replay.items()):
+        known = state.get(producer_id)
         if known is None and last.last_offset < start:
             continue
         if known != last:
-            return f"producer {producer_id} is known by {known}, its last batch is {last}"
-    for producer_id in sorted(set(told) - set(true)):
-        if told[producer_id].last_offset >= start:
-            return f"producer {producer_id} is known by {told[producer_id]}, which isn't there"
+            return f"producer {producer_id} has {known}, its last batch is {last}"
+    for producer_id in sorted(set(state) - set(replay)):
+        if state[producer_id].last_offset >= start:
+            return f"producer {producer_id} has {state[producer_id]}, which is not in the log"
     return ""
 
 
 def stray_files(
     names: Iterable[str], bases: Sequence[int], *, passing: bool, snapshots: Sequence[int] = ()
 ) -> list[str]:
-    """Files of a folder that belong to no segment.
+    """Return the files of a directory that do not belong to a segment.
 
     Args:
-        names: in the folder.
-        bases: base offsets of its log's segments.
-        passing: whether there may be files on their way out, or not in place yet.
-        snapshots: offsets of the producer snapshots that the log knows.
+        names: file names in the directory.
+        bases: base offsets of the log's segments.
+        passing: whether files awaiting deletion or rename are allowed.
+        snapshots: offsets of the log's producer snapshots.
     """
     known, found = set(bases), []
     for name in names:
@@ -306,7 +307,7 @@ def stray_files(
 
 
 def checkpoint_rows(data: bytes, fields: int) -> Iterator[list[str]] | None:
-    """The lines of an offset or epoch checkpoint; None where it is not a whole one."""
+    """Return the rows of an offset or epoch checkpoint; None if it is incomplete."""
     rows = data.decode("latin-1").split("\n")
     if len(rows) < 3 or rows[0] != "0" or rows[-1]:  # noqa: PLR2004 (version, count, last line end)
         return None

@@ -1,7 +1,7 @@
-"""What each finalized metadata.version allows to be written and asked: the checkers' own table.
+"""Record and request versions that each finalized metadata.version allows.
 
-Told apart from the product's (`metadata.features`) on purpose: that one is what a bug would be in.
-Source: Kafka's MetadataVersion and the records' definitions of 4.3.
+Deliberately independent of `metadata.features`, which may have the bug that a check looks for.
+Source: MetadataVersion and the record definitions of Kafka 4.3.
 """
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ _FROM: dict[int, dict[int, int]] = {
 }
 
 _ASK_FROM: dict[ApiKey, dict[int, int]] = {
-    # what brokers and controllers ask one another
+    # requests between brokers and controllers
     ApiKey.CONTROLLER_REGISTRATION: {0: 15, 1: 15},
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: {0: 17},
 }
@@ -42,7 +42,7 @@ _LIST_OFFSETS_FROM = {7: 7, 8: 9, 9: 21, 10: 25, 11: 29}
 
 
 class Written(NamedTuple):
-    """A metadata record's head, and the level it finalizes where it does."""
+    """The header of a metadata record; `level` is the metadata.version it finalizes, if any."""
 
     kind: int
     version: int
@@ -50,7 +50,7 @@ class Written(NamedTuple):
 
 
 def written(batch: memoryview) -> list[Written]:
-    """The heads of the records of a data batch."""
+    """Return the record headers of a data batch."""
     heads = []
     for record in decode_records(batch):
         value = record.value or b""
@@ -62,7 +62,7 @@ def written(batch: memoryview) -> list[Written]:
 
 
 def _level(value: "bytes | memoryview", at: int) -> int | None:
-    """The feature level, where the feature is metadata.version."""
+    """Return the feature level if the feature is metadata.version, else None."""
     length, at = decode_unsigned(value, at)
     name = bytes(value[at : at + length - 1])
     at += length - 1
@@ -78,9 +78,9 @@ def record_is_allowed(kind: int, version: int, level: int) -> bool:
 
 
 def request_is_allowed(key: int, version: int, level: int, *, to_broker: bool) -> bool:
-    """Whether a node that knows `level` finalized may ask another node so.
+    """Whether a node may send this request to another node while `level` is finalized.
 
-    Fetch and ListOffsets are bound between brokers only: the quorum fetches as it likes.
+    Fetch and ListOffsets are restricted between brokers only, not in the quorum.
     """
     if to_broker and key == ApiKey.FETCH:
         return level >= _FETCH_FROM.get(version, 7)

@@ -1,6 +1,6 @@
-"""What the checkers remember of a simulated disk: logs, what a process left of them, checkpoints.
+"""State that the checkers record about a simulated disk: logs, log remains, checkpoints.
 
-Not here: what must hold (`storage_checks`, `recovery_checks`).
+Not here: the invariants (`storage_checks`, `recovery_checks`).
 """
 
 import json
@@ -33,30 +33,36 @@ if TYPE_CHECKING:
 
 DATA = "/data"
 COMPACTED = ("keyed", "__consumer_offsets")
-"""Topics whose logs have holes where compaction was."""
+"""Topics whose logs may have gaps after compaction."""
 OFFSET_FILES = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANED_OFFSETS)
 CHECKPOINTS = frozenset({*OFFSET_FILES, LEADER_EPOCHS, QUORUM_STATE, META_PROPERTIES})
 
 
 class Left(NamedTuple):
-    """What a process left of a log when it ended."""
+    """A log at the end of a process."""
 
     how: str
     batches: list[StoredBatch]
-    """What must come back."""
+    """Batches that recovery must restore."""
     bases: frozenset[int]
-    """Base offsets of all that was there."""
+    """Base offsets of all batches, durable or not."""
 
 
 class Version(NamedTuple):
-    """A checkpoint's bytes, and how often anything had been synced when they were put in place."""
+    """A checkpoint's bytes, and the number of syncs before they were put in place."""
 
     syncs: int
     data: bytes
 
 
 class Passing(NamedTuple):
-    """Since when, in world ms, with which skew of its machine's clock, and how long it may stay."""
+    """A file awaiting deletion or rename.
+
+    Attributes:
+        since: world time in ms.
+        skew_ms: clock skew of its machine at that time.
+        delay_ms: how long it may stay.
+    """
 
     since: int
     skew_ms: int
@@ -64,35 +70,35 @@ class Passing(NamedTuple):
 
 
 class Watched:
-    """What is remembered of one disk."""
+    """Recorded state of one disk."""
 
     def __init__(self, disk: MemoryDisk) -> None:
         self.disk = disk
         self.logs: dict[str, StoredLog] = {}
-        """By folder; those that this life of the machine has recovered."""
+        """Directory → log recovered by the current incarnation."""
         self.left: dict[str, Left] = {}
         self.written: dict[str, dict[int, set[bytes]]] = defaultdict(lambda: defaultdict(set))
-        """Folder → base offset → all that ever was written there."""
+        """Directory → base offset → all payloads ever written there."""
         self.gone: dict[str, dict[int, set[bytes]]] = {}
-        """The same of a folder that is gone, until the next of its name is: what was written there
-        may be acknowledged by an answer that is on its way."""
+        """The same for the last deleted directory of each name: a response in flight may still
+        acknowledge records in it."""
         self.cleaned_to: dict[str, int] = defaultdict(int)
-        """Folder → the offset below which compaction may have rewritten its batches."""
+        """Directory → offset below which compaction may have rewritten batches."""
         self.failed: set[tuple[str, int]] = set()
-        """Folder and base offset of batches that could not be written."""
+        """Directory and base offset of batches whose write failed."""
         self.versions: dict[str, list[Version]] = {}
         self.syncs = 0
         self.lost_power = False
-        """What is there now is on the disk: the process before this one ended so."""
+        """The previous process ended by a power loss, so all present data is durable."""
         self.passing: dict[str, Passing] = {}
-        """Files on their way out, or not in place yet."""
+        """Files awaiting deletion or rename."""
         self.retaining: Any = None
-        """The log whose old segments are just being removed."""
+        """The log whose retention is running."""
         self.removed: set[str] = set()
-        """`.log` files that retention took."""
+        """`.log` files that retention removed."""
 
     def forget_folder(self, path: str) -> None:
-        """It has another name, or is gone."""
+        """Forget a directory that was renamed or deleted."""
         if path in self.written:
             self.gone[path] = self.written.pop(path)
         for known in (self.logs, self.left, self.cleaned_to):
@@ -103,9 +109,9 @@ class Watched:
             del self.passing[name]
 
     def lose_unsynced(self, directory: str) -> None:
-        """The power goes before the log that an earlier process left has been recovered."""
+        """Drop unsynced batches: a power loss hits a log before its recovery."""
         left = self.left[directory]
-        is_there = self.disk.is_dir(directory)  # a folder that was never synced may be gone
+        is_there = self.disk.is_dir(directory)  # a directory that was never synced may be lost
         spared = StoredLog(self.disk, directory).durable(self.disk) if is_there else []
         known = {batch.header.base_offset: batch.data for batch in spared}
         kept = list(
@@ -114,68 +120,68 @@ class Watched:
         self.left[directory] = Left("power", kept, left.bases)
 
     def note(self, directory: str, batches: list[StoredBatch]) -> None:
-        """Batches were written."""
+        """Record written batches."""
         written = self.written[directory]
         for batch in batches:
             written[batch.header.base_offset].add(batch.payload)
 
     def has_written(self, directory: str, base: int, payload: bytes) -> bool:
-        """Whether this batch ever was there, or in the folder of this name that went last."""
+        """Whether this batch was ever written to the directory or its deleted predecessor."""
         here, gone = self.written[directory][base], self.gone.get(directory, {}).get(base, ())
         return payload in here or payload in gone
 
     def put_in_place(self, path: str, data: bytes) -> None:
-        """A checkpoint has new bytes; those before what is surely on disk are forgotten."""
+        """Record a checkpoint's new bytes and drop versions older than the last durable one."""
         versions = self.versions.setdefault(path, [])
         versions.append(Version(self.syncs, data))
         durable = [at for at, version in enumerate(versions) if version.syncs < self.syncs]
         del versions[: max(durable, default=0)]
 
     def start_of(self, log: StoredLog) -> int:
-        """Where a log begins: by its files, or by the checkpoint of log starts."""
+        """Return the start of a log: by its files or the log start checkpoint, if larger."""
         batches = log.batches
         first = batches[0].header.base_offset if batches else log.end
-        told = offsets_in(self.disk.stored(f"{DATA}/{LOG_START_OFFSETS}"))
-        return max(first, told.get(partition_of(log.directory), 0))
+        starts = offsets_in(self.disk.stored(f"{DATA}/{LOG_START_OFFSETS}"))
+        return max(first, starts.get(partition_of(log.directory), 0))
 
 
 # ---- names and checkpoints
 
 
 def partition_of(directory: str) -> tuple[str, int]:
-    """Topic and index by a folder's name; -1 where it is no partition's."""
+    """Return topic and partition index of a directory; index -1 if it is not a partition's."""
     topic, _, partition = directory.rpartition("/")[2].rpartition("-")
     return topic, int(partition) if partition.isdigit() else -1
 
 
 def is_compacted(directory: str) -> bool:
-    """Whether the folder's log may have holes."""
+    """Whether the directory's log may have gaps."""
     return partition_of(directory)[0] in COMPACTED
 
 
 def offsets_in(data: bytes) -> dict[tuple[str, int], int]:
-    """What an offset checkpoint says; nothing where it is not whole."""
+    """Parse an offset checkpoint; empty if it is incomplete."""
     rows = checkpoint_rows(data, 3) or ()
     return {(topic, int(partition)): int(offset) for topic, partition, offset in rows}
 
 
 def checkpoint_flaw(machine: "Machine", path: str, data: bytes) -> str:
-    """What is wrong with a checkpoint that was just put in place."""
+    """Return what is wrong with a checkpoint that was just put in place; empty if valid."""
     name = path.rpartition("/")[2]
     if name == QUORUM_STATE:
         try:
             return "" if isinstance(json.loads(data)["leaderEpoch"], int) else "has no epoch"
         except (ValueError, KeyError) as error:
-            return f"can't be read ({error})"
+            return f"cannot be parsed ({error})"
     if name == META_PROPERTIES:
         lines = data.decode().split("\n")
-        return "" if f"node.id={machine.id}" in lines else "is another node's"
+        return "" if f"node.id={machine.id}" in lines else "belongs to another node"
     fields = 2 if name == LEADER_EPOCHS else 3
-    return "" if checkpoint_rows(data, fields) is not None else "is not a whole checkpoint"
+    return "" if checkpoint_rows(data, fields) is not None else "is incomplete"
 
 
 def synced_start(disk: MemoryDisk, directory: str) -> int:
-    """Where a log begins at the next start, whatever is lost with the power."""
+    """Return the log start offset that survives a power loss."""
     if directory.endswith(METADATA_DIR):
         found = ((name, parse_snapshot_name(name)) for name in disk.listdir(directory))
         return max(
@@ -191,7 +197,7 @@ def synced_start(disk: MemoryDisk, directory: str) -> int:
 
 
 def last_batches(producers: Producers) -> dict[int, LastBatch]:
-    """Producer id → its last batch, as the product has it."""
+    """Return producer id → last batch from the product's producer state."""
     return {
         state.producer_id: LastBatch(
             state.epoch, state.last_sequence, state.batches[-1].last_offset
