@@ -69,10 +69,12 @@ def _collect_from_now_on() -> None:
 def _log_to_stdout() -> None:
     import logging
 
+    from sparkraft.cli.log_lines import LimitedHandler
+
     # Kafka's shape of a line, and its stream.
     logging.basicConfig(
         level=logging.INFO,
-        stream=sys.stdout,
+        handlers=[LimitedHandler(sys.stdout)],
         format="[%(asctime)s,%(msecs)03d] %(levelname)s %(message)s (%(name)s)",
         datefmt="%Y-%m-%d %H:%M:%S",
     )

@@ -12,7 +12,7 @@ from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.server.broker.cluster_view import topic_name_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.config import NodeConfig
@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 
 IN_FLIGHT_MAX = 1_000
 """Topics being created at once; clients that request more have to retry."""
+
+
+NAMES_LOGGED_MAX = 5
+"""Names in one log line."""
 
 
 class AutoTopicCreation:
@@ -57,7 +61,7 @@ class AutoTopicCreation:
         for name in names:
             if topic_name_problem(name) is not None:
                 errors[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
-            elif name not in self._in_flight and len(self._in_flight) < IN_FLIGHT_MAX:
+            elif name not in self._in_flight and len(self._in_flight) + len(wanted) < IN_FLIGHT_MAX:
                 wanted.append(name)
         self.create(wanted)
         return errors
@@ -80,14 +84,9 @@ class AutoTopicCreation:
             response = await self._channel.send(
                 request, ApiKey.CREATE_TOPICS, timeout_ms=timeout_ms
             )
-            for topic in response.topics:
-                if topic.error_code not in {0, ErrorCode.TOPIC_ALREADY_EXISTS}:
-                    code = ErrorCode(topic.error_code).name
-                    log.warning(
-                        "Failed to create topic %s: %s %s", topic.name, code, topic.error_message
-                    )
+            _log_refused(response.topics)
         except KafkaError as error:
-            log.warning("Failed to create topics %s: %s", ", ".join(names), error)
+            log.warning("Failed to create %s: %s", _named(names), error)
         finally:
             self._in_flight.difference_update(names)
 
@@ -102,3 +101,25 @@ class AutoTopicCreation:
             num_partitions=self._config.number("num.partitions"),
             replication_factor=self._config.number("default.replication.factor"),
         )
+
+
+def _log_refused(topics: "Iterable[Any]") -> None:
+    """Log topics that were not created: one line per error, however many names it concerns."""
+    refused: dict[int, list[Any]] = {}
+    for topic in topics:
+        if topic.error_code not in {0, ErrorCode.TOPIC_ALREADY_EXISTS}:
+            refused.setdefault(topic.error_code, []).append(topic)
+    for code, each in refused.items():
+        log.warning(
+            "Failed to create %s: %s %s",
+            _named([topic.name for topic in each]),
+            ErrorCode(code).name,
+            each[0].error_message,
+        )
+
+
+def _named(names: list[str]) -> str:
+    shown = ", ".join(names[:NAMES_LOGGED_MAX])
+    more = len(names) - NAMES_LOGGED_MAX
+    what = "topic" if len(names) == 1 else "topics"
+    return f"{what} {shown} and {more} more" if more > 0 else f"{what} {shown}"
