@@ -645,3 +645,45 @@ def test_every_pair_of_stages_is_allowed_or_refused_as_the_table_says():
             else:
                 with pytest.raises(AssertionError):
                     partition.enter(after)
+
+
+def events(made: Fetcher) -> list[tuple[str, bool]]:
+    return [(event.kind, event.is_routine) for event in made.events()]
+
+
+@pytest.mark.parametrize(
+    ("code", "routine"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, True),
+        (ErrorCode.UNKNOWN_TOPIC_ID, True),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, True),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True),
+        (ErrorCode.CORRUPT_MESSAGE, False),
+    ],
+)
+def test_errors_of_moves_and_deletions_are_routine_until_they_persist(code, routine):
+    made = fetcher(p0=FakeReplica((2, 4)))
+    answer(made, data(error=code))
+    assert events(made) == [("set aside", routine)]
+    now = 0
+    for _ in range(20):
+        now = made.wake_at() or now
+        if made.build(now) is not None:
+            reply(made, data(error=code), now=now)
+    assert events(made) == [("set aside", False)]
+
+
+def test_a_fenced_epoch_is_routine():
+    made = fetcher(p0=FakeReplica((2, 4)))
+    answer(made, data(error=ErrorCode.FENCED_LEADER_EPOCH))
+    assert events(made) == [("failed", True)]
+
+
+def test_the_first_request_that_gets_no_response_is_routine():
+    made = fetcher(p0=FakeReplica((2, 4)))
+    made.build(0)
+    made.fail(0, "no response")
+    assert events(made) == [("set aside", True)]
+    for now in range(0, 100_000, 5_000):
+        made.fail(now, "no response")
+    assert events(made) == [("set aside", False)]

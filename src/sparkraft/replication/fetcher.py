@@ -55,6 +55,17 @@ class FetcherEvent(NamedTuple):
     kind: str
     """`truncated`, `restarted`, `set aside`, `failed`, `recovered`."""
     text: str
+    is_routine: bool = False
+    """Whether leaders that move or restart, or topics that are deleted, are the likely cause."""
+
+
+_ROUTINE_ERRORS = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
+"""Errors while one of two brokers has not read the newest metadata yet."""
 
 
 class OutOfRange(NamedTuple):
@@ -292,7 +303,8 @@ class Fetcher:
         before, self._lost_ms = self._lost_ms, self._longer(self._lost_ms)
         self._paused_until = now + self._lost_ms
         if self._is_news(before, self._lost_ms):
-            self._events.append(FetcherEvent("", -1, "set aside", why))
+            event = FetcherEvent("", -1, "set aside", why, is_routine=before == 0)
+            self._events.append(event)
 
     def _longer(self, backoff_ms: int) -> int:
         return min(max(backoff_ms * 2, BACKOFF_MS_FIRST), self._backoff_ms)
@@ -410,9 +422,10 @@ class Fetcher:
             self._dirty[key] = None
         elif code == ErrorCode.FENCED_LEADER_EPOCH:
             why = f"leader epoch {partition.leader_epoch} has ended; waiting for the next"
-            self._fail(key, partition, why)
+            self._fail(key, partition, why, is_routine=True)
         else:
-            self._set_aside(key, partition, now, _name_of(code))
+            is_routine = code in _ROUTINE_ERRORS
+            self._set_aside(key, partition, now, _name_of(code), is_routine=is_routine)
 
     def _on_local_error(
         self, key: TopicIdPartition, partition: FollowedPartition, error: KafkaError, now: int
@@ -425,19 +438,33 @@ class Fetcher:
             self._set_aside(key, partition, now, str(error))
 
     def _set_aside(
-        self, key: TopicIdPartition, partition: FollowedPartition, now: int, why: str
+        self,
+        key: TopicIdPartition,
+        partition: FollowedPartition,
+        now: int,
+        why: str,
+        *,
+        is_routine: bool = False,
     ) -> None:
+        """Fetch the partition again after a backoff; an error that persists is never routine."""
         before, partition.backoff_ms = partition.backoff_ms, self._longer(partition.backoff_ms)
         self._aside[key] = now + partition.backoff_ms
         self.session.forget(key)  # so it comes last when it is added again
         if self._is_news(before, partition.backoff_ms):
-            self._note(partition, "set aside", why)
+            self._note(partition, "set aside", why, is_routine=is_routine and before == 0)
 
-    def _fail(self, key: TopicIdPartition, partition: FollowedPartition, why: str) -> None:
+    def _fail(
+        self,
+        key: TopicIdPartition,
+        partition: FollowedPartition,
+        why: str,
+        *,
+        is_routine: bool = False,
+    ) -> None:
         partition.enter(Stage.FAILED)
         self.failed += 1
         self._dirty[key] = None
-        self._note(partition, "failed", why)
+        self._note(partition, "failed", why, is_routine=is_routine)
 
     # -- out of range ----------------------------------------------------------------------------
 
@@ -499,9 +526,12 @@ class Fetcher:
 
     # -- for the log -----------------------------------------------------------------------------
 
-    def _note(self, partition: FollowedPartition, kind: str, text: str) -> None:
+    def _note(
+        self, partition: FollowedPartition, kind: str, text: str, *, is_routine: bool = False
+    ) -> None:
         if len(self._events) < EVENTS_MAX:
-            self._events.append(FetcherEvent(partition.topic, partition.index, kind, text))
+            event = FetcherEvent(partition.topic, partition.index, kind, text, is_routine)
+            self._events.append(event)
 
 
 _SESSION_ERRORS = frozenset(

@@ -57,7 +57,7 @@ class AutoTopicCreation:
         if not self._config.flag("auto.create.topics.enable"):
             return {}
         errors: dict[str, ErrorCode] = {}
-        wanted = []
+        wanted: list[str] = []
         for name in names:
             if topic_name_problem(name) is not None:
                 errors[name] = ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -315,7 +315,7 @@ class LeaderFetcher:
 
     def _log_events(self) -> None:
         for event in self.core.events():
-            log.log(_LEVELS.get(event.kind, logging.INFO), "%s", self._sentence(event))
+            log.log(level_of(event), "%s", self._sentence(event))
 
     def _sentence(self, event: FetcherEvent) -> str:
         if event.partition < 0:
@@ -375,6 +375,16 @@ class LeaderFetcher:
 
 
 _LEVELS = {"set aside": logging.WARNING, "failed": logging.ERROR}
+
+
+def level_of(event: FetcherEvent) -> int:
+    """The log level of an event: what ordinary moves, restarts and deletions cause is no warning.
+
+    One partition of thousands that follows its leader elsewhere is not even worth a line.
+    """
+    if event.is_routine:
+        return logging.INFO if event.partition < 0 else logging.DEBUG
+    return _LEVELS.get(event.kind, logging.INFO)
 
 
 class HostedReplica:

@@ -173,15 +173,25 @@ class BrokerLifecycle:
         timeout_ms = self._config.number("initial.broker.registration.timeout.ms")
         response = await self._send_registration(request, timeout_ms)
         if response.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-            log.warning(
-                "Broker id %d is registered by another process: either this broker's previous "
-                "incarnation, until its session expires, or a second node with the same id",
+            log.info(
+                "Waiting until the session of broker %d's previous incarnation expires",
                 request.broker_id,
             )
-        deadline = self._clock.mono_ms() + timeout_ms
+        started = self._clock.mono_ms()
+        deadline = started + timeout_ms
+        # Twice: the last heartbeat of the previous incarnation may have been sent just before.
+        suspicious = started + 2 * self._config.number("broker.session.timeout.ms")
         while response.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-            if self._stopping or self._clock.mono_ms() > deadline:
+            now = self._clock.mono_ms()
+            if self._stopping or now > deadline:
                 break
+            if now > suspicious:
+                suspicious = deadline
+                log.warning(
+                    "Broker id %d is registered by another process that is still running: a "
+                    "second node with the same id",
+                    request.broker_id,
+                )
             await self._pause(DUPLICATE_RETRY_MS)
             response = await self._send_registration(request, timeout_ms)
         if response.error_code:
@@ -272,7 +282,9 @@ class BrokerLifecycle:
                 timeout_ms=self._config.number("broker.session.timeout.ms") // 2,
             )
         except KafkaError as error:
-            log.warning("Heartbeat failed: %s", error)
+            # The controllers may stop together with this broker.
+            level = logging.INFO if want_shut_down else logging.WARNING
+            log.log(level, "Heartbeat failed: %s", error)
             self._channel.reconnect(_NO_RESPONSE)
             self._on_heartbeat_lost(_NO_RESPONSE)
             return None
