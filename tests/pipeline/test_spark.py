@@ -231,6 +231,38 @@ def test_a_pipeline_from_a_file(pipeline, tmp_path, frame, cluster, spark):
     assert DeltaTable(str(tmp_path / "table")).to_pyarrow_table().num_rows == 600
 
 
+LAGGING = """
+name = "lagging"
+checkpoint = "checkpoint"
+trigger = "available now"
+[source]
+"kafka.bootstrap.servers" = "${bootstrap}"
+subscribe = "lagging"
+startingOffsets = "earliest"
+maxOffsetsPerTrigger = 100
+[[sink]]
+kind = "console"
+rows = 1
+"""
+
+
+def test_the_lag_is_right_after_a_restart_that_repeats_a_batch(spark, node, cluster, tmp_path):
+    read = spec.parse(LAGGING, folder=tmp_path, values={"bootstrap": node.bootstrap})
+    fill(cluster, "lagging", 100, partitions=2)
+    assert running._started(read, spark).awaitTermination(600)
+    # As if the driver had been killed before Spark's own commit of the batch.
+    for name in ("0", ".0.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink()
+    producer = Producer(cluster)
+    for number in range(250):
+        producer.send("lagging", None, b"more", partition=number % 2, timestamp_ms=1 + number)
+    producer.flush()
+    again = running._started(read, spark)
+    assert again.awaitTermination(600)
+    reports = [running._with_lag(read, each) for each in running._reports(again) if each.is_batch]
+    assert [(each.batch_id, each.lag) for each in reports][:2] == [(0, 250), (1, 150)]
+
+
 GOOD_VALUES = {"a": b'{"id":1}', "b": b' {"id":2,"at":"2026-01-01T00:00:00Z"}\n', "c": b"{}"}
 DAMAGED_VALUES = [
     b"not json", b'{"id":"abc"}', b"", b"null", b'[{"id":1},{"id":2}]', b'{"id":1} xyz',

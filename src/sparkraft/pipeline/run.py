@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,8 +53,8 @@ class Progress:
     batch_id: int
     records: int
     seconds: float
-    lag: int
-    """Lag in offsets."""
+    lag: int | None
+    """Lag in offsets; None if the end of the topics is unknown."""
     dropped: int
     """Rows dropped by the watermark."""
     damaged: int
@@ -72,10 +72,11 @@ class Progress:
         """One line for a person."""
         dropped = f"  {self.dropped} too late" if self.dropped else ""
         damaged = f"  {self.damaged} damaged" if self.damaged else ""
+        lag = "unknown" if self.lag is None else f"{self.lag:,}"
         rate = f"{self.records_per_second:>9,.0f}/s"
         return (
             f"batch {self.batch_id:>4}  {self.records:>9,} records  {rate}  "
-            f"lag {self.lag:>9,}  {self.seconds:5.1f} s{dropped}{damaged}"
+            f"lag {lag:>9}  {self.seconds:5.1f} s{dropped}{damaged}"
         )
 
 
@@ -218,7 +219,7 @@ def _follow(
             # The first report is passed on also without data: it shows where a restart stands.
             told = True
             _publish(pipeline, progress)
-            on_progress(progress)
+            on_progress(_with_lag(pipeline, progress))
         if not active:
             break
         time.sleep(_LOOK_SECONDS)
@@ -254,19 +255,24 @@ def _reports(query: StreamingQuery) -> list[Progress]:
 def _progress_of(report: dict[str, Any]) -> Progress:
     source = report["sources"][0]
     end = _offsets(source.get("endOffset"))
-    latest = _offsets(source.get("latestOffset")) or end
-    lag = sum(max(0, latest.get(each, offset) - offset) for each, offset in end.items())
+    latest = _offsets(source.get("latestOffset"))
     states = report.get("stateOperators", ())
     return Progress(
         batch_id=report["batchId"],
         records=report["numInputRows"],
         seconds=report["durationMs"].get("triggerExecution", 0) / 1000,
-        lag=lag,
+        lag=_lag(end, latest),
         dropped=sum(each.get("numRowsDroppedByWatermark", 0) for each in states),
         damaged=_damaged(report),
         is_batch=bool(report["numInputRows"] or "commitOffsets" in report["durationMs"]),
         end=end,
     )
+
+
+def _lag(end: dict[TopicPartition, int], latest: dict[TopicPartition, int]) -> int | None:
+    if end and not latest:
+        return None
+    return sum(max(0, latest.get(each, offset) - offset) for each, offset in end.items())
 
 
 def _damaged(report: dict[str, Any]) -> int:
@@ -277,6 +283,19 @@ def _damaged(report: dict[str, Any]) -> int:
 def _offsets(value: Any) -> dict[TopicPartition, int]:
     shaped = json.loads(value) if isinstance(value, str) else value
     return plan.from_json(shaped) if isinstance(shaped, dict) else {}
+
+
+def _with_lag(pipeline: Pipeline, progress: Progress) -> Progress:
+    """Look up the end of the topics if Spark did not: it does not for a batch that it repeats."""
+    if progress.lag is not None or pipeline.connector != "sparkraft":
+        return progress
+    from sparkraft.pipeline.source import Lookup
+
+    lookup = Lookup(source_options(pipeline.source, streaming=True))
+    try:
+        return replace(progress, lag=_lag(progress.end, lookup.latest(sorted(progress.end))))
+    except KafkaError:
+        return progress
 
 
 def _publish(pipeline: Pipeline, progress: Progress) -> None:
