@@ -1,6 +1,101 @@
 """What a pipeline reports of a batch, and what `--check` finds, without Spark."""
 
+from types import SimpleNamespace
+
+import pytest
+
+from sparkraft.pipeline import check, session, spec
 from sparkraft.pipeline import run as running
+from sparkraft.pipeline.options import OptionError
+
+FILE = """
+name = "n"
+checkpoint = "state/n"
+trigger = "1 minute 30 seconds"
+[source]
+"kafka.bootstrap.servers" = "${bootstrap}"
+subscribe = "checked"
+[source.watermark]
+event_time = "timestamp"
+delay = "1 month"
+[[sink]]
+kind = "delta"
+path = "tables/n"
+keys = ["Key"]
+"""
+
+
+@pytest.fixture
+def parsed(node, cluster, tmp_path):
+    if "checked" not in cluster.topics(None):
+        cluster.create_topic("checked", partitions=1)
+
+    def made(old="", new=""):
+        assert old in FILE
+        text = FILE.replace(old, new) if old else FILE
+        return spec.parse(text, folder=tmp_path, values={"bootstrap": node.bootstrap})
+
+    return made
+
+
+def test_a_good_file_passes_and_leaves_nothing_behind(parsed, tmp_path):
+    check.before_spark(parsed())
+    check.check_keys(parsed(), ["key", "value"])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ('"checked"', '"unchecked"', "topic unchecked, which subscribe names, does not exist"),
+        ("30 seconds", "30 parsecs", "trigger must be an interval, such as"),
+        ("1 minute", "-1 minute", "trigger must be an interval"),
+        ("1 month", "a month", r"\[source.watermark\] delay must be an interval"),
+        ("tables/n", "/proc/nope/n", "the delta sink cannot be written to /proc/nope/n"),
+        ("state/n", "/dev/null/n", "checkpoint cannot be written to /dev/null/n"),
+    ],
+)
+def test_mistakes_are_found_without_spark(parsed, old, new, named):
+    with pytest.raises((spec.SpecError, OptionError), match=named):
+        check.before_spark(parsed(old, new))
+
+
+def test_a_key_that_is_no_column_is_named(parsed):
+    with pytest.raises(spec.SpecError, match="keys names Key, which is no column; there are value"):
+        check.check_keys(parsed(), ["value", "offset"])
+
+
+def test_a_cluster_reads_with_as_many_tasks_as_it_has_cores(parsed):
+    spark = SimpleNamespace(
+        range=lambda _: SimpleNamespace(count=lambda: 1),
+        sparkContext=SimpleNamespace(defaultParallelism=200),
+    )
+    on_cluster = parsed('name = "n"', 'name = "n"\nmaster = "spark://h:7077"')
+    assert running._tasks(on_cluster, {"subscribe"}, spark) == {"maxPartitions": "200"}
+    assert running._tasks(on_cluster, {"minpartitions"}, spark) == {}
+    assert running._tasks(parsed(), {"subscribe"}, spark) == {}
+
+
+def test_workers_that_lack_the_package_are_told_what_to_install():
+    told = running.cause_of(Exception("x\nModuleNotFoundError: No module named 'sparkraft'\ny"))
+    assert "install sparkraft[pipeline] on every worker" in told
+
+
+def test_an_error_in_sql_names_its_place():
+    error = Exception(
+        "[PARSE_SYNTAX_ERROR] Syntax error at 'SELEC'. SQLSTATE: 42601 (line 2, pos 5)"
+    )
+    assert running.cause_of(error) == (
+        "[PARSE_SYNTAX_ERROR] Syntax error at 'SELEC'. (line 2, position 5)"
+    )
+
+
+def test_pyspark_does_not_print_what_it_raises(capfd):
+    from pyspark.logger import PySparkLogger
+
+    session.silence_query_errors()
+    PySparkLogger.getLogger("SQLQueryContextLogger").error("a stack of Java")
+    assert capfd.readouterr().err == ""
 
 
 def report(**source):

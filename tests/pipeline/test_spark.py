@@ -1,6 +1,7 @@
 """`format("sparkraft")` in a real Spark: batch, stream, sink, and a pipeline from its file."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -347,6 +348,56 @@ def test_a_pipelines_mistakes_end_in_a_sentence(pipeline, tmp_path):
     assert done.returncode == 1
     assert "nosuchcolumn" in done.stderr.strip().splitlines()[-1]
     assert "Traceback" not in done.stderr
+    done = pipeline("--check")
+    assert done.returncode == 1
+    assert "nosuchcolumn" in done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("SELECT", "SELEC", "PARSE_SYNTAX_ERROR.*line 1, position"),
+        ("id INT,", "id INTT,", r"\[source.json\] schema: .*INTT"),
+        ('keys = ["key"]', 'keys = ["ky"]', "keys names ky, which is no column; there are key, id"),
+    ],
+)
+def test_mistakes_that_need_spark_end_in_a_sentence(spark, tmp_path, capfd, old, new, told):
+    text = JSON_PIPELINE.replace("ON_ERROR", "stop").replace("WHERE", "").replace(old, new)
+    read = spec.parse(text, folder=tmp_path, values={"bootstrap": "127.0.0.1:1"})
+    with pytest.raises((running.PipelineError, spec.SpecError), match=told):
+        running._planned(read, spark)
+    assert capfd.readouterr().err == ""
+
+
+OWN_JOB = """
+import sys
+from pyspark.sql import SparkSession
+import sparkraft.pipeline
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+sparkraft.pipeline.register(spark)
+options = {"kafka.bootstrap.servers": sys.argv[1], "subscribe": "own-job"}
+print("records:", spark.read.format("sparkraft").options(**options).load().count())
+"""
+
+
+def test_a_job_of_ones_own_runs_its_workers_with_its_own_python(node, cluster, tmp_path):
+    fill(cluster, "own-job", 10)
+    # The python3 of an environment that is not activated: one without any package.
+    stub = tmp_path / "bin" / "python3"
+    stub.parent.mkdir()
+    stub.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    stub.chmod(0o755)
+    job = tmp_path / "job.py"
+    job.write_text(OWN_JOB)
+    known = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK_")}
+    path = f"{stub.parent}:{known['PATH']}"
+    done = subprocess.run(
+        [sys.executable, str(job), node.bootstrap],
+        env=known | {"PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert "records: 10" in done.stdout, done.stderr[-3000:]
 
 
 def test_a_master_that_is_none_ends_in_a_sentence(pipeline):

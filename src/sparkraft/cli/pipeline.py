@@ -22,7 +22,7 @@ def _options() -> Options:
     options.value("--master", about="Spark master (default: the file's, else local[*])")
     options.values("--set", about="a value for ${KEY} in FILE; repeatable", metavar="KEY=VALUE")
     options.flag("--once", "stop when everything there is now is processed")
-    options.flag("--check", "only look for mistakes in FILE, start nothing")
+    options.flag("--check", "only look for mistakes in FILE, process nothing")
     return options
 
 
@@ -54,7 +54,7 @@ def _run(values: Values) -> int:
         if values.once:
             pipeline = replace(pipeline, trigger="available now")
         if values.check:
-            running.check(pipeline)
+            running.check_with_spark(pipeline)
             warn(f"{values.file} is fine")
             return 0
         warn(f"{pipeline.name}: starting Spark on {pipeline.master}")

@@ -34,9 +34,12 @@ def register(spark: "SparkSession") -> None:
     """Make `format("sparkraft")` known to a session.
 
     Not needed if Spark finds the package `pyspark_sparkraft` itself, which it does when the
-    session's Python can import it.
+    session's Python can import it. On a local master, Spark's workers run this process's Python
+    from now on, unless PYSPARK_PYTHON or spark.pyspark.python names another.
     """
     # pyspark and pyarrow take half a second to import; `sparkraft.pipeline` itself stays light.
+    from sparkraft.pipeline.session import use_own_python
     from sparkraft.pipeline.source import SparkraftDataSource
 
+    use_own_python(spark)
     spark.dataSource.register(SparkraftDataSource)

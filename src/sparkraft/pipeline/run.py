@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkraft.base.errors import KafkaError
+from sparkraft.pipeline import check as checks
 from sparkraft.pipeline import json_values, sinks
 from sparkraft.pipeline import offsets as plan
 from sparkraft.pipeline.options import OptionError, source_options
@@ -40,6 +41,9 @@ _LOOK_SECONDS: Final = 0.25
 
 _BYTES_PER_TRIGGER: Final = "64m"
 """Default bound of a batch: table sinks collect a batch on the driver."""
+
+
+_TASK_OPTIONS: Final = frozenset({"minpartitions", "maxpartitions"})
 
 
 class PipelineError(RuntimeError):
@@ -131,23 +135,43 @@ def _last_words(log: Path, since: int) -> str | None:
 
 
 def check(pipeline: Pipeline) -> None:
-    """Find what is wrong before Spark is started: options, functions, Java, the brokers."""
+    """Find what is wrong before Spark is started: options, topics, paths, functions, Java."""
     if pipeline.master.startswith("sc://"):
         raise PipelineError("Spark Connect endpoints are not supported yet: name a Spark master")
     check_java()
-    if pipeline.connector == "sparkraft":
-        options = source_options(pipeline.source, streaming=True)
-        shared_cluster(options.client).topics([])
-    for sink in pipeline.sinks:
-        if sink.function:
-            sinks.load_function(sink.function, pipeline.folder)
-    if pipeline.function:
-        sinks.load_function(pipeline.function, pipeline.folder)
+    checks.before_spark(pipeline)
+
+
+def check_with_spark(pipeline: Pipeline) -> None:
+    """Find what else is wrong, without reading records: the schema, SQL, key columns.
+
+    Spark runs on this machine for it, whatever the pipeline's master is.
+    """
+    check(pipeline)
+    with tempfile.TemporaryDirectory(prefix="sparkraft-") as folder:
+        local = replace(pipeline, master="local[1]")
+        spark = _session(local, Path(folder) / "work")
+        try:
+            _planned(local, spark)
+        finally:
+            spark.stop()
+
+
+def _planned(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
+    """The result that the sinks receive; Spark has analyzed it."""
+    try:
+        result = _transformed(pipeline, _source(pipeline, spark), spark)
+        checks.check_keys(pipeline, result.columns)
+    except (OptionError, SpecError):
+        raise
+    except Exception as error:
+        raise PipelineError(cause_of(error)) from error
+    return result
 
 
 def _started(pipeline: Pipeline, spark: SparkSession) -> StreamingQuery:
+    result = _planned(pipeline, spark)
     try:
-        result = _transformed(pipeline, _source(pipeline, spark), spark)
         writer = result.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
         writer = writer.option("checkpointLocation", pipeline.checkpoint)
         writer = _triggered(writer, pipeline.trigger).foreachBatch(sinks.build(pipeline))
@@ -165,6 +189,7 @@ def _source(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
     bounded = lower & {"maxoffsetspertrigger", "maxbytespertrigger"}
     if pipeline.connector == "sparkraft" and not bounded:
         options["maxBytesPerTrigger"] = _BYTES_PER_TRIGGER
+    options |= _tasks(pipeline, lower, spark)
     read = spark.readStream.format(pipeline.connector).options(**options).load()
     if pipeline.json_schema:
         read = json_values.decoded(read, pipeline.json_schema, pipeline.json_on_error)
@@ -172,6 +197,16 @@ def _source(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
         read = read.withColumn("event_time", _expr(pipeline.watermark.event_time))
         read = read.withWatermark("event_time", pipeline.watermark.delay)
     return read
+
+
+def _tasks(pipeline: Pipeline, given: set[str], spark: SparkSession) -> dict[str, str]:
+    """As many tasks as the cluster has cores; the source itself knows only the driver's cores."""
+    is_ours = pipeline.connector == "sparkraft"
+    if not is_ours or pipeline.master.startswith("local") or given & _TASK_OPTIONS:
+        return {}
+    # Before the first job no executor may have started yet.
+    spark.range(1).count()
+    return {"maxPartitions": str(spark.sparkContext.defaultParallelism)}
 
 
 def _expr(text: str) -> Any:
@@ -194,7 +229,7 @@ def _transformed(pipeline: Pipeline, source: DataFrame, spark: SparkSession) -> 
 
 
 def _triggered(writer: Any, trigger: str) -> Any:
-    if trigger.replace(" ", "").replace("-", "").replace("_", "").lower() == "availablenow":
+    if checks.is_available_now(trigger):
         return writer.trigger(availableNow=True)
     return writer.trigger(processingTime=trigger)
 
@@ -338,6 +373,8 @@ _PYTHON_ERROR: Final = re.compile(
 )
 _SPARK_ERROR: Final = re.compile(r"^(\[[A-Z_.]+\] .+?)(?: SQLSTATE.*)?$", re.MULTILINE)
 
+_SPARK_PLACE: Final = re.compile(r"\(line (\d+), pos (\d+)\)")
+
 
 def cause_of(error: BaseException) -> str:
     """Summarize a Spark failure: the last Python error in it, else its first line."""
@@ -345,6 +382,11 @@ def cause_of(error: BaseException) -> str:
     damaged = json_values.COMPLAINT.search(text)
     if damaged:
         return damaged[0]
+    if "No module named 'sparkraft'" in text:
+        return (
+            "the Python of Spark's workers cannot import sparkraft: install sparkraft[pipeline] on "
+            "every worker, or name a Python that has it in PYSPARK_PYTHON"
+        )
     found = _PYTHON_ERROR.findall(text)
     if found:
         name, said = found[-1]
@@ -358,4 +400,7 @@ def cause_of(error: BaseException) -> str:
             "connector out, which needs none"
         )
     spark = _SPARK_ERROR.search(text)
-    return spark[1] if spark else text.strip().splitlines()[0]
+    if not spark:
+        return text.strip().splitlines()[0]
+    place = _SPARK_PLACE.search(text)
+    return f"{spark[1]} (line {place[1]}, position {place[2]})" if place else spark[1]

@@ -106,10 +106,35 @@ def session(
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in (_defaults(master, work) | dict(settings or {})).items():
         builder = builder.config(key, value)
+    silence_query_errors()
     with _errors_to(log), _own_signals():
         made = builder.getOrCreate()
     register(made)
     return made
+
+
+def silence_query_errors() -> None:
+    """Keep pyspark from printing errors that it also raises, as JSON with a Java stack."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+
+
+def use_own_python(spark: SparkSession) -> None:
+    """Let workers on this machine run this process's Python, not the first `python3` on the PATH.
+
+    In a virtual environment that is not activated, that one lacks our packages.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        context = spark.sparkContext
+    except PySparkException:
+        return  # Spark Connect: the server starts the workers
+    named = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
+    if (context.master or "").startswith("local") and not named:
+        context.pythonExec = sys.executable
 
 
 @contextmanager

@@ -1,0 +1,83 @@
+"""Mistakes in a pipeline file that are found before records are read.
+
+`before_spark` takes at most two seconds; `planned`, which needs Spark, also finds mistakes in the
+schema, in SQL and in the names of key columns.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sparkraft.pipeline import sinks
+from sparkraft.pipeline.options import source_options
+from sparkraft.pipeline.spec import Pipeline, SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_UNITS: Final = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week")
+_CALENDAR: Final = ("month", "year")
+
+
+def before_spark(pipeline: Pipeline) -> None:
+    """Find what is wrong with topics, intervals, functions and paths."""
+    if not is_available_now(pipeline.trigger):
+        _check_interval("trigger", pipeline.trigger, _UNITS)
+    if pipeline.watermark:
+        _check_interval("[source.watermark] delay", pipeline.watermark.delay, _UNITS + _CALENDAR)
+    for function in (pipeline.function, *(sink.function for sink in pipeline.sinks)):
+        if function:
+            sinks.load_function(function, pipeline.folder)
+    _check_writable("checkpoint", pipeline.checkpoint)
+    for sink in pipeline.sinks:
+        _check_writable(f"the {sink.kind} sink", sink.path)
+    if pipeline.connector == "sparkraft":
+        _check_topics(pipeline)
+
+
+def is_available_now(trigger: str) -> bool:
+    """Whether the pipeline stops when it has caught up."""
+    return trigger.replace(" ", "").replace("-", "").replace("_", "").lower() == "availablenow"
+
+
+def check_keys(pipeline: Pipeline, columns: Sequence[str]) -> None:
+    """Refuse keys that are not among the columns of the pipeline's result."""
+    known = {column.lower() for column in columns}
+    for sink in pipeline.sinks:
+        missing = [key for key in sink.keys if key.lower() not in known]
+        if missing:
+            raise SpecError(
+                f"the {sink.kind} sink: keys names {missing[0]}, which is no column; there are "
+                + ", ".join(columns)
+            )
+
+
+def _check_topics(pipeline: Pipeline) -> None:
+    # pyspark takes half a second to import; the checks above do not need it.
+    from sparkraft.pipeline.source import Lookup
+
+    Lookup(source_options(pipeline.source, streaming=True)).partitions()
+
+
+def _check_interval(name: str, text: str, units: Sequence[str]) -> None:
+    one = rf"\d+(\.\d+)?\s*({'|'.join(units)})s?"
+    if not re.fullmatch(rf"\s*(interval\s+)?{one}(\s+{one})*\s*", text, re.IGNORECASE):
+        raise SpecError(
+            f'{name} must be an interval, such as "2 seconds" or "1 hour 30 minutes", not {text!r}'
+        )
+
+
+def _check_writable(name: str, path: str) -> None:
+    """Create and delete a folder in the nearest folder of a local path that exists."""
+    if not path or "://" in path:
+        return
+    folder = Path(path)
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        Path(tempfile.mkdtemp(prefix=".sparkraft-check-", dir=folder)).rmdir()
+    except OSError as error:
+        raise SpecError(f"{name} cannot be written to {path}: {error.strerror}") from error
