@@ -43,7 +43,8 @@ PHRASES: dict[str, re.Pattern[str]] = {
         "nobody, somebody": r"\b(?:nobody|somebody|everybody|anybody)\b",
         "says, said": r"\b(?:says|said)\b",
         "behind (for after)": (
-            r"(?<!fall )(?<!falls )(?<!fell )(?<!lag )(?<!lags )(?<!far )(?<!left )(?<!records )"
+            r"(?<!fall )(?<!falls )(?<!fell )(?<!fallen )(?<!lag )(?<!lags )"
+            r"(?<!far )(?<!left )(?<!records )"
             r"\bbehind\b"
         ),
         "is no X": (

@@ -1,7 +1,7 @@
-"""JSON values as columns: what fits the schema, what is a tombstone, and what is damaged.
+"""JSON values as columns: values that fit the schema, tombstones, and damaged values.
 
-Spark's own `from_json` returns nulls for a value that it cannot read, ignores what follows the
-first object, and takes the first object of an array. A record is damaged here if its value is not
+Spark's own `from_json` returns nulls for a value that it cannot read, ignores everything after the
+first object, and uses the first object of an array. A record is damaged here if its value is not
 exactly one JSON object whose fields fit the schema, or is not UTF-8. A null value is a tombstone.
 """
 

@@ -327,7 +327,7 @@ class LeaderFetcher:
     # ---- the start and end of the leader's logs
 
     async def _fetch_bounds(self, out_of_range: list[OutOfRange]) -> None:
-        """Look up where the leader's logs end, then where they start: Kafka's order."""
+        """Look up the end offsets of the leader's logs, then the start offsets: Kafka's order."""
         try:
             ends = await self._list_offsets(out_of_range, _LATEST)
             starts = await self._list_offsets(out_of_range, _EARLIEST)

@@ -1,7 +1,7 @@
 """The requests this broker sends to the leaders it follows: Fetch and ListOffsets.
 
-Each names the replica and, from Fetch v15 on, its broker epoch, so that a leader can tell this
-incarnation of the broker from an earlier one (KIP-903).
+Each contains the replica id and, from Fetch v15 on, the broker epoch, so that a leader can reject
+an earlier incarnation of the broker (KIP-903).
 """
 
 from typing import TYPE_CHECKING, Any

@@ -44,7 +44,7 @@ class FrameReader:
     """The unhandled bytes of one connection. It waits for memory itself (`MemoryWaiter`).
 
     Attributes:
-        at: where the next frame starts in the current buffer.
+        at: the position of the next frame in the current buffer.
         end: the size of that buffer.
         awaits_memory: the connection must not be read until there is memory.
     """

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def lost_directory_of(quorum: "Quorum") -> LostDirectory | None:
-    """This node's lost directory; None if the node is a voter, or its id is no voter's."""
+    """Return this node's lost directory; None if it is a voter, or no voter has its id."""
     local = quorum.config.local
     voter = quorum.log.voters.get(local.id)
     if voter is None or voter.matches(local) or voter.key.directory_id is None:

@@ -127,7 +127,7 @@ class EpochProber(Client):
         )
         answer = await self.ask(host, request, version=15)
         code = ErrorCode(answer.error_code or answer.responses[0].partitions[0].error_code)
-        self.world.counts["earlier lives refused"] += code is not ErrorCode.NONE
+        self.world.counts["earlier incarnations refused"] += code is not ErrorCode.NONE
         if self._knows_alive(host, broker_id) != alive:
             return  # fenced meanwhile: Kafka's leaders compare epochs of unfenced brokers only
         self.world.demand(

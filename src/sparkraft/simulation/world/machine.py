@@ -361,7 +361,7 @@ class Machine:
         self.incarnation.dead = True
         self._graveyard.append((self.incarnation, self.node))
         self.incarnation = self.node = None
-        self.disk._locked.clear()  # noqa: SLF001 (the kernel frees a dead process's locks)
+        self.disk._locked.clear()  # noqa: SLF001 (the kernel releases the locks of an ended process)
 
     def _disk_delay(self) -> float:
         dice = self.world.dice
@@ -416,7 +416,7 @@ class Machine:
             return
         handler = self.incarnation.signals.get(signal.SIGTERM)
         if handler is not None:
-            self.world.note(f"{self.name} is asked to stop")
+            self.world.note(f"{self.name} receives SIGTERM")
             self.world.loop.call_soon(handler, context=self.incarnation.context)
 
     def turn_clock(self, *, rate: float, skew_ms: int) -> None:

@@ -106,7 +106,7 @@ def mend(world: World) -> None:
 
 
 def deaf_leader(world: World) -> None:
-    """Let the leader receive nothing for up to 12 s, longer than it may lead without fetches."""
+    """Let the leader receive nothing for 1 to 12 s, perhaps until it must resign."""
     leader = world.leader()
     if leader is not None:
         leader.deaf_until = world.now + world.dice.randint(1_000, 12_000)

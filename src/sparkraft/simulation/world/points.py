@@ -2,7 +2,7 @@
 
 Random faults seldom hit the critical moments. A run enables some of the points. An enabled one may
 kill the process, cut its power, pause it or make its disk fail, at exactly that line. A point that
-is named after a loss makes the product lose that message instead.
+is named after a loss or a delay causes exactly that instead.
 
 Invariant: the product uses exactly these names.
 """
@@ -17,7 +17,7 @@ class Point(NamedTuple):
     strike: float
     """Probability of a strike each time the point is reached."""
     loses: bool = False
-    """Whether a strike only makes the product lose the message that the name describes."""
+    """Whether a strike only causes the loss or delay that the name describes."""
     workload: str = "create-topics"
     """The workload that reaches it."""
 
