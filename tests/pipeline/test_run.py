@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from sparkraft.cli import main as cli
 from sparkraft.pipeline import check, session, spec
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline.options import OptionError
@@ -22,6 +23,10 @@ delay = "1 month"
 kind = "delta"
 path = "tables/n"
 keys = ["Key"]
+[[sink]]
+kind = "topic"
+topic = "copies"
+options = { "kafka.linger.ms" = "5" }
 """
 
 
@@ -51,6 +56,7 @@ def test_a_good_file_passes_and_leaves_nothing_behind(parsed, tmp_path):
         ("30 seconds", "30 parsecs", "trigger must be an interval, such as"),
         ("1 minute", "-1 minute", "trigger must be an interval"),
         ("1 month", "a month", r"\[source.watermark\] delay must be an interval"),
+        ("kafka.linger.ms", "kafka.linger", "unknown option kafka.linger for the sparkraft sink"),
         ("tables/n", "/proc/nope/n", "the delta sink cannot be written to /proc/nope/n"),
         ("state/n", "/dev/null/n", "checkpoint cannot be written to /dev/null/n"),
     ],
@@ -58,6 +64,16 @@ def test_a_good_file_passes_and_leaves_nothing_behind(parsed, tmp_path):
 def test_mistakes_are_found_without_spark(parsed, old, new, named):
     with pytest.raises((spec.SpecError, OptionError), match=named):
         check.before_spark(parsed(old, new))
+
+
+def test_a_mistake_in_an_option_names_the_file(parsed, node, tmp_path, capsys):
+    file = tmp_path / "n.toml"
+    file.write_text(FILE.replace("subscribe", "subscrbe"))
+    command = ["pipeline", "run", str(file), "--set", f"bootstrap={node.bootstrap}", "--check"]
+    assert cli.main(command) == 1
+    told = capsys.readouterr().err
+    assert told.count(str(file)) == 1
+    assert "unknown option subscrbe for the sparkraft source; did you mean subscribe?" in told
 
 
 def test_a_key_that_is_no_column_is_named(parsed):

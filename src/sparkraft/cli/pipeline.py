@@ -59,7 +59,11 @@ def _run(values: Values) -> int:
             return 0
         warn(f"{pipeline.name}: starting Spark on {pipeline.master}")
         running.run(pipeline, on_progress=_show, should_stop=_stopper())
-    except (spec.SpecError, OptionError, NoJava, running.PipelineError) as error:
+    except (spec.SpecError, OptionError) as error:
+        said = str(error)
+        named = said.startswith(f"{values.file}: ")
+        raise CommandError(said if named else f"{values.file}: {said}") from error
+    except (NoJava, running.PipelineError) as error:
         raise CommandError(str(error)) from error
     return 0
 

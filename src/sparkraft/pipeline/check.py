@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparkraft.pipeline import sinks
-from sparkraft.pipeline.options import source_options
+from sparkraft.pipeline.options import sink_options, source_options
 from sparkraft.pipeline.spec import Pipeline, SpecError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _CALENDAR: Final = ("month", "year")
 
 
 def before_spark(pipeline: Pipeline) -> None:
-    """Find what is wrong with topics, intervals, functions and paths."""
+    """Find what is wrong with options, topics, intervals, functions and paths."""
     if not is_available_now(pipeline.trigger):
         _check_interval("trigger", pipeline.trigger, _UNITS)
     if pipeline.watermark:
@@ -35,6 +35,9 @@ def before_spark(pipeline: Pipeline) -> None:
     for sink in pipeline.sinks:
         _check_writable(f"the {sink.kind} sink", sink.path)
     if pipeline.connector == "sparkraft":
+        for sink in pipeline.sinks:
+            if sink.kind == "topic":
+                sink_options(sinks.topic_options(sink, pipeline))
         _check_topics(pipeline)
 
 

@@ -93,14 +93,18 @@ def _module_of(path: Path) -> Any:
 # topic
 
 
-def _topic(sink: Sink, pipeline: Pipeline) -> BatchSink:
+def topic_options(sink: Sink, pipeline: Pipeline) -> dict[str, str]:
+    """The options of the writer: the source's cluster, unless the sink names another."""
     servers = pipeline.source.get("kafka.bootstrap.servers", "")
-    options = {"kafka.bootstrap.servers": servers, **sink.options}
+    return {"kafka.bootstrap.servers": servers, **sink.options, "topic": sink.topic}
+
+
+def _topic(sink: Sink, pipeline: Pipeline) -> BatchSink:
+    options = topic_options(sink, pipeline)
 
     def write(batch: DataFrame, _: int) -> None:
         records = batch if "value" in batch.columns else as_records(batch, sink.keys)
-        writer = records.write.format(pipeline.connector).options(**options)
-        writer.option("topic", sink.topic).mode("append").save()
+        records.write.format(pipeline.connector).options(**options).mode("append").save()
 
     return write
 
