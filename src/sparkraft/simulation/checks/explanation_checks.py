@@ -31,13 +31,13 @@ from sparkraft.simulation.checks.explanation_documents import wrong_documents
 from sparkraft.simulation.checks.explanation_quorum import QuorumTruth
 from sparkraft.simulation.checks.isr_oracle import Agreed, IsrOracle
 from sparkraft.simulation.checks.metadata_oracle import MetadataOracle
+from sparkraft.simulation.checks.probe import Probe, Require
 from sparkraft.simulation.world.violation import Violation
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.metadata.partition_state import PartitionState
     from sparkraft.simulation.world.machine import Machine
-    from sparkraft.simulation.world.nodes import NodesWorld
 
 EVENTS_MAX = 100_000
 """Events per partition: more than any run has."""
@@ -60,8 +60,9 @@ T = TypeVar("T")
 class ExplanationChecks:
     """See the module docstring."""
 
-    def __init__(self, world: "NodesWorld") -> None:
-        self._world = world
+    def __init__(self, probe: Probe, require: Require) -> None:
+        self._probe = probe
+        self._check = require
         self.isr_oracle = IsrOracle()
         self._history = MetadataOracle()
         self._truth = Truth(self._history, self.isr_oracle)
@@ -94,7 +95,7 @@ class ExplanationChecks:
         """Check every running node."""
         nodes = self._nodes()
         wrong = list(self._quorum.disagreements(node for _, node in nodes))
-        self._world.checks.require(not wrong, "E1", f"explain quorum: {'; '.join(wrong[:3])}")
+        self._check(not wrong, "E1", f"explain quorum: {'; '.join(wrong[:3])}")
         for place, (machine, node) in enumerate(nodes):
             self._check_isr_journal(machine, node)
             self._check_log(machine, node)
@@ -109,8 +110,8 @@ class ExplanationChecks:
     def _nodes(self) -> "list[tuple[Machine, Any]]":
         return [
             (machine, node)
-            for machine in self._world.machines
-            if machine not in self._world.broken
+            for machine in self._probe.machines
+            if machine not in self._probe.broken
             and (node := machine.live_node) is not None
             and node.failure is None
             and node.raft is not None
@@ -338,7 +339,7 @@ class ExplanationChecks:
 
     def _require(self, machine: "Machine", wrong: list[str], what: str) -> None:
         text = f"{machine.name} explains {what}: {'; '.join(wrong[:3])}"
-        self._world.checks.require(not wrong, "E1", text)
+        self._check(not wrong, "E1", text)
 
 
 def _isr_changes(node: Any, topic: str) -> Any:

@@ -39,13 +39,13 @@ from sparkraft.raft.events import (
 )
 from sparkraft.raft.states import Leader, State
 from sparkraft.raft.voters import ReplicaKey, VoterSet
+from sparkraft.simulation.checks.probe import CoreProbe
 from sparkraft.simulation.checks.quorum_rules import Member, QuorumRules, Step
 from sparkraft.simulation.world.core_disk import EMPTY_FOLD, SnapshotContent, fold
 from sparkraft.simulation.world.violation import Violation
 
 if TYPE_CHECKING:
     from sparkraft.simulation.world.core_node import CoreNode
-    from sparkraft.simulation.world.cores import World
 
 NAMES = ("Q1", "Q2", "Q3", "Q4", "Q5", "Q6", "Q7", "Q8", "Q9", "Q10", "Q11")
 
@@ -56,8 +56,8 @@ Key = tuple[int, int]
 class Invariants:
     """See the module docstring."""
 
-    def __init__(self, world: "World") -> None:
-        self.world = world
+    def __init__(self, probe: CoreProbe) -> None:
+        self.probe = probe
         self.checks: Counter[str] = Counter()
         self.committed: dict[int, LogBatch] = {}
         """By base offset."""
@@ -69,7 +69,7 @@ class Invariants:
         self._leaders: dict[int, Key] = {}
         self._votes: dict[tuple[int, int, int], ReplicaKey] = {}
         self._leader_of: dict[tuple[int, int, int], int] = {}
-        self.rules = QuorumRules(self.require, world.counts, lambda: world.now)
+        self.rules = QuorumRules(self.require, probe.counts, lambda: probe.now)
         self._high_watermarks: dict[int, int] = {}
         self._snapshots: dict[EpochAndOffset, bytes] = {}
         self._lost_disks: list[tuple[ReplicaKey, int]] = []
@@ -127,11 +127,11 @@ class Invariants:
 
     def on_transitions(self, node: "CoreNode") -> None:
         """Check the state transitions since the last call."""
-        world = self.world
+        probe = self.probe
         for transition in node.quorum.take_transitions():
             old, new = transition.old, transition.new
-            world.counts[f"became {type(new).__name__}"] += 1
-            world.note(f"{node.name} {type(new).__name__} e={new.epoch}: {transition.reason}")
+            probe.counts[f"became {type(new).__name__}"] += 1
+            probe.note(f"{node.name} {type(new).__name__} e={new.epoch}: {transition.reason}")
             self.rules.on_transition(_member(node), old, new)
             if isinstance(new, Leader) and not isinstance(old, Leader):
                 self._on_leader(node, new.epoch)
@@ -140,7 +140,7 @@ class Invariants:
         key = (node.id, node.life)
         known = self._leaders.setdefault(epoch, key)
         self.require(known == key, "Q1", f"n{known[0]} and {node.name} both lead epoch {epoch}")
-        self.world.on_leader(node, epoch)
+        self.probe.on_leader(node, epoch)
         disk = node.disk
         for base, batch in self.committed.items():
             if base < disk.start or self._committed_in[base] >= epoch:
@@ -243,7 +243,7 @@ class Invariants:
             f"replicas of a record of epoch {below.epoch if below else None}",
         )
         voters = node.quorum.log.voters
-        disks = [(other.key, other.disk.durable_end) for other in self.world.nodes.values()]
+        disks = [(other.key, other.disk.durable_end) for other in self.probe.nodes.values()]
         holders = sorted(
             {
                 int(key.id)
@@ -370,7 +370,7 @@ class Invariants:
 
     def every_second(self) -> None:
         """Check the invariants that compare nodes."""
-        for node in self.world.nodes.values():
+        for node in self.probe.nodes.values():
             self._check_start(node)
             if node.is_leader and node.backlog is None:
                 self.rules.check_quorum(_member(node))
@@ -387,7 +387,7 @@ class Invariants:
 
     def _check_matching(self) -> None:
         """Check that any two logs match up to the last offset with the same epoch."""
-        nodes = list(self.world.nodes.values())
+        nodes = list(self.probe.nodes.values())
         for place, one in enumerate(nodes):
             for other in nodes[place + 1 :]:
                 self._check_pair(one, other)

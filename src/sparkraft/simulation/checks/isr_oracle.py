@@ -25,11 +25,10 @@ from sparkraft.server.broker.alter_partition import AlterPartitionQueue
 from sparkraft.server.broker.isr_journal import JOURNAL_MAX
 from sparkraft.server.broker.partition import HostedPartition
 from sparkraft.simulation.checks.metadata_oracle import Where
-from sparkraft.simulation.world.loop import CURRENT
+from sparkraft.simulation.checks.probe import Probe, current_machine
 
 if TYPE_CHECKING:
     from sparkraft.simulation.world.machine import Machine
-    from sparkraft.simulation.world.nodes import NodesWorld
 
 
 class Behind(NamedTuple):
@@ -230,14 +229,11 @@ ON_REFUSAL = "broker {}'s connection closed and its listener refuses connections
 
 
 @contextmanager
-def listening(world: "NodesWorld") -> Iterator[None]:
-    """Record the actions of the world's leaders and controllers within this context."""
-    oracle = world.checks.explanations.isr_oracle
+def listening(probe: Probe, oracle: IsrOracle) -> Iterator[None]:
+    """Record the actions of leaders and controllers within this context."""
 
     def here() -> "Machine | None":
-        who = CURRENT.get()
-        machine = None if who is None or who.dead else world.machine(who.name)
-        return machine if machine is not None and machine.incarnation is who else None
+        return current_machine(probe)
 
     with ExitStack() as stack:
         for owner, name, listen in (

@@ -26,6 +26,7 @@ from sparkraft.simulation.checks import versions
 from sparkraft.simulation.checks.explanation_checks import ExplanationChecks
 from sparkraft.simulation.checks.isr_oracle import listening
 from sparkraft.simulation.checks.node_events import NodeEvents, watched
+from sparkraft.simulation.checks.probe import ConnectionEnd, Probe
 from sparkraft.simulation.checks.process_checks import ProcessChecks
 from sparkraft.simulation.checks.record_checks import RecordChecks
 from sparkraft.simulation.checks.recovery_checks import storage_watched
@@ -38,8 +39,6 @@ from sparkraft.simulation.world.violation import Violation
 if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
     from sparkraft.simulation.world.machine import Machine
-    from sparkraft.simulation.world.network import SimTransport
-    from sparkraft.simulation.world.nodes import NodesWorld
 
 PORTS = {9092: True, 9093: False}
 """Listener port → whether brokers serve it."""
@@ -48,19 +47,19 @@ PORTS = {9092: True, 9093: False}
 class NodeChecks:
     """The checkers of one world and their state."""
 
-    def __init__(self, world: "NodesWorld") -> None:
-        self.world = world
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
         self.checks: Counter[str] = Counter()
         self.only: tuple[str, ...] = ()
         """Invariants to check; empty for all."""
-        self.events = NodeEvents(world, self.require)
+        self.snapshots = SnapshotChecks(probe, self.require)
+        self.events = NodeEvents(probe, self.require, self.snapshots)
         self.events.on_committed = self._on_committed
-        self.records = RecordChecks(world)
-        self.registrations = RegistrationChecks(world)
-        self.snapshots = SnapshotChecks(world)
-        self.storage = StorageChecks(world)
-        self.processes = ProcessChecks(world)
-        self.explanations = ExplanationChecks(world)
+        self.records = RecordChecks(probe, self.require)
+        self.registrations = RegistrationChecks(probe, self.require)
+        self.storage = StorageChecks(probe, self.require)
+        self.processes = ProcessChecks(probe, self.require)
+        self.explanations = ExplanationChecks(probe, self.require)
         self.created: dict[str, Uuid] = {}
         """Topics whose creation was acknowledged."""
         self._created_below: dict[str, int] = {}
@@ -74,7 +73,24 @@ class NodeChecks:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Observe cores, drivers, leaders, controllers and logs within this context."""
-        with watched(self.world), listening(self.world), storage_watched(self.world):
+        oracle = self.explanations.isr_oracle
+        with (
+            watched(
+                self.probe,
+                self.events,
+                on_truncate=self.records.on_truncate,
+                on_fence_refused=self.processes.on_fence_refused,
+                on_registration=self.registrations.on_decided,
+                silent_ms=oracle.silent_ms,
+            ),
+            listening(self.probe, oracle),
+            storage_watched(
+                self.probe,
+                self.storage.recoveries,
+                on_retention=self.storage.on_retention,
+                on_expired=self.storage.on_expired,
+            ),
+        ):
             yield
 
     def require(self, holds: object, invariant: str, text: str) -> None:
@@ -91,16 +107,16 @@ class NodeChecks:
         """A node starts; its committed records are checked again."""
         self.events.on_start(machine)
         self.registrations.on_start(machine)
-        self.world.check(lambda: self.storage.on_start(machine))
+        self.probe.check(lambda: self.storage.on_start(machine))
 
     # ---- acknowledged to clients
 
     def on_created(self, name: str, topic_id: "Uuid") -> None:
         """A client received a successful CreateTopics response."""
-        self.world.check(lambda: self._note_topic(name, topic_id))
+        self.probe.check(lambda: self._note_topic(name, topic_id))
 
     def _note_topic(self, name: str, topic_id: "Uuid") -> None:
-        self.world.counts["topics created"] += 1
+        self.probe.counts["topics created"] += 1
         known = self._topic_ids.setdefault(topic_id, name)
         self.require(known == name, "C9", f"topics {known} and {name} have the same id {topic_id}")
         self.created[name] = topic_id
@@ -122,10 +138,10 @@ class NodeChecks:
 
     def on_producer_id(self, producer_id: int) -> None:
         """A client received a successful InitProducerId response."""
-        self.world.check(lambda: self._note_producer_id(producer_id))
+        self.probe.check(lambda: self._note_producer_id(producer_id))
 
     def _note_producer_id(self, producer_id: int) -> None:
-        self.world.counts["producer ids"] += 1
+        self.probe.counts["producer ids"] += 1
         fresh = producer_id not in self._producer_ids
         self.require(fresh, "C9", f"producer id {producer_id} is assigned twice")
         self._producer_ids.add(producer_id)
@@ -134,7 +150,7 @@ class NodeChecks:
 
     def _on_committed(self, base: int, header: Any, view: memoryview) -> None:
         """Check a committed batch. Called once per batch, in order."""
-        self.world.counts["batches committed"] += 1
+        self.probe.counts["batches committed"] += 1
         self.explanations.on_committed(header, view)
         if header.is_control:
             self.snapshots.on_committed(header, view, self.records.settled)
@@ -167,10 +183,10 @@ class NodeChecks:
                 level = head.level if head.level is not None else level
                 self._check_version(head, level, f"in {path} of {machine.name}")
 
-    def on_bytes(self, end: "SimTransport", raw: bytes) -> None:
+    def on_bytes(self, end: ConnectionEnd, raw: bytes) -> None:
         """Check the versions of requests that a node writes to a connection."""
         to_broker = PORTS.get(end.far_port)
-        machine = self.world.machine(end.incarnation.name)
+        machine = self.probe.machine(end.incarnation.name)
         if to_broker is None or machine is None:
             return
         image = image_of(machine)
@@ -190,7 +206,7 @@ class NodeChecks:
 
     def every_second(self) -> None:
         """Check every running node."""
-        for machine in self.world.machines:
+        for machine in self.probe.machines:
             image = image_of(machine)
             if image is not None and image.offset >= 0:
                 self._check_image(machine, image)
@@ -221,8 +237,8 @@ class NodeChecks:
 
     def at_end(self) -> None:
         """Check the healed cluster at rest."""
-        for machine in self.world.machines:
-            if machine in self.world.broken:
+        for machine in self.probe.machines:
+            if machine in self.probe.broken:
                 continue
             image = image_of(machine)
             self.require(image is not None, "C10", f"{machine.name} is not running")
@@ -253,12 +269,12 @@ class NodeChecks:
     def is_healthy(self) -> bool:
         """Whether every broker and partition that can recover has done so in every node's image."""
         self.checks["C10"] += 1
-        broken = {machine.id for machine in self.world.broken}
-        wiped = {machine.id for machine in self.world.machines if machine.disks}
-        expected = {m.id for m in self.world.brokers} - broken
+        broken = {machine.id for machine in self.probe.broken}
+        wiped = {machine.id for machine in self.probe.machines if machine.disks}
+        expected = {m.id for m in self.probe.brokers} - broken
         sizes = set()
-        for machine in self.world.machines:
-            if machine in self.world.broken:
+        for machine in self.probe.machines:
+            if machine in self.probe.broken:
                 continue
             image = image_of(machine)
             if image is None:
@@ -267,7 +283,7 @@ class NodeChecks:
             gone = broken | wiped
             if not expected <= unfenced or not _all_led(image, gone) or _is_moving(image, gone):
                 return False
-            if self.world.layout.balanced and not _is_balanced(image):
+            if self.probe.layout.balanced and not _is_balanced(image):
                 return False
             sizes.add(len(image.topics_by_name))
         return len(sizes) == 1

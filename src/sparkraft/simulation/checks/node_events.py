@@ -35,8 +35,9 @@ from sparkraft.records.control import ControlType
 from sparkraft.records.errors import CorruptRecords
 from sparkraft.server.controller.driver import ControllerDriver
 from sparkraft.server.raft.driver import RaftDriver
+from sparkraft.simulation.checks.probe import Probe, Require, current_machine
 from sparkraft.simulation.checks.quorum_rules import Member, QuorumRules, Step
-from sparkraft.simulation.world.loop import CURRENT
+from sparkraft.simulation.checks.snapshot_checks import SnapshotChecks
 from sparkraft.simulation.world.node_trace import tell_log, tell_ready, tell_transition
 from sparkraft.simulation.world.violation import Violation
 from sparkraft.storage.log import PartitionLog
@@ -47,7 +48,6 @@ from sparkraft.storage.snapshot_files import parse_snapshot_name
 if TYPE_CHECKING:
     from sparkraft.simulation.world.machine import Machine
     from sparkraft.simulation.world.memory_disk import MemoryDisk
-    from sparkraft.simulation.world.nodes import NodesWorld
 
 LOG = f"/data/{METADATA_DIR}"
 _NOBODY = QuorumState(leader_epoch=0, leader_id=-1, voted_id=-1)  # type: ignore[arg-type]
@@ -128,9 +128,10 @@ class DurableLog:
 class NodeEvents:
     """See the module docstring; keeps the history of the whole run."""
 
-    def __init__(self, world: "NodesWorld", require: Callable[[object, str, str], None]) -> None:
-        self.world = world
+    def __init__(self, probe: Probe, require: Require, snapshots: SnapshotChecks) -> None:
+        self.probe = probe
         self._require = require
+        self._snapshots = snapshots
         self.committed: dict[int, Batch] = {}
         """By base offset."""
         self.committed_end = 0
@@ -146,7 +147,7 @@ class NodeEvents:
         self._lost: list[tuple[ReplicaKey, int]] = []
         self._requests: dict[tuple[str, int], dict[int, Any]] = {}
         self._states: dict[bytes, QuorumState] = {}
-        self.rules = QuorumRules(require, world.counts, lambda: world.now)
+        self.rules = QuorumRules(require, probe.counts, lambda: probe.now)
 
     # ---- start and disk loss
 
@@ -195,9 +196,9 @@ class NodeEvents:
         state, ready = core.state, step.ready
         member = _member(machine, core)
         if isinstance(step.event, events.LogFlushed):
-            self.world.note(f"{machine.name} has synced up to {step.event.up_to}")
+            self.probe.note(f"{machine.name} has synced up to {step.event.up_to}")
         for transition in transitions:
-            self.world.note(tell_transition(machine.name, transition))
+            self.probe.note(tell_transition(machine.name, transition))
             self.rules.on_transition(member, transition.old, transition.new)
         self.rules.on_step(member, step)
         self.rules.check_voted_out(member)
@@ -211,7 +212,7 @@ class NodeEvents:
         if known == machine.name:
             return
         self._leaders[state.epoch] = machine.name
-        self.world.counts["elections won"] += 1
+        self.probe.counts["elections won"] += 1
         self._require(known is None, "Q1", f"{known} and {machine.name} lead epoch {state.epoch}")
         last = self._last_committed_before(state.epoch)
         self._require(
@@ -233,7 +234,7 @@ class NodeEvents:
             "Q7",
             f"{machine.name} commits up to {reached} by counting replicas of older epochs",
         )
-        ends = [(_key(m), self.durable_end(m)) for m in self.world.controllers]
+        ends = [(_key(m), self.durable_end(m)) for m in self.probe.controllers]
         holders = {
             int(key.id)
             for key, end in [*ends, *self._lost]
@@ -256,7 +257,7 @@ class NodeEvents:
     def before_ready(self, machine: "Machine", driver: Any, ready: events.Ready) -> None:
         """Check a `Ready` after its election state is persisted and before the rest is done."""
         for line in tell_ready(machine.name, ready):
-            self.world.note(line)
+            self.probe.note(line)
         election = self.election(machine)
         self._check_epoch(machine, election)
         for send in ready.send:
@@ -334,14 +335,13 @@ class NodeEvents:
         self._on_vote(machine, request.epoch, candidate)
 
     def _on_effect(self, machine: "Machine", driver: Any, effect: events.LogEffect) -> None:
-        snapshots = self.world.checks.snapshots
         match effect:
             case events.TruncateTo(offset=offset):
                 self._on_truncate(machine, driver, offset)
             case events.WriteSnapshotChunk():
-                snapshots.on_chunk(machine, effect)
+                self._snapshots.on_chunk(machine, effect)
             case events.InstallSnapshot():
-                snapshots.on_install(machine, leads=driver.is_leader)
+                self._snapshots.on_install(machine, leads=driver.is_leader)
             case _:
                 pass
 
@@ -369,7 +369,7 @@ class NodeEvents:
             reached >= before, "Q7", f"the high watermark of {machine.name} decreases to {reached}"
         )
         self._published[machine.name] = reached
-        self.world.note(tell_log(machine.name, driver))
+        self.probe.note(tell_log(machine.name, driver))
         self._on_reached(machine, driver)
 
     def _on_reached(self, machine: "Machine", driver: Any) -> None:
@@ -401,7 +401,7 @@ class NodeEvents:
 
     def every_second(self) -> None:
         """Check the invariants that concern all machines."""
-        for machine in self.world.machines:
+        for machine in self.probe.machines:
             self.durable_end(machine)  # checks Q4 for everything synced since
             raft = machine.raft
             if raft is not None and raft.is_leader:
@@ -431,28 +431,44 @@ def _counts(voters: Any, key: ReplicaKey) -> bool:
 
 
 @contextmanager
-def watched(world: "NodesWorld") -> Iterator[None]:
-    """Have the world's checkers observe every step of every core and its execution."""
-    checks = world.checks.events
+def watched(
+    probe: Probe,
+    checks: NodeEvents,
+    *,
+    on_truncate: Callable[["Machine", Any, int], None],
+    on_fence_refused: Callable[[int, Any], None],
+    on_registration: Callable[[Any, Any, int | None], None],
+    silent_ms: Callable[[Any, int, int], int | None],
+) -> Iterator[None]:
+    """Observe every step of every core and its execution within this context.
+
+    Args:
+        probe: the world.
+        checks: the checkers to call.
+        on_truncate: called with the machine, the log of a partition and the offset.
+        on_fence_refused: called with the id of a broker to fence, and its registration.
+        on_registration: called with the controller's core, an accepted registration request and
+            the result of `silent_ms` before it.
+        silent_ms: returns the ms since the last heartbeat of a broker at a controller's core.
+    """
 
     def seen(call: Callable[["Machine"], None]) -> None:
-        who = CURRENT.get()
-        machine = None if who is None or who.dead else world.machine(who.name)
-        if machine is None or machine.incarnation is not who:
+        machine = current_machine(probe)
+        if machine is None:
             return
         try:
             call(machine)
         except Violation as violation:  # not through the product, which would think it its own
-            world.fail(violation)
+            probe.fail(violation)
 
     with (
         patch.object(Quorum, "step", _step(Quorum.step, checks, seen)),
         patch.object(Quorum, "start", _step(Quorum.start, checks, seen)),
         patch.object(ReadyQueue, "carry_out", _carry_out(checks, seen)),
         patch.object(RaftDriver, "handle_request", _request(checks, seen)),
-        patch.object(PartitionLog, "truncate_to", _truncate(world, seen)),
-        patch.object(ControllerDriver, "fence_refused", _fence_refused(world, seen)),
-        patch.object(Controller, "decide", _registration(world, seen)),
+        patch.object(PartitionLog, "truncate_to", _truncate(on_truncate, seen)),
+        patch.object(ControllerDriver, "fence_refused", _fence_refused(on_fence_refused, seen)),
+        patch.object(Controller, "decide", _registration(on_registration, silent_ms, seen)),
     ):
         yield
 
@@ -482,42 +498,45 @@ def _carry_out(checks: NodeEvents, seen: Any) -> Any:
     return carry_out
 
 
-def _truncate(world: "NodesWorld", seen: Any) -> Any:
+def _truncate(on_truncate: Callable[["Machine", Any, int], None], seen: Any) -> Any:
     original = PartitionLog.truncate_to
 
     @wraps(original)
     def truncate_to(self: PartitionLog, offset: int) -> bool:
         if self.topic != METADATA_TOPIC:
-            seen(lambda machine: world.checks.records.on_truncate(machine, self, offset))
+            seen(lambda machine: on_truncate(machine, self, offset))
         return original(self, offset)
 
     return truncate_to
 
 
-def _fence_refused(world: "NodesWorld", seen: Any) -> Any:
+def _fence_refused(on_fence_refused: Callable[[int, Any], None], seen: Any) -> Any:
     original = ControllerDriver.fence_refused
 
     @wraps(original)
     def fence_refused(self: ControllerDriver, broker_id: int) -> None:
         registered = self.core.latest.brokers.get(broker_id)
-        seen(lambda _: world.checks.processes.on_fence_refused(broker_id, registered))
+        seen(lambda _: on_fence_refused(broker_id, registered))
         original(self, broker_id)
 
     return fence_refused
 
 
-def _registration(world: "NodesWorld", seen: Any) -> Any:
+def _registration(
+    on_registration: Callable[[Any, Any, int | None], None],
+    silent_ms: Callable[[Any, int, int], int | None],
+    seen: Any,
+) -> Any:
     original = Controller.decide
-    checks = world.checks
 
     @wraps(original)
     def decide(self: Controller, key: ApiKey, call: Any) -> Any:
         if key is not ApiKey.BROKER_REGISTRATION:
             return original(self, key, call)
         request = call.request
-        silent_ms = checks.explanations.isr_oracle.silent_ms(self, request.broker_id, call.now)
+        silent = silent_ms(self, request.broker_id, call.now)
         decision = original(self, key, call)
-        seen(lambda _: checks.registrations.on_decided(self, request, silent_ms))
+        seen(lambda _: on_registration(self, request, silent))
         return decision
 
     return decide

@@ -8,31 +8,32 @@ G8  groups are served only by the leader of their partition, one per epoch
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
+from sparkraft.simulation.checks.probe import Probe, Require
 
 if TYPE_CHECKING:
     from sparkraft.simulation.world.machine import Machine
-    from sparkraft.simulation.world.nodes import NodesWorld
 
 
 class ProcessChecks:
     """See the module docstring."""
 
-    def __init__(self, world: "NodesWorld") -> None:
-        self.world = world
+    def __init__(self, probe: Probe, require: Require) -> None:
+        self.probe = probe
+        self.require = require
         self._coordinators: dict[tuple[int, int], str] = {}
 
     def on_fence_refused(self, broker_id: int, registered: Any) -> None:
         """Check that a broker about to be fenced for refusing connections does not serve."""
-        self.world.counts["fenced on refusal"] += 1
-        machine = next((m for m in self.world.brokers if m.id == broker_id), None)
+        self.probe.counts["fenced on refusal"] += 1
+        machine = next((m for m in self.probe.brokers if m.id == broker_id), None)
         node = None if machine is None else machine.node
         if machine is None or node is None or node.broker is None or registered is None:
             return
         serving = any(
-            self.world.network.listens(endpoint.host, endpoint.port) is machine.incarnation
+            self.probe.network.listens(endpoint.host, endpoint.port) is machine.incarnation
             for endpoint in registered.endpoints
         )
-        self.world.checks.require(
+        self.require(
             not serving or node.broker.lifecycle.broker_epoch != registered.epoch,
             "F1",
             f"{machine.name} is fenced for a refused connection but serves in epoch "
@@ -41,7 +42,7 @@ class ProcessChecks:
 
     def every_second(self) -> None:
         """Check every active group coordinator."""
-        for machine in self.world.brokers:
+        for machine in self.probe.brokers:
             node = machine.live_node
             if node is None or node.broker is None:
                 continue
@@ -61,13 +62,13 @@ class ProcessChecks:
             ),
             None,
         )
-        self.world.checks.require(
+        self.require(
             hosted is not None and hosted.is_leader and hosted.leader_epoch == epoch,
             "G8",
             f"{machine.name} coordinates partition {index} in epoch {epoch} with replica {hosted}",
         )
         known = self._coordinators.setdefault((index, epoch), machine.name)
-        self.world.checks.require(
+        self.require(
             known == machine.name,
             "G8",
             f"{known} and {machine.name} both coordinate partition {index} in epoch {epoch}",

@@ -35,10 +35,10 @@ from sparkraft.protocol.messages.metadata_records import (
 )
 from sparkraft.records.record import decode_records
 from sparkraft.simulation.checks.node_events import Batch
+from sparkraft.simulation.checks.probe import Probe, Require
 
 if TYPE_CHECKING:
     from sparkraft.simulation.world.machine import Machine
-    from sparkraft.simulation.world.nodes import NodesWorld
 
 Where = tuple[bytes, int]
 """Topic id and partition index."""
@@ -47,8 +47,9 @@ Where = tuple[bytes, int]
 class RecordChecks:
     """See the module docstring; `image` is the independently replayed committed metadata."""
 
-    def __init__(self, world: "NodesWorld") -> None:
-        self.world = world
+    def __init__(self, probe: Probe, require: Require) -> None:
+        self.probe = probe
+        self.require = require
         self.image: ClusterImage = EMPTY_IMAGE
         self._before_transaction: ClusterImage | None = None
         self._leaders: dict[tuple[Where, int], str] = {}
@@ -64,10 +65,6 @@ class RecordChecks:
         """States after fencing without ELR, which keeps the last member in the ISR."""
         self._acknowledged: dict[tuple[str, int], int] = {}
         """Topic-partition → offset after the last acknowledged record."""
-
-    def require(self, holds: object, invariant: str, text: str) -> None:
-        """Raise `Violation` unless the invariant holds."""
-        self.world.checks.require(holds, invariant, text)
 
     def on_acknowledged(self, topic: str, index: int, end: int) -> None:
         """A producer with acks=all received an acknowledgment for records below `end`."""
@@ -113,7 +110,7 @@ class RecordChecks:
             return
         name = f"{topic_id}-{index}"
         topic = self.image.topics_by_id[topic_id]
-        self.world.note(f"{topic.name}-{index} {_tell_partition(new)}")
+        self.probe.note(f"{topic.name}-{index} {_tell_partition(new)}")
         self.require(
             new.partition_epoch == old.partition_epoch + 1,
             "C4",
@@ -123,7 +120,7 @@ class RecordChecks:
             new.adding_replicas or new.removing_replicas
         ):
             back = set(new.replicas) == set(old.replicas) - set(old.adding_replicas)
-            self.world.counts[f"reassignments {'cancelled' if back else 'done'}"] += 1
+            self.probe.counts[f"reassignments {'cancelled' if back else 'done'}"] += 1
         self._check_joined(topic_id, index, set(new.isr) - set(old.isr))
         moved = new.leader != old.leader
         rose = new.leader_epoch - old.leader_epoch
@@ -138,7 +135,7 @@ class RecordChecks:
         """Check that replicas joining the ISR have all acknowledged records."""
         topic = self.image.topics_by_id[topic_id]
         acknowledged = self._acknowledged.get((topic.name, index), 0)
-        for machine in self.world.brokers if joined and acknowledged else ():
+        for machine in self.probe.brokers if joined and acknowledged else ():
             ends = [
                 p.log.log_end_offset
                 for p in _hosted(machine)
@@ -172,7 +169,7 @@ class RecordChecks:
         self.require(sound, "C1", f"{name}: {partition}")
         led = partition.leader in isr if partition.leader >= 0 else True
         self.require(led, "C2", f"{name}: {partition}")
-        enough = min(self.world.layout.min_insync, len(partition.replicas))
+        enough = min(self.probe.layout.min_insync, len(partition.replicas))
         self.require(
             len(partition.last_known_elr) <= 1 and (not elr or len(isr) < enough),
             "C1",
@@ -198,7 +195,7 @@ class RecordChecks:
         assigned = None if topic_id is None else self.image.partition(topic_id, log.partition)
         if assigned is None or machine.id not in assigned.isr or assigned.leader == machine.id:
             return
-        leader = next((m for m in self.world.brokers if m.id == assigned.leader), None)
+        leader = next((m for m in self.probe.brokers if m.id == assigned.leader), None)
         acknowledged = self._acknowledged.get((log.topic, log.partition), 0)
         self.require(
             offset >= acknowledged,
@@ -229,7 +226,7 @@ class RecordChecks:
         """Check every hosted partition."""
         hosted = [
             (machine, partition)
-            for machine in self.world.brokers
+            for machine in self.probe.brokers
             for partition in _hosted(machine)
             if partition.log.fault is None
         ]

@@ -13,6 +13,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from sparkraft.simulation.checks.probe import Probe, Require, current_machine
 from sparkraft.simulation.checks.stored_log import (
     StoredLog,
     gap_in,
@@ -22,7 +23,6 @@ from sparkraft.simulation.checks.stored_log import (
 )
 from sparkraft.simulation.checks.watched_disk import Watched, is_compacted, last_batches
 from sparkraft.simulation.world.core_node import SeededEntropy
-from sparkraft.simulation.world.loop import CURRENT
 from sparkraft.simulation.world.memory_disk import MemoryDisk
 from sparkraft.storage.disk import StorageFault
 from sparkraft.storage.log import PartitionLog
@@ -31,19 +31,17 @@ from sparkraft.storage.recovery import _Recovery
 
 if TYPE_CHECKING:
     from sparkraft.simulation.world.machine import Machine
-    from sparkraft.simulation.world.nodes import NodesWorld
 
 
 class RecoveryChecks:
     """See the module docstring; `watched` returns what is recorded about a machine's disk."""
 
-    def __init__(self, world: "NodesWorld", watched: Callable[["Machine"], Watched]) -> None:
-        self.world = world
+    def __init__(
+        self, probe: Probe, require: Require, watched: Callable[["Machine"], Watched]
+    ) -> None:
+        self.probe = probe
+        self.require = require
         self.watched = watched
-
-    def require(self, holds: object, invariant: str, text: str) -> None:
-        """Raise `Violation` unless the invariant holds."""
-        self.world.checks.require(holds, invariant, text)
 
     def on_recovered(
         self, machine: "Machine", recovery: Any, before: dict[str, bytes], log: PartitionLog
@@ -121,7 +119,7 @@ class RecoveryChecks:
     ) -> None:
         """Repeat the recovery with a crash in the middle, recover again and compare."""
         place = recovery._place  # noqa: SLF001 (a checker)
-        dice = random.Random(f"{self.world.seed} {machine.name} {machine.life} {place.directory}")
+        dice = random.Random(f"{self.probe.seed} {machine.name} {machine.life} {place.directory}")
         scratch = MemoryDisk()
         scratch.mkdir(place.directory)
         for path, data in before.items():
@@ -154,21 +152,24 @@ class RecoveryChecks:
 
 
 @contextmanager
-def storage_watched(world: "NodesWorld") -> Iterator[None]:
-    """Have the world's checkers observe every recovery, truncation and retention run."""
-    storage = world.checks.storage
-    checks = storage.recoveries
+def storage_watched(
+    probe: Probe,
+    checks: RecoveryChecks,
+    *,
+    on_retention: Callable[["Machine", Any], None],
+    on_expired: Callable[["Machine", Any, int], None],
+) -> Iterator[None]:
+    """Observe every recovery, truncation and retention run within this context."""
 
     def seen(disk: Any, call: Callable[["Machine"], None]) -> None:
-        who = CURRENT.get()
-        machine = None if who is None or who.dead else world.machine(who.name)
-        if machine is not None and machine.incarnation is who and machine.disk is disk:
-            world.check(lambda: call(machine))
+        machine = current_machine(probe)
+        if machine is not None and machine.disk is disk:
+            probe.check(lambda: call(machine))
 
     with (
         patch.object(_Recovery, "run", _run(checks, seen)),
-        patch.object(PartitionLog, "apply_retention", _apply_retention(storage.on_retention, seen)),
-        patch.object(PartitionLog, "expired_until", _expired_until(storage.on_expired, seen)),
+        patch.object(PartitionLog, "apply_retention", _apply_retention(on_retention, seen)),
+        patch.object(PartitionLog, "expired_until", _expired_until(on_expired, seen)),
         patch.object(PartitionLog, "truncate_to", _truncate_to(checks, seen)),
     ):
         yield

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.metadata.features import elr_enabled
 from sparkraft.metadata.image import ClusterImage
+from sparkraft.simulation.checks.probe import Probe, Require
 from sparkraft.simulation.world.machine import DIRECTORY
 from sparkraft.storage.checkpoints import parse_clean_shutdown
 from sparkraft.storage.names import CLEAN_SHUTDOWN
 
 if TYPE_CHECKING:
     from sparkraft.simulation.world.machine import Machine
-    from sparkraft.simulation.world.nodes import NodesWorld
 
 UNCLEAN = -1
 """Replaces the broker epoch after an unclean stop."""
@@ -27,8 +27,9 @@ UNCLEAN = -1
 class RegistrationChecks:
     """See the module docstring."""
 
-    def __init__(self, world: "NodesWorld") -> None:
-        self._world = world
+    def __init__(self, probe: Probe, require: Require) -> None:
+        self._probe = probe
+        self._check = require
         self._newest: dict[int, tuple[int, int]] = {}
         """Broker → offset of the newest image checked, and its epoch in it."""
         self._owners: dict[int, tuple[int, bytes]] = {}
@@ -37,7 +38,7 @@ class RegistrationChecks:
         """Machine → broker epoch of the clean shutdown before this incarnation, or `UNCLEAN`."""
 
     def _require(self, holds: object, text: str) -> None:
-        self._world.checks.require(holds, "C5", text)
+        self._check(holds, "C5", text)
 
     # ---- epochs
 
@@ -84,7 +85,7 @@ class RegistrationChecks:
         """Check the registrations in a committed batch that changed `before` to `image`."""
         if image.brokers is before.brokers or not elr_enabled(image.features):
             return
-        for machine in self._world.brokers:
+        for machine in self._probe.brokers:
             old, new = before.brokers.get(machine.id), image.brokers.get(machine.id)
             if new is None or (old is not None and old.incarnation_id == new.incarnation_id):
                 continue
@@ -97,7 +98,7 @@ class RegistrationChecks:
                 self._check_gone(machine, image)
 
     def _check_gone(self, machine: "Machine", image: ClusterImage) -> None:
-        self._world.counts["registered after an unclean stop"] += 1
+        self._probe.counts["registered after an unclean stop"] += 1
         for topic in image.topics_in_order():
             for index, partition in topic.in_order():
                 self._require(

@@ -20,11 +20,11 @@ from sparkraft.raft import events
 from sparkraft.raft.events import KRaftVersionChange, VotersChange
 from sparkraft.raft.voters import VoterSet
 from sparkraft.server.raft.records import parse_batches, read_snapshot_controls
+from sparkraft.simulation.checks.probe import Probe, Require
 from sparkraft.storage.snapshot_files import SnapshotId, open_snapshot, parse_snapshot_name
 
 if TYPE_CHECKING:
     from sparkraft.simulation.world.machine import Machine
-    from sparkraft.simulation.world.nodes import NodesWorld
 
 
 class Prefix(NamedTuple):
@@ -39,18 +39,19 @@ class Prefix(NamedTuple):
 class SnapshotChecks:
     """See the module docstring."""
 
-    def __init__(self, world: "NodesWorld") -> None:
-        self._world = world
+    def __init__(self, probe: Probe, require: Require) -> None:
+        self._probe = probe
+        self._check = require
         self._prefixes: dict[int, Prefix] = {}
         """End offset of each committed batch at which a snapshot may end → state."""
-        self._kraft_version = int(world.dynamic)
+        self._kraft_version = int(probe.dynamic)
         self._voters: VoterSet | None = None
         """The last voter set in the log; a dynamic quorum has its first set only in a snapshot."""
         self._fetched: dict[tuple[str, int], tuple[Any, int]] = {}
         """Machine and incarnation → snapshot being fetched, and bytes received."""
 
     def _require(self, holds: object, text: str) -> None:
-        self._world.checks.require(holds, "Q10", text)
+        self._check(holds, "Q10", text)
 
     # ---- committed batches
 
@@ -127,7 +128,7 @@ class SnapshotChecks:
 
     def every_second(self) -> None:
         """Check the start of every metadata log."""
-        for machine in self._world.machines:
+        for machine in self._probe.machines:
             if machine.raft is not None:
                 self._check_start(machine, machine.raft.log)
 

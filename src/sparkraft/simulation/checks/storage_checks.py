@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.protocol.messages import k00_produce as k00
 from sparkraft.protocol.messages import k01_fetch as k01
 from sparkraft.records.batch import crc_ok, iter_batches
+from sparkraft.simulation.checks.probe import Probe, Require
 from sparkraft.simulation.checks.recovery_checks import RecoveryChecks
 from sparkraft.simulation.checks.stored_log import (
     PASSING,
@@ -76,7 +77,6 @@ from sparkraft.storage.producers import DamagedSnapshot, Producers
 
 if TYPE_CHECKING:
     from sparkraft.simulation.world.machine import Machine
-    from sparkraft.simulation.world.nodes import NodesWorld
 
 LEFT_OVER_MS = 15_000
 """How long after its due time a file may wait for a cleaner or retention run."""
@@ -85,15 +85,12 @@ LEFT_OVER_MS = 15_000
 class StorageChecks:
     """See the module docstring."""
 
-    def __init__(self, world: "NodesWorld") -> None:
-        self.world = world
-        self.recoveries = RecoveryChecks(world, self.watched)
+    def __init__(self, probe: Probe, require: Require) -> None:
+        self.probe = probe
+        self.require = require
+        self.recoveries = RecoveryChecks(probe, require, self.watched)
         self._watched: dict[str, Watched] = {}
         self._sent: dict[tuple[str, int], set[bytes]] = defaultdict(set)
-
-    def require(self, holds: object, invariant: str, text: str) -> None:
-        """Raise `Violation` unless the invariant holds."""
-        self.world.checks.require(holds, invariant, text)
 
     def watched(self, machine: "Machine") -> Watched:
         """Return the recorded state of the machine's current disk."""
@@ -251,7 +248,7 @@ class StorageChecks:
         due = max(
             (log.config.file_delete_delay_ms for log in _logs(machine) if _in(log, path)), default=0
         )
-        seen.passing[path] = Passing(self.world.now, machine.skew_ms, due)
+        seen.passing[path] = Passing(self.probe.now, machine.skew_ms, due)
 
     def _on_unlink(self, seen: Watched, path: str) -> None:
         seen.passing.pop(path, None)
@@ -370,11 +367,11 @@ class StorageChecks:
 
     def on_answer(self, host: str, request: Any, answer: Any) -> None:
         """Check a response of `host` to a client."""
-        machine = self.world.machine(host)
+        machine = self.probe.machine(host)
         if isinstance(request, k01.FetchRequest):
-            self.world.check(lambda: self._check_fetched(host, answer))
+            self.probe.check(lambda: self._check_fetched(host, answer))
         elif isinstance(request, k00.ProduceRequest) and machine is not None:
-            self.world.check(lambda: self._check_acknowledged(machine, request, answer))
+            self.probe.check(lambda: self._check_acknowledged(machine, request, answer))
 
     def _check_fetched(self, host: str, answer: Any) -> None:
         for topic in answer.responses:
@@ -405,9 +402,9 @@ class StorageChecks:
 
     def at_end(self) -> None:
         """Check that no files are left over in the healed cluster."""
-        for machine in self.world.machines:
+        for machine in self.probe.machines:
             node = machine.live_node
-            if node is not None and machine not in self.world.broken:
+            if node is not None and machine not in self.probe.broken:
                 self._check_folders(machine)
 
     def _check_folders(self, machine: "Machine") -> None:
@@ -428,7 +425,7 @@ class StorageChecks:
             self.recoveries.check_producers(machine, stored, log)
             for path, (since, skew, due) in sorted(seen.passing.items()):
                 delay = LEFT_OVER_MS + max(due, log.config.file_delete_delay_ms)
-                overdue = _in(log, path) and self.world.now - since > delay
+                overdue = _in(log, path) and self.probe.now - since > delay
                 self.require(
                     not overdue or skew > machine.skew_ms,
                     "S8",

@@ -1,12 +1,14 @@
 """Interfaces through which a world reports events to its checkers; a scenario connects the two.
 
-Each attribute of type `Any` is the checker of one part: only the checks and the scenarios know its
-type.
+Machines and nodes are `Any` here, since their modules import this one.
 """
 
 from collections import Counter
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
+
+from sparkraft.metadata.image import ClusterImage
+from sparkraft.simulation.world.memory_disk import Operation
 
 
 class CoreObserver(Protocol):
@@ -34,19 +36,46 @@ class CoreObserver(Protocol):
     def on_snapshot(self, node: Any, key: Any, raw: Any) -> None: ...
 
 
+class QuorumObserver(Protocol):
+    """The checker of elections, votes and commits of whole nodes."""
+
+    committed_end: int
+
+    def on_wipe(self, machine: Any) -> None: ...
+    def durable_end(self, machine: Any) -> int: ...
+
+
+class RecordObserver(Protocol):
+    """The checker of partitions; `image` is the committed metadata."""
+
+    image: ClusterImage
+
+    def on_acknowledged(self, topic: str, index: int, end: int) -> None: ...
+
+
+class StorageObserver(Protocol):
+    """The checker of disks and of the responses that depend on them."""
+
+    def on_operation(self, machine: Any, operation: Operation) -> None: ...
+    def on_failed(self, machine: Any, operation: Operation) -> None: ...
+    def on_end(self, machine: Any, how: str) -> None: ...
+    def on_request(self, request: Any) -> None: ...
+    def on_answer(self, host: str, request: Any, answer: Any) -> None: ...
+
+
 class NodeObserver(Protocol):
     """Called for the events of whole nodes, their disks and their clients."""
 
     checks: Counter[str]
     only: tuple[str, ...]
     created: dict[str, Any]
-    events: Any
-    records: Any
-    storage: Any
-    snapshots: Any
-    processes: Any
-    explanations: Any
-    registrations: Any
+
+    @property
+    def events(self) -> QuorumObserver: ...
+    @property
+    def records(self) -> RecordObserver: ...
+    @property
+    def storage(self) -> StorageObserver: ...
 
     def watching(self) -> AbstractContextManager[None]:
         """Observe the product's code until the context exits."""
