@@ -77,7 +77,9 @@ def test_a_mistake_in_an_option_names_the_file(parsed, node, tmp_path, capsys):
 
 
 def test_a_key_that_is_no_column_is_named(parsed):
-    with pytest.raises(spec.SpecError, match="keys names Key, which is no column; there are value"):
+    with pytest.raises(
+        spec.SpecError, match="keys names Key, which is not a column; columns: value"
+    ):
         check.check_keys(parsed(), ["value", "offset"])
 
 

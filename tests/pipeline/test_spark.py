@@ -358,7 +358,11 @@ def test_a_pipelines_mistakes_end_in_a_sentence(pipeline, tmp_path):
     [
         ("SELECT", "SELEC", "PARSE_SYNTAX_ERROR.*line 1, position"),
         ("id INT,", "id INTT,", r"\[source.json\] schema: .*INTT"),
-        ('keys = ["key"]', 'keys = ["ky"]', "keys names ky, which is no column; there are key, id"),
+        (
+            'keys = ["key"]',
+            'keys = ["ky"]',
+            "keys names ky, which is not a column; columns: key, id",
+        ),
     ],
 )
 def test_mistakes_that_need_spark_end_in_a_sentence(spark, tmp_path, capfd, old, new, told):

@@ -1,4 +1,4 @@
-"""What the actions of `reassign-partitions` share: the admin client, the options and the output."""
+"""The shared parts of `reassign-partitions`: the admin client, the options and the output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster's side of reassignments: where replicas are, which of them move, and throttles.
+"""The cluster's side of reassignments: current replicas, moves in progress, and throttles.
 
 Plans themselves are in `reassignment_plans`, the requests that start and cancel them in
 `leadership`.

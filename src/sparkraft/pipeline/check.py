@@ -53,7 +53,7 @@ def check_keys(pipeline: Pipeline, columns: Sequence[str]) -> None:
         missing = [key for key in sink.keys if key.lower() not in known]
         if missing:
             raise SpecError(
-                f"the {sink.kind} sink: keys names {missing[0]}, which is no column; there are "
+                f"the {sink.kind} sink: keys names {missing[0]}, which is not a column; columns: "
                 + ", ".join(columns)
             )
 

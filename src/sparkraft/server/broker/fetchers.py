@@ -378,9 +378,9 @@ _LEVELS = {"set aside": logging.WARNING, "failed": logging.ERROR}
 
 
 def level_of(event: FetcherEvent) -> int:
-    """The log level of an event: what ordinary moves, restarts and deletions cause is no warning.
+    """Return the log level of an event: ordinary moves, restarts and deletions cause no warnings.
 
-    One partition of thousands that follows its leader elsewhere is not even worth a line.
+    A routine event of a single partition is logged at DEBUG, since there may be thousands.
     """
     if event.is_routine:
         return logging.INFO if event.partition < 0 else logging.DEBUG
