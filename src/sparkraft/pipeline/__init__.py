@@ -38,8 +38,8 @@ def register(spark: "SparkSession") -> None:
     from now on, unless PYSPARK_PYTHON or spark.pyspark.python names another.
     """
     # pyspark and pyarrow take half a second to import; `sparkraft.pipeline` itself stays light.
-    from sparkraft.pipeline.session import use_own_python
     from sparkraft.pipeline.source import SparkraftDataSource
+    from sparkraft.pipeline.worker_python import use_own_python
 
     use_own_python(spark)
     spark.dataSource.register(SparkraftDataSource)

@@ -121,22 +121,6 @@ def silence_query_errors() -> None:
         PySparkLogger.getLogger(name).disabled = True
 
 
-def use_own_python(spark: SparkSession) -> None:
-    """Let workers on this machine run this process's Python, not the first `python3` on the PATH.
-
-    In a virtual environment that is not activated, that one lacks our packages.
-    """
-    from pyspark.errors import PySparkException
-
-    try:
-        context = spark.sparkContext
-    except PySparkException:
-        return  # Spark Connect: the server starts the workers
-    named = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
-    if (context.master or "").startswith("local") and not named:
-        context.pythonExec = sys.executable
-
-
 @contextmanager
 def _errors_to(log: Path | None) -> Iterator[None]:
     """Let processes that are started meanwhile inherit a file as their standard error."""
