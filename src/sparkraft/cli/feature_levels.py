@@ -9,9 +9,6 @@ from sparkraft.metadata import features as levels
 if TYPE_CHECKING:
     from sparkraft.cli.options import Values
 
-_KRAFT_VERSION_LEVEL = 21
-"""metadata.version from which new clusters have kraft.version 1 (3.9-IV0)."""
-
 _LEVEL_MAX = 0x7FFF
 
 
@@ -25,17 +22,6 @@ def level_named(text: str) -> int:
     return level
 
 
-def levels_of_release(text: str) -> dict[str, int]:
-    """All features of a release, metadata.version first, those it does not have at 0."""
-    level = level_named(text)
-    known = levels.default_levels(level)
-    ordered = [levels.TRANSACTION_VERSION, levels.GROUP_VERSION, levels.ELR_VERSION]
-    ordered += [levels.SHARE_VERSION, levels.STREAMS_VERSION]
-    found = {levels.METADATA_VERSION: level}
-    found[levels.KRAFT_VERSION] = int(level >= _KRAFT_VERSION_LEVEL)
-    return found | {name: known.get(name, 0) for name in ordered}
-
-
 def name_and_level(text: str) -> tuple[str, int]:
     """Parse `feature=level` as a pair; UsageError if it is invalid."""
     name, equals, level = text.partition("=")
@@ -47,7 +33,7 @@ def name_and_level(text: str) -> tuple[str, int]:
 def print_version_mapping(values: "Values") -> int:
     """Which level of each feature `values.release_version`, or the newest release, has."""
     release = values.release_version or levels.name_of(levels.METADATA_LEVEL_MAX)
-    found = levels_of_release(release)
+    found = levels.release_levels(level_named(release))
     if values.output == "json":
         print_json(found)
         return 0

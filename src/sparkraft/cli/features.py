@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from sparkraft.cli.errors import UsageError
 from sparkraft.cli.feature_levels import (
     level_named,
-    levels_of_release,
     name_and_level,
     print_dependencies,
     print_version_mapping,
@@ -108,7 +107,7 @@ def _wanted(values: Values) -> dict[str, int]:
     if values.release_version and (values.metadata or values.feature):
         raise UsageError("--release-version names all features already")
     if values.release_version:
-        found = levels_of_release(values.release_version)
+        found = levels.release_levels(level_named(values.release_version))
         is_upgrade = values.action == "upgrade"
         return {name: level for name, level in found.items() if level or not is_upgrade}
     wanted: dict[str, int] = {}

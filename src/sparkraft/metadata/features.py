@@ -58,6 +58,8 @@ SCRAM_LEVEL = 11
 DELEGATION_TOKEN_LEVEL = 14
 _ISR_SHRINK_WITHOUT_BUMP_LEVEL = 12
 _MIGRATION_LEVEL = 8
+_KRAFT_VERSION_LEVEL = 21
+"""metadata.version from which new clusters have kraft.version 1 (3.9-IV0)."""
 
 SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     ELR_VERSION: (0, 1),
@@ -95,6 +97,18 @@ FEATURE_DEPENDENCIES: dict[tuple[str, int], dict[str, int]] = {
 """Levels of other features that a feature level requires."""
 
 
+_RELEASE_ORDER = (
+    METADATA_VERSION,
+    KRAFT_VERSION,
+    TRANSACTION_VERSION,
+    GROUP_VERSION,
+    ELR_VERSION,
+    SHARE_VERSION,
+    STREAMS_VERSION,
+)
+"""As Kafka's tools list the features of a release."""
+
+
 def default_levels(metadata_level: int) -> dict[str, int]:
     """The feature levels of a new cluster with that metadata.version, which comes first."""
     levels = {METADATA_VERSION: metadata_level}
@@ -103,6 +117,13 @@ def default_levels(metadata_level: int) -> dict[str, int]:
         if reached:
             levels[name] = max(reached)
     return levels
+
+
+def release_levels(metadata_level: int) -> dict[str, int]:
+    """All features at that metadata.version, which comes first; features it lacks are at 0."""
+    known = default_levels(metadata_level)
+    known[KRAFT_VERSION] = int(metadata_level >= _KRAFT_VERSION_LEVEL)
+    return {name: known.get(name, 0) for name in _RELEASE_ORDER}
 
 
 def level_of(release: str) -> int | None:
