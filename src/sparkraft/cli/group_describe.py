@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.cli.errors import CommandError
 from sparkraft.cli.session import print_json, warn
-from sparkraft.client.admin import Admin
 from sparkraft.client.errors import sentence_of
+from sparkraft.client.group_lag import GroupLag, group_lags, lag_json
 from sparkraft.client.groups import GroupInfo, Groups
-from sparkraft.client.values import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,22 +20,6 @@ if TYPE_CHECKING:
 
 _REBALANCING = {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
 _MISSING = "-"
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A partition of a group, or a member without partitions."""
-
-    topic: str | None
-    partition: int | None
-    leader_epoch: int | None
-    offset: int | None
-    end: int | None
-    member: GroupMember | None
-
-    @property
-    def lag(self) -> int | None:
-        return None if self.offset is None or self.end is None else self.end - self.offset
 
 
 async def describe(cluster: Cluster, values: Values, ids: list[str]) -> int:
@@ -82,40 +64,16 @@ async def _one(cluster: Cluster, values: Values, group: GroupInfo) -> dict[str, 
             "assignmentStrategy": group.assignor,
             "members": len(group.members),
         }
-    rows = await _rows(cluster, group)
+    rows = await group_lags(cluster, group)
     if values.output == "text" and rows:
         _print_offsets(group, rows, is_verbose=values.verbose)
-    return head | {"offsets": [_row_json(row) for row in rows]}
+    return head | {"offsets": [lag_json(row) for row in rows]}
 
 
 # offsets
 
 
-async def _rows(cluster: Cluster, group: GroupInfo) -> list[_Row]:
-    """Each partition with a committed offset or a member, then members that have none."""
-    committed = await Groups(cluster).offsets(group.id)
-    owners = {tp: member for member in group.members for tp in member.assignment}
-    wanted = sorted({*committed, *owners})
-    ends = await Admin(cluster).list_offsets(dict.fromkeys(wanted, LATEST))
-    rows = []
-    for tp in wanted:
-        end = ends[tp]
-        known = committed.get(tp)
-        rows.append(
-            _Row(
-                tp[0],
-                tp[1],
-                known.leader_epoch if known and known.leader_epoch >= 0 else None,
-                known.offset if known else None,
-                None if isinstance(end, KafkaError) else end.offset,
-                owners.get(tp),
-            )
-        )
-    idle = [member for member in group.members if not member.assignment]
-    return rows + [_Row(None, None, None, None, None, member) for member in idle]
-
-
-def _print_offsets(group: GroupInfo, rows: list[_Row], *, is_verbose: bool) -> None:
+def _print_offsets(group: GroupInfo, rows: list[GroupLag], *, is_verbose: bool) -> None:
     header = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG",
               "CONSUMER-ID", "HOST", "CLIENT-ID"]  # fmt: skip
     if is_verbose:
@@ -146,20 +104,6 @@ def _print_offsets(group: GroupInfo, rows: list[_Row], *, is_verbose: bool) -> N
     print()
     for texts in [header, *cells]:
         print(" ".join(f"{text:<{width}}" for text, width in zip(texts, widths, strict=True)))
-
-
-def _row_json(row: _Row) -> dict[str, Any]:
-    return {
-        "topic": row.topic,
-        "partition": row.partition,
-        "currentOffset": row.offset,
-        "logEndOffset": row.end,
-        "lag": row.lag,
-        "leaderEpoch": row.leader_epoch,
-        "consumerId": row.member.id if row.member else None,
-        "host": row.member.host if row.member else None,
-        "clientId": row.member.client_id if row.member else None,
-    }
 
 
 # members and state
