@@ -69,7 +69,7 @@ class SharedWorkload:
     def on_request(self, request: Any) -> None:
         self.counts["requests"] += 1
 
-    def on_answer(self, host: str, request: Any, answer: Any) -> None:
+    def on_response(self, host: str, request: Any, response: Any) -> None:
         self.counts["answers"] += 1
 
     def on_producer_id(self, producer_id: int) -> None:

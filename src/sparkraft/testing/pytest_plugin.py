@@ -120,9 +120,9 @@ def _free_port() -> int:
     import socket
     from contextlib import suppress
 
-    dice = random.SystemRandom()
+    rng = random.SystemRandom()
     for _ in range(100):
-        port = dice.randrange(12_000, 28_000)
+        port = rng.randrange(12_000, 28_000)
         # Bind instead of connecting: a process may hold a port without listening yet.
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))

@@ -26,10 +26,10 @@ from sparkraft.server.api import k10003_describe_isr_changes as k10003
 from sparkraft.server.api.registry import RequestContext
 from sparkraft.server.raft.past_reader import HistoryQuery
 from sparkraft.simulation.checks.election_reasons import disagreements, wrong_reason
-from sparkraft.simulation.checks.explanation_answers import Span, Truth, wrong_answer
 from sparkraft.simulation.checks.explanation_documents import wrong_documents
 from sparkraft.simulation.checks.explanation_quorum import QuorumTruth
-from sparkraft.simulation.checks.isr_oracle import Agreed, IsrOracle
+from sparkraft.simulation.checks.explanation_responses import Span, Truth, wrong_response
+from sparkraft.simulation.checks.isr_oracle import ConfirmedIsrChange, IsrOracle
 from sparkraft.simulation.checks.metadata_oracle import MetadataOracle
 from sparkraft.simulation.checks.probe import Probe, Require
 from sparkraft.simulation.world.violation import Violation
@@ -178,21 +178,21 @@ class ExplanationChecks:
         request.whole_log = whole_log
         services = node.broker or node.controller_services
         try:
-            answer = _at_once(k10002.handle(services, own_context(), request))
+            response = _at_once(k10002.handle(services, own_context(), request))
         except KafkaError as error:
             reported = [] if error.code is ErrorCode.OFFSET_OUT_OF_RANGE else [str(error)]
             self._require(machine, reported, f"the state at {max(at_offset, at_ms)}")
             return None
-        span = Span(answer.start_offset, answer.offset, request.events_max)
-        wrong = list(wrong_answer(answer, span, self._truth))
+        span = Span(response.start_offset, response.offset, request.events_max)
+        wrong = list(wrong_response(response, span, self._truth))
         missing = _partitions_of(self._history.image_at(span.end)) - {
-            (reported.topic_id, reported.partition) for reported in answer.partitions
+            (reported.topic_id, reported.partition) for reported in response.partitions
         }
         if missing and at_ms < 0:
             wrong.append(f"partitions {sorted(missing)} are missing")
         when = f"the state at {f'offset {at_offset}' if at_offset >= 0 else f'time {at_ms}'}"
         self._require(machine, wrong, "the present" if max(at_offset, at_ms) < 0 else when)
-        return answer
+        return response
 
     def _last_before(self, at_ms: int, end: int) -> int:
         """Return the last offset before the first batch that was written after `at_ms`."""
@@ -260,25 +260,27 @@ class ExplanationChecks:
     # ---- leaders' journals
 
     def _check_isr_journal(self, machine: "Machine", node: Any) -> None:
-        agreed = self.isr_oracle.agreed.get((machine.name, machine.life), ())
-        seen = (machine.life, len(agreed))
-        if node.broker is None or not agreed or self._compared.get(machine.name) == seen:
+        confirmed = self.isr_oracle.confirmed.get((machine.name, machine.life), ())
+        seen = (machine.life, len(confirmed))
+        if node.broker is None or not confirmed or self._compared.get(machine.name) == seen:
             return
         self._compared[machine.name] = seen
-        for topic in sorted({each.topic for each in agreed}):
+        for topic in sorted({each.topic for each in confirmed}):
             reported = _isr_changes(node, topic).changes
-            wrong = self._wrong_isr_changes(reported, [e for e in agreed if e.topic == topic])
+            wrong = self._wrong_isr_changes(reported, [e for e in confirmed if e.topic == topic])
             self._require(machine, list(wrong), f"the ISRs of {topic}")
 
-    def _wrong_isr_changes(self, reported: list[Any], agreed: list[Agreed]) -> Iterator[str]:
-        if len(reported) != len(agreed):
-            yield f"the journal has {len(reported)} changes, observed were {len(agreed)}"
+    def _wrong_isr_changes(
+        self, reported: list[Any], confirmed: list[ConfirmedIsrChange]
+    ) -> Iterator[str]:
+        if len(reported) != len(confirmed):
+            yield f"the journal has {len(reported)} changes, observed were {len(confirmed)}"
             return
-        for entry, known in zip(reported, agreed, strict=True):
+        for entry, known in zip(reported, confirmed, strict=True):
             for wrong in self._wrong_isr_change(entry, known):
                 yield f"{entry}: {wrong}"
 
-    def _wrong_isr_change(self, entry: Any, known: Agreed) -> Iterator[str]:
+    def _wrong_isr_change(self, entry: Any, known: ConfirmedIsrChange) -> Iterator[str]:
         place = (entry.partition, entry.at_ms, entry.leader_epoch, entry.partition_epoch)
         is_place = (known.where[1], known.at_ms, known.leader_epoch, known.partition_epoch)
         if place != is_place:
@@ -301,13 +303,13 @@ class ExplanationChecks:
         if joined != after - before:
             yield f"in the log {sorted(after - before)} joined"
         left = {e.replica: (e.log_end_offset, e.leader_end, e.behind_ms) for e in entry.left}
-        gone = {r: known.behind[r] for r in sorted(before - after) if r in known.behind}
+        left_isr = {r: known.behind[r] for r in sorted(before - after) if r in known.behind}
         if left != {
-            r: (*b[:2], -1 if b.behind_ms is None else b.behind_ms) for r, b in gone.items()
+            r: (*b[:2], -1 if b.behind_ms is None else b.behind_ms) for r, b in left_isr.items()
         }:
-            yield f"in the log {gone} left"
+            yield f"in the log {left_isr} left"
         limit = known.slow_ms
-        quick = [r for r, b in gone.items() if b.behind_ms is not None and b.behind_ms <= limit]
+        quick = [r for r, b in left_isr.items() if b.behind_ms is not None and b.behind_ms <= limit]
         if quick:
             yield f"{quick} had caught up less than {limit} ms before"
 
@@ -328,13 +330,13 @@ class ExplanationChecks:
         report = merge_journals(now, journals, changes, {})
         span = Span(now.start_offset, now.offset, question.events_max)
         lives = [(other.name, other.life) for other, node in nodes if node.broker is not None]
-        agreed = {
+        confirmed = {
             (each.where, each.partition_epoch): each
             for life in lives
-            for each in self.isr_oracle.agreed.get(life, ())
+            for each in self.isr_oracle.confirmed.get(life, ())
         }
-        wrong = list(wrong_documents(report, span, self._truth, agreed))
-        wrong += wrong_answer(now, span, self._truth)  # now with the reasons from all journals
+        wrong = list(wrong_documents(report, span, self._truth, confirmed))
+        wrong += wrong_response(now, span, self._truth)  # now with the reasons from all journals
         self._require(machine, wrong, "documents merged from all nodes")
 
     def _require(self, machine: "Machine", wrong: list[str], what: str) -> None:

@@ -17,22 +17,22 @@ from sparkraft.client.history import HistoryReport
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.server.api.k10002_describe_history import OUT_OF_SYNC_MAX
-from sparkraft.simulation.checks.explanation_answers import (
+from sparkraft.simulation.checks.explanation_responses import (
     Span,
     Truth,
     counts_of,
     offline_replicas,
-    was_asked_for,
+    was_requested,
 )
-from sparkraft.simulation.checks.isr_oracle import Agreed
+from sparkraft.simulation.checks.isr_oracle import ConfirmedIsrChange
 from sparkraft.simulation.checks.metadata_oracle import Change, Where
 
-AgreedChanges = Mapping[tuple[Where, int], Agreed]
+ConfirmedChanges = Mapping[tuple[Where, int], ConfirmedIsrChange]
 """ISR changes in the journals of running leaders, by partition and new partition epoch."""
 
 
 def wrong_documents(
-    report: HistoryReport, span: Span, truth: Truth, agreed: AgreedChanges
+    report: HistoryReport, span: Span, truth: Truth, confirmed: ConfirmedChanges
 ) -> Iterator[str]:
     """Yield the differences between the truth and the documents of everything in `report`."""
     image = truth.history.image_at(span.end)
@@ -42,7 +42,7 @@ def wrong_documents(
         document = partition_document(report, reported, last=span.events_max)
         where = (reported.topic_id, reported.partition)
         changes = span.of(truth.history.changes.get(where, ()))
-        expected = _partition(image.partition(*where), image, changes, truth, agreed)
+        expected = _partition(image.partition(*where), image, changes, truth, confirmed)
         yield from _differing(f"{reported.topic}-{reported.partition}", document, expected)
     for name, partitions in topics.items():
         document = topic_document(report, name, last=span.events_max)
@@ -79,7 +79,7 @@ def _partition(
     image: ClusterImage,
     changes: list[Change],
     truth: Truth,
-    agreed: AgreedChanges,
+    confirmed: ConfirmedChanges,
 ) -> Json:
     expected: Json = {"exists": partition is not None}
     if partition is not None:
@@ -93,7 +93,7 @@ def _partition(
             "offline": offline_replicas(image, partition),
             "reassignment": _reassignment(partition),
         }
-    isr_changes = [_isr_change(change, truth, agreed) for change in changes]
+    isr_changes = [_isr_change(change, truth, confirmed) for change in changes]
     elections = [_election(change) for change in changes if _is_election(change)]
     return expected | {
         "isrChanges": [each for each in isr_changes if each is not None][::-1],
@@ -110,12 +110,12 @@ def _named(leader: int) -> int | None:
     return leader if leader >= 0 else None
 
 
-def _isr_change(change: Change, truth: Truth, agreed: AgreedChanges) -> Json | None:
+def _isr_change(change: Change, truth: Truth, confirmed: ConfirmedChanges) -> Json | None:
     before, after = change.before, change.after
     if before is None or after is None or set(before.isr) == set(after.isr):
         return None
-    asked = was_asked_for(change, truth.isr_oracle) and not change.suspects
-    noted = agreed.get((change.where, after.partition_epoch)) if asked else None
+    requested = was_requested(change, truth.isr_oracle) and not change.suspects
+    noted = confirmed.get((change.where, after.partition_epoch)) if requested else None
     left = [replica for replica in before.isr if replica not in after.isr]
     return {
         "offset": change.offset,
@@ -128,12 +128,12 @@ def _isr_change(change: Change, truth: Truth, agreed: AgreedChanges) -> Json | N
         "elr": list(after.elr),
         "leader": _named(before.leader),
         "leaderEpoch": after.leader_epoch,
-        "recorded": not asked or noted is not None,
+        "recorded": not requested or noted is not None,
         "lags": [] if noted is None else [_lag(noted, r) for r in left if r in noted.behind],
     }
 
 
-def _lag(noted: Agreed, replica: int) -> Json:
+def _lag(noted: ConfirmedIsrChange, replica: int) -> Json:
     offset, end, behind_ms = noted.behind[replica]
     behind = max(0, end - offset) if offset >= 0 else None
     return {"replica": replica, "recordsBehind": behind, "behindMs": behind_ms}

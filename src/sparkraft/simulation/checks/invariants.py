@@ -306,10 +306,10 @@ class Invariants:
             epoch <= on_disk, "Q3", f"{node.name} sends epoch {epoch}, on disk is epoch {on_disk}"
         )
 
-    def on_respond(self, node: "CoreNode", request: Any, answer: Any) -> None:
+    def on_respond(self, node: "CoreNode", request: Any, response: Any) -> None:
         """Check a response before it is sent."""
-        self._check_spoken_epoch(node, getattr(answer, "epoch", 0))
-        if not isinstance(answer, VoteResponse) or not answer.granted or request.pre_vote:
+        self._check_spoken_epoch(node, getattr(response, "epoch", 0))
+        if not isinstance(response, VoteResponse) or not response.granted or request.pre_vote:
             return
         election = node.disk.election
         voted = election.voted if election is not None else None

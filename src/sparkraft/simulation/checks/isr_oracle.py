@@ -39,7 +39,7 @@ class Behind(NamedTuple):
     behind_ms: int | None
 
 
-class Asked(NamedTuple):
+class RequestedIsrChange(NamedTuple):
     """An ISR change that a leader requested, and the lag of each follower at that time."""
 
     pending: Any
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
         return {replica: b for replica, b in self.behind.items() if replica not in self.isr}
 
 
-class Agreed(NamedTuple):
+class ConfirmedIsrChange(NamedTuple):
     """An ISR change that the controller has confirmed to the leader."""
 
     where: Where
@@ -119,17 +119,17 @@ class IsrOracle:
     """See the module docstring.
 
     Attributes:
-        asked: requested changes by partition, leader epoch and previous partition epoch.
-        agreed: confirmed changes by machine and incarnation, newest last.
+        requested: requested changes by partition, leader epoch and previous partition epoch.
+        confirmed: confirmed changes by machine and incarnation, newest last.
         fencings: by controller epoch and broker, in order of decision.
     """
 
     def __init__(self) -> None:
-        self.asked: dict[tuple[Where, int, int], Asked] = {}
-        self.agreed: dict[tuple[str, int], deque[Agreed]] = {}
+        self.requested: dict[tuple[Where, int, int], RequestedIsrChange] = {}
+        self.confirmed: dict[tuple[str, int], deque[ConfirmedIsrChange]] = {}
         self.fencings: dict[tuple[int, int], list[Fencing]] = {}
         self._led: dict[Any, _Led] = {}
-        self._heard_ms: dict[tuple[Any, int, int], int] = {}
+        self._heartbeat_ms: dict[tuple[Any, int, int], int] = {}
 
     # ---- leaders
 
@@ -161,33 +161,33 @@ class IsrOracle:
         """A leader requests an ISR change, possibly as a retry."""
         where = (hosted.topic_id, hosted.index)
         key = (where, pending.leader_epoch, pending.partition_epoch)
-        known = self.asked.get(key)
+        known = self.requested.get(key)
         if known is not None and known.pending is pending:
             return
         led = self._led.get(hosted.leading, _Led())
         end, now_ms = hosted.log.log_end_offset, hosted.host.clock.mono_ms()
-        self.asked[key] = Asked(
+        self.requested[key] = RequestedIsrChange(
             pending,
             frozenset(replica for replica, _ in pending.new_isr),
             {replica: led.behind(replica, end, now_ms) for replica in led.fetches},
         )
 
-    def on_answer(self, machine: "Machine", hosted: Any, pending: Any, part: Any) -> None:
+    def on_response(self, machine: "Machine", hosted: Any, pending: Any, part: Any) -> None:
         """A leader received the controller's response."""
         if part.error_code or hosted.leading is None:
             return
         where = (hosted.topic_id, hosted.index)
-        asked = self.asked.get((where, pending.leader_epoch, pending.partition_epoch))
-        kept = self.agreed.setdefault((machine.name, machine.life), deque(maxlen=JOURNAL_MAX))
+        requested = self.requested.get((where, pending.leader_epoch, pending.partition_epoch))
+        kept = self.confirmed.setdefault((machine.name, machine.life), deque(maxlen=JOURNAL_MAX))
         kept.append(
-            Agreed(
+            ConfirmedIsrChange(
                 where,
                 hosted.topic,
                 hosted.host.clock.wall_ms(),
                 part.leader_epoch,
                 part.partition_epoch,
                 tuple(part.isr),
-                {} if asked is None else asked.behind_of_leaving,
+                {} if requested is None else requested.behind_of_leaving,
                 hosted.host.lag_ms_max,
             )
         )
@@ -196,21 +196,21 @@ class IsrOracle:
 
     def on_heartbeat(self, core: Any, request: Any, now_ms: int) -> None:
         """A controller processed a broker's heartbeat."""
-        self._heard_ms[core, request.broker_id, request.broker_epoch] = now_ms
+        self._heartbeat_ms[core, request.broker_id, request.broker_epoch] = now_ms
 
     def silent_ms(self, core: Any, broker_id: int, now_ms: int) -> int | None:
         """Time since the registered incarnation's last heartbeat; None if `core` received none."""
         known = core.latest.brokers.get(broker_id)
-        heard = None if known is None else self._heard_ms.get((core, broker_id, known.epoch))
-        return None if heard is None else now_ms - heard
+        last_ms = None if known is None else self._heartbeat_ms.get((core, broker_id, known.epoch))
+        return None if last_ms is None else now_ms - last_ms
 
     def on_decided(self, machine: "Machine", core: Any, outcome: Any, how: str, now: Any) -> None:
         """A controller made a decision that may fence a broker; `now` if for missing heartbeats."""
         for record, _ in () if outcome is None else outcome.records:
             if not isinstance(record, BrokerRegistrationChangeRecord) or record.fenced <= 0:
                 continue
-            heard = self._heard_ms.get((core, record.broker_id, record.broker_epoch))
-            silent = None if heard is None or now is None else now - heard
+            last_ms = self._heartbeat_ms.get((core, record.broker_id, record.broker_epoch))
+            silent = None if last_ms is None or now is None else now - last_ms
             key = (_epoch_of(machine), record.broker_id)
             pattern = how.format(record.broker_id)
             self.fencings.setdefault(key, []).append(Fencing(pattern, silent))
@@ -245,8 +245,8 @@ def listening(probe: Probe, oracle: IsrOracle) -> Iterator[None]:
             (Controller, "fence_one_stale_broker", _stale),
             (Controller, "fence_refused_broker", _refused),
         ):
-            heard = wraps(getattr(owner, name))(listen(getattr(owner, name), oracle, here))
-            stack.enter_context(patch.object(owner, name, heard))
+            observed = wraps(getattr(owner, name))(listen(getattr(owner, name), oracle, here))
+            stack.enter_context(patch.object(owner, name, observed))
         yield
 
 
@@ -286,7 +286,7 @@ def _take(original: Any, oracle: IsrOracle, here: Here) -> Any:
     def take(self: Any, hosted: Any, pending: Any, part: Any) -> Any:
         machine = here()
         if machine is not None:
-            oracle.on_answer(machine, hosted, pending, part)
+            oracle.on_response(machine, hosted, pending, part)
         return original(self, hosted, pending, part)
 
     return take

@@ -90,13 +90,13 @@ class Change(NamedTuple):
         lost = (set(before.isr) - {*after.isr}) | (set(before.elr) - {*after.elr, *after.isr})
         if before.leader != after.leader:
             lost.add(before.leader)
-        gone = [
+        removed = [
             mark
             for mark in self.marks
             if mark.occasion is not CauseKind.RETURNED and mark.broker_id in lost - {after.leader}
         ]
-        if gone or before.leader != NO_LEADER or after.leader == NO_LEADER:
-            return gone
+        if removed or before.leader != NO_LEADER or after.leader == NO_LEADER:
+            return removed
         return [mark for mark in self.marks if mark.occasion is CauseKind.RETURNED]
 
 

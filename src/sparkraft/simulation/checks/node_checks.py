@@ -280,8 +280,8 @@ class NodeChecks:
             if image is None:
                 return False
             unfenced = {i for i in image.brokers if not image.brokers[i].fenced}
-            gone = broken | wiped
-            if not expected <= unfenced or not _all_led(image, gone) or _is_moving(image, gone):
+            lost = broken | wiped
+            if not expected <= unfenced or not _all_led(image, lost) or _is_moving(image, lost):
                 return False
             if self.probe.layout.balanced and not _is_balanced(image):
                 return False
@@ -289,13 +289,13 @@ class NodeChecks:
         return len(sizes) == 1
 
 
-def _all_led(image: ClusterImage, gone: set[int]) -> bool:
-    """Whether every partition with a replica outside `gone` has a leader."""
+def _all_led(image: ClusterImage, lost: set[int]) -> bool:
+    """Whether every partition with a replica outside `lost` has a leader."""
     return all(
         partition.leader >= 0
         for topic in image.topics_in_order()
         for partition in topic.partitions.values()
-        if set(partition.replicas) - gone
+        if set(partition.replicas) - lost
     )
 
 
@@ -309,11 +309,11 @@ def _is_balanced(image: ClusterImage) -> bool:
     )
 
 
-def _is_moving(image: ClusterImage, gone: set[int]) -> bool:
-    """Whether a reassignment is in progress that does not involve a broker in `gone`."""
+def _is_moving(image: ClusterImage, lost: set[int]) -> bool:
+    """Whether a reassignment is in progress that does not involve a broker in `lost`."""
     return any(
         (partition.adding_replicas or partition.removing_replicas)
-        and not gone & {*partition.replicas}
+        and not lost & {*partition.replicas}
         for topic in image.topics_in_order()
         for partition in topic.partitions.values()
     )

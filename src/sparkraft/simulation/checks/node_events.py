@@ -317,11 +317,11 @@ class NodeEvents:
     def _on_respond(
         self, machine: "Machine", respond: events.Respond, election: QuorumState
     ) -> None:
-        answer = respond.response
-        self._speaks(machine, getattr(answer, "epoch", 0), election)
+        response = respond.response
+        self._speaks(machine, getattr(response, "epoch", 0), election)
         pending = self._requests.get((machine.name, machine.life), {})
         request = pending.pop(respond.request_id, None)
-        if request is None or request.pre_vote or not getattr(answer, "granted", False):
+        if request is None or request.pre_vote or not getattr(response, "granted", False):
             return
         candidate = int(request.candidate.id)
         on_disk = election.leader_epoch > request.epoch or (

@@ -85,12 +85,12 @@ class QuorumRules:
         self._counts = counts
         self._now = now
         self.leading_since: dict[int, tuple[int, int]] = {}
-        self._heard: dict[int, dict[int, int]] = {}
+        self._fetched_at: dict[int, dict[int, int]] = {}
         self._written: dict[tuple[int, int], tuple[Hashable, tuple[int, int] | None]] = {}
 
     def on_start(self, node_id: int) -> None:
         """A new incarnation starts without the old one's memory."""
-        self._heard[node_id] = {}
+        self._fetched_at[node_id] = {}
 
     # ---- the log
 
@@ -123,7 +123,7 @@ class QuorumRules:
 
     def _leads_from_now(self, member: Member, epoch: int) -> None:
         self.leading_since[member.key.id] = (epoch, self._now())
-        self._heard[member.key.id] = {}
+        self._fetched_at[member.key.id] = {}
 
     # ---- each step
 
@@ -147,13 +147,15 @@ class QuorumRules:
             "Q9",
             f"{member.name} changes its vote to {new} on a pre-vote",
         )
-        hears = isinstance(before, Leader) or (isinstance(before, Follower) and before.has_fetched)
+        has_leader = isinstance(before, Leader) or (
+            isinstance(before, Follower) and before.has_fetched
+        )
         for respond in step.ready.respond:
-            answer = respond.response
-            if respond.request_id != request_id or not isinstance(answer, VoteResponse):
+            response = respond.response
+            if respond.request_id != request_id or not isinstance(response, VoteResponse):
                 continue
             self._require(
-                not (answer.granted and hears and after.epoch == before.epoch),
+                not (response.granted and has_leader and after.epoch == before.epoch),
                 "Q9",
                 f"{member.name} grants a pre-vote although it has a leader in epoch {after.epoch}",
             )
@@ -161,7 +163,7 @@ class QuorumRules:
     def _on_fetch(self, member: Member, request: FetchRequest | FetchSnapshotRequest) -> None:
         core = member.core
         if core.is_leader and request.epoch == core.state.epoch:
-            self._heard.setdefault(member.key.id, {})[request.replica.id] = self._now()
+            self._fetched_at.setdefault(member.key.id, {})[request.replica.id] = self._now()
 
     def _on_voters_written(
         self, member: Member, batch: LogBatch, high_watermark: Offset | None
@@ -236,9 +238,9 @@ class QuorumRules:
         voters = core.log.voters
         if voters.is_only_voter(member.key) or epoch != core.state.epoch:
             return
-        heard = self._heard.get(member.key.id, {})
+        fetched_at = self._fetched_at.get(member.key.id, {})
         others = [voter_id for voter_id in voters.ids if voter_id != member.key.id]
-        times = sorted((heard.get(voter_id, since) for voter_id in others), reverse=True)
+        times = sorted((fetched_at.get(voter_id, since) for voter_id in others), reverse=True)
         needed = voters.majority - (1 if core.is_voter else 0)
         if not 0 < needed <= len(times):
             return

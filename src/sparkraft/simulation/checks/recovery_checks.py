@@ -119,14 +119,14 @@ class RecoveryChecks:
     ) -> None:
         """Repeat the recovery with a crash in the middle, recover again and compare."""
         place = recovery._place  # noqa: SLF001 (a checker)
-        dice = random.Random(f"{self.probe.seed} {machine.name} {machine.life} {place.directory}")
+        rng = random.Random(f"{self.probe.seed} {machine.name} {machine.life} {place.directory}")
         scratch = MemoryDisk()
         scratch.mkdir(place.directory)
         for path, data in before.items():
             scratch.put(path, data)
         twin = scratch.copy()
         _recover(twin, recovery)
-        crashed = twin.killed_at(dice.randint(1, max(len(twin.journal), 1)) - 1)
+        crashed = twin.killed_at(rng.randint(1, max(len(twin.journal), 1)) - 1)
         again = _recover(crashed, recovery)
         for what, found, known in (
             ("files", _logs_in(crashed, place.directory), _logs_in(machine.disk, place.directory)),

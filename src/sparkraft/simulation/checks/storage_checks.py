@@ -365,16 +365,16 @@ class StorageChecks:
             for where, batch in _produced(request).items():
                 self._sent[where].add(batch.payload)
 
-    def on_answer(self, host: str, request: Any, answer: Any) -> None:
+    def on_response(self, host: str, request: Any, response: Any) -> None:
         """Check a response of `host` to a client."""
         machine = self.probe.machine(host)
         if isinstance(request, k01.FetchRequest):
-            self.probe.check(lambda: self._check_fetched(host, answer))
+            self.probe.check(lambda: self._check_fetched(host, response))
         elif isinstance(request, k00.ProduceRequest) and machine is not None:
-            self.probe.check(lambda: self._check_acknowledged(machine, request, answer))
+            self.probe.check(lambda: self._check_acknowledged(machine, request, response))
 
-    def _check_fetched(self, host: str, answer: Any) -> None:
-        for topic in answer.responses:
+    def _check_fetched(self, host: str, response: Any) -> None:
+        for topic in response.responses:
             for found in topic.partitions:
                 for header, view in iter_batches(found.records or b""):
                     self.require(
@@ -383,9 +383,9 @@ class StorageChecks:
                         f"{host} serves batch {header.base_offset} with an invalid CRC",
                     )
 
-    def _check_acknowledged(self, machine: "Machine", request: Any, answer: Any) -> None:
+    def _check_acknowledged(self, machine: "Machine", request: Any, response: Any) -> None:
         seen, sent = self.watched(machine), _produced(request)
-        for topic in answer.responses:
+        for topic in response.responses:
             for part in topic.partition_responses:
                 base = part.base_offset
                 if part.error_code or base < 0:

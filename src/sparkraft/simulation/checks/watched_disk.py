@@ -79,7 +79,7 @@ class Watched:
         self.left: dict[str, Left] = {}
         self.written: dict[str, dict[int, set[bytes]]] = defaultdict(lambda: defaultdict(set))
         """Directory → base offset → all payloads ever written there."""
-        self.gone: dict[str, dict[int, set[bytes]]] = {}
+        self.deleted: dict[str, dict[int, set[bytes]]] = {}
         """The same for the last deleted directory of each name: a response in flight may still
         acknowledge records in it."""
         self.cleaned_to: dict[str, int] = defaultdict(int)
@@ -100,7 +100,7 @@ class Watched:
     def forget_folder(self, path: str) -> None:
         """Forget a directory that was renamed or deleted."""
         if path in self.written:
-            self.gone[path] = self.written.pop(path)
+            self.deleted[path] = self.written.pop(path)
         for known in (self.logs, self.left, self.cleaned_to):
             known.pop(path, None)
         for name in [name for name in self.versions if name.startswith(path + "/")]:
@@ -127,8 +127,8 @@ class Watched:
 
     def has_written(self, directory: str, base: int, payload: bytes) -> bool:
         """Whether this batch was ever written to the directory or its deleted predecessor."""
-        here, gone = self.written[directory][base], self.gone.get(directory, {}).get(base, ())
-        return payload in here or payload in gone
+        here, deleted = self.written[directory][base], self.deleted.get(directory, {}).get(base, ())
+        return payload in here or payload in deleted
 
     def put_in_place(self, path: str, data: bytes) -> None:
         """Record a checkpoint's new bytes and drop versions older than the last durable one."""

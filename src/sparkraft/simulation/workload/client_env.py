@@ -53,7 +53,7 @@ class ClientEnv(Protocol):
         """Called before a client sends `request`."""
         ...
 
-    def on_answer(self, host: str, request: Any, answer: Any) -> None:
+    def on_response(self, host: str, request: Any, response: Any) -> None:
         """Called when a client has received a response."""
         ...
 

@@ -96,7 +96,7 @@ class Client:
         except FAILURES:
             connection.abort("request failed")
             raise
-        self.world.on_answer(host, request, answer)
+        self.world.on_response(host, request, answer)
         return answer
 
     async def leader(self, partition: int) -> str | None:

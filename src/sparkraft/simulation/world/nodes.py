@@ -275,9 +275,9 @@ class NodesWorld:
         """Called before a client sends `request`."""
         self.checks.storage.on_request(request)
 
-    def on_answer(self, host: str, request: Any, answer: Any) -> None:
+    def on_response(self, host: str, request: Any, response: Any) -> None:
         """Called when a client has received a response."""
-        self.checks.storage.on_answer(host, request, answer)
+        self.checks.storage.on_response(host, request, response)
 
     def on_producer_id(self, producer_id: int) -> None:
         """Called when a client has been assigned a producer id."""

@@ -37,18 +37,18 @@ class Span(NamedTuple):
         return [e for e in events if self.start <= e.offset <= self.end][-self.events_max :]
 
 
-def wrong_answer(answer: Any, span: Span, truth: Truth) -> Iterator[str]:
+def wrong_response(response: Any, span: Span, truth: Truth) -> Iterator[str]:
     """Yield the differences between a response and the truth."""
     image = truth.history.image_at(span.end)
     batch = truth.history.batch_at(span.end)
     at_ms = -1 if batch is None or span.start > span.end else batch.at_ms
-    if answer.at_ms != at_ms:
-        yield f"offset {span.end} has time {answer.at_ms} ms, in the log {at_ms} ms"
-    for reported in answer.partitions:
+    if response.at_ms != at_ms:
+        yield f"offset {span.end} has time {response.at_ms} ms, in the log {at_ms} ms"
+    for reported in response.partitions:
         where = (reported.topic_id, reported.partition)
         for wrong in _wrong_partition(reported, where, span, image, truth):
             yield f"{reported.topic}-{reported.partition}: {wrong}"
-    for reported in answer.brokers:
+    for reported in response.brokers:
         for wrong in _wrong_broker(reported, span, image, truth):
             yield f"broker {reported.broker_id}: {wrong}"
 
@@ -132,7 +132,7 @@ def _what_keeps(image: ClusterImage, partition: PartitionState, replica: int) ->
 
 # ---- causes
 
-_GONE = {
+_REMOVED_AS = {
     CauseKind.FENCED: "fenced",
     CauseKind.SHUTDOWN: "shutting down",
     CauseKind.RESTARTED: "restarted",
@@ -166,7 +166,7 @@ def _wrong_cause(occasion: str, text: str, change: Change, truth: Truth) -> Iter
     elif suspects:
         if not any(_is_named(mark, occasion, text, change, truth) for mark in suspects):
             yield f"its cause is {occasion!r}: {text!r}, the log allows only {suspects}"
-    elif was_asked_for(change, truth.isr_oracle):
+    elif was_requested(change, truth.isr_oracle):
         by_leader = f"leader {change.before.leader} changed the ISR"
         if occasion != CauseKind.ISR_CHANGED.value or not text.startswith(by_leader):
             yield f"its cause is {occasion!r}: {text!r}, but its leader requested the change"
@@ -177,7 +177,7 @@ def _wrong_cause(occasion: str, text: str, change: Change, truth: Truth) -> Iter
         )
 
 
-def was_asked_for(change: Change, isr_oracle: IsrOracle) -> bool:
+def was_requested(change: Change, isr_oracle: IsrOracle) -> bool:
     """Whether the leader requested exactly this ISR, or one that completed a reassignment.
 
     Completion also removes the replicas being removed, and a replica must have joined: otherwise
@@ -187,13 +187,15 @@ def was_asked_for(change: Change, isr_oracle: IsrOracle) -> bool:
     before, after = change.before, change.after
     if before is None or after is None:
         return False
-    asked = isr_oracle.asked.get((change.where, before.leader_epoch, before.partition_epoch))
-    if asked is None:
+    requested = isr_oracle.requested.get(
+        (change.where, before.leader_epoch, before.partition_epoch)
+    )
+    if requested is None:
         return False
     if _moving(before) == _moving(after) and before.replicas == after.replicas:
-        return asked.isr == frozenset(after.isr) != frozenset(before.isr)
+        return requested.isr == frozenset(after.isr) != frozenset(before.isr)
     ended = any(_moving(before)) and not any(_moving(after))
-    left = asked.isr - {*before.removing_replicas}
+    left = requested.isr - {*before.removing_replicas}
     return ended and left == frozenset(after.isr) and not left <= {*before.isr}
 
 
@@ -236,8 +238,10 @@ def _wrong_election(reported: Any, change: Change, after: PartitionState) -> Ite
     yield from wrong_reason(reason, after)
     if not reported.is_derived:
         yield "its election is not derived from the log"
-    gone = {m.broker_id: _GONE[m.occasion] for m in change.marks if m.occasion in _GONE}
-    keeps = {r: gone.get(r) or _what_keeps(change.image, after, r) for r in after.replicas}
+    removed = {
+        m.broker_id: _REMOVED_AS[m.occasion] for m in change.marks if m.occasion in _REMOVED_AS
+    }
+    keeps = {r: removed.get(r) or _what_keeps(change.image, after, r) for r in after.replicas}
     live = [replica for replica in after.replicas if keeps[replica] is None]
     if list(reported.live) != live:
         yield f"its live replicas are {reported.live}, in the log {live}"
