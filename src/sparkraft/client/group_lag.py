@@ -1,4 +1,4 @@
-"""How far a group is behind the ends of the partitions it reads."""
+"""The lag of a group: records between its committed offsets and the ends of the partitions."""
 
 from __future__ import annotations
 

@@ -183,11 +183,6 @@ class Segment:
             entry.last_offset,
         )
 
-    @property
-    def indexes_loaded(self) -> bool:
-        """Whether the indexes are in memory."""
-        return self._offset_index is not None
-
     def drop_indexes(self) -> None:
         """Free the memory of the indexes of an inactive segment; they are read again when asked."""
         if not self.indexes_dirty:
