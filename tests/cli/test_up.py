@@ -13,6 +13,8 @@ import pytest
 
 from sparkraft.cli import local_cluster
 from sparkraft.cli import main as cli
+from sparkraft.storage.disk import OsDisk
+from sparkraft.storage.meta_properties import read_meta_properties
 from tests.support.ports import accepts, cluster_port, wait_until
 
 pytestmark = pytest.mark.real_clients
@@ -214,6 +216,75 @@ def test_a_taken_port_is_named(up, home, tmp_path, capsys):
     other = tmp_path / "other"
     assert cli.main(["up", "--dir", str(other), "--port", str(port), "--detach"]) == 1
     assert f"port {port} on 127.0.0.1 is taken" in capsys.readouterr().err
+
+
+def test_a_port_taken_beside_the_clients_is_named_and_replaced(up, home, capsys):
+    import socket
+
+    port = cluster_port()
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port + 1_000))
+        taken.listen()
+        assert cli.main(["up", "--dir", str(home), "--port", str(port), "--detach"]) == 0
+    said = capsys.readouterr().err
+    (node,) = described(home)["nodes"]
+    assert node["controller_port"] == port + 1_001
+    assert said == (
+        f"port {port + 1_000} on 127.0.0.1 is taken; using {port + 1_001} for node 1's controller "
+        "listener\n"
+    )
+    assert node["http_port"] == port + 2_000
+
+
+def test_help_names_all_ports(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["up", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "PORT+1000" in said
+    assert "PORT+2000" in said
+
+
+def test_a_cluster_that_others_reach_says_what_is_open(up, home, capsys):
+    port = cluster_port()
+    options = ["--port", str(port), "--detach", "--advertise", "localhost"]
+    assert cli.main(["up", "--dir", str(home), *options, "--listen", "0.0.0.0"]) == 0
+    said = capsys.readouterr().out
+    (node,) = described(home)["nodes"]
+    assert "open     to everyone who reaches 0.0.0.0, without authentication" in said
+    assert f"clients on {port}; /health and /metrics on {node['http_port']}" in said
+    cli.main(["down", "--dir", str(home)])
+    capsys.readouterr()
+    assert cli.main(["up", "--dir", str(home), *options, "--listen", "127.0.0.1"]) == 0
+    assert "open " not in capsys.readouterr().out
+
+
+def meta_of(node: dict):
+    return read_meta_properties(OsDisk(), node["data"])
+
+
+def test_the_file_and_the_data_agree_on_ids(up, home, capsys):
+    cluster = up()
+    (node,) = cluster["nodes"]
+    assert meta_of(node).cluster_id == cluster["cluster_id"]
+    assert str(meta_of(node).directory_id) == node["directory_id"]
+    cli.main(["down", "--dir", str(home)])
+    (home / "cluster.json").unlink()
+    again = up()
+    assert again["cluster_id"] == cluster["cluster_id"]
+    assert again["nodes"][0]["directory_id"] == node["directory_id"]
+    cli.main(["down", "--dir", str(home)])
+    capsys.readouterr()
+    again = described(home)
+    again["cluster_id"] = "AAAAAAAAAAAAAAAAAAAAAA"
+    (home / "cluster.json").write_text(json.dumps(again))
+    assert cli.main(["up", "--dir", str(home), "--detach"]) == 1
+    assert f"is of cluster {cluster['cluster_id']}" in capsys.readouterr().err
+
+
+def test_the_file_has_the_directory_ids_of_brokers_too(up):
+    for node in up("--controllers", "1", "--brokers", "1")["nodes"]:
+        assert str(meta_of(node).directory_id) == node["directory_id"]
 
 
 def test_a_config_the_node_refuses_is_shown_from_its_log(home, capsys):

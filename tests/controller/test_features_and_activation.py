@@ -114,6 +114,32 @@ def test_levels_that_are_refused(cluster):
     refused(cluster, **{"group.version": 1}, kind=9)
 
 
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (
+            2,
+            "Refusing to perform the requested downgrade because it might delete metadata "
+            "information.",
+        ),
+        (3, "Unsafe metadata downgrade is not supported in this version."),
+    ],
+)
+def test_a_refused_downgrade_names_levels_releases_and_a_remedy(kind, why):
+    cluster = Cluster(bootstrap=[level("metadata.version", 27)])
+    with pytest.raises(KafkaError) as caught:
+        cluster.ask_features(**{"metadata.version": 22}, kind=kind)
+    assert caught.value.code is ErrorCode.INVALID_UPDATE_VERSION
+    assert caught.value.detail == (
+        f"Unsupported metadata.version downgrade from 27 to 22. {why} "
+        "Level 27 is 4.1-IV1, level 22 is 4.0-IV0; the lowest level without loss is 23 (4.0-IV1). "
+        "To run 4.0-IV0, format a new cluster with "
+        "`sparkraft storage format --release-version 4.0-IV0` and copy the topics to it."
+    )
+    cluster.ask_features(**{"metadata.version": 23}, kind=2)
+    assert cluster.core.latest.features["metadata.version"] == 23
+
+
 def test_a_broker_that_lacks_a_level_holds_it_back():
     cluster = Cluster(bootstrap=[level("metadata.version", 25)])
     from sparkraft.protocol.messages import k62_broker_registration as k62

@@ -31,9 +31,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkraft.cli.errors import CommandError
+from sparkraft.cli.local_ports import choose_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from sparkraft.storage.meta_properties import MetaProperties
 
 START_SECONDS_MAX = 60
 """A node that does not serve after that has failed; recovery of a large directory needs time."""
@@ -42,9 +45,6 @@ STOP_SECONDS_MAX = 60
 """A node that still runs this long after SIGTERM is killed."""
 
 _POLL_SECONDS = 0.02
-_CONTROLLER_PORT_DISTANCE = 1_000
-_HTTP_PORT_DISTANCE = 2_000
-_PORTS_TRIED_MAX = 500
 _LOG_LINES_SHOWN = 15
 _REPLICAS = 3
 
@@ -227,7 +227,8 @@ class ClusterDirectory:
         nodes = [
             self._new_node(node_id, roles) for node_id, roles in (layout or Layout()).members()
         ]
-        return LocalCluster(cluster_id=_random_id(), listen=listen, advertise="", nodes=nodes)
+        cluster_id = _cluster_id_on_disk(nodes) or _random_id()
+        return LocalCluster(cluster_id=cluster_id, listen=listen, advertise="", nodes=nodes)
 
     def _new_node(self, node_id: int, roles: str) -> LocalNode:
         home = self.path / f"node-{node_id}"
@@ -242,6 +243,29 @@ class ClusterDirectory:
             roles=roles,
             directory_id=_random_id(),
         )
+
+
+def _cluster_id_on_disk(nodes: Sequence[LocalNode]) -> str | None:
+    """The cluster id of data that is there already, as after cluster.json was lost.
+
+    Raises:
+        CommandError: the nodes' data is of different clusters.
+    """
+    found = {node.id: meta.cluster_id for node in nodes if (meta := _meta_of(node)) is not None}
+    if len(set(found.values())) > 1:
+        shown = ", ".join(f"node {node} has {cluster}" for node, cluster in found.items())
+        raise CommandError(f"the data here is of different clusters: {shown}")
+    return next(iter(found.values()), None)
+
+
+def _meta_of(node: LocalNode) -> MetaProperties | None:
+    from sparkraft.storage.disk import OsDisk
+    from sparkraft.storage.meta_properties import BadMetaProperties, read_meta_properties
+
+    try:
+        return read_meta_properties(OsDisk(), node.data)
+    except BadMetaProperties as error:
+        raise CommandError(f"{node.data}: {error}") from error
 
 
 def _random_id() -> str:
@@ -263,13 +287,32 @@ def start(cluster: LocalCluster, nodes: Sequence[LocalNode]) -> None:
     for node in nodes:
         if is_running(node):
             raise CommandError(f"node {node.id} is running already (process {node.pid})")
-        _choose_ports(cluster, node)
+        choose_ports(cluster, node)
     # All ports are known before the first node is formatted: the voters are named by them.
     for node in nodes:
         Path(node.properties).parent.mkdir(parents=True, exist_ok=True)
         Path(node.properties).write_text(_properties(cluster, node))
         _format(cluster, node)
+        _adopt_identity(cluster, node)
         _launch(node)
+
+
+def _adopt_identity(cluster: LocalCluster, node: LocalNode) -> None:
+    """Record the directory id that the node's meta.properties has.
+
+    Raises:
+        CommandError: the data is of another cluster.
+    """
+    meta = _meta_of(node)
+    if meta is None:
+        return
+    if meta.cluster_id != cluster.cluster_id:
+        raise CommandError(
+            f"{node.data} is of cluster {meta.cluster_id}, but cluster.json has "
+            f"{cluster.cluster_id}: move the directory away, or correct cluster.json"
+        )
+    if meta.directory_id is not None:
+        node.directory_id = str(meta.directory_id)
 
 
 def _launch(node: LocalNode) -> None:
@@ -290,40 +333,6 @@ def _launch(node: LocalNode) -> None:
 
 _children: dict[int, subprocess.Popen[bytes]] = {}
 """Nodes that this very process started; they must be waited for, or they stay as zombies."""
-
-
-def _choose_ports(cluster: LocalCluster, node: LocalNode) -> None:
-    """Keep recorded ports; choose near the node's port, below what systems hand out at random."""
-    if node.is_broker and not _is_free(cluster.listen, node.port):
-        raise CommandError(
-            f"port {node.port} on {cluster.listen} is taken by another program; "
-            "free it or choose another with --port"
-        )
-    taken = {p for n in cluster.nodes for p in (n.port, n.controller_port, n.http_port)}
-    if not node.controller_port or not _is_free("127.0.0.1", node.controller_port):
-        node.controller_port = _free_port(node.port + _CONTROLLER_PORT_DISTANCE, taken)
-    taken.add(node.controller_port)
-    if not node.http_port or not _is_free(cluster.listen, node.http_port):
-        node.http_port = _free_port(node.port + _HTTP_PORT_DISTANCE, taken)
-
-
-def _free_port(first: int, taken: set[int]) -> int:
-    for port in range(first, first + _PORTS_TRIED_MAX):
-        usable = port if port <= 0xFFFF else port - 0xFFFF + 0x3FF  # noqa: PLR2004 (port numbers)
-        if usable not in taken and _is_free("127.0.0.1", usable):
-            return usable
-    raise CommandError(f"no free port near {first}")
-
-
-def _is_free(host: str, port: int) -> bool:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
 
 
 def _properties(cluster: LocalCluster, node: LocalNode) -> str:
@@ -410,8 +419,6 @@ def _format_as(cluster: LocalCluster, node: LocalNode) -> list[str]:
     voters = cluster.controllers
     if not node.is_controller:
         return ["--no-initial-controllers"]
-    if len(voters) == 1:
-        return ["--standalone"]
     named = [f"{v.id}@127.0.0.1:{v.controller_port}:{v.directory_id}" for v in voters]
     return ["--initial-controllers", ",".join(named)]
 

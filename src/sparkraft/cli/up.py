@@ -8,6 +8,7 @@ import time
 from sparkraft.cli import local_cluster
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.local_cluster import ClusterDirectory, Layout, LocalCluster
+from sparkraft.cli.local_ports import is_loopback
 from sparkraft.cli.options import Options, Values, key_values
 from sparkraft.cli.session import print_json, warn
 
@@ -36,11 +37,18 @@ def _options() -> Options:
     options.value("--brokers", about="brokers, beside --controllers", type=int, metavar="B")
     options.value(
         "--port",
-        about="node 1 listens there, node i on PORT+i-1 (default: as before, else 9092)",
+        about="node 1 listens there for clients, node i on PORT+i-1 (default: as before, else "
+        "9092); controllers take PORT+1000 and up on 127.0.0.1, /health and /metrics PORT+2000 "
+        "and up, or the next free ports",
         type=int,
         metavar="P",
     )
-    options.value("--listen", about="address to listen on (default 127.0.0.1)", metavar="ADDR")
+    options.value(
+        "--listen",
+        about="address to listen on for clients, /health and /metrics (default 127.0.0.1); others "
+        "than loopback open them, without authentication, to everyone who reaches it",
+        metavar="ADDR",
+    )
     options.value("--advertise", about="host name that is advertised to clients", metavar="HOST")
     options.values("--override", about="a config of the nodes; repeatable", metavar="KEY=VALUE")
     options.flag("--detach", "return once the cluster serves, and leave it running")
@@ -177,9 +185,21 @@ def _tell(values: Values, directory: ClusterDirectory, cluster: LocalCluster) ->
     print(f"up: {cluster.bootstrap}   (cluster {cluster.cluster_id}, {nodes})")
     print(f"    logs     {node.log if count == 1 else directory.path / 'node-*' / 'node.log'}")
     print(f"    health   http://{cluster.advertise}:{node.http_port}/health  and /metrics")
+    if not is_loopback(cluster.listen):
+        print(f"    open     {_opened(cluster)}")
     print(f"    try      sparkraft topics --bootstrap-server {cluster.bootstrap} --list")
     stop = f"sparkraft down --dir {values.dir}" if values.detach else "Ctrl-C"
     print(f"    stop     {stop}", flush=True)
+
+
+def _opened(cluster: LocalCluster) -> str:
+    """What others can reach, and what they cannot."""
+    clients = ", ".join(str(node.port) for node in cluster.brokers)
+    http = ", ".join(str(node.http_port) for node in cluster.nodes)
+    return (
+        f"to everyone who reaches {cluster.listen}, without authentication or encryption: "
+        f"clients on {clients}; /health and /metrics on {http}. Controllers stay on 127.0.0.1"
+    )
 
 
 def _watch(directory: ClusterDirectory) -> int:

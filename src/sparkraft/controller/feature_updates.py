@@ -77,6 +77,8 @@ def _check(
     if wrong is not None:
         message = f"Invalid update version {level} for feature {name}. {wrong}"
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, message)
+    if name == features.METADATA_VERSION:
+        _check_keeps_metadata(level, context.metadata_level, kind)
 
 
 def _why_refused(
@@ -91,7 +93,6 @@ def _why_refused(
     return (
         _unsupported(context, name, level)
         or _wrong_direction(level, context.image.features.get(name, 0), kind)
-        or _loses_metadata(name, level, context.metadata_level)
         or _missing_dependency(name, level, proposed)
     )
 
@@ -107,11 +108,24 @@ def _wrong_direction(level: int, current: int, kind: int) -> str | None:
     return None
 
 
-def _loses_metadata(name: str, level: int, current: int) -> str | None:
-    if name != features.METADATA_VERSION or level >= current:
-        return None
-    loses = features.metadata_changed_between(level, current)
-    return "The downgrade might delete metadata." if loses else None
+def _check_keeps_metadata(level: int, current: int, kind: int) -> None:
+    """Reject a downgrade of metadata.version that loses records: Kafka's text, and what to do."""
+    if level >= current or not features.metadata_changed_between(level, current):
+        return
+    why = (
+        "Refusing to perform the requested downgrade because it might delete metadata information."
+    )
+    if kind == UNSAFE_DOWNGRADE:
+        why = "Unsafe metadata downgrade is not supported in this version."
+    lowest = features.lowest_lossless_downgrade(current)
+    old, new = features.name_of(current), features.name_of(level)
+    raise KafkaError(
+        ErrorCode.INVALID_UPDATE_VERSION,
+        f"Unsupported metadata.version downgrade from {current} to {level}. {why} "
+        f"Level {current} is {old}, level {level} is {new}; the lowest level without loss is "
+        f"{lowest} ({features.name_of(lowest)}). To run {new}, format a new cluster with "
+        f"`sparkraft storage format --release-version {new}` and copy the topics to it.",
+    )
 
 
 def _missing_dependency(name: str, level: int, proposed: Mapping[str, int]) -> str | None:

@@ -141,6 +141,11 @@ def name_of(level: int) -> str:
     return METADATA_LEVEL_NAMES.get(level, str(level))
 
 
+def lowest_lossless_downgrade(level: int) -> int:
+    """The lowest metadata.version that a cluster at `level` can be downgraded to."""
+    return max(changed for changed in _METADATA_CHANGED if changed <= level)
+
+
 def metadata_changed_between(one: int, other: int) -> bool:
     """Whether records differ between two metadata.versions, so that a downgrade loses data."""
     low, high = sorted((one, other))
