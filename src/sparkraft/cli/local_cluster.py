@@ -287,7 +287,7 @@ def start(cluster: LocalCluster, nodes: Sequence[LocalNode]) -> None:
     for node in nodes:
         if is_running(node):
             raise CommandError(f"node {node.id} is running already (process {node.pid})")
-        choose_ports(cluster, node)
+        choose_ports(node, cluster.nodes, cluster.listen)
     # All ports are known before the first node is formatted: the voters are named by them.
     for node in nodes:
         Path(node.properties).parent.mkdir(parents=True, exist_ok=True)

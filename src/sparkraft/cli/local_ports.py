@@ -3,27 +3,53 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sparkraft.cli.errors import CommandError
 from sparkraft.cli.session import warn
 
 if TYPE_CHECKING:
-    from sparkraft.cli.local_cluster import LocalCluster, LocalNode
+    from collections.abc import Sequence
 
 _CONTROLLER_PORT_DISTANCE = 1_000
 _HTTP_PORT_DISTANCE = 2_000
 _PORTS_TRIED_MAX = 500
 
 
-def choose_ports(cluster: LocalCluster, node: LocalNode) -> None:
-    """Keep recorded ports; choose near the node's port, below what systems hand out at random."""
-    if node.is_broker and not _is_free(cluster.listen, node.port):
+class NodePorts(Protocol):
+    """The ports of one node; 0 if not chosen yet."""
+
+    port: int
+    controller_port: int
+    http_port: int
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def is_broker(self) -> bool: ...
+
+    @property
+    def is_controller(self) -> bool: ...
+
+
+def choose_ports(node: NodePorts, nodes: Sequence[NodePorts], listen: str) -> None:
+    """Keep recorded ports; choose near the node's port, below the system's ephemeral ports.
+
+    Args:
+        node: gets its ports.
+        nodes: all nodes of the cluster, whose ports are not used again.
+        listen: host of the client listeners.
+
+    Raises:
+        CommandError: another program uses the client port, or no port is free.
+    """
+    if node.is_broker and not _is_free(listen, node.port):
         raise CommandError(
-            f"port {node.port} on {cluster.listen} is taken by another program; "
+            f"port {node.port} on {listen} is taken by another program; "
             "free it or choose another with --port"
         )
-    taken = {p for n in cluster.nodes for p in (n.port, n.controller_port, n.http_port)}
+    taken = {p for n in nodes for p in (n.port, n.controller_port, n.http_port)}
     if node.is_controller:
         wanted = node.controller_port or node.port + _CONTROLLER_PORT_DISTANCE
         others = taken - {node.controller_port}
@@ -32,12 +58,12 @@ def choose_ports(cluster: LocalCluster, node: LocalNode) -> None:
         taken.add(node.controller_port)
     wanted = node.http_port or node.port + _HTTP_PORT_DISTANCE
     node.http_port = _free_port(
-        cluster.listen, wanted, taken - {node.http_port}, f"/health and /metrics of node {node.id}"
+        listen, wanted, taken - {node.http_port}, f"/health and /metrics of node {node.id}"
     )
 
 
 def _free_port(host: str, first: int, taken: set[int], purpose: str) -> int:
-    """The first usable port from `first` on; says so if that is not `first` itself."""
+    """Return the first usable port from `first` on; warn if it is not `first` itself."""
     for port in range(first, first + _PORTS_TRIED_MAX):
         usable = port if port <= 0xFFFF else port - 0xFFFF + 0x3FF  # noqa: PLR2004 (port numbers)
         if usable not in taken and _is_free(host, usable):

@@ -193,7 +193,7 @@ def _tell(values: Values, directory: ClusterDirectory, cluster: LocalCluster) ->
 
 
 def _opened(cluster: LocalCluster) -> str:
-    """What others can reach, and what they cannot."""
+    """Describe which listeners other machines can reach."""
     clients = ", ".join(str(node.port) for node in cluster.brokers)
     http = ", ".join(str(node.http_port) for node in cluster.nodes)
     return (
