@@ -110,7 +110,7 @@ def test_it_serves_with_topics_made_on_demand(node: DefaultNode) -> None:
 def test_every_key_of_the_file_is_known_and_told_to_clients(node: DefaultNode) -> None:
     from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-    assert "Nobody knows" not in node.output_path.read_text()
+    assert "Unknown config" not in node.output_path.read_text()
     admin = AdminClient({"bootstrap.servers": f"localhost:{node.port}"})
     resource = ConfigResource(ResourceType.BROKER, "1")
     told = admin.describe_configs([resource])[resource].result(30)
