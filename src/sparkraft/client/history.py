@@ -168,5 +168,5 @@ async def _ask(cluster: Cluster, place: tuple[str, int], request: Any, timeout_m
         return await connection.send(request, timeout_ms=timeout_ms)
     except KafkaError as error:
         if error.code is ErrorCode.NETWORK_EXCEPTION:
-            return "it closed the connection: only sparkraft nodes keep such a journal"
+            return "it closed the connection: only sparkraft's nodes keep such a journal"
         return error.detail or error.code.name
