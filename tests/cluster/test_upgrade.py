@@ -345,6 +345,15 @@ def test_a_cluster_of_the_earlier_up_is_started_by_this_one(tmp_path, earlier_so
         assert LOGGED_BY_EARLIER not in log.read_text()[logged:]
         after = json.loads((home / "cluster.json").read_text())
         assert _lasting(after) == _lasting(before)
+        # The earlier source recorded a directory id of its own; it is read from the data now.
+        (node,) = after["nodes"]
+        properties = Path(node["log"]).parent.rglob("meta.properties")
+        assert {f"directory.id={node['directory_id']}"} == {
+            line
+            for path in properties
+            for line in path.read_text().splitlines()
+            if line.startswith("directory.id=")
+        }
         capsys.readouterr()
         assert cli.main(["topics", *bootstrap, "--list"]) == 0
         assert capsys.readouterr().out.split() == [TOPIC]
@@ -355,9 +364,10 @@ def test_a_cluster_of_the_earlier_up_is_started_by_this_one(tmp_path, earlier_so
 
 
 def _lasting(cluster: dict) -> dict:
-    """The content of cluster.json without the processes."""
+    """The content of cluster.json without the processes and the directory ids."""
+    changing = {"pid", "started", "directory_id"}
     nodes = [
-        {key: value for key, value in node.items() if key not in {"pid", "started"}}
+        {key: value for key, value in node.items() if key not in changing}
         for node in cluster["nodes"]
     ]
     return {**cluster, "nodes": nodes}
