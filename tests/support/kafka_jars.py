@@ -18,6 +18,12 @@ def kafka_jars_or_reason() -> Path | Missing:
     return _jars_or_reason("Apache Kafka", pom, CACHE / f"kafka-{VERSION}" / "libs")
 
 
+def kafka_3_9_jars_or_reason() -> Path | Missing:
+    """The folder of the jars of Kafka 3.9 and ZooKeeper, or why there is none."""
+    pom = _TESTS / "zookeeper" / "kafka-pom" / "pom.xml"
+    return _jars_or_reason("Apache Kafka 3.9", pom, CACHE / "kafka-3.9.2" / "libs")
+
+
 def spark_kafka_jars_or_reason() -> Path | Missing:
     """The folder of the jars of Spark's Kafka connector, or why there is none."""
     pom = _TESTS / "pipeline" / "spark-kafka-pom" / "pom.xml"

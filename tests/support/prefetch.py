@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from tests.support.jvm import archiving_java_command, class_archive
-from tests.support.kafka_jars import kafka_jars_or_reason
+from tests.support.kafka_jars import kafka_3_9_jars_or_reason, kafka_jars_or_reason
 from tests.support.nodes import KafkaNode
 from tests.support.outside_tools import Missing, fetching, javascript_clients, kcat
 
@@ -52,6 +52,7 @@ def main() -> None:
     """Fetch, and say what there is."""
     wanted = {
         "Apache Kafka": kafka_jars_or_reason,
+        "Apache Kafka 3.9 and ZooKeeper": kafka_3_9_jars_or_reason,
         "JavaScript clients": javascript_clients,
         "kcat": kcat,
         "archive of Kafka's classes": archived_classes,

@@ -26,6 +26,7 @@ _KAFKA_COMMANDS = {
     "broker-api-versions": "which requests each broker serves",
     "metadata-quorum": "the state of the metadata quorum",
     "features": "describe, upgrade, downgrade feature levels",
+    "zookeeper-shell": "read and change the znodes of a ZooKeeper ensemble",
     "producer-perf-test": "measure producing",
     "consumer-perf-test": "measure consuming",
 }

@@ -1,0 +1,164 @@
+"""One TCP connection of a session: handshake, pings, requests in flight, their replies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sparkraft.base.errors import DecodeError
+from sparkraft.zookeeper.errors import Code, ZooKeeperError, error_of
+from sparkraft.zookeeper.exchange import (
+    XID_PING,
+    XID_SET_WATCHES,
+    Exchange,
+    Reply,
+    SessionOpened,
+    SessionState,
+    WatchEvent,
+)
+from sparkraft.zookeeper.requests import Multi, Ping, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparkraft.base.env import Clock
+    from sparkraft.zookeeper.watches import Watches
+
+
+class _InFlight(NamedTuple):
+    request: Request
+    result: asyncio.Future[Any]
+
+
+class Line(asyncio.Protocol):
+    """A connection to one server.
+
+    Attributes:
+        opened: the server's response to the handshake; fails with the reason if none arrives.
+        closed: done when the connection is closed; its result is the reason.
+    """
+
+    def __init__(  # noqa: PLR0913 (the parts it shares with its session)
+        self,
+        session: SessionState,
+        watches: Watches,
+        clock: Clock,
+        *,
+        chroot: str,
+        timeout_ms: int,
+        on_event: Callable[[WatchEvent], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.opened: asyncio.Future[SessionOpened] = loop.create_future()
+        self.closed: asyncio.Future[str] = loop.create_future()
+        self._session = session
+        self._watches = watches
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._on_event = on_event
+        self._on_end = on_end
+        self._exchange = Exchange(chroot)
+        self._in_flight: deque[_InFlight] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._heard_ms = clock.mono_ms()
+
+    async def send(self, request: Request) -> Any:
+        """Send `request` after those in flight; return its result.
+
+        Raises:
+            ConnectionLossError: the connection was lost before the reply arrived.
+            ZooKeeperError: the server refused it.
+        """
+        if self._transport is None or self.closed.done():
+            raise error_of(Code.CONNECTION_LOSS, request.path)
+        result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._in_flight.append(_InFlight(request, result))
+        self._transport.write(self._exchange.encode(request))
+        return await result
+
+    def renew_watches(self) -> None:
+        """Set the session's watches on this server; to be called before any request."""
+        assert self._transport is not None
+        for request in self._watches.renewals(self._session.last_zxid):
+            self._transport.write(self._exchange.encode(request, XID_SET_WATCHES))
+
+    async def keep_alive(self, timeout_ms: int) -> str:
+        """Ping until the connection is closed, or the server is silent for too long.
+
+        A third of the session timeout between pings; after two thirds without a byte the server
+        counts as lost, so that a third is left for another one. Returns the reason of the end.
+        """
+        while not self.closed.done():
+            await asyncio.wait({self.closed}, timeout=timeout_ms / 3000)
+            if self._clock.mono_ms() - self._heard_ms > timeout_ms * 2 // 3:
+                self.abort("the server is silent")
+            elif self._transport is not None and not self.closed.done():
+                self._transport.write(self._exchange.encode(Ping(), XID_PING))
+        return self.closed.result()
+
+    def abort(self, reason: str) -> None:
+        """Close at once; requests in flight fail with `ConnectionLossError`."""
+        self._end(reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.write(self._exchange.open(self._session, self._timeout_ms))
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_ms = self._clock.mono_ms()
+        try:
+            for found in self._exchange.feed(data):
+                self._on_found(found)
+        except DecodeError as error:
+            self.abort(str(error))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(str(exc) if exc else "the server closed the connection")
+
+    def _on_found(self, found: SessionOpened | WatchEvent | Reply) -> None:
+        match found:
+            case SessionOpened():
+                if not self.opened.done():
+                    self.opened.set_result(found)
+            case WatchEvent():
+                self._watches.on_event(found)
+                self._on_event(found)
+            case Reply(xid=xid) if xid > 0:
+                self._on_reply(found)
+
+    def _on_reply(self, reply: Reply) -> None:
+        self._session.last_zxid = max(self._session.last_zxid, reply.zxid)
+        request, result = self._in_flight.popleft()
+        self._watches.add(request, reply.code)
+        if result.done():
+            return  # cancelled
+        try:
+            result.set_result(_result(request, reply, self._exchange.chroot))
+        except ZooKeeperError as error:
+            result.set_exception(error)
+
+    def _end(self, reason: str) -> None:
+        if self.closed.done():
+            return
+        self.closed.set_result(reason)
+        if not self.opened.done():
+            self.opened.set_exception(ConnectionError(reason))
+        for request, result in self._in_flight:
+            if not result.done():
+                result.set_exception(error_of(Code.CONNECTION_LOSS, request.path))
+        self._in_flight.clear()
+        self._on_end()
+
+
+def _result(request: Request, reply: Reply, chroot: str) -> Any:
+    has_body = isinstance(request, Multi) and reply.reader.has_more  # a code for each operation
+    if reply.code != Code.OK and not has_body:
+        raise error_of(reply.code, request.path)
+    return request.decode(reply.reader, chroot)

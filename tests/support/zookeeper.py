@@ -1,0 +1,121 @@
+"""ZooKeeper ensembles of one or three real servers on loopback."""
+
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from tests.support.jvm import java_command
+from tests.support.ports import accepts, lasting_ports, wait_until
+
+_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+TICK_MS = 500
+"""Sessions last 2 to 20 ticks."""
+
+
+class ZooKeeperServer:
+    """One server of an ensemble: start, stop, kill."""
+
+    def __init__(self, jars: Path, folder: Path, index: int, ports: list[list[int]]) -> None:
+        """Write its configuration.
+
+        Args:
+            jars: the folder of ZooKeeper's jars.
+            folder: an empty folder of this server.
+            index: of this server in `ports`.
+            ports: for each server, the ports of clients, peers and elections.
+        """
+        self.port = ports[index][0]
+        self._jars = jars
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        data = folder / "data"
+        data.mkdir(parents=True)
+        (data / "myid").write_text(f"{index + 1}\n")
+        lines = [
+            f"tickTime={TICK_MS}",
+            "initLimit=20",
+            "syncLimit=10",
+            f"dataDir={data}",
+            f"clientPort={self.port}",
+            "clientPortAddress=127.0.0.1",
+            "admin.enableServer=false",
+            "4lw.commands.whitelist=*",
+            "maxClientCnxns=0",
+        ]
+        if len(ports) > 1:
+            for server, (_, peer, election) in enumerate(ports, 1):
+                lines.append(f"server.{server}=127.0.0.1:{peer}:{election}")
+        (folder / "zoo.cfg").write_text("\n".join(lines) + "\n")
+
+    def start(self) -> None:
+        command = java_command(self._jars, "-Xmx128M", "-Djava.awt.headless=true")
+        with (self._folder / "log.txt").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, _MAIN, str(self._folder / "zoo.cfg")], stdout=log, stderr=log
+            )
+
+    def wait_until_it_serves(self) -> None:
+        wait_until(lambda: self.mode() in {"standalone", "leader", "follower"}, self.log(), 60)
+
+    def mode(self) -> str:
+        """`standalone`, `leader` or `follower`; empty if it does not serve."""
+        if not accepts(self.port):
+            return ""
+        lines = four_letters(self.port, "srvr").splitlines()
+        return next((line[6:] for line in lines if line.startswith("Mode: ")), "")
+
+    def log(self) -> str:
+        path = self._folder / "log.txt"
+        return path.read_text()[-2000:] if path.exists() else ""
+
+    def kill(self) -> None:
+        """End it at once, as a power loss of its process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(30)
+            self._process = None
+
+
+class Ensemble:
+    """Servers that form one ensemble; a context manager."""
+
+    def __init__(self, jars: Path, folder: Path, size: int = 1) -> None:
+        taken = lasting_ports(3 * size)
+        ports = [taken[3 * at : 3 * at + 3] for at in range(size)]
+        self.servers = [
+            ZooKeeperServer(jars, folder / f"zookeeper-{at}", at, ports) for at in range(size)
+        ]
+
+    @property
+    def connect(self) -> str:
+        """The value of `zookeeper.connect`."""
+        return ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
+
+    def leader(self) -> ZooKeeperServer:
+        return next(each for each in self.servers if each.mode() in {"leader", "standalone"})
+
+    def __enter__(self) -> "Ensemble":
+        for server in self.servers:
+            server.start()
+        for server in self.servers:
+            server.wait_until_it_serves()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self.servers:
+            server.kill()
+
+
+def four_letters(port: int, word: str) -> str:
+    """Send one of ZooKeeper's four-letter commands; empty if the server hangs up."""
+    deadline = time.monotonic() + 5
+    received = b""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as link:
+            link.sendall(word.encode())
+            while time.monotonic() < deadline and (piece := link.recv(65536)):
+                received += piece
+    except OSError:
+        return ""
+    return received.decode(errors="replace")
