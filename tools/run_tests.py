@@ -67,6 +67,11 @@ FAILURE_LINES_MAX = 200
 RECORDED_SECONDS_MIN = 0.2
 
 
+NICENESS = "1"
+"""Of jobs that never wait: enough for tests that wait in real time to run first, and so little that
+another busy process of the machine does not starve them."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One command of a job."""
@@ -126,7 +131,7 @@ class Job:
             output.flush()
             start = output.tell()
             self.process = subprocess.Popen(
-                [*(["nice", "-n", "10"] if self.is_low_priority else []), *step.command],
+                [*(["nice", "-n", NICENESS] if self.is_low_priority else []), *step.command],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 env={**os.environ, **self.environment}, start_new_session=True,
             )  # fmt: skip
