@@ -273,7 +273,7 @@ class ZooKeeperClient:
         _LOG.info("ZooKeeper %s:%d: %s", host, port, self._last_failure)
 
     def _on_line_end(self) -> None:
-        """Report the disconnect at once, before another request is sent on the closed connection."""
+        """Report the disconnect before another request is sent on the closed connection."""
         self._line = None
         if self.state is State.CONNECTED:
             self._set_state(State.CONNECTING)
