@@ -4,9 +4,9 @@
     _Link      one client's connection to one server
 
 The protocol between the servers is not simulated, only its effects on clients. An ensemble without
-a leader serves nothing and closes all connections (`lose_leader`); with the next leader each session
-has its whole timeout again. A session without a message for its timeout expires. A reply may be lost
-after its write was applied (`lose_reply`). Events precede the reply of any later read.
+a leader serves nothing and closes all connections (`lose_leader`); with the next leader each
+session has its whole timeout again. A session without a message for its timeout expires. A reply
+may be lost after its write was applied (`lose_reply`). Events precede the reply of any later read.
 
 It runs on any asyncio loop, so tests compare it with a real ensemble over real sockets.
 """
