@@ -52,7 +52,8 @@ IN_FLIGHT_MAX = 10
 """Kafka's `zookeeper.max.in.flight.requests`."""
 
 RECONNECT_MS_MAX = 1_000
-"""Longest wait, chosen at random, before the servers are tried again from the first."""
+"""Longest wait, chosen at random, before the servers are tried again from the first; a quarter of
+the session timeout if that is less, so that a short session does not expire of waiting."""
 
 CLOSE_SECONDS_MAX = 5
 """Longest wait for the reply to the end of the session."""
@@ -241,7 +242,8 @@ class ZooKeeperClient:
             for server in self._shuffled():
                 if not self._has_ended():
                     await self._use(*server)
-            await asyncio.sleep(self._entropy.below(RECONNECT_MS_MAX) / 1000)
+            bound_ms = min(RECONNECT_MS_MAX, self.timeout_ms // 4)
+            await asyncio.sleep(self._entropy.below(bound_ms) / 1000)
 
     def _shuffled(self) -> list[tuple[str, int]]:
         left = list(self.ensemble.servers)
