@@ -7,12 +7,14 @@ import asyncio
 import os
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from sparkraft.base.env import no_faults
 from sparkraft.base.ids import Millis
+from sparkraft.base.loop_work import LOOP_WORK_MAX, WorkMax
+from sparkraft.server.loop_turns import LoopTurns, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,6 +104,8 @@ class Env:
         executor: runs blocking disk work (fsync, recovery) off the loop.
         fault_point: fault points; the same as `Disk.fault_point`.
         breathe: called now and then by long work in a thread, to give the loop the interpreter.
+        work_max: units of work in one slice on the event loop.
+        turns: the slices that wait for theirs.
     """
 
     clock: "Clock"
@@ -111,6 +115,12 @@ class Env:
     executor: Executor
     fault_point: "FaultPoint" = no_faults
     breathe: "Callable[[], None]" = go_on
+    work_max: WorkMax = LOOP_WORK_MAX
+    turns: LoopTurns = field(default_factory=LoopTurns)
+
+    def turn(self, units_max: int) -> Turn:
+        """Begin long work on the event loop, of at most `units_max` units a slice."""
+        return Turn(self.turns, self.clock, units_max)
 
     def run_all_and_wait(self, works: "list[Callable[[], None]]") -> None:
         """Run blocking functions in parallel; raise the first error when all have ended."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.dynamic_configs import ConnectionConfigs
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.env import Env
+    from sparkraft.server.loop_monitor import LoopMonitor
 
 
 class NodeListeners:
@@ -28,8 +29,9 @@ class NodeListeners:
         rates: limits of max.connection.creation.rate.
     """
 
-    def __init__(self, config: "NodeConfig", env: "Env") -> None:
+    def __init__(self, config: "NodeConfig", env: "Env", monitor: "LoopMonitor") -> None:
         self._config = config
+        self._monitor = monitor
         self._env = env
         self._budget = LoopBudget(env.clock)
         self.all: list[Listener] = []
@@ -66,6 +68,7 @@ class NodeListeners:
                 limits=limits,
                 clock=self._env.clock,
                 budget=self._budget,
+                monitor=self._monitor,
                 on_invariant_broken=fail,
                 security_protocol=address.security_protocol,
                 authorizer=authorizer,

@@ -11,12 +11,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
 from sparkraft import __version__
 from sparkraft.server.health import health_of
+from sparkraft.server.loop_monitor import LAG_MS_BUCKETS, LONG_PIECE_MS
 from sparkraft.server.replication_metrics import replication_metrics
 
 if TYPE_CHECKING:
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
+    from sparkraft.server.loop_monitor import LoopMonitor
     from sparkraft.server.status import BrokerStatus, NodeStatus
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -50,6 +57,7 @@ class _NodeCollector:
     def collect(self) -> Iterator[Metric]:
         yield from self._node_metrics()
         yield from self._network_metrics()
+        yield from _loop_metrics(self._node.loop_monitor)
         if self._node.raft is not None:
             yield from self._raft_metrics(self._node.raft)
         if self._node.controller_services is not None:
@@ -190,6 +198,27 @@ class _NodeCollector:
         yield _topic_bytes(hosted)
         if len(hosted) <= PARTITIONS_MAX:
             yield from _partition_offsets(hosted)
+
+
+def _loop_metrics(monitor: LoopMonitor) -> Iterator[Metric]:
+    """How late the event loop runs, in seconds as Prometheus recommends."""
+    buckets = []
+    count = 0
+    bounds = [str(bound / 1000) for bound in LAG_MS_BUCKETS]
+    for bound, samples in zip([*bounds, "+Inf"], monitor.lag_counts, strict=True):
+        count += samples
+        buckets.append((bound, count))
+    yield HistogramMetricFamily(
+        "sparkraft_loop_lag_seconds",
+        "How late timers of the event loop run",
+        buckets=buckets,
+        sum_value=monitor.lag_ms_total / 1000,
+    )
+    yield _gauge(
+        "loop_lag_seconds_max", "The largest lag since the start", monitor.lag_ms_max / 1000
+    )
+    about = f"Requests and task steps that kept the event loop for {LONG_PIECE_MS} ms or more"
+    yield CounterMetricFamily("sparkraft_loop_long_pieces", about, value=monitor.long_pieces)
 
 
 def _isr_metrics(hosted: Any, broker: BrokerStatus) -> Iterator[Metric]:

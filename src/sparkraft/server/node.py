@@ -22,6 +22,7 @@ from sparkraft.server.identity import Identity, StartRefused
 from sparkraft.server.limits import tune_malloc
 from sparkraft.server.listeners import NodeListeners, limits_of
 from sparkraft.server.log_dirs import close_log_dirs, load_logs, lock_log_dirs
+from sparkraft.server.loop_monitor import LoopMonitor
 from sparkraft.server.network.listener import Listener, unexpected
 from sparkraft.server.supervisor import BAD_DISKS, NodeTasks
 from sparkraft.storage.disk import DirectoryLocked, FileLimitTooLow, StorageFault
@@ -63,6 +64,7 @@ class Node:
     Attributes:
         broker: the broker's services; None without that role or before they are built.
         controller_services: the controller's; likewise.
+        loop_monitor: how late the event loop is.
     """
 
     def __init__(self, config: NodeConfig, env: "Env") -> None:
@@ -76,8 +78,9 @@ class Node:
         self.channel: ControllerChannel | None = None
         self.heartbeats: ControllerChannel | None = None
         """A connection of its own, as in Kafka, so that heartbeats wait for no other request."""
-        self._listeners = NodeListeners(config, env)
-        self._tasks = NodeTasks()
+        self.loop_monitor = LoopMonitor(env.clock)
+        self._listeners = NodeListeners(config, env, self.loop_monitor)
+        self._tasks = NodeTasks(self.loop_monitor)
         self._log_manager: LogManager | None = None
         self._publisher: MetadataPublisher | None = None
         self._snapshots: MetadataSnapshots | None = None
@@ -153,6 +156,7 @@ class Node:
             log.info("These configs of Kafka have no effect here yet: %s", ", ".join(idle))
         tune_malloc()
         limits = limits_of(self.config)
+        self.spawn(self.loop_monitor.run(), "loop monitor")
         self._log_manager = lock_log_dirs(self.config, self.env)
         self.identity = load_logs(self._log_manager, self.config, self.env)
         await self._listeners.bind(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.controller.services import ControllerServices
     from sparkraft.server.identity import Identity
+    from sparkraft.server.loop_monitor import LoopMonitor
     from sparkraft.server.network.listener import Listener
     from sparkraft.server.raft.driver import RaftDriver
     from sparkraft.storage.log_manager import LogManager
@@ -61,6 +62,8 @@ class NodeStatus(Protocol):
 
     @property
     def listeners(self) -> "Sequence[Listener]": ...
+    @property
+    def loop_monitor(self) -> "LoopMonitor": ...
     @property
     def raft(self) -> "RaftDriver | None": ...
     @property

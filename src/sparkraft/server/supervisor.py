@@ -11,6 +11,8 @@ from sparkraft.storage.quorum_state import BadQuorumState
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from sparkraft.server.loop_monitor import LoopMonitor
+
 log = logging.getLogger(__name__)
 
 BAD_DISKS = (StorageFault, BadQuorumState, DecodeError)
@@ -33,13 +35,17 @@ class Supervisor(Protocol):
 class NodeTasks:
     """The tasks of a node, and the reason it stops.
 
+    Args:
+        monitor: watches how long their steps take.
+
     Attributes:
         failure: the first error; None if there was none.
         stop_requested: set by a signal or a failure.
         failed: set by a failure.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, monitor: "LoopMonitor") -> None:
+        self._monitor = monitor
         self.failure: BaseException | None = None
         self.stop_requested = asyncio.Event()
         self.failed = asyncio.Event()
@@ -47,7 +53,8 @@ class NodeTasks:
 
     def spawn(self, work: "Coroutine[Any, Any, Any]", name: str) -> "asyncio.Task[Any]":
         """See `Supervisor`."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
+        watched = self._monitor.timed(work, lambda: name)
+        task = asyncio.get_running_loop().create_task(watched, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
         return task

@@ -18,12 +18,14 @@ Not here: bytes to frames (`frames`), the order of responses (`responses`), whic
 import asyncio
 import logging
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkraft.base.errors import DecodeError, InvariantBroken, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.errors import EncodeError
 from sparkraft.server.api.registry import RequestContext
+from sparkraft.server.loop_monitor import LONG_PIECE_MS
 from sparkraft.server.network.dispatch import (
     HEADER,
     Route,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     from sparkraft.base.env import Clock
     from sparkraft.security.session import Session
+    from sparkraft.server.loop_monitor import LoopMonitor
     from sparkraft.server.network.request_memory import RequestMemory
 
 log = logging.getLogger(__name__)
@@ -57,6 +60,7 @@ class ConnectionOwner(Protocol):
     routes: Routes
     clock: "Clock"
     memory: "RequestMemory"
+    monitor: "LoopMonitor"
     request_bytes_max: int
     controller_listener: bool
 
@@ -124,11 +128,13 @@ class Connection(asyncio.Protocol):
         "_closed",
         "_deferred",
         "_flush_due",
+        "_frame_size",
         "_name",
         "_node",
         "_reader",
         "_reading_paused",
         "_responses",
+        "_route",
         "_routes",
         "_running",
         "_sender",
@@ -152,6 +158,9 @@ class Connection(asyncio.Protocol):
         self.requests = 0
         self._name = ""
         self._routes = listener.routes
+        self._route: Route | None = None
+        """Of the last request; its frame had `_frame_size` bytes."""
+        self._frame_size = 0
         self._node = listener.node
         self._sender: Sender | None = None
         self._responses = ResponseQueue()
@@ -260,6 +269,16 @@ class Connection(asyncio.Protocol):
         finally:
             self._running = False
         self._flush()
+        elapsed_ms = self.listener.clock.mono_ms() - self.last_active_ms
+        if elapsed_ms >= LONG_PIECE_MS:
+            describe = partial(self._describe, self._route, self._frame_size)
+            self.listener.monitor.on_piece(elapsed_ms, describe)
+
+    def _describe(self, route: Route | None, size: int) -> str:
+        """Name a request for the log, by API, size and client."""
+        api = "a request" if route is None else f"{route.api.key.name} v{route.version}"
+        software = "" if self.client_name is None else f" ({' '.join(self.client_name)})"
+        return f"{api} of {size} bytes from {self._name}{software}"
 
     def _run_frames(self) -> None:
         reader, responses = self._reader, self._responses
@@ -327,6 +346,8 @@ class Connection(asyncio.Protocol):
             if route is None:
                 self._refuse_route(key, version, correlation_id)
                 return
+        self._route = route
+        self._frame_size = len(frame)
         at = id_end = 10 + id_size if id_size > 0 else 10
         if at > len(frame):
             raise DecodeError("client_id ends after its frame", path="client_id", at=10)
@@ -386,6 +407,9 @@ class Connection(asyncio.Protocol):
 
     def _respond_later(self, slot: PendingResponse, response: "Awaitable[Any]") -> None:
         self._responses.wait_for(slot)
+        if asyncio.iscoroutine(response):
+            describe = partial(self._describe, slot.route, self._frame_size)
+            response = self.listener.monitor.timed(response, describe)
         future = asyncio.ensure_future(response)
         slot.wait_for(future)
         future.add_done_callback(lambda future: self._on_response(slot, future))

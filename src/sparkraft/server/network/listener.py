@@ -17,6 +17,7 @@ from sparkraft.security.authorizer import AllowAll, Authorizer
 from sparkraft.security.principal import ANONYMOUS
 from sparkraft.security.protocols import SecurityProtocol
 from sparkraft.security.session import Session
+from sparkraft.server.loop_monitor import LoopMonitor
 from sparkraft.server.network.connection import Connection
 from sparkraft.server.network.connection_rate import AcceptLine, CreationRate
 from sparkraft.server.network.dispatch import Routes
@@ -77,6 +78,7 @@ class Listener:
         authorizer: Authorizer | None = None,
         rates: Sequence[CreationRate] = (),
         memory: RequestMemory | None = None,
+        monitor: LoopMonitor | None = None,
         translate: "Callable[[Exception, str], KafkaError] | None" = None,
         on_unreadable: "Callable[[], None] | None" = None,
     ) -> None:
@@ -93,6 +95,7 @@ class Listener:
             authorizer: of its sessions; everything is allowed by default.
             rates: the limits its connections are held to.
             memory: for requests that arrive; no bound by default.
+            monitor: watches how long requests keep the loop.
             translate: returns the client's error for an exception and the request it is from.
             on_unreadable: called if records of a response cannot be read from their file.
         """
@@ -113,6 +116,7 @@ class Listener:
         self.connections_total = 0
         self.port = 0
         self.memory = memory or RequestMemory(0)
+        self.monitor = monitor or LoopMonitor(clock)
         self._line = AcceptLine(rates, clock)
         self._budget = budget
         self._server: asyncio.AbstractServer | None = None

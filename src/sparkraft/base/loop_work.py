@@ -1,0 +1,26 @@
+"""How much work one piece on the event loop may do.
+
+All clients, heartbeats and votes of a node share one loop, so nothing on it may take more than
+10 ms. Work that grows with its input is cut into pieces of at most these many units, or runs in a
+thread through calls that release the interpreter (`server.loop_turns`).
+"""
+
+from typing import Final, NamedTuple
+
+
+class WorkMax(NamedTuple):
+    """Units of work in one piece on the event loop."""
+
+    bytes: int
+    """Bytes copied, checksummed, encoded or decoded as a whole."""
+    records: int
+    """Records decoded, checked or rewritten one by one."""
+    partitions: int
+    """Partitions described, applied or scanned in memory."""
+    folders: int
+    """Log folders created, renamed or opened."""
+
+
+LOOP_WORK_MAX: Final = WorkMax(bytes=4 << 20, records=5_000, partitions=1_000, folders=16)
+"""About 4 ms each on a slow core: 1 ns a byte, 0.8 µs a record, 4 µs a partition, 250 µs a folder.
+`./bench loop bounds` measures them."""
