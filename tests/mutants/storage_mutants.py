@@ -13,6 +13,7 @@ from sparkraft.storage import log
 from sparkraft.storage.dir_checkpoints import DirCheckpoints
 from sparkraft.storage.index import OffsetIndex
 from sparkraft.storage.log import PartitionLog
+from sparkraft.storage.log_dir import LogDir, Steps
 from sparkraft.storage.names import DELETED, LOG, METADATA_DIR
 from sparkraft.storage.recovery import _Recovery
 from sparkraft.storage.segment import Segment
@@ -71,7 +72,10 @@ def _producers_of_what_was_cut() -> Patches:
 
 @_plant("old segments are deleted before the new log start is on disk", "S7")
 def _segments_go_before_the_start_is_kept() -> Patches:
-    return [(DirCheckpoints, "write_starts", lambda _self, _log_dir: None)]
+    def starts_steps(_self: DirCheckpoints, _log_dir: LogDir) -> Steps[None]:
+        yield 1
+
+    return [(DirCheckpoints, "starts_steps", starts_steps)]
 
 
 @_plant("retention deletes everything, including records above the high watermark", "S7")

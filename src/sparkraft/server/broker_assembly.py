@@ -268,7 +268,7 @@ def _background(
 ) -> Background:
     return Background(
         base.config,
-        base.env.clock,
+        base.env,
         base.log_manager,
         settled=lifecycle.settled,
         off_loop=replicas.off_loop,

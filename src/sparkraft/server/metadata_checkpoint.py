@@ -1,7 +1,7 @@
 """Checkpoints how far the metadata log was committed: records below that must never be missing.
 
 The first commit is checkpointed at once, so that damage is not mistaken for a torn tail; later ones
-every `INTERVAL_MS`. Brokers also write it with their other recovery points.
+every `INTERVAL_MS`, or by a broker in the same process with its other recovery points.
 
     commit → recovery-point-offset-checkpoint: `__cluster_metadata 0 <offset>`
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sparkraft.storage.log_manager import LogManager
 
 INTERVAL_MS = 5_000
-"""Like brokers' checkpoints, each of which blocks the loop for a few milliseconds."""
+"""Like brokers' checkpoints."""
 
 
 class MetadataRecoveryPoint:
@@ -61,6 +61,8 @@ class MetadataRecoveryPoint:
         now_ms = self._clock.mono_ms()
         if self._written_ms is not None and now_ms - self._written_ms < INTERVAL_MS:
             return
+        if self._written_ms is not None and self._log_dir.logs:
+            return  # a broker writes them, in slices (`server.broker.background`)
         point = self._log_dir.metadata_recovery_point()
         if point <= self._log_dir.recovery_points.get((METADATA_TOPIC, 0), 0):
             return

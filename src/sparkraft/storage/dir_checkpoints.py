@@ -6,10 +6,13 @@
 
 The entries of a damaged log stay unchanged, so that every start finds the damage.
 
-Invariant: before a truncated log accepts an append, no checkpoint names a truncated offset.
+Invariant: before a truncated log accepts an append, no checkpoint names a truncated offset. The
+content that another thread is about to write has a number; a truncation writes one with a higher
+number, and the older one is left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from sparkraft.base.ids import TopicPartition
 from sparkraft.storage.checkpoints import (
@@ -19,7 +22,7 @@ from sparkraft.storage.checkpoints import (
     read_offsets,
 )
 from sparkraft.storage.disk import Disk, StorageFault
-from sparkraft.storage.log_dir import LogDir
+from sparkraft.storage.log_dir import DiskJob, LogDir, Steps
 from sparkraft.storage.log_view import ReadableLog
 from sparkraft.storage.names import (
     CLEANED_OFFSETS,
@@ -64,26 +67,96 @@ class DirCheckpoints:
         self.write_starts(log_dir)
         self._disk.fault_point("between_checkpoints")
         marks = {key: int(log.high_watermark) for key, log in log_dir.all_logs()}
-        self._disk.replace(f"{log_dir.path}/{HIGH_WATERMARKS}", format_offsets(marks))
+        self._put(log_dir, HIGH_WATERMARKS, marks)
 
     def write_points(self, log_dir: LogDir) -> None:
         """Recovery points."""
         points = self._of_damaged(log_dir, log_dir.recovery_points)
         for key, log in log_dir.all_logs():
             points[key] = int(log.recovery_point)
+        self._put_points(log_dir, points)
+
+    def _put_points(self, log_dir: LogDir, points: dict[TopicPartition, int]) -> None:
+        self._add_metadata_point(log_dir, points)
+        self._put(log_dir, RECOVERY_POINTS, points)
+        log_dir.recovery_points = points
+
+    @staticmethod
+    def _add_metadata_point(log_dir: LogDir, points: dict[TopicPartition, int]) -> None:
         if metadata_point := log_dir.metadata_recovery_point():
             points[METADATA_TOPIC, 0] = metadata_point
-        self._disk.replace(f"{log_dir.path}/{RECOVERY_POINTS}", format_offsets(points))
-        log_dir.recovery_points = points
 
     def write_starts(self, log_dir: LogDir) -> None:
         """Log start offsets."""
         starts = self._of_damaged(log_dir, log_dir.log_starts)
         for key, log in log_dir.all_logs():
-            if log.log_start_offset > _start_by_files(log):
-                starts[key] = int(log.log_start_offset)
-        self._disk.replace(f"{log_dir.path}/{LOG_START_OFFSETS}", format_offsets(starts))
+            start = _start_to_keep(log)
+            if start is not None:
+                starts[key] = start
+        self._put(log_dir, LOG_START_OFFSETS, starts)
         log_dir.log_starts = starts
+
+    # -- the same in steps -----------------------------------------------------------------------
+
+    def all_steps(self, log_dir: LogDir) -> Steps[None]:
+        """As `write_all`, a log at a time; the files are written by `DiskJob`s."""
+        yield from self.points_steps(log_dir)
+        yield from self.starts_steps(log_dir)
+        self._disk.fault_point("between_checkpoints")
+        marks: dict[TopicPartition, int] = {}
+        yield from self._collect(log_dir, marks, lambda log: int(log.high_watermark))
+        yield self._job(log_dir, HIGH_WATERMARKS, marks)
+
+    def points_steps(self, log_dir: LogDir) -> Steps[None]:
+        """As `write_points`."""
+        points = self._of_damaged(log_dir, log_dir.recovery_points)
+        yield from self._collect(log_dir, points, lambda log: int(log.recovery_point))
+        self._add_metadata_point(log_dir, points)
+        # Before it is written: a truncation from now on must see that it will be.
+        log_dir.recovery_points = points
+        yield self._job(log_dir, RECOVERY_POINTS, points)
+
+    def starts_steps(self, log_dir: LogDir) -> Steps[None]:
+        """As `write_starts`."""
+        starts = self._of_damaged(log_dir, log_dir.log_starts)
+        yield from self._collect(log_dir, starts, _start_to_keep)
+        log_dir.log_starts = starts
+        yield self._job(log_dir, LOG_START_OFFSETS, starts)
+
+    @staticmethod
+    def _collect(
+        log_dir: LogDir,
+        offsets: dict[TopicPartition, int],
+        offset_of: Callable[[ReadableLog], int | None],
+    ) -> Steps[None]:
+        """Put each log's offset into `offsets`; those of logs revised meanwhile are up to date."""
+        log_dir.revised.clear()
+        for key, log in log_dir.all_logs():
+            offset = offset_of(log)
+            if offset is not None:
+                offsets[key] = offset
+            yield 1
+        for key in log_dir.revised:
+            offsets.pop(key, None)
+            for logs in (log_dir.futures, log_dir.logs):
+                log_now = logs.get(key)
+                offset = None if log_now is None else offset_of(log_now)
+                if offset is not None:
+                    offsets[key] = offset
+
+    def _put(self, log_dir: LogDir, name: str, offsets: dict[TopicPartition, int]) -> None:
+        self._write(log_dir, name, format_offsets(offsets), _next_version(log_dir, name))
+
+    def _job(self, log_dir: LogDir, name: str, offsets: dict[TopicPartition, int]) -> DiskJob:
+        data, version = format_offsets(offsets), _next_version(log_dir, name)
+        return DiskJob(log_dir, "checkpoint", partial(self._write, log_dir, name, data, version))
+
+    def _write(self, log_dir: LogDir, name: str, data: bytes, version: int) -> None:
+        """Replace a file unless newer content is there already; in any thread."""
+        with log_dir.checkpoint_lock:
+            if version > log_dir.written_versions.get(name, 0):
+                self._disk.replace(f"{log_dir.path}/{name}", data)
+                log_dir.written_versions[name] = version
 
     def _of_damaged(
         self, log_dir: LogDir, offsets: dict[TopicPartition, int]
@@ -104,6 +177,7 @@ class DirCheckpoints:
 
     def forget(self, log_dir: LogDir, key: TopicPartition) -> None:
         """Remove the entries of an older log of the same name."""
+        log_dir.revised.add(key)
         if key in log_dir.recovery_points:
             self.write_points(log_dir)
         if key in log_dir.log_starts:
@@ -112,6 +186,7 @@ class DirCheckpoints:
     def give_back(self, log_dir: LogDir, log: ReadableLog) -> None:
         """Remove offsets above the new end of a truncated log."""
         key = (log.topic, log.partition)
+        log_dir.revised.add(key)
         if log_dir.cleaned.get(key, 0) > log.log_end_offset:
             log_dir.cleaned[key] = int(log.log_end_offset)
         if log_dir.recovery_points.get(key, 0) > log.recovery_point:
@@ -119,6 +194,17 @@ class DirCheckpoints:
         start, known = log.log_start_offset, log_dir.log_starts.get(key, 0)
         if known > start or max(known, _start_by_files(log)) < start:
             self.write_starts(log_dir)
+
+
+def _next_version(log_dir: LogDir, name: str) -> int:
+    version = log_dir.checkpoint_versions.get(name, 0) + 1
+    log_dir.checkpoint_versions[name] = version
+    return version
+
+
+def _start_to_keep(log: ReadableLog) -> int | None:
+    """The log start offset, if the files on disk don't prove it."""
+    return int(log.log_start_offset) if log.log_start_offset > _start_by_files(log) else None
 
 
 def _start_by_files(log: ReadableLog) -> int:

@@ -450,6 +450,10 @@ class PartitionLog(ReadableLog):
         """Unlink `.deleted` files whose `file.delete.delay.ms` is over."""
         self._segments.remove_deleted_files(now_ms)
 
+    def take_deleted_files(self, now_ms: int) -> list[str]:
+        """The same files, for the caller to delete."""
+        return self._segments.take_deleted_files(now_ms)
+
     # -- cleaning --------------------------------------------------------------------------------
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> list[str] | None:

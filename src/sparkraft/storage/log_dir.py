@@ -1,12 +1,30 @@
 """One directory of `log.dirs`: its identity, its logs, and why it is offline if it is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from threading import Lock
+from typing import NamedTuple, TypeVar
 
 from sparkraft.base.ids import TopicPartition, Uuid
 from sparkraft.storage.disk import DirectoryLock, StorageFault
 from sparkraft.storage.log import PartitionLog
 from sparkraft.storage.meta_properties import MetaProperties
+
+
+class DiskJob(NamedTuple):
+    """Work that only waits for the disk; may run in any thread, and raises `OSError`."""
+
+    log_dir: "LogDir"
+    """The directory that goes offline if it fails."""
+    operation: str
+    work: Callable[[], None]
+
+
+Result = TypeVar("Result")
+
+Steps = Generator[int | DiskJob, None, Result]
+"""Work on many logs, step by step: a number of logs that were handled, so that the caller can let
+others run, or a job that the caller carries out before it continues."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,6 +47,14 @@ class LogDir:
     """As they are on disk: logs that begin in the middle of their first segment."""
     cleaned: dict[TopicPartition, int] = field(default_factory=dict)
     """Offset at which the last cleaning of each log ended (`storage.cleaner_manager`)."""
+    revised: set[TopicPartition] = field(default_factory=set)
+    """Logs truncated or created while a checkpoint is being collected."""
+    checkpoint_lock: Lock = field(default_factory=Lock)
+    """Held while a checkpoint file is replaced."""
+    checkpoint_versions: dict[str, int] = field(default_factory=dict)
+    """File name → number of its newest content, written or about to be."""
+    written_versions: dict[str, int] = field(default_factory=dict)
+    """File name → number of the content on disk; guarded by `checkpoint_lock`."""
     broker_epoch: int = -1
     """Of the last run, if it stopped cleanly."""
     metadata_recovery_point: Callable[[], int] = lambda: 0

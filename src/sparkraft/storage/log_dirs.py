@@ -7,12 +7,15 @@ Not here: which logs are in use (`storage.log_table`); loading and closing (`sto
 """
 
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from sparkraft.base.ids import Uuid
 from sparkraft.storage.disk import Disk, StorageFault
 from sparkraft.storage.log import PartitionLog
-from sparkraft.storage.log_dir import LogDir, LogDirDescription
+from sparkraft.storage.log_dir import DiskJob, LogDir, LogDirDescription, Steps
 from sparkraft.storage.names import LOCK
+
+Result = TypeVar("Result")
 
 UNASSIGNED_DIRECTORY = Uuid((1).to_bytes(16, "big"))
 """The directory id of a new replica: its broker chooses the directory (KIP-858)."""
@@ -83,6 +86,36 @@ class LogDirs:
                 self.fail(log_dir, fault.operation, fault.cause)
             except OSError as error:
                 self.fail(log_dir, operation, error)
+
+    def guarded(
+        self, log_dir: LogDir, operation: str, steps: Steps[Result], *, failed: Result
+    ) -> Steps[Result]:
+        """The steps of one directory; they end, with `failed`, if its disk fails in one."""
+        try:
+            return (yield from steps)
+        except StorageFault as fault:
+            self.fail(log_dir, fault.operation, fault.cause)
+        except OSError as error:
+            self.fail(log_dir, operation, error)
+        return failed
+
+    def carry_out(self, steps: Steps[Result]) -> Result:
+        """Take all steps at once, jobs included; for callers that may block."""
+        while True:
+            try:
+                step = next(steps)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            if isinstance(step, DiskJob):
+                self.run_job(step)
+
+    def run_job(self, job: DiskJob) -> None:
+        """Carry out one job here."""
+        try:
+            job.work()
+        except OSError as error:
+            self.fail(job.log_dir, job.operation, error)
 
     def require_one(self) -> None:
         """Raise the first directory's fault if all directories are offline."""

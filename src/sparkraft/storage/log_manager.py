@@ -33,7 +33,7 @@ from sparkraft.storage.disk import Disk, StorageFault
 from sparkraft.storage.future_logs import FutureLogs
 from sparkraft.storage.loading import LoadedLog, LoadOptions, find_logs, load_all
 from sparkraft.storage.log import PartitionLog
-from sparkraft.storage.log_dir import LogDir, LogDirDescription
+from sparkraft.storage.log_dir import LogDir, LogDirDescription, Steps
 from sparkraft.storage.log_dirs import LogDirs
 from sparkraft.storage.log_table import LogTable
 from sparkraft.storage.log_view import ReadableLog
@@ -328,6 +328,19 @@ class LogManager:
     def checkpoint(self) -> None:
         """Write recovery points, log start offsets and high watermarks of every directory."""
         self.dirs.run_each("checkpoint", self._checkpoints.write_all)
+
+    def checkpoint_steps(self) -> Steps[None]:
+        """As `checkpoint`, in steps."""
+        for log_dir in self.dirs.online:
+            steps = self._checkpoints.all_steps(log_dir)
+            yield from self.dirs.guarded(log_dir, "checkpoint", steps, failed=None)
+
+    def recovery_point_steps(self, path: str) -> Steps[None]:
+        """As `checkpoint_recovery_points`, in steps; afterwards the directory may be offline."""
+        log_dir = self.dirs.at(path)
+        if log_dir.fault is None:
+            steps = self._checkpoints.points_steps(log_dir)
+            yield from self.dirs.guarded(log_dir, "checkpoint", steps, failed=None)
 
     def checkpoint_recovery_points(self, path: str) -> None:
         """Write the recovery points of one directory now.

@@ -300,7 +300,6 @@ class Segments:
                 self._disk.unlink(self._snapshot_path(base))
             count += 1
             self._disk.fault_point("between_deleted_segments")
-        self.remove_deleted_files(now_ms)
         return count
 
     def replace(self, old: Sequence[Segment], new: Segment) -> list[str] | None:
@@ -349,10 +348,16 @@ class Segments:
 
     def remove_deleted_files(self, now_ms: int) -> None:
         """Unlink `.deleted` files whose time has come."""
+        self._unlink(self.take_deleted_files(now_ms))
+
+    def take_deleted_files(self, now_ms: int) -> list[str]:
+        """`.deleted` files whose time has come, for the caller to delete."""
+        if not self._to_remove:
+            return []
         due = [path for when, path in self._to_remove if when <= now_ms]
         if due:
             self._to_remove = [entry for entry in self._to_remove if entry[0] > now_ms]
-            self._unlink(due)
+        return due
 
     def _unlink(self, paths: Sequence[str]) -> None:
         for path in paths:

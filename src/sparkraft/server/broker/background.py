@@ -8,19 +8,22 @@ every replica.high.watermark.checkpoint…    write recovery points, log start o
 every log.retention.check.interval.ms       remove old segments and idle producers, once every log
                                             has its topic's configs
 once after `INITIAL_DELAY_MS`               the first of each, to keep the start quick
+
+Work on all logs runs in slices, and files are written, synced and deleted off the loop.
 """
 
 import asyncio
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import KafkaError
+from sparkraft.server.broker.disk_steps import DiskSteps
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sparkraft.base.env import Clock
     from sparkraft.server.config import NodeConfig
+    from sparkraft.server.env import Env
     from sparkraft.storage.log_manager import LogManager
 
     OffLoop = Callable[..., Awaitable[object]]
@@ -38,7 +41,7 @@ class Background:
     def __init__(
         self,
         config: "NodeConfig",
-        clock: "Clock",
+        env: "Env",
         log_manager: "LogManager",
         *,
         settled: asyncio.Event,
@@ -49,19 +52,25 @@ class Background:
 
         Args:
             config: static configs of this node.
-            clock: for the intervals and for retention.
+            env: its clock for the intervals and for retention, and the slices of the work.
             log_manager: has the logs.
             settled: set once every log has its topic's configs.
             off_loop: runs blocking disk work in the executor.
             on_storage_fault: called with every disk failure; may be called repeatedly.
         """
-        self._clock = clock
+        self._clock = env.clock
+        self._env = env
         self._log_manager = log_manager
+        self._steps = DiskSteps(
+            log_manager.dirs,
+            off_loop=off_loop,
+            new_turn=lambda: env.turn(env.work_max.partitions),
+        )
         self._settled = settled
         self._off_loop = off_loop
         self._on_storage_fault = on_storage_fault
         flush_ms = config.number("log.flush.scheduler.interval.ms")
-        self._work: list[tuple[int, Callable[[], object]]] = [
+        self._work: list[tuple[int, Callable[[], Awaitable[None]]]] = [
             (min(flush_ms, FLUSH_CHECK_MS_MAX), self._flush),
             (config.number("replica.high.watermark.checkpoint.interval.ms"), self._checkpoint),
             (config.number("log.retention.check.interval.ms"), self._retain),
@@ -77,9 +86,7 @@ class Background:
             for index, (interval, work) in enumerate(self._work):
                 if clock.mono_ms() >= due[index]:
                     due[index] = clock.mono_ms() + interval
-                    result = work()
-                    if asyncio.iscoroutine(result):
-                        await result
+                    await work()
 
     async def _flush(self) -> None:
         manager = self._log_manager
@@ -92,16 +99,18 @@ class Background:
             except KafkaError:
                 continue  # deleted or moved meanwhile, or its directory is offline
 
-    def _checkpoint(self) -> None:
-        self._log_manager.checkpoint()
-        self._log_manager.removal.empty_trash(self._clock.wall_ms())
+    async def _checkpoint(self) -> None:
+        await self._steps.carry_out(self._log_manager.checkpoint_steps())
+        removal = self._log_manager.removal
+        await self._steps.carry_out(removal.trash_steps(self._clock.wall_ms()))
         self._log_manager.release_views()
         self._report_faults()
 
-    def _retain(self) -> None:
+    async def _retain(self) -> None:
         if not self._settled.is_set():
             return  # the broker's own configs could delete what the topic's configs keep
-        self._log_manager.removal.retention(self._clock.wall_ms())
+        removal = self._log_manager.removal
+        await self._steps.carry_out(removal.retention_steps(self._clock.wall_ms()))
         self._report_faults()
 
     def _report_faults(self) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.records.errors import CorruptRecords
+from sparkraft.server.broker.disk_steps import DiskSteps
 from sparkraft.storage.cleaner import LogCleaner, Replacement
 from sparkraft.storage.cleaner_manager import CleanerManager, DueLog
 from sparkraft.storage.disk import StorageFault
@@ -71,6 +72,11 @@ class Compaction:
         self._off_loop = off_loop
         self._on_storage_fault = on_storage_fault
         self.manager = CleanerManager(log_manager)
+        self._steps = DiskSteps(
+            log_manager.dirs,
+            off_loop=off_loop,
+            new_turn=lambda: env.turn(env.work_max.partitions),
+        )
         self._running = 0
         self._ended = asyncio.Event()
         self._free_at_ms = 0.0
@@ -165,7 +171,7 @@ class Compaction:
         """Fsync the records to clean and write the recovery point."""
         if due.log.recovery_point < due.extent.end:
             await self._off_loop(due.log.flush, due.extent.end)
-        self._log_manager.checkpoint_recovery_points(due.log.log_dir)
+        await self._steps.carry_out(self._log_manager.recovery_point_steps(due.log.log_dir))
 
     async def _carry_out(self, due: DueLog, cleaning: "Cleaning", cleaner: LogCleaner) -> bool:
         steps = cleaner.run()

@@ -48,9 +48,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STEP_MS_MAX = 10
-"""Work on logs in one event-loop iteration: much less than a heartbeat, much more than a mkdir."""
-
 LeadershipListener = Callable[[str, int, int | None], None]
 FetcherListener = Callable[[HostedPartition, int | None, int], None]
 PlacementListener = Callable[[HostedPartition, bytes], None]
@@ -233,15 +230,17 @@ class ReplicaManager:
             await done
 
     def _step(self) -> None:
-        """Work for at most `STEP_MS_MAX`; continue in the next iteration if there is more."""
+        """Work for one slice; continue in the next iteration if there is more."""
         if self._working:
             return
         self._working = True
-        started = self.clock.mono_ms()
+        turn = self.env.turn(self.env.work_max.folders)
         try:
-            while self._work and self.clock.mono_ms() - started < STEP_MS_MAX:
+            while self._work:
                 if next(self._work[0], self) is self:
                     self._work.popleft()
+                if turn.is_over(1):
+                    break
         finally:
             self._working = False
         if self._work:

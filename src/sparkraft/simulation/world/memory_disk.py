@@ -424,6 +424,16 @@ class MemoryDisk:
                 self.unlink(inner)
         self._do(Operation("rmdir", path))
 
+    def forget(self, path: str) -> None:
+        """See `Disk.forget`; nothing is kept open."""
+
+    def discard(self, path: str) -> None:
+        """See `Disk.discard`."""
+        if path in self._tree.dirs:
+            self.remove_tree(path)
+        else:
+            self.unlink(path)
+
     def fsync(self, path: str) -> None:
         """See `Disk.fsync`."""
         self._existing(path)
