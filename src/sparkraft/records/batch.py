@@ -47,6 +47,7 @@ MAGIC_AT: Final = 16
 CRC_AT: Final = 17
 ATTRIBUTES_AT: Final = 21
 MAX_TIMESTAMP_AT: Final = 35
+COUNT_AT: Final = 57
 MAGIC: Final = 2
 
 SMALLEST_LENGTH: Final = BATCH_OVERHEAD - LOG_OVERHEAD
@@ -207,6 +208,15 @@ def crc_ok(batch: Buffer) -> bool:
     view = memoryview(batch)
     stored = int.from_bytes(view[CRC_AT:ATTRIBUTES_AT], "big")
     return stored == crc32c(view[ATTRIBUTES_AT:])
+
+
+def sealed(header: BatchHeader, payload: Buffer) -> bytes:
+    """The batch of a header and its payload, with the right CRC."""
+    batch = bytearray(HEADER.pack(*header))
+    batch += payload
+    assert len(batch) == header.size_in_bytes >= BATCH_OVERHEAD
+    batch[CRC_AT:ATTRIBUTES_AT] = crc32c(memoryview(batch)[ATTRIBUTES_AT:]).to_bytes(4, "big")
+    return bytes(batch)
 
 
 def with_timestamps(

@@ -27,6 +27,10 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
+class BrokenDataError(DecodeError):
+    """Compressed bytes that their codec cannot read; Kafka answers UNKNOWN_SERVER_ERROR."""
+
+
 DECOMPRESSED_BYTES_MAX = 256 << 20
 """Most bytes that one batch may inflate to; Kafka has no bound, so it lies far above its use."""
 
@@ -78,7 +82,7 @@ def decompress(
     except DecodeError:
         raise
     except Exception as error:  # each library has its own, some derive from Exception alone
-        raise DecodeError(f"the {Codec(codec).name.lower()} data is broken: {error}") from error
+        raise BrokenDataError(f"the {Codec(codec).name.lower()} data is broken: {error}") from error
     if len(plain) > max_bytes:
         raise _too_much(max_bytes)
     return plain
@@ -168,7 +172,7 @@ def _lz4_decompress(data: bytes | memoryview, max_bytes: int) -> bytes:
     if not unpacker.eof:
         if len(plain) > max_bytes:
             raise _too_much(max_bytes)
-        raise DecodeError("the lz4 data ends too soon")
+        raise BrokenDataError("the lz4 data ends too soon")
     return plain
 
 

@@ -25,6 +25,7 @@ from sparkraft.records.batch import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
+    BatchHeader,
     Buffer,
     parse_header,
 )
@@ -162,8 +163,11 @@ def _read_headers(data: bytes, at: int, end: int) -> tuple[Headers, int]:
 
 def scan_records(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[RecordShape]:
     """Walk a batch without copying keys and values; raises as `decode_records` does."""
-    header = parse_header(batch)
-    data = decompressed(batch, max_bytes)
+    return scan_plain(parse_header(batch), decompressed(batch, max_bytes))
+
+
+def scan_plain(header: BatchHeader, data: Buffer) -> Iterator[RecordShape]:
+    """As `scan_records`, with the record bytes already decompressed."""
     fixed = header.max_timestamp if header.is_log_append_time else None
     base_timestamp = header.base_timestamp
     at = 0

@@ -12,15 +12,18 @@ As in Kafka, a batch is rewritten only for LogAppendTime, a wrong maximum timest
 `compression.type` other than the batch's.
 """
 
+from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
+from sparkraft.base.loop_work import LOOP_WORK_MAX
 from sparkraft.records.batch import (
     ATTRIBUTES_AT,
     BATCH_OVERHEAD,
     CODEC_MASK,
     CONTROL_BIT,
+    COUNT_AT,
     HEAD_PATCH_SIZE,
     HEADER,
     LOG_APPEND_TIME_BIT,
@@ -28,18 +31,26 @@ from sparkraft.records.batch import (
     MAGIC,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    SMALLEST_LENGTH,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
     crc_ok,
     iter_batches,
     parse_header,
+    sealed,
     with_timestamps,
 )
-from sparkraft.records.compression import DECOMPRESSED_BYTES_MAX, Codec
+from sparkraft.records.compression import (
+    DECOMPRESSED_BYTES_MAX,
+    BrokenDataError,
+    Codec,
+    compress,
+)
 from sparkraft.records.crc import crc32c
 from sparkraft.records.errors import CorruptRecords, RefusedRecords
-from sparkraft.records.record import BatchBuilder, decode_records, scan_records
+from sparkraft.records.record import BatchBuilder, decode_records, decompressed, scan_plain
+from sparkraft.records.walk import RECORDS_PER_PAUSE, walk
 
 INFLATED_RATIO_MAX = 100
 """Compression ratio limit of a produced batch that must be scanned or rewritten. Text reaches 20; a
@@ -94,6 +105,30 @@ class Prepared(NamedTuple):
     """The bytes from 16 on; the first 16 are the leader's to write."""
 
 
+HEAVY_BYTES = 2048
+"""From this size on, compressing or decompressing a batch takes longer than a change of threads."""
+
+HEAVY_ZSTD_BYTES = 256
+"""The same for reading zstd, which can inflate 30,000-fold."""
+
+
+def is_heavy(records: Buffer, rules: Rules) -> bool:
+    """Whether `check_produced` must run in a thread: long, or in calls that let others run."""
+    size = len(records)
+    if rules.plain or size < BATCH_OVERHEAD:
+        return False
+    codec = records[ATTRIBUTES_AT + 1] & CODEC_MASK
+    converted = rules.codec is not None and rules.codec != codec
+    if converted or rules.walk_records or rules.compacted:
+        if int.from_bytes(records[COUNT_AT:BATCH_OVERHEAD], "big") > LOOP_WORK_MAX.records:
+            return True
+        if codec == Codec.ZSTD:
+            return size >= HEAVY_ZSTD_BYTES
+        if converted or codec != Codec.NONE:
+            return size >= HEAVY_BYTES
+    return size >= LOOP_WORK_MAX.bytes
+
+
 def check_request_records(records: Buffer | None, version: int) -> None:
     """Refuse what a Produce request of `version` may not carry: exactly one batch of format 2.
 
@@ -134,8 +169,16 @@ def _whole(view: memoryview) -> bool:
     return 0 < int.from_bytes(view[8:LOG_OVERHEAD], "big", signed=True) <= len(view) - LOG_OVERHEAD
 
 
+def _no_pause() -> None:
+    """The pause of a caller that lets nobody wait."""
+
+
 def check_produced(
-    records: Buffer, rules: Rules, now_ms: int, origin: Origin = Origin.CLIENT
+    records: Buffer,
+    rules: Rules,
+    now_ms: int,
+    origin: Origin = Origin.CLIENT,
+    pause: Callable[[], None] = _no_pause,
 ) -> Prepared:
     """Check one batch for a leader's append, and rewrite it if the topic's configs require it.
 
@@ -144,6 +187,7 @@ def check_produced(
         rules: the topic's settings.
         now_ms: wall clock, for timestamps.
         origin: CLIENT or COORDINATOR.
+        pause: called after every few thousand records, for callers in a thread.
 
     Raises:
         KafkaError: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, INVALID_RECORD or INVALID_TIMESTAMP, the
@@ -164,7 +208,7 @@ def check_produced(
     _check_whole(header, view, rules, origin)
     if origin is Origin.CLIENT:
         _check_client_header(header)
-    return _check_records(header, view, rules, now_ms)
+    return _check_records(header, view, rules, now_ms, pause)
 
 
 _new = tuple.__new__
@@ -251,7 +295,9 @@ def _check_client_header(header: BatchHeader) -> None:
         )
 
 
-def _check_records(header: BatchHeader, view: memoryview, rules: Rules, now_ms: int) -> Prepared:
+def _check_records(
+    header: BatchHeader, view: memoryview, rules: Rules, now_ms: int, pause: Callable[[], None]
+) -> Prepared:
     attributes = header[5]
     codec = attributes & CODEC_MASK
     if codec > Codec.ZSTD:
@@ -262,11 +308,10 @@ def _check_records(header: BatchHeader, view: memoryview, rules: Rules, now_ms: 
     target = codec if rules.codec is None else rules.codec
     control_plain = codec == Codec.NONE and attributes & CONTROL_BIT
     if target != codec and not control_plain:
-        _walk(header, view, rules, now_ms)
-        return _recompressed(header, view, rules, now_ms)
+        return _recompressed(header, view, rules, now_ms, pause)
     max_timestamp = header[8]
     if rules.walk_records or rules.compacted:
-        max_timestamp = _walk(header, view, rules, now_ms)
+        max_timestamp, _ = _walk(header, view, rules, now_ms, pause)
     elif not rules.log_append_time:
         _check_header_times(header, rules, now_ms)
     if rules.log_append_time:
@@ -297,17 +342,57 @@ def _log_append_time_from_client(header: BatchHeader) -> RefusedRecords:
     return RefusedRecords(detail, errors, code=ErrorCode.INVALID_TIMESTAMP)
 
 
-def _walk(header: BatchHeader, view: memoryview, rules: Rules, now_ms: int) -> int:
-    """Check every record and return the largest create time."""
+def _walk(
+    header: BatchHeader, view: memoryview, rules: Rules, now_ms: int, pause: Callable[[], None]
+) -> tuple[int, bytes | memoryview]:
+    """Check every record; return the largest create time, and the record bytes decompressed."""
     if header.records_count > max(WALKED_RECORDS_MAX, len(view) // _SMALLEST_RECORD_BYTES):
         raise RefusedRecords(f"a compressed batch of {header.records_count} records is too much")
+    try:
+        data = decompressed(view, _bound_of(view))
+    except BrokenDataError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+    except DecodeError as error:
+        raise RefusedRecords(f"the records of the batch are malformed: {error}") from error
+    latest = _usual_max_timestamp(header, bytes(data), rules, now_ms, pause)
+    if latest is None:
+        latest = _checked_each(header, data, rules, now_ms, pause)
+    return latest, data
+
+
+def _usual_max_timestamp(
+    header: BatchHeader, data: bytes, rules: Rules, now_ms: int, pause: Callable[[], None]
+) -> int | None:
+    """The largest create time of usual records that all pass; None: each must be looked at."""
+    if header[5] & LOG_APPEND_TIME_BIT:
+        return None
+    walked = walk(data, header[12], pause)
+    if walked is None or (rules.compacted and walked.keyless):
+        return None
+    low, high = header[7] + walked.low, header[7] + walked.high
+    earliest, latest = now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+    if not rules.log_append_time and not earliest <= low <= high <= latest:
+        return None
+    return max(high, NO_TIMESTAMP)
+
+
+def _checked_each(
+    header: BatchHeader,
+    data: bytes | memoryview,
+    rules: Rules,
+    now_ms: int,
+    pause: Callable[[], None],
+) -> int:
+    """Check records one by one, to name those at fault; return the largest create time."""
     errors: list[tuple[int, str]] = []
     bad_time = False
     max_timestamp = NO_TIMESTAMP
     earliest = now_ms - rules.timestamp_before_max_ms
     latest = now_ms + rules.timestamp_after_max_ms
     try:
-        for index, (delta, timestamp, has_key) in enumerate(scan_records(view, _bound_of(view))):
+        for index, (delta, timestamp, has_key) in enumerate(scan_plain(header, data)):
+            if not index % RECORDS_PER_PAUSE:
+                pause()
             max_timestamp = max(max_timestamp, timestamp)
             if delta != index:
                 raise RefusedRecords(f"record {index} of the batch has offset delta {delta}")
@@ -341,8 +426,29 @@ def _refused(errors: list[tuple[int, str]], *, bad_time: bool) -> RefusedRecords
     return RefusedRecords(f"{len(errors)} records are refused, the first: {shown}", errors)
 
 
-def _recompressed(header: BatchHeader, view: memoryview, rules: Rules, now_ms: int) -> Prepared:
-    """The same records in the topic's codec, numbered from 0."""
+def _recompressed(
+    header: BatchHeader, view: memoryview, rules: Rules, now_ms: int, pause: Callable[[], None]
+) -> Prepared:
+    """The same records in the topic's codec: the same bytes, since offsets and times stay."""
+    assert rules.codec is not None
+    max_timestamp, data = _walk(header, view, rules, now_ms, pause)
+    if header.is_log_append_time:
+        # The times of its records are the header's; they become create times of their own.
+        return _rebuilt(header, view, rules)
+    payload = compress(rules.codec, data, rules.level) if rules.codec != Codec.NONE else data
+    kept_bits = TRANSACTIONAL_BIT | CONTROL_BIT
+    changed = header._replace(
+        batch_length=SMALLEST_LENGTH + len(payload),
+        attributes=header.attributes & kept_bits
+        | rules.codec
+        | (LOG_APPEND_TIME_BIT if rules.log_append_time else 0),
+        max_timestamp=now_ms if rules.log_append_time else max_timestamp,
+    )
+    return _prepared(sealed(changed, payload), rules)
+
+
+def _rebuilt(header: BatchHeader, view: memoryview, rules: Rules) -> Prepared:
+    """The records in the topic's codec, each written again."""
     assert rules.codec is not None
     builder = BatchBuilder(
         codec=rules.codec,
@@ -350,13 +456,15 @@ def _recompressed(header: BatchHeader, view: memoryview, rules: Rules, now_ms: i
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
-        transactional=header.attributes & TRANSACTIONAL_BIT != 0,
+        transactional=header.is_transactional,
         control=header.is_control,
-        log_append_time=now_ms if rules.log_append_time else None,
     )
     for record in decode_records(view, _bound_of(view)):
         builder.append(record.timestamp, record.key, record.value, record.headers)
-    batch = builder.build()
+    return _prepared(builder.build(), rules)
+
+
+def _prepared(batch: bytes, rules: Rules) -> Prepared:
     if len(batch) > rules.max_message_bytes:
         raise too_large(len(batch), rules.max_message_bytes)
     return Prepared(

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 DISK_THREADS_MAX = 4
 """Threads for fsync, recovery and deletion: enough to keep a disk busy, few to save memory."""
 
+RECORD_THREADS_MAX = 4
+"""Threads for codecs, at most one less than cores; more would wait for the interpreter."""
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -102,6 +105,7 @@ class Env:
 
     Attributes:
         executor: runs blocking disk work (fsync, recovery) off the loop.
+        record_executor: compresses and checks records; None: `executor` does.
         fault_point: fault points; the same as `Disk.fault_point`.
         breathe: called now and then by long work in a thread, to give the loop the interpreter.
         work_max: units of work in one slice on the event loop.
@@ -113,6 +117,7 @@ class Env:
     network: Network
     disk: "Disk"
     executor: Executor
+    record_executor: Executor | None = None
     fault_point: "FaultPoint" = no_faults
     breathe: "Callable[[], None]" = go_on
     work_max: WorkMax = LOOP_WORK_MAX
@@ -140,5 +145,9 @@ def real_env() -> Env:
         network=SystemNetwork(),
         disk=OsDisk(),
         executor=ThreadPoolExecutor(DISK_THREADS_MAX, thread_name_prefix="disk"),
+        record_executor=ThreadPoolExecutor(
+            min(max((os.cpu_count() or 1) - 1, 1), RECORD_THREADS_MAX),
+            thread_name_prefix="records",
+        ),
         breathe=partial(time.sleep, BREATH_S),
     )

@@ -39,7 +39,7 @@ from sparkraft.records.batch import (
 )
 from sparkraft.records.control import EndTransaction, parse_end_transaction
 from sparkraft.records.errors import CorruptRecords
-from sparkraft.records.validate import Origin, check_produced
+from sparkraft.records.validate import Origin, Prepared, check_produced
 from sparkraft.storage.checkpoints import format_epochs, format_partition_metadata
 from sparkraft.storage.log_view import NO_HINT, FoundOffset, ReadableLog, ReadResult
 from sparkraft.storage.names import CLEANED, LEADER_EPOCHS, PARTITION_METADATA
@@ -83,6 +83,7 @@ class PartitionLog(ReadableLog):
         leader_epoch: int,
         now_ms: int,
         origin: Origin = Origin.CLIENT,
+        prepared: Prepared | None = None,
     ) -> AppendInfo:
         """Check one batch, give it the next offsets and write it.
 
@@ -91,6 +92,8 @@ class PartitionLog(ReadableLog):
             leader_epoch: stamped on the batch.
             now_ms: wall clock.
             origin: source of the append; see `Origin`.
+            prepared: what `check_produced` returned for the records under the present `rules`;
+                None: they are checked now.
 
         Raises:
             KafkaError: refused, as by Kafka's validator and producer state; nothing was written.
@@ -100,7 +103,7 @@ class PartitionLog(ReadableLog):
             raise self._refusal()
         if origin is Origin.RAFT:
             return self._append_given(list(iter_batches(records)), now_ms, contiguous=True)
-        header, rest = check_produced(records, self._rules, now_ms, origin)
+        header, rest = prepared or check_produced(records, self._rules, now_ms, origin)
         size = header[1] + LOG_OVERHEAD
         config = self._segments.config
         if size > config.segment_bytes:
@@ -490,16 +493,6 @@ class PartitionLog(ReadableLog):
         if self._flush_lock is None:
             self._flush_lock = Lock()
         return self._flush_lock
-
-    @property
-    def unflushed_messages(self) -> int:
-        """Offsets from the recovery point to the log end offset."""
-        return self.log_end_offset - self.recovery_point
-
-    @property
-    def needs_sync(self) -> bool:
-        """Whether a power loss might take records, or bring back what was cut."""
-        return self.unflushed_messages > 0 or self._segments.cut_unsynced
 
     def flush(self, up_to: int | None = None) -> None:
         """Sync everything below `up_to` (the log end offset); may run in any thread.

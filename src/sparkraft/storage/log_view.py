@@ -26,6 +26,8 @@ from sparkraft.storage.segments import Segments
 if TYPE_CHECKING:
     from threading import Lock
 
+    from sparkraft.records.validate import Rules
+
 _SCAN_BYTES = 1 << 20
 """Read at a time by those who walk whole batches."""
 
@@ -225,6 +227,21 @@ class ReadableLog:
     def fault(self) -> StorageFault | None:
         """The fault that made the log unusable, if any."""
         return self._fault
+
+    @property
+    def unflushed_messages(self) -> int:
+        """Offsets from the recovery point to the log end offset."""
+        return self.log_end_offset - self.recovery_point
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether a power loss might take records, or bring back what was cut."""
+        return self.unflushed_messages > 0 or self._segments.cut_unsynced
+
+    @property
+    def rules(self) -> "Rules":
+        """What a leader's append must satisfy, from the topic's configs."""
+        return self._rules
 
     def active_producers(self) -> list[ProducerState]:
         """The idempotent and transactional producers known here, by id (DescribeProducers)."""

@@ -12,6 +12,8 @@ Behaviour:
       would fail alike; here the second could be appended without the first.
     * Errors are per partition; from v10 a wrong leader comes with the right one's address.
     * Batches are checked by their header and CRC (`sparkraft.record.validation=full`: each record).
+    * Batches whose records are compressed, decompressed or checked in bulk are prepared in a thread
+      and appended in order (`server.broker.append_queue`).
     * Transactional batches: the coordinator, one of Apache Kafka's brokers, first verifies that
       they are part of an open transaction (KIP-890); otherwise INVALID_TXN_STATE or its own error.
     * Internal topics refuse clients other than `__admin_client`: INVALID_TOPIC_EXCEPTION.
@@ -48,10 +50,11 @@ from sparkraft.records.batch import (
     TRANSACTIONAL_BIT,
     BatchHeader,
 )
-from sparkraft.records.validate import Origin, check_request_records
+from sparkraft.records.validate import Origin, check_request_records, is_heavy
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied, on_each
 from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.broker.append_queue import RETRIABLE_ERRORS, QueuedAppend
 from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS, add_node_endpoint, leader_hint
 from sparkraft.server.broker.produce_shapes import VERSION_BYTES, ProduceShape
 
@@ -78,21 +81,11 @@ _ERRORS_WITH_LOG_START = frozenset(
 )
 """Errors that Kafka returns with the log start offset."""
 
-_RETRIABLE_ERRORS = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    }
-)
-"""Errors of the partition's state: the next batch might be appended, and leave a gap."""
-
 Check = Callable[["HostedPartition", Any], None]
 """Called right before a batch is appended; raises KafkaError to refuse it."""
 
-Wait = tuple[PartitionProduceResponse, "asyncio.Future[None]"]
+Wait = tuple[PartitionProduceResponse, "asyncio.Future[None]", "asyncio.Future[AppendInfo] | None"]
+"""An answer, when it may be sent, and when the batch is appended if it is still in a thread."""
 
 
 def handle(
@@ -111,7 +104,9 @@ def handle(
                 "transactions are not supported yet",
             )
         return _handle_transactional(broker, context, request)
-    return _append_all(broker, context, request)
+    waits: list[Wait] = []
+    response = _append_all(broker, context, request, waits)
+    return _answer(broker, context, request.acks, response, waits)
 
 
 async def _handle_transactional(
@@ -122,7 +117,12 @@ async def _handle_transactional(
 
     async with broker.verification.lock_of(_producer_of(request)):
         check = await verified(broker, context, request, partial(_name_of, broker))
-        answer = _append_all(broker, context, request, check)
+        waits: list[Wait] = []
+        response = _append_all(broker, context, request, waits, check)
+        for _, _, appended in waits:
+            if appended is not None:  # else a later request of this producer might overtake it
+                await asyncio.wait([appended])
+    answer = _answer(broker, context, request.acks, response, waits)
     return await answer if isinstance(answer, Awaitable) else answer
 
 
@@ -140,10 +140,10 @@ def _append_all(
     broker: "BrokerServices",
     context: RequestContext,
     request: ProduceRequest,
+    waits: list[Wait],
     check: Check | None = None,
-) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+) -> ProduceResponse:
     response = ProduceResponse()
-    waits: list[Wait] = []
     for topic in request.topic_data:
         name = _name_of(broker, topic, context.api_version)
         if name is None or context.is_allowed(AclOperation.WRITE, AclResourceType.TOPIC, name):
@@ -158,11 +158,22 @@ def _append_all(
                 name=name or topic.name, topic_id=topic.topic_id, partition_responses=answers
             )
         )
-    if check is None:
+    if check is None and all(appended is None for _, _, appended in waits):
         _learn(broker, context, request, response)
+    return response
+
+
+def _answer(
+    broker: "BrokerServices",
+    context: RequestContext,
+    acks: int,
+    response: ProduceResponse,
+    waits: list[Wait],
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    """The response, at once or when everything it waits for has ended."""
     if waits:
-        return _answer_later(broker, context, request.acks, response, waits)
-    return _finish(broker, context, request.acks, response)
+        return _answer_later(broker, context, acks, response, waits)
+    return _finish(broker, context, acks, response)
 
 
 def _has_transactional_batch(request: ProduceRequest) -> bool:
@@ -206,29 +217,103 @@ def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its conte
         return answer
     try:
         partition = _partition(broker, context, name, topic_id, part, acks)
+        if partition.appends is not None or is_heavy(part.records, partition.log.rules):
+            _append_later(broker, context, request, partition, part.records, answer, waits, check)
+            return answer
         if check is not None:
             check(partition, part.records)
         info = broker.replica_manager.append_to(
             partition, part.records, acks=acks, origin=Origin.CLIENT
         )
     except KafkaError as error:
-        _refuse_partition(answer, error)
-        if error.code in _RETRIABLE_ERRORS:
-            context.refuse_pipelined_after(place, error)
-        if partition is not None and error.code in _ERRORS_WITH_LOG_START:
-            answer.log_start_offset = partition.log.log_start_offset
+        _on_refused(context, place, partition, answer, error)
         return answer
+    durable = _when_durable(partition, info, answer, request)
+    if durable is not None:
+        waits.append((answer, durable, None))
+    return answer
+
+
+def _on_refused(
+    context: RequestContext,
+    place: Any,
+    partition: "HostedPartition | None",
+    answer: PartitionProduceResponse,
+    error: KafkaError,
+) -> None:
+    _refuse_partition(answer, error)
+    if error.code in RETRIABLE_ERRORS:
+        context.refuse_pipelined_after(place, error)
+    if partition is not None and error.code in _ERRORS_WITH_LOG_START:
+        answer.log_start_offset = partition.log.log_start_offset
+
+
+def _when_durable(
+    partition: "HostedPartition",
+    info: "AppendInfo",
+    answer: PartitionProduceResponse,
+    request: ProduceRequest,
+) -> "asyncio.Future[None] | None":
+    """Fill in the answer of an append; a future if it may not be sent yet."""
     answer.base_offset = info.base_offset
     answer.log_append_time_ms = info.log_append_time
     answer.log_start_offset = info.log_start_offset
     try:
-        durable = partition.durable(info, acks=acks, timeout_ms=request.timeout_ms)
+        return partition.durable(info, acks=request.acks, timeout_ms=request.timeout_ms)
     except KafkaError as error:  # the ISR has shrunk since the first check
         _refuse_partition(answer, error)
-        return answer
-    if durable is not None:
-        waits.append((answer, durable))
-    return answer
+        return None
+
+
+def _append_later(  # noqa: PLR0913, PLR0917 (one partition of a request, in its context)
+    broker: "BrokerServices",
+    context: RequestContext,
+    request: ProduceRequest,
+    partition: "HostedPartition",
+    records: Any,
+    answer: PartitionProduceResponse,
+    waits: list[Wait],
+    check: Check | None,
+) -> None:
+    """Append a batch that a thread has to prepare, or that must follow one."""
+    by_id = context.api_version >= _IDS_VERSION
+    place = (partition.topic_id if by_id else partition.topic, partition.index)
+    one = QueuedAppend(
+        records,
+        acks=request.acks,
+        sender=context.connection,
+        check=check,
+        on_refused=partial(_on_refused, context, place, partition, answer),
+    )
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def on_appended(appended: "asyncio.Future[AppendInfo]") -> None:
+        error = None if appended.cancelled() else appended.exception()
+        durable = None
+        if error is None and not appended.cancelled():
+            durable = _when_durable(partition, appended.result(), answer, request)
+        if durable is not None:
+            durable.add_done_callback(partial(_pass_on, ended))
+        elif not ended.done():
+            if error is None or isinstance(error, KafkaError):  # `_on_refused` has filled it in
+                ended.set_result(None)
+            else:
+                ended.set_exception(error)
+
+    appended = broker.replica_manager.append_in_order(partition, one)
+    appended.add_done_callback(on_appended)
+    waits.append((answer, ended, appended))
+
+
+def _pass_on(ended: "asyncio.Future[None]", durable: "asyncio.Future[None]") -> None:
+    """End `ended` as `durable` did."""
+    error = durable.exception()
+    if ended.done():
+        return
+    if error is None:
+        ended.set_result(None)
+    else:
+        ended.set_exception(error)
 
 
 def _partition(
@@ -278,7 +363,7 @@ async def _answer_later(
     response: ProduceResponse,
     waits: list[Wait],
 ) -> ProduceResponse | None:
-    for answer, durable in waits:
+    for answer, durable, _ in waits:
         try:
             # Shielded: one fsync may serve several requests, and only this one is ours.
             await asyncio.shield(durable)
@@ -353,12 +438,13 @@ def fast(broker: "BrokerServices", version: int, body: memoryview, session: "Ses
         return None
     records = _records_of(body, size, flexible=version >= _FLEXIBLE_VERSION)
     partition = shape.partition
-    if records is None or not partition.is_leader:
+    if records is None or not partition.is_leader or partition.appends is not None:
         return None
     if (
         version < _ZSTD_VERSION
         or len(records) <= BATCH_OVERHEAD
         or records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT
+        or is_heavy(records, partition.log.rules)
     ):
         return None
     try:

@@ -18,7 +18,7 @@ Not here: fetching from leaders (`fetchers`), ISR changes in flight (`alter_part
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.records.validate import Origin
@@ -26,17 +26,15 @@ from sparkraft.replication.leader import PartitionLeader
 from sparkraft.server.broker.purgatory import OffsetWaiters
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Callable
 
-    from sparkraft.base.env import Clock
     from sparkraft.base.ids import Uuid
-    from sparkraft.metadata.image import ClusterImage
     from sparkraft.metadata.partition_state import PartitionState
+    from sparkraft.records.validate import Prepared
     from sparkraft.replication.follower import FollowerState
-    from sparkraft.replication.in_sync import Pending
-    from sparkraft.replication.leader import Brokers
+    from sparkraft.server.broker.append_queue import AppendQueue
+    from sparkraft.server.broker.partition_host import PartitionHost
     from sparkraft.server.broker.purgatory import FetchWaiter
-    from sparkraft.server.broker.timing_wheel import TimingWheel
     from sparkraft.storage.config import LogConfig
     from sparkraft.storage.log import AppendInfo, PartitionLog
 
@@ -44,48 +42,6 @@ log = logging.getLogger(__name__)
 
 UNSEEN_APPENDS_MAX = 4096
 """Appends above the high watermark counted one by one; more are counted together."""
-
-
-class IsrSubmitter(Protocol):
-    """Sends ISR changes to the controller."""
-
-    def submit(self, hosted: "HostedPartition", pending: "Pending") -> None:
-        """Queue a change that the leader of `hosted` made pending."""
-
-
-class PartitionHost(Protocol):
-    """The part of its broker that a partition uses.
-
-    Attributes:
-        clock: the node's.
-        wheel: deadlines of parked requests.
-        lag_ms_max: replica.lag.time.max.ms.
-        brokers: the leaders' view of other brokers.
-        isr_changes: takes the leaders' ISR changes.
-    """
-
-    clock: "Clock"
-    wheel: "TimingWheel"
-    lag_ms_max: int
-    brokers: "Brokers"
-    isr_changes: IsrSubmitter
-
-    @property
-    def spawn(self) -> "Callable[[Coroutine[Any, Any, Any], str], Any]":
-        """Runs a coroutine under the node's task group, with a name."""
-
-    @property
-    def image(self) -> "ClusterImage":
-        """The one its partitions follow."""
-
-    def off_loop(self, work: "Callable[..., Any]", *arguments: Any) -> "Awaitable[Any]":
-        """Run blocking disk work in the executor."""
-
-    def on_disk_error(self, error: Exception, partition: "HostedPartition") -> KafkaError:
-        """Take the log dir offline; returns the error for the client."""
-
-    def replicas_offline(self, partition: "PartitionState") -> list[int]:
-        """Replicas in an offline log directory of a live broker."""
 
 
 class HostedPartition:
@@ -99,6 +55,7 @@ class HostedPartition:
         "_next_log",
         "_synced_end",
         "_unseen",
+        "appends",
         "followers",
         "host",
         "index",
@@ -116,7 +73,7 @@ class HostedPartition:
     )
 
     def __init__(
-        self, host: PartitionHost, topic: str, topic_id: "Uuid", index: int, log: Any
+        self, host: "PartitionHost", topic: str, topic_id: "Uuid", index: int, log: Any
     ) -> None:
         self.host = host
         self.topic = topic
@@ -136,6 +93,8 @@ class HostedPartition:
         """Consumers' fetches, which read up to the high watermark."""
         self.replica_waiters: dict[FetchWaiter, None] = {}
         """Followers' fetches, which read to the log's end."""
+        self.appends: AppendQueue | None = None
+        """Batches that are prepared in a thread, and those behind them; None: there are none."""
         self._acks = OffsetWaiters()
         self._deletions = OffsetWaiters()
         self._unseen: deque[tuple[int, int]] = deque()
@@ -242,9 +201,15 @@ class HostedPartition:
     # ---- appends
 
     def append(
-        self, records: Any, *, acks: int, now_ms: int, origin: Origin = Origin.CLIENT
+        self,
+        records: Any,
+        *,
+        acks: int,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        prepared: "Prepared | None" = None,
     ) -> "AppendInfo":
-        """Append one batch as the leader.
+        """Append one batch as the leader; `prepared`: checked already, in a thread.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, and what the log refuses.
@@ -255,7 +220,11 @@ class HostedPartition:
         if acks == -1 and self.followers:
             self._require_min_insync(ErrorCode.NOT_ENOUGH_REPLICAS)
         info = self.log.append_as_leader(
-            records, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin
+            records,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+            origin=origin,
+            prepared=prepared,
         )
         if info.needs_fsync and self._synced_end is None:
             self._synced_end = info.base_offset

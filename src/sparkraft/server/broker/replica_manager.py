@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.records.validate import Origin
+from sparkraft.server.broker.append_queue import AppendQueue, QueuedAppend
 from sparkraft.server.broker.partition import HostedPartition
 from sparkraft.server.broker.timing_wheel import TimingWheel
 from sparkraft.server.broker.topic_configs import TopicConfigs
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
     from sparkraft.metadata.image import ClusterImage, Topic
     from sparkraft.metadata.partition_state import PartitionState
+    from sparkraft.records.validate import Prepared
     from sparkraft.replication.leader import Brokers
-    from sparkraft.server.broker.partition import IsrSubmitter
+    from sparkraft.server.broker.partition_host import IsrSubmitter
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.env import Env
     from sparkraft.server.supervisor import Supervisor
@@ -183,13 +185,44 @@ class ReplicaManager:
         return self.append_to(partition, records, acks=acks, origin=origin)
 
     def append_to(
-        self, partition: HostedPartition, records: Any, *, acks: int, origin: Origin
+        self,
+        partition: HostedPartition,
+        records: Any,
+        *,
+        acks: int,
+        origin: Origin,
+        prepared: "Prepared | None" = None,
     ) -> "AppendInfo":
         """The same for a known partition; a disk failure is KAFKA_STORAGE_ERROR."""
         try:
-            return partition.append(records, acks=acks, now_ms=self.clock.wall_ms(), origin=origin)
+            return partition.append(
+                records, acks=acks, now_ms=self.clock.wall_ms(), origin=origin, prepared=prepared
+            )
         except StorageFault as fault:
             raise self.on_disk_error(fault, partition) from fault
+
+    def append_in_order(
+        self, partition: HostedPartition, one: QueuedAppend
+    ) -> "asyncio.Future[AppendInfo]":
+        """Append a client's batch after those of its partition that wait (`append_queue`)."""
+        queue = partition.appends or AppendQueue(
+            partition,
+            in_thread=self._check_in_thread,
+            now_ms=self.clock.wall_ms,
+            append=self._append_prepared,
+        )
+        return queue.submit(one)
+
+    def _append_prepared(self, partition: HostedPartition, one: QueuedAppend) -> "AppendInfo":
+        return self.append_to(
+            partition, one.records, acks=one.acks, origin=Origin.CLIENT, prepared=one.prepared
+        )
+
+    def _check_in_thread(self, work: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(
+            self.env.record_executor or self.env.executor, work, *arguments, self.env.breathe
+        )
 
     async def append_and_wait(
         self, topic: str, index: int, records: Any, *, acks: int = -1,

@@ -1,0 +1,200 @@
+"""Appends of one partition whose records are checked or rewritten in a thread first.
+
+    submit → `check_produced` in a thread → first in the queue → append, or refusal
+
+Order: appends happen in the order of their submission, whichever is prepared first. While one
+waits, later ones for the partition wait too, also those that need no thread.
+
+Meanwhile the partition may have changed. Right before the append:
+
+* another leader epoch: NOT_LEADER_OR_FOLLOWER, as for a batch that arrives during the change
+* another topic config: the records are prepared again
+* the transaction guard, the producer's sequence and the log end are read then, for the first time
+
+If a batch is refused for a reason that may be temporary, later batches of the same sender that are
+in the queue are refused too: they would leave a gap (`Connection.pipelined_refusals`).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.records.validate import Origin, Prepared, Rules, check_produced, is_heavy
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from sparkraft.server.broker.partition import HostedPartition
+    from sparkraft.storage.log import AppendInfo
+
+RETRIABLE_ERRORS = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Errors of the partition's state: the next batch might be appended, and leave a gap."""
+
+Append = Callable[[Any, "Prepared | None"], "AppendInfo"]
+"""Appends records that are prepared, or None: as they are; raises KafkaError."""
+
+
+class QueuedAppend:
+    """One batch that waits.
+
+    Args:
+        records: the batch as received.
+        acks: of the request.
+        sender: whose later batches must not overtake it; a connection.
+        check: called right before the append; raises KafkaError to refuse it.
+        on_refused: called at once with the error of a refusal.
+    """
+
+    __slots__ = (
+        "acks",
+        "appended",
+        "check",
+        "epoch",
+        "error",
+        "on_refused",
+        "prepared",
+        "ready",
+        "records",
+        "rules",
+        "sender",
+    )
+
+    def __init__(
+        self,
+        records: Any,
+        *,
+        acks: int,
+        sender: object,
+        check: "Callable[[HostedPartition, Any], None] | None",
+        on_refused: Callable[[KafkaError], None],
+    ) -> None:
+        self.records = records
+        self.acks = acks
+        self.sender = sender
+        self.check = check
+        self.on_refused = on_refused
+        self.appended: asyncio.Future[AppendInfo] = asyncio.get_running_loop().create_future()
+        self.epoch = -1
+        self.rules: Rules | None = None
+        """Those it was prepared for; None: not prepared."""
+        self.prepared: Prepared | None = None
+        self.error: Exception | None = None
+        self.ready = False
+
+
+class AppendQueue:
+    """See the module docstring.
+
+    Args:
+        partition: it appends to; its `appends` is this queue while anything waits.
+        in_thread: runs `check_produced` in a thread.
+        now_ms: wall clock.
+        append: appends one batch.
+    """
+
+    def __init__(
+        self,
+        partition: "HostedPartition",
+        *,
+        in_thread: "Callable[..., Awaitable[Prepared]]",
+        now_ms: Callable[[], int],
+        append: "Callable[[HostedPartition, QueuedAppend], AppendInfo]",
+    ) -> None:
+        self._partition = partition
+        self._in_thread = in_thread
+        self._now_ms = now_ms
+        self._append = append
+        self._waiting: deque[QueuedAppend] = deque()
+
+    def submit(self, one: QueuedAppend) -> "asyncio.Future[AppendInfo]":
+        """Queue a batch; the future has its result, a KafkaError if it was refused."""
+        one.epoch = self._partition.leader_epoch
+        self._waiting.append(one)
+        self._partition.appends = self
+        if is_heavy(one.records, self._partition.log.rules):
+            self._prepare(one)
+        else:
+            one.ready = True
+            self._drain()
+        return one.appended
+
+    def _prepare(self, one: QueuedAppend) -> None:
+        one.ready = False
+        one.error = None
+        one.rules = self._partition.log.rules
+        done = asyncio.ensure_future(
+            self._in_thread(check_produced, one.records, one.rules, self._now_ms(), Origin.CLIENT)
+        )
+        done.add_done_callback(partial(self._on_prepared, one))
+
+    def _on_prepared(self, one: QueuedAppend, done: "asyncio.Future[Prepared]") -> None:
+        if done.cancelled():
+            one.error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node stops")
+        else:
+            error = done.exception()
+            if error is None:
+                one.prepared = done.result()
+            elif isinstance(error, Exception):
+                one.error = error
+            else:
+                raise error
+        one.ready = True
+        self._drain()
+
+    def _drain(self) -> None:
+        """Append the batches that are ready and next."""
+        waiting = self._waiting
+        while waiting and waiting[0].ready:
+            one = waiting[0]
+            if one.rules is not None and one.rules != self._partition.log.rules:
+                self._prepare(one)
+                return
+            self._finish(waiting.popleft())
+        if not waiting and self._partition.appends is self:
+            self._partition.appends = None
+
+    def _finish(self, one: QueuedAppend) -> None:
+        try:
+            info = self._append_now(one)
+        except KafkaError as error:
+            one.on_refused(error)
+            if error.code in RETRIABLE_ERRORS:
+                for later in self._waiting:
+                    if later.sender is one.sender:
+                        later.error = error
+                        later.rules = None
+                        later.ready = True
+            _fail(one.appended, error)
+        except Exception as error:
+            _fail(one.appended, error)
+        else:
+            if not one.appended.done():
+                one.appended.set_result(info)
+
+    def _append_now(self, one: QueuedAppend) -> "AppendInfo":
+        partition = self._partition
+        if not partition.is_leader or partition.leader_epoch != one.epoch:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the leader epoch of {partition} has changed"
+            )
+        if one.check is not None:
+            one.check(partition, one.records)
+        if one.error is not None:
+            raise one.error
+        return self._append(partition, one)
+
+
+def _fail(future: "asyncio.Future[AppendInfo]", error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
