@@ -50,7 +50,7 @@ from sparkraft.records.compression import (
 from sparkraft.records.crc import crc32c
 from sparkraft.records.errors import CorruptRecords, RefusedRecords
 from sparkraft.records.record import BatchBuilder, decode_records, decompressed, scan_plain
-from sparkraft.records.walk import RECORDS_PER_PAUSE, walk
+from sparkraft.records.walk import RECORDS_PER_PAUSE, walk, walk_part
 
 INFLATED_RATIO_MAX = 100
 """Compression ratio limit of a produced batch that must be scanned or rewritten. Text reaches 20; a
@@ -92,8 +92,8 @@ class Rules(NamedTuple):
     walk_records: bool = False
     """`sparkraft.record.validation=full`."""
     plain: bool = False
-    """True if neither codec, append time, compaction nor record validation applies, so that the
-    fast path may be taken."""
+    """True if neither codec, append time nor compaction applies, so that the fast path may be
+    taken."""
 
 
 class Prepared(NamedTuple):
@@ -115,7 +115,7 @@ HEAVY_ZSTD_BYTES = 256
 def is_heavy(records: Buffer, rules: Rules) -> bool:
     """Whether `check_produced` must run in a thread: long, or in calls that let others run."""
     size = len(records)
-    if rules.plain or size < BATCH_OVERHEAD:
+    if size < BATCH_OVERHEAD or (rules[8] and not rules[7]):
         return False
     codec = records[ATTRIBUTES_AT + 1] & CODEC_MASK
     converted = rules.codec is not None and rules.codec != codec
@@ -243,7 +243,23 @@ def _usual(records: Buffer, rules: Rules, now_ms: int) -> Prepared | None:
     view = memoryview(records)
     if crc32c(view[ATTRIBUTES_AT:]) != crc:
         return None
+    if rules[7] and (
+        attributes
+        or not _walks(bytes(view[BATCH_OVERHEAD:]), count, earliest - first, largest - first)
+    ):
+        return None
     return _new(Prepared, (_new(BatchHeader, fields), view[HEAD_PATCH_SIZE:]))
+
+
+def _walks(data: bytes, count: int, low: int, high: int) -> bool:
+    """Whether the records are usual, none is older than `low`, and `high` is the largest delta."""
+    if count > RECORDS_PER_PAUSE:
+        return False
+    try:
+        part = walk_part(data, 0, 0, count)
+    except (IndexError, DecodeError):
+        return False
+    return part is not None and part[0] == len(data) and part[1] >= low and part[2] == high
 
 
 def _sole_batch(records: Buffer) -> tuple[memoryview, BatchHeader]:

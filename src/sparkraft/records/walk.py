@@ -42,7 +42,7 @@ def walk(data: bytes, count: int, pause: Callable[[], None] | None = None) -> Wa
         for first in range(0, count, RECORDS_PER_PAUSE):
             if first and pause is not None:
                 pause()
-            part = _walk(data, at, first, min(count, first + RECORDS_PER_PAUSE))
+            part = walk_part(data, at, first, min(count, first + RECORDS_PER_PAUSE))
             if part is None:
                 return None
             at, part_low, part_high, part_keyless = part
@@ -53,8 +53,10 @@ def walk(data: bytes, count: int, pause: Callable[[], None] | None = None) -> Wa
     return Walked(low, high, keyless) if at == len(data) else None
 
 
-def _walk(data: bytes, at: int, first: int, last: int) -> tuple[int, int, int, int] | None:  # noqa: C901, PLR0911, PLR0912, PLR0915
-    """One function: a call per field would take as long as everything else.
+def walk_part(data: bytes, at: int, first: int, last: int) -> tuple[int, int, int, int] | None:  # noqa: C901, PLR0911, PLR0912, PLR0915
+    """Walk records `first` to `last`: where they end, smallest and largest delta, those keyless.
+
+    One function: a call per field would take as long as everything else.
 
     Reading past a record's end is harmless: positions only grow, so a record that does not end
     exactly at its length is noticed at its last field.

@@ -61,9 +61,7 @@ class LogConfig:
             timestamp_after_max_ms=self.timestamp_after_max_ms,
             compacted=self.compact,
             walk_records=self.record_validation == "full",
-            plain=self.compression is None
-            and not (self.log_append_time or self.compact)
-            and self.record_validation != "full",
+            plain=self.compression is None and not (self.log_append_time or self.compact),
         )
 
     @property
