@@ -358,11 +358,11 @@ def durable(seconds: float, table: Table) -> None:
 
 def validation(seconds: float, table: Table) -> None:
     """What walking every record costs: server CPU of one node that does and one that doesn't."""
-    full = {**RECYCLED, "sparkraft.record.validation": "full"}
+    header = {**RECYCLED, "sparkraft.record.validation": "header"}
     with (
         tempfile.TemporaryDirectory() as folder,
-        SparkraftNode(Path(folder) / "header", overrides=RECYCLED) as plain,
-        SparkraftNode(Path(folder) / "full", overrides=full) as walking,
+        SparkraftNode(Path(folder) / "header", overrides=header) as plain,
+        SparkraftNode(Path(folder) / "full", overrides=RECYCLED) as walking,
     ):
         for node in (plain, walking):
             create_topic(node.port, "load", 4)

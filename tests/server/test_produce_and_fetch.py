@@ -495,9 +495,9 @@ def test_sessions_have_a_bound_and_without_one_fetches_still_work(tmp_path):
     run(test())
 
 
-def test_unknown_records_validation_full_counts_the_records(tmp_path):
+def test_records_are_counted_by_default(tmp_path):
     async def test():
-        async with node_in(tmp_path, **{"sparkraft.record.validation": "full"}) as node:
+        async with node_in(tmp_path) as node:
             connection = await connect(node)
             topic_id = await create_topic(connection, "t")
             lying = resealed(batch(b"x"), records_count=3, last_offset_delta=2)

@@ -4,9 +4,9 @@ Order of the checks is Kafka's, because it decides which error a client sees:
 
 1. base offset 0, size, CRC; 2. the header against itself; 3. each record, if asked for.
 
-Two depths (`sparkraft.record.validation`): `header` believes the record bytes under a right CRC and
-checks the header's own times and counts; `full` walks every record as Kafka does. Compacted topics
-and batches that must be rewritten are always walked.
+Two depths (`sparkraft.record.validation`): `full`, the default, walks every record as Kafka does;
+`header` believes the record bytes under a right CRC and checks the header's own times and counts.
+Compacted topics and batches that must be rewritten are always walked.
 
 As in Kafka, a batch is rewritten only for LogAppendTime, a wrong maximum timestamp (`full`) and a
 `compression.type` other than the batch's.
@@ -170,7 +170,7 @@ def _whole(view: memoryview) -> bool:
 
 
 def _no_pause() -> None:
-    """The pause of a caller that lets nobody wait."""
+    """Do not pause: the caller is not in a thread."""
 
 
 def check_produced(
@@ -243,11 +243,10 @@ def _usual(records: Buffer, rules: Rules, now_ms: int) -> Prepared | None:
     view = memoryview(records)
     if crc32c(view[ATTRIBUTES_AT:]) != crc:
         return None
-    if rules[7] and (
-        attributes
-        or not _walks(bytes(view[BATCH_OVERHEAD:]), count, earliest - first, largest - first)
-    ):
-        return None
+    if rules[7]:
+        data = bytes(view[BATCH_OVERHEAD:])
+        if attributes or not _walks(data, count, earliest - first, largest - first):
+            return None
     return _new(Prepared, (_new(BatchHeader, fields), view[HEAD_PATCH_SIZE:]))
 
 

@@ -15,7 +15,7 @@ _HIGHEST: Final = 1 << 63
 
 
 class Walked(NamedTuple):
-    """What a validator needs of all records together."""
+    """The fields of all records together that a validator needs."""
 
     low: int
     """The smallest timestamp delta."""
@@ -54,7 +54,7 @@ def walk(data: bytes, count: int, pause: Callable[[], None] | None = None) -> Wa
 
 
 def walk_part(data: bytes, at: int, first: int, last: int) -> tuple[int, int, int, int] | None:  # noqa: C901, PLR0911, PLR0912, PLR0915
-    """Walk records `first` to `last`: where they end, smallest and largest delta, those keyless.
+    """Walk records `first` to `last` - 1 from `at`; return their end, low, high and keyless.
 
     One function: a call per field would take as long as everything else.
 

@@ -5,7 +5,7 @@ durability feature that is configured but not implemented, because a node that i
 unsafe. An unknown key is logged once and otherwise ignored, as in Kafka.
 
 Keys of our own start with `sparkraft.`:
-    sparkraft.record.validation   `header` or `full`: how thoroughly produced batches are checked
+    sparkraft.record.validation   `full` or `header`: how thoroughly produced batches are checked
     sparkraft.http.listener       host:port of /health and /metrics; empty: off
 """
 
@@ -29,9 +29,10 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
     "sparkraft.record.validation": ConfigDef(
         "sparkraft.record.validation",
         ConfigType.STRING,
-        default="header",
+        default="full",
         check=one_of("header", "full"),
-        doc="Whether produced batches are checked by their header and CRC, or record by record.",
+        doc="Whether produced batches are checked record by record, as Kafka does, or by their "
+        "header and CRC only.",
     ),
     "broker.refused.connection.fence.enable": ConfigDef(
         "broker.refused.connection.fence.enable",

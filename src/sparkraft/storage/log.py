@@ -92,8 +92,7 @@ class PartitionLog(ReadableLog):
             leader_epoch: stamped on the batch.
             now_ms: wall clock.
             origin: source of the append; see `Origin`.
-            prepared: what `check_produced` returned for the records under the present `rules`;
-                None: they are checked now.
+            prepared: the result of `check_produced` under the present `rules`; None: check now.
 
         Raises:
             KafkaError: refused, as by Kafka's validator and producer state; nothing was written.

@@ -240,7 +240,7 @@ class ReadableLog:
 
     @property
     def rules(self) -> "Rules":
-        """What a leader's append must satisfy, from the topic's configs."""
+        """The rules for a leader's appends, from the topic's configs."""
         return self._rules
 
     def active_producers(self) -> list[ProducerState]:

@@ -26,7 +26,7 @@ FOLDERS_PER_JOB = 16
 """Deleted by one call in another thread: few, so that a stopping node need not wait long."""
 
 LOGS_PER_DELETION = 50
-"""Renaming the files of an expired segment takes as long as looking at so many logs."""
+"""Renaming the files of an expired segment takes as long as checking 50 logs."""
 
 
 class Removal:

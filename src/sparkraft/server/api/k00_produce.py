@@ -11,7 +11,7 @@ Behaviour:
       that response has not left yet. Kafka handles a connection's requests one by one, so both
       would fail alike; here the second could be appended without the first.
     * Errors are per partition; from v10 a wrong leader comes with the right one's address.
-    * Batches are checked by their header and CRC (`sparkraft.record.validation=full`: each record).
+    * Every record is checked (`sparkraft.record.validation=header`: only header and CRC).
     * Batches whose records are compressed, decompressed or checked in bulk are prepared in a thread
       and appended in order (`server.broker.append_queue`).
     * Transactional batches: the coordinator, one of Apache Kafka's brokers, first verifies that
