@@ -12,6 +12,7 @@ SUITES = (
     "benchmarks.bench_beside_kafka",
     "benchmarks.bench_controller",
     "benchmarks.bench_replication",
+    "benchmarks.bench_loop",
     "benchmarks.bench_spark_source",
 )
 
@@ -24,6 +25,8 @@ def main() -> int:
     arguments = sys.argv[1:]
     first = next((at for at, a in enumerate(arguments) if a.startswith("-")), len(arguments))
     words, options = arguments[:first], arguments[first:]
+    if words[:1] == ["loop"]:  # what follows names its rows
+        words, options = ["loop"], [*words[1:], *options]
     asked = [name for name in (*SUITES, REVISION) if any(word in name for word in words)]
     wanted = asked if words else list(SUITES)
     failed = []

@@ -1,0 +1,309 @@
+"""What a light client feels beside heavy loads: ours and Apache Kafka, in the same run.
+
+    ./bench loop                 every row
+    ./bench loop bounds          the cost of one piece of work at each bound of LOOP_WORK_MAX
+    ./bench loop ROW...          these rows: segments, topics, zstd, gzip, lz4, validation,
+                                 append-time, cleaner
+
+A row runs its load on one node after the other, in rounds, with 100 probes a second beside it
+(`probe`). Promised is a p99 of at most 10 ms, or Kafka's in the same run if that is higher; maxima
+are printed beside Kafka's. Kafka's JVM is warmed for a few seconds only.
+"""
+
+import argparse
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bench_beside_kafka import BenchKafka
+from benchmarks.bench_node import create_topic, produce_frames
+from benchmarks.loop_bounds import bounds
+from benchmarks.measure import BUILD, compiled, cpu_seconds
+from benchmarks.probe import Probe
+from benchmarks.report import Row, Table
+from sparkraft.records.record import BatchBuilder
+from tests.support.kafka_jars import kafka_jars_or_reason
+from tests.support.nodes import NodeProcess, SparkraftNode
+
+ROUNDS = 3
+PROBE_SECONDS = 7
+"""A round's; 2,100 probes in three rounds."""
+
+P99_MS_MAX = 10.0
+TOPICS, PARTITIONS = 3_000, 4
+DELETED_AT_ONCE = {"log.segment.delete.delay.ms": "100", "log.retention.check.interval.ms": "500"}
+
+
+@dataclass
+class Outcome:
+    """One round of one node."""
+
+    latencies: list[float]
+    figures: dict[str, float] = field(default_factory=dict)
+    """Name with unit → value; more is better if the unit is MB/s."""
+
+    @property
+    def p99(self) -> float:
+        """In ms."""
+        return sorted(self.latencies)[len(self.latencies) * 99 // 100]
+
+
+Load = Callable[[NodeProcess, int], Outcome]
+"""Runs one round on a node; the number of the round makes names unique."""
+
+
+def text_batch(records: int = 64, record_bytes: int = 1024) -> bytes:
+    """An uncompressed batch of words, which compress to about 40 %."""
+    dice = random.Random(1)
+    words = [dice.randbytes(4).hex()[: dice.randint(3, 8)].encode() for _ in range(2_000)]
+    builder = BatchBuilder()
+    for _ in range(records):
+        value = b" ".join(dice.choices(words, k=record_bytes // 5))[:record_bytes]
+        builder.append(int(time.time() * 1000), None, value)
+    return builder.build()
+
+
+class Produced:
+    """Produce requests in a closed loop, sent by the C program, while the block lasts."""
+
+    def __init__(self, node: NodeProcess, frames: bytes, seconds: float) -> None:
+        path = BUILD / f"loop-{node.port}.bin"
+        BUILD.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(frames)
+        command = [str(compiled("load")), str(node.port), str(path), "4", "2", str(seconds)]
+        assert node.process is not None
+        self._pid = node.process.pid
+        self._cpu = cpu_seconds(self._pid)
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def figures(self) -> dict[str, float]:
+        """MB/s sent and CPU per MB, at the end."""
+        import json
+
+        output, _ = self._process.communicate(timeout=120)
+        done = json.loads(output)
+        megabytes = done["bytes_out"] / 1e6
+        return {
+            "MB/s": megabytes / done["seconds"],
+            "CPU ms/MB": (cpu_seconds(self._pid) - self._cpu) * 1000 / megabytes,
+        }
+
+
+def produce_row(**configs: str) -> Load:
+    """Full speed into a topic with these configs."""
+
+    def load(node: NodeProcess, number: int) -> Outcome:
+        topic = f"load-{number}"
+        recycled = {"segment_bytes": str(32 << 20), "retention_bytes": str(64 << 20)}
+        create_topic(node.port, topic, 4, **{**recycled, **configs})
+        frames = produce_frames(topic, text_batch())
+        produced = Produced(node, frames, PROBE_SECONDS + 1)
+        time.sleep(0.5)
+        probe = Probe(node.port, "probe", PROBE_SECONDS)
+        outcome = Outcome(probe.latencies())
+        outcome.figures = produced.figures()
+        return outcome
+
+    return load
+
+
+def segments_row(node: NodeProcess, number: int) -> Outcome:
+    """A full segment of 1 GiB is deleted."""
+    topic = f"large-{number}"
+    create_topic(node.port, topic, 1, segment_bytes=str(1 << 30), retention_ms="3600000")
+    size = 0
+    frames = produce_frames(topic, text_batch(), 1)
+    while size < (1 << 30) + (8 << 20):
+        Produced(node, frames, 1.0).figures()
+        size = sum(path.stat().st_size for path in node.log_dir.glob(f"{topic}-0/*.log"))
+    probe = Probe(node.port, "probe", PROBE_SECONDS)
+    time.sleep(0.5)
+    alter(node, topic, {"retention.bytes": "1048576"})
+    return Outcome(probe.latencies())
+
+
+def alter(node: NodeProcess, topic: str, configs: dict[str, str]) -> None:
+    """Set topic configs."""
+    from confluent_kafka.admin import (
+        AdminClient,
+        AlterConfigOpType,
+        ConfigEntry,
+        ConfigResource,
+        ResourceType,
+    )
+
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in configs.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(60)
+
+
+def topics_row(node: NodeProcess, number: int) -> Outcome:
+    """3,000 topics of 4 partitions are created, then deleted; times until answered."""
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+    names = [f"many-{number}-{index}" for index in range(TOPICS)]
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    times: dict[str, float] = {}
+
+    def create(some: list[str]) -> Any:
+        return admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in some])
+
+    def change() -> None:
+        time.sleep(0.3)
+        for what, work in (
+            (
+                "create s",
+                lambda some: admin.create_topics([NewTopic(n, PARTITIONS, 1) for n in some]),
+            ),
+            ("delete s", lambda some: admin.delete_topics(some, operation_timeout=60)),
+        ):
+            begun = time.monotonic()
+            for at in range(0, TOPICS, 100):
+                for done in work(names[at : at + 100]).values():
+                    done.result(60)
+            times[what] = time.monotonic() - begun
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    latencies: list[float] = []
+    while thread.is_alive():
+        latencies += Probe(node.port, "probe", 2).latencies()
+    thread.join()
+    return Outcome(latencies, times)
+
+
+def cleaner_row(node: NodeProcess, number: int) -> Outcome:
+    """100 MB of 200 B records with 32,000 keys are compacted."""
+    topic = f"keys-{number}"
+    create_topic(
+        node.port, topic, 1,
+        cleanup_policy="compact", segment_bytes=str(16 << 20), min_compaction_lag_ms="3600000",
+        min_cleanable_dirty_ratio="0.01",
+    )  # fmt: skip
+    frames = b"".join(
+        produce_frames(topic, keyed_batch(first), 1) for first in range(0, 32_000, 80)
+    )
+    written = 0.0
+    while written < 100e6:
+        Produced(node, frames, 0.5).figures()
+        written = size_of(node, topic)
+    probe = Probe(node.port, "probe", PROBE_SECONDS)
+    begun = time.monotonic()
+    alter(node, topic, {"min.compaction.lag.ms": "0"})
+    changed, known = begun, size_of(node, topic)
+    while time.monotonic() - begun < PROBE_SECONDS:
+        time.sleep(0.1)
+        if (now := size_of(node, topic)) != known:
+            changed, known = time.monotonic(), now
+    speed = written / 1e6 / max(changed - begun, 0.1)
+    return Outcome(probe.latencies(), {"MB/s": speed})
+
+
+def keyed_batch(first: int) -> bytes:
+    """80 records of 200 B with keys from `first` on."""
+    builder = BatchBuilder()
+    for key in range(first, first + 80):
+        builder.append(int(time.time() * 1000), b"%08d" % key, os.urandom(190))
+    return builder.build()
+
+
+def size_of(node: NodeProcess, topic: str) -> int:
+    """Bytes of a topic's segments, those to be deleted left out."""
+    total = 0
+    for path in node.log_dir.glob(f"{topic}-0/*.log"):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total
+
+
+ROWS: dict[str, tuple[Load, int]] = {
+    "segments": (segments_row, 1),
+    "topics": (topics_row, 1),
+    "zstd": (produce_row(compression_type="zstd"), ROUNDS),
+    "gzip": (produce_row(compression_type="gzip"), ROUNDS),
+    "lz4": (produce_row(compression_type="lz4"), ROUNDS),
+    "validation": (produce_row(), ROUNDS),
+    "append-time": (produce_row(message_timestamp_type="LogAppendTime"), ROUNDS),
+    "cleaner": (cleaner_row, 1),
+}
+"""Name → load, rounds."""
+
+
+def row(table: Table, name: str, nodes: dict[str, NodeProcess]) -> None:
+    """Measure one row on both and add its figures."""
+    load, rounds = ROWS[name]
+    outcomes: dict[str, list[Outcome]] = {who: [] for who in nodes}
+    for number in range(rounds):
+        for who in sorted(nodes, reverse=number % 2 == 1):
+            outcomes[who].append(load(nodes[who], number))
+    p99 = {who: statistics.median(one.p99 for one in found) for who, found in outcomes.items()}
+    highest = {who: max(max(one.latencies) for one in found) for who, found in outcomes.items()}
+    ours, kafka = p99["ours"], p99.get("kafka", 0.0)
+    bound = max(P99_MS_MAX, kafka)
+    table.add(
+        Row(f"{name}: probe p99", f"{ours:.1f} ms", f"{kafka:.1f} ms", ours / bound, at_most=1)
+    )
+    ours, kafka = highest["ours"], highest.get("kafka", 0.0)
+    table.add(Row(f"{name}: probe max", f"{ours:.0f} ms", f"{kafka:.0f} ms", None))
+    for what in outcomes["ours"][0].figures:
+        a, b = (
+            statistics.median(one.figures[what] for one in outcomes.get(who, outcomes["ours"]))
+            for who in ("ours", "kafka")
+        )
+        table.add(Row(f"{name}: {what}", f"{a:.2f}", f"{b:.2f}", a / b))
+
+
+def warm(node: NodeProcess) -> None:
+    """A few seconds of what most rows do."""
+    create_topic(node.port, "warm", 4, retention_bytes=str(64 << 20), segment_bytes=str(32 << 20))
+    Produced(node, produce_frames("warm", text_batch()), 6).figures()
+
+
+def main() -> int:
+    """Measure the rows that are named, or all."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("rows", nargs="*", help="bounds, or names of rows")
+    parser.add_argument("--without-kafka", action="store_true", help="measure ours alone")
+    options: Any = parser.parse_args()
+    if options.rows == ["bounds"]:
+        return bounds()
+    unknown = set(options.rows) - set(ROWS)
+    if unknown:
+        parser.error(f"no such rows: {', '.join(sorted(unknown))}")
+    table = Table("A probe of 100 records a second beside each load, one node")
+    jars = kafka_jars_or_reason()
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        ours = SparkraftNode(Path(folder) / "ours", overrides=DELETED_AT_ONCE)
+        nodes: dict[str, NodeProcess] = {"ours": stack.enter_context(ours)}
+        if isinstance(jars, Path) and not options.without_kafka:
+            kafka = BenchKafka(Path(folder) / "kafka", overrides=DELETED_AT_ONCE, jars=jars)
+            nodes["kafka"] = stack.enter_context(kafka)
+        for node in nodes.values():
+            create_topic(node.port, "probe", 1)
+            warm(node)
+        for name in options.rows or ROWS:
+            row(table, name, nodes)
+    table.print()
+    return 0 if table.met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
