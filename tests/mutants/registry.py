@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from tests.mutants.core_mutants import CORE_MUTANTS
 from tests.mutants.isolated_mutants import ISOLATED_MUTANTS
+from tests.mutants.loop_mutants import LOOP_MUTANTS
 from tests.mutants.move_mutants import MOVE_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.node_mutants import NODE_MUTANTS
@@ -19,6 +20,7 @@ MUTANTS: dict[str, Mutant] = {
     **QUORUM_MUTANTS,
     **ISOLATED_MUTANTS,
     **STORAGE_MUTANTS,
+    **LOOP_MUTANTS,
 }
 
 

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
-from sparkraft.base.loop_work import LOOP_WORK_MAX
+from sparkraft.base.loop_work import WorkMax
 from sparkraft.records.batch import (
     ATTRIBUTES_AT,
     BATCH_OVERHEAD,
@@ -105,14 +105,7 @@ class Prepared(NamedTuple):
     """The bytes from 16 on; the first 16 are the leader's to write."""
 
 
-HEAVY_BYTES = 2048
-"""From this size on, compressing or decompressing a batch takes longer than a change of threads."""
-
-HEAVY_ZSTD_BYTES = 256
-"""The same for reading zstd, which can inflate 30,000-fold."""
-
-
-def is_heavy(records: Buffer, rules: Rules) -> bool:
+def is_heavy(records: Buffer, rules: Rules, work_max: WorkMax) -> bool:
     """Whether `check_produced` must run in a thread: long, or in calls that let others run."""
     size = len(records)
     if size < BATCH_OVERHEAD or (rules[8] and not rules[7]):
@@ -120,13 +113,13 @@ def is_heavy(records: Buffer, rules: Rules) -> bool:
     codec = records[ATTRIBUTES_AT + 1] & CODEC_MASK
     converted = rules.codec is not None and rules.codec != codec
     if converted or rules.walk_records or rules.compacted:
-        if int.from_bytes(records[COUNT_AT:BATCH_OVERHEAD], "big") > LOOP_WORK_MAX.records:
+        if int.from_bytes(records[COUNT_AT:BATCH_OVERHEAD], "big") > work_max.records:
             return True
         if codec == Codec.ZSTD:
-            return size >= HEAVY_ZSTD_BYTES
+            return size > work_max.codec_bytes >> 3
         if converted or codec != Codec.NONE:
-            return size >= HEAVY_BYTES
-    return size >= LOOP_WORK_MAX.bytes
+            return size > work_max.codec_bytes
+    return size > work_max.bytes
 
 
 def check_request_records(records: Buffer | None, version: int) -> None:

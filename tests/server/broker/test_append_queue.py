@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.loop_work import LOOP_WORK_MAX
 from sparkraft.records.compression import Codec
 from sparkraft.records.record import BatchBuilder
 from sparkraft.records.validate import Rules
@@ -53,7 +54,11 @@ class World:
             on_refused=lambda error: self.refused.append((sender, error.code)),
         )
         queue = self.partition.appends or AppendQueue(
-            self.partition, in_thread=self.in_thread, now_ms=lambda: 0, append=self.append
+            self.partition,
+            in_thread=self.in_thread,
+            now_ms=lambda: 0,
+            work_max=LOOP_WORK_MAX,
+            append=self.append,
         )
         return queue.submit(one)
 

@@ -50,7 +50,7 @@ from sparkraft.records.batch import (
     TRANSACTIONAL_BIT,
     BatchHeader,
 )
-from sparkraft.records.validate import Origin, check_request_records, is_heavy
+from sparkraft.records.validate import Origin, check_request_records
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied, on_each
 from sparkraft.server.api.registry import Api, RequestContext
@@ -217,7 +217,7 @@ def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its conte
         return answer
     try:
         partition = _partition(broker, context, name, topic_id, part, acks)
-        if partition.appends is not None or is_heavy(part.records, partition.log.rules):
+        if broker.replica_manager.must_queue(partition, part.records):
             _append_later(broker, context, request, partition, part.records, answer, waits, check)
             return answer
         if check is not None:
@@ -438,13 +438,13 @@ def fast(broker: "BrokerServices", version: int, body: memoryview, session: "Ses
         return None
     records = _records_of(body, size, flexible=version >= _FLEXIBLE_VERSION)
     partition = shape.partition
-    if records is None or not partition.is_leader or partition.appends is not None:
+    if records is None or not partition.is_leader:
         return None
     if (
         version < _ZSTD_VERSION
         or len(records) <= BATCH_OVERHEAD
         or records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT
-        or is_heavy(records, partition.log.rules)
+        or broker.replica_manager.must_queue(partition, records)
     ):
         return None
     try:

@@ -27,6 +27,7 @@ from sparkraft.records.validate import Origin, Prepared, Rules, check_produced, 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from sparkraft.base.loop_work import WorkMax
     from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.storage.log import AppendInfo
 
@@ -100,6 +101,7 @@ class AppendQueue:
         partition: it appends to; its `appends` is this queue while anything waits.
         in_thread: runs `check_produced` in a thread.
         now_ms: wall clock.
+        work_max: batches with more work are prepared in a thread.
         append: appends one batch.
     """
 
@@ -109,11 +111,13 @@ class AppendQueue:
         *,
         in_thread: "Callable[..., Awaitable[Prepared]]",
         now_ms: Callable[[], int],
+        work_max: "WorkMax",
         append: "Callable[[HostedPartition, QueuedAppend], AppendInfo]",
     ) -> None:
         self._partition = partition
         self._in_thread = in_thread
         self._now_ms = now_ms
+        self._work_max = work_max
         self._append = append
         self._waiting: deque[QueuedAppend] = deque()
 
@@ -122,7 +126,7 @@ class AppendQueue:
         one.epoch = self._partition.leader_epoch
         self._waiting.append(one)
         self._partition.appends = self
-        if is_heavy(one.records, self._partition.log.rules):
+        if is_heavy(one.records, self._partition.log.rules, self._work_max):
             self._prepare(one)
         else:
             one.ready = True

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.metadata.image import EMPTY_IMAGE
-from sparkraft.records.validate import Origin
+from sparkraft.records.validate import Origin, is_heavy
 from sparkraft.server.broker.append_queue import AppendQueue, QueuedAppend
 from sparkraft.server.broker.partition import HostedPartition
 from sparkraft.server.broker.timing_wheel import TimingWheel
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.partition_host import IsrSubmitter
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.env import Env
+    from sparkraft.server.loop_turns import Turn
     from sparkraft.server.supervisor import Supervisor
     from sparkraft.storage.log import AppendInfo, PartitionLog
     from sparkraft.storage.log_manager import LogManager
@@ -111,6 +112,8 @@ class ReplicaManager:
         """Partitions whose log directory is offline."""
         self._work: deque[Iterator[None]] = deque()
         self._working = False
+        self._turn: Turn | None = None
+        """The work on logs in this event-loop iteration."""
         self._settled: list[asyncio.Future[None]] = []
 
     # ---- finding
@@ -201,6 +204,12 @@ class ReplicaManager:
         except StorageFault as fault:
             raise self.on_disk_error(fault, partition) from fault
 
+    def must_queue(self, partition: HostedPartition, records: Any) -> bool:
+        """Whether a client's batch must go through `append_in_order`."""
+        return partition.appends is not None or is_heavy(
+            records, partition.log.rules, self.env.work_max
+        )
+
     def append_in_order(
         self, partition: HostedPartition, one: QueuedAppend
     ) -> "asyncio.Future[AppendInfo]":
@@ -209,6 +218,7 @@ class ReplicaManager:
             partition,
             in_thread=self._check_in_thread,
             now_ms=self.clock.wall_ms,
+            work_max=self.env.work_max,
             append=self._append_prepared,
         )
         return queue.submit(one)
@@ -263,26 +273,33 @@ class ReplicaManager:
             await done
 
     def _step(self) -> None:
-        """Work for one slice; continue in the next iteration if there is more."""
+        """Work for what is left of this iteration's slice; the next one continues."""
         if self._working:
             return
         self._working = True
-        turn = self.env.turn(self.env.work_max.folders)
+        turn = self._turn
+        if turn is None:  # the first in this iteration
+            turn = self._turn = self.env.turn(self.env.work_max.folders)
+            asyncio.get_running_loop().call_soon(self._next_iteration)
         try:
-            while self._work:
+            while self._work and not turn.is_over(0):
                 if next(self._work[0], self) is self:
                     self._work.popleft()
-                if turn.is_over(1):
-                    break
+                turn.is_over(1)
         finally:
             self._working = False
         if self._work:
-            asyncio.get_running_loop().call_soon(self._step)
             return
         for done in self._settled:
             if not done.done():
                 done.set_result(None)
         self._settled.clear()
+
+    def _next_iteration(self) -> None:
+        """Continue with the work that is left."""
+        self._turn = None
+        if self._work:
+            self._step()
 
     def _follow(self, topic_id: "Uuid", before: "Topic | None") -> Iterator[None]:
         """Bring one topic's logs up to the newest image, one partition per step."""

@@ -8,6 +8,7 @@ C10 after healing: brokers are unfenced, every partition has a leader, reassignm
 
 C1 to C4, C8 and P1 to P11: `record_checks`; C5: `registration_checks`
 S1 to S9: `storage_checks`; S6: `compaction_clients`
+L1: work in one piece of an event loop: `loop_checks`
 F1, G8: fencing and group coordinators: `process_checks`
 E1  explanations of leaders and ISRs match what happened: `explanation_checks`
 V1  records and requests between nodes respect the finalized metadata.version
@@ -25,6 +26,7 @@ from sparkraft.records.batch import iter_batches
 from sparkraft.simulation.checks import versions
 from sparkraft.simulation.checks.explanation_checks import ExplanationChecks
 from sparkraft.simulation.checks.isr_oracle import listening
+from sparkraft.simulation.checks.loop_checks import LoopChecks, work_watched
 from sparkraft.simulation.checks.node_events import NodeEvents, watched
 from sparkraft.simulation.checks.probe import ConnectionEnd, Probe
 from sparkraft.simulation.checks.process_checks import ProcessChecks
@@ -58,6 +60,7 @@ class NodeChecks:
         self.records = RecordChecks(probe, self.require)
         self.registrations = RegistrationChecks(probe, self.require)
         self.storage = StorageChecks(probe, self.require)
+        self.loops = LoopChecks(probe, self.require)
         self.processes = ProcessChecks(probe, self.require)
         self.explanations = ExplanationChecks(probe, self.require)
         self.created: dict[str, Uuid] = {}
@@ -90,6 +93,7 @@ class NodeChecks:
                 on_retention=self.storage.on_retention,
                 on_expired=self.storage.on_expired,
             ),
+            work_watched(self.loops),
         ):
             yield
 

@@ -1,7 +1,7 @@
 """Producers and consumers of a simulated cluster, which record what they see (`history`).
 
     p0, p1  idempotent producers, acks=all: one batch in flight per partition, retried with the
-            same sequence until its result is known
+            same sequence until its result is known; p1 compresses
     u0      a producer that never retries, with acks=1 or all: it leaves uncommitted log tails;
             NOT_ENOUGH_REPLICAS means that the value was not written
     c0, c1  consumers that read each partition from its leader, from offset 0
@@ -24,6 +24,7 @@ from sparkraft.protocol.messages.k03_metadata import MetadataRequest, MetadataRe
 from sparkraft.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from sparkraft.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from sparkraft.records.batch import iter_batches
+from sparkraft.records.compression import Codec
 from sparkraft.records.record import BatchBuilder, decode_records
 from sparkraft.simulation.workload.history import UNKNOWN_OFFSET, History, Poll, Result, Send
 from sparkraft.simulation.workload.node_clients import FAILURES, REQUEST_MS
@@ -38,6 +39,9 @@ PRODUCERS = 2
 CONSUMERS = 2
 BATCH_RECORDS_MAX = 3
 FETCH_BYTES = 64 * 1024
+
+COMPRESSED_BY = {"p1": Codec.GZIP}
+"""Producer → codec: brokers check its batches in a thread."""
 
 METADATA_AGE_S = 30
 """Age at which clients refresh their metadata: `metadata.max.age.ms`, five minutes in Kafka. It
@@ -185,7 +189,12 @@ class Producer(Client):
         return self._ids[partition]
 
     def _batch(self, partition: int, producer_id: int, sequence: int) -> Batch:
-        builder = BatchBuilder(producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+        builder = BatchBuilder(
+            codec=COMPRESSED_BY.get(self._name, Codec.NONE),
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
         values = []
         for _ in range(self.world.dice.randint(1, BATCH_RECORDS_MAX)):
             self._number += 1

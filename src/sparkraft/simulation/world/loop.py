@@ -37,6 +37,10 @@ class Incarnation:
         self.paused = False
         self.backlog: list[asyncio.Handle] = []
         self.backlog_network: list[asyncio.Handle] = []
+        self.pieces = 0
+        """Callbacks that ran: pieces of work on its event loop."""
+        self.off_loop = False
+        """Whether the present callback stands for another thread."""
         self.signals: dict[int, Callable[[], Any]] = {}
         self.disk_delay: Callable[[], float] = lambda: 0.0
         self.context = contextvars.copy_context()
@@ -77,6 +81,7 @@ class _Guard:
             kind = incarnation.backlog_network if self.network else incarnation.backlog
             kind.append(self.handle)
             return
+        incarnation.pieces += 1
         self.callback(*args)
 
 
@@ -219,10 +224,15 @@ class SimLoop(asyncio.BaseEventLoop):
         def work() -> None:
             if future.cancelled():
                 return
+            current.off_loop = True
             try:
-                future.set_result(func(*args))
+                result = func(*args)
             except Exception as error:
                 future.set_exception(error)
+            else:
+                future.set_result(result)
+            finally:
+                current.off_loop = False
 
         self.call_later(current.disk_delay(), work)
         return future

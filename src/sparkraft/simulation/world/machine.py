@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkraft.base.errors import InvariantBroken
 from sparkraft.base.ids import Millis, Uuid
+from sparkraft.base.loop_work import WorkMax
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.server.config import NodeConfig
 from sparkraft.server.env import Env
+from sparkraft.server.loop_turns import LoopTurns
 from sparkraft.server.node import Node
 from sparkraft.server.node_format import FormatOptions, format_node
 from sparkraft.simulation.world.core_node import SeededEntropy
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 DIRECTORY = "/data"
 DISK_STRIKE = 0.02
+
+WORK_MAX = WorkMax(bytes=1 << 20, records=1_000, partitions=4, folders=2, codec_bytes=0)
+"""So little that the small simulated clusters have work to cut into slices."""
 
 EPOCH_MS = 1_790_000_000_000
 """Wall-clock time at the start of the world."""
@@ -328,6 +333,8 @@ class Machine:
             disk=self.disk,
             executor=Executor(),  # type: ignore[arg-type]
             fault_point=self.fault_point,
+            work_max=WORK_MAX,
+            turns=LoopTurns(self._turn_delay),
         )
         self.node = Node(NodeConfig(world.properties(self)), env)
         world.checks.on_start(self)
@@ -368,6 +375,9 @@ class Machine:
         if self.world.loop.now < self.slow_until:
             return dice.uniform(0.1, 2.0)
         return dice.uniform(0.0001, 0.01)
+
+    def _turn_delay(self) -> float:
+        return self.world.dice.uniform(0, 0.003)
 
     # ---- faults
 

@@ -1,0 +1,92 @@
+"""L1: no piece of work on a node's event loop does more than the simulated `WORK_MAX`.
+
+A piece is one callback of the loop. Counted, by observing the product from outside:
+
+    folders      logs hosted or dropped after a change of the image
+    partitions   logs whose retention is checked
+    bytes        record batches compressed or decompressed; work in threads counts for nothing
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from sparkraft.records import record, validate
+from sparkraft.server.broker.replica_manager import ReplicaManager
+from sparkraft.simulation.checks.probe import Probe, Require, current_machine
+from sparkraft.simulation.world.machine import WORK_MAX
+from sparkraft.storage import removal
+
+if TYPE_CHECKING:
+    from sparkraft.simulation.world.machine import Machine
+
+BOUNDS = {
+    "folders": WORK_MAX.folders,
+    "partitions": WORK_MAX.partitions,
+    "bytes": WORK_MAX.codec_bytes,
+}
+
+
+class LoopChecks:
+    """Counts units of work per piece."""
+
+    def __init__(self, probe: Probe, require: Require) -> None:
+        self._probe = probe
+        self._require = require
+        self._pieces: dict[str, tuple[int, int, Counter[str]]] = {}
+        """Machine → its life, its piece, and the units in it."""
+
+    def on_work(self, unit: str, count: int) -> None:
+        """Some work was done by the process that is executing."""
+        machine = current_machine(self._probe)
+        if machine is not None and machine.incarnation is not None:
+            incarnation = machine.incarnation
+            if not incarnation.off_loop:
+                self._probe.check(lambda: self._add(machine, unit, count))
+
+    def _add(self, machine: "Machine", unit: str, count: int) -> None:
+        assert machine.incarnation is not None
+        key = machine.life, machine.incarnation.pieces
+        known = self._pieces.get(machine.name)
+        if known is None or known[:2] != key:
+            known = self._pieces[machine.name] = (*key, Counter())
+        units = known[2]
+        units[unit] += count
+        self._require(
+            units[unit] <= BOUNDS[unit],
+            "L1",
+            f"{machine.name} does {units[unit]} {unit} in one piece of its loop's work, "
+            f"at most {BOUNDS[unit]} are allowed",
+        )
+
+
+@contextmanager
+def work_watched(checks: LoopChecks) -> Iterator[None]:
+    """Count the work within this context."""
+
+    def counted(original: Callable[..., Any], unit: str, units: Callable[[Any], int]) -> Any:
+        @wraps(original)
+        def call(*arguments: Any, **more: Any) -> Any:
+            result = original(*arguments, **more)
+            checks.on_work(unit, units(result))
+            return result
+
+        return call
+
+    def one(_: Any) -> int:
+        return 1
+
+    with ExitStack() as stack:
+        for owner, name, unit, units in (
+            (ReplicaManager, "_host", "folders", one),
+            (ReplicaManager, "_drop", "folders", one),
+            (removal, "_advance_start", "partitions", one),
+            (record, "decompress", "bytes", len),
+            (validate, "compress", "bytes", len),
+        ):
+            replaced = counted(getattr(owner, name), unit, units)
+            stack.enter_context(patch.object(owner, name, replaced))
+        yield

@@ -1,0 +1,31 @@
+"""Planted bugs in the bounds of work on the event loop, seen by L1 alone."""
+
+from typing import Any
+
+from sparkraft.server.broker.disk_steps import DiskSteps
+from sparkraft.server.broker.replica_manager import ReplicaManager
+from sparkraft.storage.log_dir import DiskJob
+from tests.mutants.mutant import NODES, Mutant, Patches, registrar
+
+LOOP_MUTANTS: dict[str, Mutant] = {}
+
+_plant = registrar(LOOP_MUTANTS, tiers=NODES, workload="produce-consume", isolated=True)
+
+
+@_plant("retention checks all logs in one piece of the loop's work", "L1")
+def _uncut_loop() -> Patches:
+    async def carry_out(self: Any, steps: Any) -> Any:
+        while True:
+            try:
+                step = next(steps)
+            except StopIteration as end:
+                return end.value
+            if isinstance(step, DiskJob):
+                await self._run(step)
+
+    return [(DiskSteps, "carry_out", carry_out)]
+
+
+@_plant("compressed batches are decompressed on the event loop", "L1")
+def _uncut_decode() -> Patches:
+    return [(ReplicaManager, "must_queue", lambda _self, _partition, _records: False)]
