@@ -26,13 +26,14 @@ class World:
 
     def __init__(self) -> None:
         self.partition = SimpleNamespace(
-            leader_epoch=5, is_leader=True, appends=None, log=SimpleNamespace(rules=HEAVY)
+            leader_epoch=5, is_leader=True, log=SimpleNamespace(rules=HEAVY)
         )
         self.threads: list[asyncio.Future] = []
         self.prepared_for: list[Rules] = []
         self.appended: list[object] = []
         self.refused: list[tuple[object, ErrorCode]] = []
         self.error: KafkaError | None = None
+        self.queue: AppendQueue | None = None
 
     def in_thread(self, _work, _records, rules, _now_ms, _origin):
         self.prepared_for.append(rules)
@@ -53,14 +54,19 @@ class World:
             check=check,
             on_refused=lambda error: self.refused.append((sender, error.code)),
         )
-        queue = self.partition.appends or AppendQueue(
+        self.queue = self.queue or AppendQueue(
             self.partition,
+            on_empty=self.on_empty,
             in_thread=self.in_thread,
             now_ms=lambda: 0,
             work_max=LOOP_WORK_MAX,
             append=self.append,
         )
-        return queue.submit(one)
+        return self.queue.submit(one)
+
+    def on_empty(self, queue):
+        if queue is self.queue:
+            self.queue = None
 
     async def end(self, index, result="done"):
         if isinstance(result, Exception):
@@ -85,7 +91,7 @@ def test_appends_happen_in_the_order_of_submission():
         assert world.appended[:2] == ["first", "second"]
         assert len(world.appended) == 3
         assert [await one for one in (first, second, light)] == [1, 2, 3]
-        assert world.partition.appends is None
+        assert world.queue is None
 
     run(test)
 
@@ -149,7 +155,7 @@ def test_a_temporary_refusal_refuses_later_batches_of_its_sender_alone():
         assert world.appended == ["b's"]
         codes = [one.exception() for one in waits]
         assert [error is None for error in codes] == [False, False, True]
-        assert world.partition.appends is None
+        assert world.queue is None
 
     run(test)
 
@@ -176,7 +182,7 @@ def test_a_late_thread_does_not_end_a_newer_queue():
         late.exception()
         newer = world.submit()
         await world.end(1, "late")
-        assert world.partition.appends is not None
+        assert world.queue is not None
         await world.end(2, "newer")
         assert await newer == 1
 

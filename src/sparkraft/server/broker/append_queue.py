@@ -91,14 +91,46 @@ class QueuedAppend:
         """Those it was prepared for; None: not prepared."""
         self.prepared: Prepared | None = None
         self.error: Exception | None = None
+        self.ready = True
+        """Whether no thread works on it."""
+
+    def begin(self, epoch: int) -> None:
+        """It waits for the partition's present leader epoch."""
+        self.epoch = epoch
+
+    def prepare_for(self, rules: Rules) -> None:
+        """A thread prepares it under these rules."""
+        self.rules = rules
+        self.error = None
         self.ready = False
+
+    def on_prepared(self, done: "asyncio.Future[Prepared]") -> None:
+        """The thread has ended."""
+        self.ready = True
+        if done.cancelled():
+            self.error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node stops")
+            return
+        error = done.exception()
+        if error is None:
+            self.prepared = done.result()
+        elif isinstance(error, Exception):
+            self.error = error
+        else:
+            raise error
+
+    def refuse(self, error: KafkaError) -> None:
+        """Refuse it with the error of an earlier batch, whatever its thread finds."""
+        self.error = error
+        self.rules = None
+        self.ready = True
 
 
 class AppendQueue:
     """See the module docstring.
 
     Args:
-        partition: it appends to; its `appends` is this queue while anything waits.
+        partition: it appends to.
+        on_empty: called when nothing waits any more.
         in_thread: runs `check_produced` in a thread.
         now_ms: wall clock.
         work_max: batches with more work are prepared in a thread.
@@ -109,12 +141,14 @@ class AppendQueue:
         self,
         partition: "HostedPartition",
         *,
+        on_empty: Callable[["AppendQueue"], None],
         in_thread: "Callable[..., Awaitable[Prepared]]",
         now_ms: Callable[[], int],
         work_max: "WorkMax",
         append: "Callable[[HostedPartition, QueuedAppend], AppendInfo]",
     ) -> None:
         self._partition = partition
+        self._on_empty = on_empty
         self._in_thread = in_thread
         self._now_ms = now_ms
         self._work_max = work_max
@@ -123,37 +157,24 @@ class AppendQueue:
 
     def submit(self, one: QueuedAppend) -> "asyncio.Future[AppendInfo]":
         """Queue a batch; the future has its result, a KafkaError if it was refused."""
-        one.epoch = self._partition.leader_epoch
+        one.begin(self._partition.leader_epoch)
         self._waiting.append(one)
-        self._partition.appends = self
         if is_heavy(one.records, self._partition.log.rules, self._work_max):
             self._prepare(one)
         else:
-            one.ready = True
             self._drain()
         return one.appended
 
     def _prepare(self, one: QueuedAppend) -> None:
-        one.ready = False
-        one.error = None
-        one.rules = self._partition.log.rules
+        rules = self._partition.log.rules
+        one.prepare_for(rules)
         done = asyncio.ensure_future(
-            self._in_thread(check_produced, one.records, one.rules, self._now_ms(), Origin.CLIENT)
+            self._in_thread(check_produced, one.records, rules, self._now_ms(), Origin.CLIENT)
         )
         done.add_done_callback(partial(self._on_prepared, one))
 
     def _on_prepared(self, one: QueuedAppend, done: "asyncio.Future[Prepared]") -> None:
-        if done.cancelled():
-            one.error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node stops")
-        else:
-            error = done.exception()
-            if error is None:
-                one.prepared = done.result()
-            elif isinstance(error, Exception):
-                one.error = error
-            else:
-                raise error
-        one.ready = True
+        one.on_prepared(done)
         self._drain()
 
     def _drain(self) -> None:
@@ -165,8 +186,8 @@ class AppendQueue:
                 self._prepare(one)
                 return
             self._finish(waiting.popleft())
-        if not waiting and self._partition.appends is self:
-            self._partition.appends = None
+        if not waiting:
+            self._on_empty(self)
 
     def _finish(self, one: QueuedAppend) -> None:
         try:
@@ -176,9 +197,7 @@ class AppendQueue:
             if error.code in RETRIABLE_ERRORS:
                 for later in self._waiting:
                     if later.sender is one.sender:
-                        later.error = error
-                        later.rules = None
-                        later.ready = True
+                        later.refuse(error)
             _fail(one.appended, error)
         except Exception as error:
             _fail(one.appended, error)

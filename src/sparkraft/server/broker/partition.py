@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from sparkraft.metadata.partition_state import PartitionState
     from sparkraft.records.validate import Prepared
     from sparkraft.replication.follower import FollowerState
-    from sparkraft.server.broker.append_queue import AppendQueue
     from sparkraft.server.broker.partition_host import PartitionHost
     from sparkraft.server.broker.purgatory import FetchWaiter
     from sparkraft.storage.config import LogConfig
@@ -55,7 +54,6 @@ class HostedPartition:
         "_next_log",
         "_synced_end",
         "_unseen",
-        "appends",
         "followers",
         "host",
         "index",
@@ -93,8 +91,6 @@ class HostedPartition:
         """Consumers' fetches, which read up to the high watermark."""
         self.replica_waiters: dict[FetchWaiter, None] = {}
         """Followers' fetches, which read to the log's end."""
-        self.appends: AppendQueue | None = None
-        """Batches that are prepared in a thread, and those behind them; None: there are none."""
         self._acks = OffsetWaiters()
         self._deletions = OffsetWaiters()
         self._unseen: deque[tuple[int, int]] = deque()

@@ -1,4 +1,4 @@
-"""What a hosted partition uses of its broker; `partition` and `hosted` are `HostedPartition`s."""
+"""The broker as its hosted partitions see it; `hosted` and `partition` are `HostedPartition`s."""
 
 from typing import TYPE_CHECKING, Any, Protocol
 

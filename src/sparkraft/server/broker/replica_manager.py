@@ -24,6 +24,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -110,6 +111,8 @@ class ReplicaManager:
         self._by_id: dict[tuple[bytes, int], HostedPartition] = {}
         self._lost: set[tuple[bytes, int]] = set()
         """Partitions whose log directory is offline."""
+        self._queues: dict[HostedPartition, AppendQueue] = {}
+        """Of partitions with batches that a thread prepares, or that wait for one."""
         self._work: deque[Iterator[None]] = deque()
         self._working = False
         self._turn: Turn | None = None
@@ -206,7 +209,7 @@ class ReplicaManager:
 
     def must_queue(self, partition: HostedPartition, records: Any) -> bool:
         """Whether a client's batch must go through `append_in_order`."""
-        return partition.appends is not None or is_heavy(
+        return partition in self._queues or is_heavy(
             records, partition.log.rules, self.env.work_max
         )
 
@@ -214,14 +217,20 @@ class ReplicaManager:
         self, partition: HostedPartition, one: QueuedAppend
     ) -> "asyncio.Future[AppendInfo]":
         """Append a client's batch after those of its partition that wait (`append_queue`)."""
-        queue = partition.appends or AppendQueue(
+        queue = self._queues.get(partition) or AppendQueue(
             partition,
+            on_empty=partial(self._on_queue_empty, partition),
             in_thread=self._check_in_thread,
             now_ms=self.clock.wall_ms,
             work_max=self.env.work_max,
             append=self._append_prepared,
         )
+        self._queues[partition] = queue
         return queue.submit(one)
+
+    def _on_queue_empty(self, partition: HostedPartition, queue: AppendQueue) -> None:
+        if self._queues.get(partition) is queue:
+            del self._queues[partition]
 
     def _append_prepared(self, partition: HostedPartition, one: QueuedAppend) -> "AppendInfo":
         return self.append_to(
