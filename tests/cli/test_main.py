@@ -55,6 +55,13 @@ def test_every_command_tells_our_version(argv, capsys):
     assert (code, said.out, said.err) == (0, f"{__version__}\n", "")
 
 
+def test_the_version_command_names_the_build(capsys):
+    assert cli.main(["version"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == __version__
+    assert said[1] in {"records: pure Python", "records: compiled"}
+
+
 def test_a_pipeline_without_spark_says_what_to_install(capsys, monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(

@@ -54,7 +54,9 @@ def main(argv: list[str] | None = None) -> int:
     if not arguments or arguments[0] in {"-h", "--help", "help"}:
         print(_overview())
         return 0 if arguments else USAGE
-    if arguments[0] in {"--version", "version"}:
+    if arguments[0] == "version":
+        return _version() or _build()
+    if arguments[0] == "--version":
         return _version()
     command = arguments[0].removeprefix("kafka-").removesuffix(".sh")
     if command not in _MODULES:
@@ -69,6 +71,15 @@ def _version() -> int:
     from sparkraft import __version__
 
     print(__version__)
+    return 0
+
+
+def _build() -> int:
+    """Print whether the walk of records is compiled (`setup.py`)."""
+    from sparkraft.records import walk
+
+    compiled = not (walk.__file__ or "").endswith(".py")
+    print(f"records: {'compiled' if compiled else 'pure Python'}")
     return 0
 
 
