@@ -22,15 +22,22 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_beside_kafka import BenchKafka
-from benchmarks.bench_node import create_topic, produce_frames
+from benchmarks.bench_node import ask, create_topic, produce_frames
 from benchmarks.loop_bounds import bounds
 from benchmarks.measure import BUILD, compiled, cpu_seconds
 from benchmarks.probe import Probe
 from benchmarks.report import Row, Table
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k44_incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from sparkraft.records.record import BatchBuilder
 from tests.support.kafka_jars import kafka_jars_or_reason
 from tests.support.nodes import NodeProcess, SparkraftNode
@@ -134,21 +141,14 @@ def segments_row(node: NodeProcess, number: int) -> Outcome:
 
 def alter(node: NodeProcess, topic: str, configs: dict[str, str]) -> None:
     """Set topic configs."""
-    from confluent_kafka.admin import (
-        AdminClient,
-        AlterConfigOpType,
-        ConfigEntry,
-        ConfigResource,
-        ResourceType,
-    )
-
-    entries = [
-        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    changes = [
+        AlterableConfig(name=name, config_operation=0, value=value)
         for name, value in configs.items()
     ]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(60)
+    resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=changes)
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    _, answer = ask(node.port, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
+    assert answer.responses[0].error_code == 0, answer
 
 
 def topics_row(node: NodeProcess, number: int) -> Outcome:
@@ -156,7 +156,7 @@ def topics_row(node: NodeProcess, number: int) -> Outcome:
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     names = [f"many-{number}-{index}" for index in range(TOPICS)]
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    admin: Any = AdminClient({"bootstrap.servers": node.bootstrap})
     times: dict[str, float] = {}
 
     def create(some: list[str]) -> Any:
@@ -164,13 +164,9 @@ def topics_row(node: NodeProcess, number: int) -> Outcome:
 
     def change() -> None:
         time.sleep(0.3)
-        for what, work in (
-            (
-                "create s",
-                lambda some: admin.create_topics([NewTopic(n, PARTITIONS, 1) for n in some]),
-            ),
-            ("delete s", lambda some: admin.delete_topics(some, operation_timeout=60)),
-        ):
+        delete = partial(admin.delete_topics, operation_timeout=60)
+        works: Any = {"create s": create, "delete s": delete}
+        for what, work in works.items():
             begun = time.monotonic()
             for at in range(0, TOPICS, 100):
                 for done in work(names[at : at + 100]).values():

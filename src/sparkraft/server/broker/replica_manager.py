@@ -238,10 +238,9 @@ class ReplicaManager:
         )
 
     def _check_in_thread(self, work: Callable[..., Result], *arguments: Any) -> Awaitable[Result]:
-        loop = asyncio.get_running_loop()
-        return loop.run_in_executor(
-            self.env.record_executor or self.env.executor, work, *arguments, self.env.breathe
-        )
+        executor = self.env.record_executor or self.env.executor
+        prepare = partial(work, *arguments, self.env.breathe)
+        return asyncio.get_running_loop().run_in_executor(executor, prepare)
 
     async def append_and_wait(
         self, topic: str, index: int, records: Any, *, acks: int = -1,
