@@ -13,6 +13,8 @@ SUITES = (
     "benchmarks.bench_controller",
     "benchmarks.bench_replication",
     "benchmarks.bench_loop",
+    "benchmarks.bench_transactions",
+    "benchmarks.bench_groups",
     "benchmarks.bench_spark_source",
 )
 

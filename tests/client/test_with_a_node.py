@@ -12,12 +12,13 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster
 from sparkraft.client.consumer import Consumer, ConsumerSettings
-from sparkraft.client.groups import Committed, Groups
-from sparkraft.client.membership import GroupSettings
+from sparkraft.client.groups import Groups
 from sparkraft.client.producer import Producer, ProducerSettings
+from sparkraft.client.subscription import GroupSettings
 from sparkraft.client.values import (
     EARLIEST,
     LATEST,
+    Committed,
     ConfigOperation,
     ConfigSource,
     NewTopic,

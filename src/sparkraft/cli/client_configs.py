@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from sparkraft.cli.errors import CommandError
 from sparkraft.cli.session import warn
 from sparkraft.client.consumer import ConsumerSettings
-from sparkraft.client.membership import GroupSettings
-from sparkraft.client.producer import ProducerSettings
+from sparkraft.client.producer import Producer, ProducerSettings
+from sparkraft.client.subscription import CLASSIC, CONSUMER, GroupSettings
+from sparkraft.client.transactional_producer import TransactionalProducer
 from sparkraft.records.compression import Codec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from sparkraft.client.cluster import Cluster
 
 _ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 _ISOLATION = ("read_uncommitted", "read_committed")
@@ -80,8 +83,7 @@ def producer_settings(properties: Mapping[str, str]) -> ProducerSettings:
     acks = reader.one_of("acks", "all", tuple(_ACKS))
     codecs = tuple(codec.name.lower() for codec in Codec)
     codec = Codec[reader.one_of("compression.type", "none", codecs).upper()]
-    if reader.text("transactional.id", ""):
-        raise CommandError("transactional.id: transactions are not there yet")
+    transactional_id = reader.text("transactional.id", "") or None
     level = None
     if codec is not Codec.NONE and codec is not Codec.SNAPPY:
         name = f"compression.{codec.name.lower()}.level"
@@ -98,9 +100,20 @@ def producer_settings(properties: Mapping[str, str]) -> ProducerSettings:
         delivery_timeout_ms=reader.number("delivery.timeout.ms", 120_000),
         max_block_ms=reader.number("max.block.ms", 60_000),
         retry_backoff_ms=reader.number("retry.backoff.ms", 100),
+        transactional_id=transactional_id,
+        transaction_timeout_ms=reader.number("transaction.timeout.ms", 60_000),
     )
+    if transactional_id is not None and not settings.is_idempotent:
+        raise CommandError("transactional.id needs acks=all and enable.idempotence=true")
     reader.report_others()
     return settings
+
+
+def producer_of(cluster: Cluster, settings: ProducerSettings) -> Producer:
+    """The producer that the settings ask for: a transactional one if they name an id."""
+    if settings.transactional_id is None:
+        return Producer(cluster, settings)
+    return TransactionalProducer(cluster, settings)
 
 
 def consumer_settings(properties: Mapping[str, str]) -> ConsumerSettings:
@@ -109,8 +122,6 @@ def consumer_settings(properties: Mapping[str, str]) -> ConsumerSettings:
     group_id = reader.text("group.id", "")
     auto_commit = reader.flag("enable.auto.commit", default=True)
     interval = reader.number("auto.commit.interval.ms", 5_000)
-    if reader.one_of("group.protocol", "classic", ("classic", "consumer")) == "consumer":
-        raise CommandError("group.protocol=consumer is not there yet; classic is")
     settings = ConsumerSettings(
         group=_group_settings(reader, group_id) if group_id else None,
         auto_offset_reset=reader.one_of("auto.offset.reset", "latest", _RESETS),
@@ -124,11 +135,23 @@ def consumer_settings(properties: Mapping[str, str]) -> ConsumerSettings:
         check_crcs=reader.flag("check.crcs", default=True),
         client_rack=reader.text("client.rack", ""),
     )
+    if not group_id:
+        reader.taken.add("group.protocol")
     reader.report_others()
     return settings
 
 
+_OF_CLASSIC_GROUPS = (
+    "partition.assignment.strategy",
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+)
+"""Configs that Kafka's consumer refuses with group.protocol=consumer: the group has them."""
+
+
 def _group_settings(reader: _Reader, group_id: str) -> GroupSettings:
+    if reader.one_of("group.protocol", CLASSIC, (CLASSIC, CONSUMER)) == CONSUMER:
+        return _new_group_settings(reader, group_id)
     defaults = GroupSettings(group_id=group_id)
     names = reader.text("partition.assignment.strategy", ",".join(defaults.assignors)).split(",")
     assignors = []
@@ -137,6 +160,8 @@ def _group_settings(reader: _Reader, group_id: str) -> GroupSettings:
         if known is None:
             raise CommandError(f"no assignor {name.strip()!r}; there are range, roundrobin, sticky")
         assignors.append(known)
+    if "group.remote.assignor" in reader.properties:
+        raise CommandError("group.remote.assignor needs group.protocol=consumer")
     return GroupSettings(
         group_id=group_id,
         instance_id=reader.text("group.instance.id", "") or None,
@@ -146,4 +171,20 @@ def _group_settings(reader: _Reader, group_id: str) -> GroupSettings:
             "heartbeat.interval.ms", defaults.heartbeat_interval_ms
         ),
         assignors=tuple(assignors),
+    )
+
+
+def _new_group_settings(reader: _Reader, group_id: str) -> GroupSettings:
+    """Settings of the protocol of KIP-848."""
+    for name in _OF_CLASSIC_GROUPS:
+        if name in reader.properties:
+            raise CommandError(f"{name} cannot be set with group.protocol=consumer")
+    defaults = GroupSettings(group_id=group_id)
+    return GroupSettings(
+        group_id=group_id,
+        protocol=CONSUMER,
+        instance_id=reader.text("group.instance.id", "") or None,
+        rebalance_timeout_ms=reader.number("max.poll.interval.ms", defaults.rebalance_timeout_ms),
+        remote_assignor=reader.text("group.remote.assignor", "") or None,
+        rack=reader.text("client.rack", ""),
     )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparkraft.client.cluster import Cluster
-    from sparkraft.client.consumer import ConsumedRecord
+    from sparkraft.client.reading import ConsumedRecord
 
 _JAVA_FORMATTER = "org.apache.kafka.tools.consumer.DefaultMessageFormatter"
 _FORMATTERS = {_JAVA_FORMATTER, "kafka.tools.DefaultMessageFormatter"}
@@ -39,6 +39,11 @@ def _options() -> Options:
     options.value("--topic", about="the topic")
     options.value("--include", about="a regular expression of topics", metavar="REGEX")
     options.value("--group", about="the consumer group to read as")
+    options.value(
+        "--group-protocol",
+        about="classic (default) or consumer (KIP-848); the config group.protocol",
+        choices=["classic", "consumer"],
+    )
     options.flag("--from-beginning", "start at the first record if there is no committed offset")
     options.value("--partition", about="only this partition", type=int)
     options.value("--offset", about="with --partition: an offset, earliest or latest (default)")
@@ -124,6 +129,8 @@ def _properties(values: Values) -> dict[str, str]:
         # Its own group each time, and nothing of it is kept.
         found["group.id"] = f"console-consumer-{secrets.randbelow(100_000)}"
         found.setdefault("enable.auto.commit", "false")
+    if values.group_protocol:
+        found["group.protocol"] = values.group_protocol
     if values.isolation_level:
         found["isolation.level"] = values.isolation_level
     reset = found.get("auto.offset.reset")

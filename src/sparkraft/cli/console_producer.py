@@ -1,5 +1,8 @@
 """`console-producer`: sends lines of standard input as records, as `kafka-console-producer.sh`.
 
+With `transactional.id`, all lines are one transaction: committed at the end of the input, aborted
+if a record or line is refused. Kafka's tool cannot do that.
+
 Not done: --line-reader classes (they are Java's).
 """
 
@@ -12,17 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import KafkaError
-from sparkraft.cli.client_configs import producer_settings
+from sparkraft.cli.client_configs import producer_of, producer_settings
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options, Values, key_values
 from sparkraft.cli.session import client_properties, connected, run, warn
 from sparkraft.client.errors import sentence_of
-from sparkraft.client.producer import Producer
+from sparkraft.client.transactional_producer import TransactionalProducer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sparkraft.client.producer import Sent
+    from sparkraft.client.outgoing import Sent
+    from sparkraft.client.producer import Producer
 
 _JAVA_READER = "org.apache.kafka.tools.LineMessageReader"
 
@@ -190,43 +194,60 @@ def _properties(values: Values) -> dict[str, str]:
     return defaults | found | {key: str(value) for key, value in given.items() if value is not None}
 
 
-async def _main(values: Values, reader: LineReader) -> int:
-    properties = _properties(values)
-    failed = 0
-    loop = asyncio.get_running_loop()
-    prompt = ">" if sys.stdin.isatty() else ""
+class _Failures:
+    """Records that were not written; the first is reported at once."""
 
-    def on_done(future: asyncio.Future[Sent]) -> None:
-        nonlocal failed
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, future: asyncio.Future[Sent]) -> None:
+        """Count the record of `future` if it failed."""
         error = None if future.cancelled() else future.exception()
         if isinstance(error, KafkaError):
-            failed += 1
-            if failed == 1:
+            self.count += 1
+            if self.count == 1:
                 warn(f"a record was not written: {sentence_of(error)}")
 
+
+async def _main(values: Values, reader: LineReader) -> int:
+    properties = _properties(values)
+    failures = _Failures()
     async with (
         connected(values, properties=properties, client_id="console-producer") as cluster,
-        Producer(cluster, producer_settings(properties)) as producer,
+        producer_of(cluster, producer_settings(properties)) as producer,
     ):
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
-        number = 0
-        while True:
-            if prompt:
-                print(prompt, end="", flush=True)
-            # In a thread: a terminal may take its time, and batches must leave meanwhile.
-            lines = await loop.run_in_executor(None, _read_lines, bool(prompt))
-            if not lines:
-                break
-            for line in lines:
-                number += 1
-                key, value, headers = await _parsed(reader, line, number, producer)
-                future = await producer.send(values.topic, value, key=key, headers=headers)
-                future.add_done_callback(on_done)
-                if values.sync:
-                    await asyncio.wait([future])
-    if failed > 1:
-        warn(f"{failed} records were not written")
-    return int(bool(failed))
+        if isinstance(producer, TransactionalProducer):
+            await producer.init_transactions()
+            async with producer.transaction():
+                await _send_lines(values, reader, producer, failures)
+        else:
+            await _send_lines(values, reader, producer, failures)
+    if failures.count > 1:
+        warn(f"{failures.count} records were not written")
+    return int(bool(failures.count))
+
+
+async def _send_lines(
+    values: Values, reader: LineReader, producer: Producer, failures: _Failures
+) -> None:
+    loop = asyncio.get_running_loop()
+    prompt = ">" if sys.stdin.isatty() else ""
+    number = 0
+    while True:
+        if prompt:
+            print(prompt, end="", flush=True)
+        # In a thread: a terminal may take its time, and batches must leave meanwhile.
+        lines = await loop.run_in_executor(None, _read_lines, bool(prompt))
+        if not lines:
+            return
+        for line in lines:
+            number += 1
+            key, value, headers = await _parsed(reader, line, number, producer)
+            future = await producer.send(values.topic, value, key=key, headers=headers)
+            future.add_done_callback(failures)
+            if values.sync:
+                await asyncio.wait([future])
 
 
 async def _parsed(

@@ -37,6 +37,11 @@ def _options() -> Options:
         about="the group (default: a new one)",
         default=f"perf-consumer-{secrets.randbelow(100_000)}",
     )
+    options.value(
+        "--group-protocol",
+        about="classic (default) or consumer (KIP-848); the config group.protocol",
+        choices=["classic", "consumer"],
+    )
     options.flag("--from-latest", "start at the end if there is no committed offset")
     options.value(
         "--fetch-size", about="bytes of a partition a request (1048576)", type=int, default=1 << 20
@@ -88,6 +93,8 @@ async def _main(values: Values) -> int:
         values.command_config, key_values(values.command_property, "--command-property")
     )
     properties.setdefault("group.id", values.group)
+    if values.group_protocol:
+        properties["group.protocol"] = values.group_protocol
     properties.setdefault("max.partition.fetch.bytes", str(values.fetch_size))
     reset = "latest" if values.from_latest else "earliest"
     properties.setdefault("auto.offset.reset", reset)

@@ -26,7 +26,7 @@ async def describe(cluster: Cluster, values: Values, ids: list[str]) -> int:
     """Describe the groups; 1 if one of them is not there."""
     shown: list[dict[str, Any]] = []
     code = 0
-    for group_id in ids:
+    for group_id in sorted(ids):
         try:
             group = await Groups(cluster).describe(group_id)
         except KafkaError as error:
@@ -51,7 +51,7 @@ def _note_state(group: GroupInfo) -> None:
 async def _one(cluster: Cluster, values: Values, group: GroupInfo) -> dict[str, Any]:
     head = {"group": group.id, "state": group.state, "type": group.kind}
     if values.members:
-        if values.output == "text" and group.members:
+        if values.output == "text":
             _print_members(group, is_verbose=values.verbose)
         return head | {"members": [_member_json(member) for member in group.members]}
     if values.state is not None:
@@ -63,6 +63,8 @@ async def _one(cluster: Cluster, values: Values, group: GroupInfo) -> dict[str, 
             "coordinator": {"id": node.id, "host": node.host, "port": node.port},
             "assignmentStrategy": group.assignor,
             "members": len(group.members),
+            "groupEpoch": group.group_epoch,
+            "targetAssignmentEpoch": group.target_epoch,
         }
     rows = await group_lags(cluster, group)
     if values.output == "text" and rows:
@@ -116,29 +118,49 @@ def _print_members(group: GroupInfo, *, is_verbose: bool) -> None:
     if has_static:
         header.insert(2, "GROUP-INSTANCE-ID")
         least.insert(2, 17)
+    is_mixed = {False, True} <= {member.is_upgraded for member in group.members}
     if is_verbose:
         header += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
         least += [15, 20, 15, 20]
+    if is_verbose and is_mixed:
+        header.append("UPGRADED")
+        least.append(0)
     cells = [
-        _member_cells(group, member, has_static=has_static, is_verbose=is_verbose)
+        _member_cells(group, member, has_static=has_static)
+        + (_epoch_cells(group, member) if is_verbose else [])
         for member in group.members
     ]
-    widths = [max([least[i], *(len(line[i]) for line in cells)]) for i in range(len(header))]
+    if is_verbose and is_mixed:
+        for line, member in zip(cells, group.members, strict=True):
+            line.append(str(bool(member.is_upgraded)).lower())
+    # The last column of a migrating group is not padded.
+    padded = len(header) - int(is_verbose and is_mixed)
+    widths = [max([least[i], *(len(line[i]) for line in cells)]) for i in range(padded)]
+    widths += [0] * (len(header) - padded)
     print()
     for line in [header, *cells]:
         text = " ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True))
         print(text if is_verbose else text + " ")
 
 
-def _member_cells(
-    group: GroupInfo, member: GroupMember, *, has_static: bool, is_verbose: bool
-) -> list[str]:
+def _member_cells(group: GroupInfo, member: GroupMember, *, has_static: bool) -> list[str]:
     line = [group.id, member.id, member.host, member.client_id, str(len(member.assignment))]
     if has_static:
         line.insert(2, member.instance_id or "")
-    if is_verbose:
-        line += [_MISSING, _assignment_text(member.assignment) or _MISSING, _MISSING, _MISSING]
     return line
+
+
+def _epoch_cells(group: GroupInfo, member: GroupMember) -> list[str]:
+    return [
+        _or_missing(member.epoch),
+        _assignment_text(member.assignment) or _MISSING,
+        _or_missing(group.target_epoch),
+        _assignment_text(member.target) or _MISSING,
+    ]
+
+
+def _or_missing(number: int | None) -> str:
+    return _MISSING if number is None else str(number)
 
 
 def _assignment_text(assignment: Iterable[tuple[str, int]]) -> str:
@@ -155,6 +177,9 @@ def _member_json(member: GroupMember) -> dict[str, Any]:
         "host": member.host,
         "clientId": member.client_id,
         "assignment": [{"topic": topic, "partition": i} for topic, i in member.assignment],
+        "epoch": member.epoch,
+        "target": [{"topic": topic, "partition": i} for topic, i in member.target],
+        "upgraded": member.is_upgraded,
     }
 
 
@@ -166,7 +191,7 @@ def _print_state(group: GroupInfo, coordinator: str, *, is_verbose: bool) -> Non
     widths = [max(15, len(group.id)), max(25, len(coordinator)), 20, 20, 0]
     if is_verbose:
         header[4:4] = ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
-        line[4:4] = [_MISSING, _MISSING]
+        line[4:4] = [_or_missing(group.group_epoch), _or_missing(group.target_epoch)]
         widths[4:4] = [15, 25]
     print()
     for cells in (header, line):

@@ -15,6 +15,8 @@ _KAFKA_COMMANDS = {
     "console-producer": "send lines of standard input as records",
     "console-consumer": "print records",
     "consumer-groups": "list, describe, reset, delete consumer groups",
+    "groups": "list groups of all types",
+    "transactions": "list, describe and abort transactions, find hanging ones",
     "get-offsets": "first, last and by-time offsets of partitions",
     "delete-records": "delete records below an offset",
     "leader-election": "elect preferred leaders, or unclean leaders for partitions without one",

@@ -2,7 +2,7 @@
 
 It measures our own client, which is Python: for a node's limits use librdkafka's or Java's tool.
 
-Not done: transactions, --print-metrics.
+Not done: --print-metrics.
 """
 
 from __future__ import annotations
@@ -13,23 +13,26 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
-from sparkraft.cli.client_configs import producer_settings
+from sparkraft.cli.client_configs import producer_of, producer_settings
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options, Values, exactly_one, key_values
 from sparkraft.cli.session import client_properties, connected, print_json, run, warn
-from sparkraft.client.producer import Producer
+from sparkraft.client.transactional_producer import TransactionalProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from sparkraft.client.producer import Sent
+    from sparkraft.client.outgoing import Sent
+    from sparkraft.client.producer import Producer
 
 _MB = 1024 * 1024
 _LATENCIES_KEPT_MAX = 500_000
 """Enough for exact percentiles of ordinary runs; longer ones are sampled evenly."""
 
 _PERCENTILES = (50.0, 95.0, 99.0, 99.9)
+_TRANSACTION_MS = 3_000
 _BURST = 500
 """Records sent before the loop gets its turn to put them on the wire."""
 
@@ -61,8 +64,14 @@ def _options() -> Options:
     options.value("--warmup-records", about="records before the steady state", type=int, default=0)
     options.value("--reporting-interval", about="ms between lines (5000)", type=int, default=5_000)
     options.flag("--print-metrics", "accepted, prints nothing")
-    for name in ("--transactional-id", "--transaction-duration-ms"):
-        options.value(name, about="refused: transactions are not there yet")
+    options.value(
+        "--transactional-id", about="send in transactions of this id (default: a random one)"
+    )
+    options.value(
+        "--transaction-duration-ms",
+        about="commit after this time and begin again (3000)",
+        type=int,
+    )
     options.output()
     return options
 
@@ -71,8 +80,8 @@ def main(argv: list[str]) -> int:
     """Send, and print what it took; 1 if a record was refused."""
     values = _options().parse(argv)
     exactly_one(values, ["--record-size", "--payload-file", "--payload-monotonic"])
-    if values.transactional_id or values.transaction_duration_ms:
-        raise CommandError("transactions are not there yet")
+    if values.transaction_duration_ms is not None and values.transaction_duration_ms <= 0:
+        raise UsageError("--transaction-duration-ms is above 0")
     if values.num_records < 1 or (values.record_size is not None and values.record_size < 0):
         raise UsageError("--num-records is at least 1 and --record-size at least 0")
     if values.warmup_records >= values.num_records:
@@ -185,11 +194,12 @@ async def _main(values: Values, payload: Callable[[int], bytes]) -> int:
     properties = client_properties(
         values.command_config, key_values(values.command_property, "--command-property")
     )
+    _name_transactions(values, properties)
     runs: list[_Stats] = [_Stats(values, values.num_records)]
     failures: list[BaseException] = []
     async with (
         connected(values, properties=properties, client_id="perf-producer-client") as cluster,
-        Producer(cluster, producer_settings(properties)) as producer,
+        producer_of(cluster, producer_settings(properties)) as producer,
     ):
         await _send_all(values, producer, payload, runs, failures)
     if failures:
@@ -203,6 +213,45 @@ async def _main(values: Values, payload: Callable[[int], bytes]) -> int:
     return int(bool(failures))
 
 
+def _name_transactions(values: Values, properties: dict[str, str]) -> None:
+    """--transactional-id over the config, as in Kafka; a random id if only a duration is given."""
+    if values.transactional_id:
+        properties["transactional.id"] = values.transactional_id
+    elif values.transaction_duration_ms is not None:
+        properties.setdefault("transactional.id", f"performance-producer-{uuid4()}")
+
+
+class _Transactions:
+    """Commits and begins again whenever the duration has passed; does nothing without an id."""
+
+    def __init__(self, producer: Producer, duration_ms: int | None) -> None:
+        self._producer = producer if isinstance(producer, TransactionalProducer) else None
+        self._seconds = (duration_ms or _TRANSACTION_MS) / 1000
+        self._began: float | None = None
+
+    async def start(self) -> None:
+        """Take the transactional id over."""
+        if self._producer is not None:
+            await self._producer.init_transactions()
+
+    def before_send(self) -> None:
+        """Begin a transaction unless one is open."""
+        if self._producer is not None and self._began is None:
+            self._producer.begin_transaction()
+            self._began = time.perf_counter()
+
+    async def after_send(self) -> None:
+        """Commit if the transaction is old enough."""
+        if self._began is not None and time.perf_counter() - self._began >= self._seconds:
+            await self.commit()
+
+    async def commit(self) -> None:
+        """Commit the open transaction, if there is one."""
+        if self._producer is not None and self._began is not None:
+            await self._producer.commit_transaction()
+            self._began = None
+
+
 async def _send_all(
     values: Values,
     producer: Producer,
@@ -210,6 +259,8 @@ async def _send_all(
     runs: list[_Stats],
     failures: list[BaseException],
 ) -> None:
+    transactions = _Transactions(producer, values.transaction_duration_ms)
+    await transactions.start()
     started = time.perf_counter()
     for number in range(values.num_records):
         if values.warmup_records and number == values.warmup_records:
@@ -217,9 +268,12 @@ async def _send_all(
             runs[0].prints_windows = False
             runs.append(_Stats(values, rest, name=" steady state"))
         value = payload(number)
+        transactions.before_send()
         future = await producer.send(values.topic, value)
         future.add_done_callback(_Done(list(runs), failures, len(value)))
+        await transactions.after_send()
         await _hold_back(values.throughput, number + 1, started)
+    await transactions.commit()
     await producer.flush()
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.client.connection import CONNECT_TIMEOUT_MS, REQUEST_TIMEOUT_MS, Connection
+from sparkraft.client.errors import TransactionError
 from sparkraft.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -244,6 +245,22 @@ class Cluster:
             )
         return await self.connect(node.host, node.port)
 
+    def finalized_level(self, feature: str) -> int:
+        """The finalized level of a feature in the newest ApiVersions response; 0 if there is none.
+
+        Only connections that are open now count: a client learns of a change when it connects.
+        """
+        found, newest = 0, -1
+        for task in self._connections.values():
+            if not task.done() or _is_dead(task):
+                continue
+            answer = task.result().api_versions
+            if answer is not None and answer.finalized_features_epoch > newest:
+                newest = answer.finalized_features_epoch
+                levels = {f.name: f.max_version_level for f in answer.finalized_features}
+                found = levels.get(feature, 0)
+        return found
+
     # routing
 
     async def ask_any(self, request: Any, *, version: int | None = None) -> Any:
@@ -438,7 +455,11 @@ class Cluster:
     # retries
 
     async def retrying(
-        self, attempt: Callable[[], Awaitable[T]], *, timeout_ms: int | None = None
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        *,
+        timeout_ms: int | None = None,
+        backoff_ms: int = RETRY_BACKOFF_MS,
     ) -> T:
         """The result of the first attempt that works, while errors are retriable and time is left.
 
@@ -447,7 +468,6 @@ class Cluster:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (timeout_ms or self.api_timeout_ms) / 1000
-        backoff_ms = RETRY_BACKOFF_MS
         while True:
             try:
                 return await attempt()
@@ -460,6 +480,8 @@ class Cluster:
 
 def is_worth_retrying(error: KafkaError) -> bool:
     """Whether the same request may work in a moment."""
+    if isinstance(error, TransactionError):
+        return False  # its code is that of the cause
     return error.code.is_retriable or error.code in _ALSO_RETRIABLE
 
 

@@ -27,16 +27,22 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster, check, code_of
-from sparkraft.client.groups import Committed, Groups
-from sparkraft.client.membership import GroupSettings, Membership
-from sparkraft.client.values import EARLIEST, LATEST
+from sparkraft.client.consumer_membership import ConsumerMembership
+from sparkraft.client.groups import Groups
+from sparkraft.client.membership import Membership
+from sparkraft.client.reading import ConsumedRecord, Reading, is_unset, visible_records
+from sparkraft.client.subscription import (
+    CONSUMER,
+    GroupSettings,
+    NoListener,
+    RebalanceListener,
+    Subscription,
+)
+from sparkraft.client.values import EARLIEST, LATEST, Committed, GroupMetadata
 from sparkraft.protocol.api_keys import ApiKey
-from sparkraft.records.batch import crc_ok, iter_batches
-from sparkraft.records.control import ControlType, parse_control_key
-from sparkraft.records.record import decode_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from sparkraft.base.ids import TopicPartition
 
@@ -45,23 +51,10 @@ _BY_TOPIC_ID = 13
 _BY_NAME_MAX = 9
 _READ_COMMITTED = 1
 _METADATA_SECONDS = 30
+_COMMITS_MAX = 5
+"""Attempts to commit while the member epoch changes."""
 _PREFERENCE_SECONDS = 300
 """How long a follower is read before the leader is asked again; Kafka's metadata.max.age.ms."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumedRecord:
-    """A record and where it lay; `timestamp_type` is 0 for create time, 1 for append time."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]]
-    leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,31 +78,6 @@ class ConsumerSettings:
     (KIP-392)."""
 
 
-class _Reading:
-    """A partition being read."""
-
-    __slots__ = (
-        "epoch",
-        "high_watermark",
-        "is_paused",
-        "pending",
-        "position",
-        "preferred",
-        "preferred_until",
-    )
-
-    def __init__(self) -> None:
-        self.position: int | None = None
-        self.pending: Iterator[ConsumedRecord] | None = None
-        self.is_paused = False
-        self.high_watermark = -1
-        self.epoch = 0
-        """Counts seeks: a fetch of an older epoch is dropped."""
-        self.preferred: int | None = None
-        """The follower to read from, until the loop's time `preferred_until`."""
-        self.preferred_until = 0.0
-
-
 class Consumer:
     """Reads over a `Cluster`, which stays the caller's to close. Close it to leave its group."""
 
@@ -117,18 +85,24 @@ class Consumer:
         """Prepare; `assign` or `subscribe` next."""
         self.cluster = cluster
         self.settings = settings or ConsumerSettings()
-        self._readings: dict[TopicPartition, _Reading] = {}
+        self._readings: dict[TopicPartition, Reading] = {}
         self._fetches: dict[int, asyncio.Task[None]] = {}
         self._arrived = asyncio.Event()
         self._failure: KafkaError | None = None
         self._out_of_range: set[TopicPartition] = set()
         self._topics: frozenset[str] = frozenset()
-        self._pattern: re.Pattern[str] | None = None
+        self._pattern: str | None = None
         self._pattern_read_at = float("-inf")
         self._committed_at = 0.0
-        self._membership: Membership | None = None
-        if self.settings.group is not None:
-            self._membership = Membership(cluster, self.settings.group, lambda: self._topics)
+        self._listener: RebalanceListener = NoListener()
+        self._membership: Membership | ConsumerMembership | None = None
+        group = self.settings.group
+        if group is not None and group.protocol == CONSUMER:
+            self._membership = ConsumerMembership(
+                cluster, group, self._subscription, self._arrived.set
+            )
+        elif group is not None:
+            self._membership = Membership(cluster, group, lambda: self._topics)
 
     async def __aenter__(self) -> Consumer:
         """Use it as a context manager to leave the group for sure."""
@@ -146,13 +120,32 @@ class Consumer:
         for gone in set(self._readings) - wanted:
             del self._readings[gone]
         for tp in sorted(wanted):
-            self._readings.setdefault(tp, _Reading())
+            self._readings.setdefault(tp, Reading())
 
-    def subscribe(self, topics: Iterable[str] = (), *, pattern: str | None = None) -> None:
-        """Read what the group gives of `topics`, or of topics whose whole name fits `pattern`."""
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read what the group gives of `topics`, or of topics whose whole name fits `pattern`.
+
+        Args:
+            topics: names.
+            pattern: a regular expression. With the protocol `consumer` the group's coordinator
+                evaluates it, as RE2; otherwise this client, as Python's `re`.
+            listener: called when partitions are assigned or taken away.
+        """
         assert self._membership is not None, "subscribe needs a group"
         self._topics = frozenset(topics)
-        self._pattern = None if pattern is None else re.compile(pattern)
+        if pattern is not None and isinstance(self._membership, Membership):
+            re.compile(pattern)  # an error is the caller's
+        self._pattern = pattern
+        self._listener = listener or NoListener()
+
+    def _subscription(self) -> Subscription:
+        return Subscription(topics=self._topics, pattern=self._pattern)
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
@@ -160,9 +153,24 @@ class Consumer:
         return tuple(self._readings)
 
     @property
-    def membership(self) -> Membership | None:
+    def membership(self) -> Membership | ConsumerMembership | None:
         """The group membership, if there is one."""
         return self._membership
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """This member as it is now, for `TransactionalProducer.send_offsets_to_transaction`."""
+        group, membership = self.settings.group, self._membership
+        assert group is not None, "group_metadata needs a group"
+        assert membership is not None
+        if not membership.is_member:
+            return GroupMetadata(group_id=group.group_id)
+        return GroupMetadata(
+            group_id=group.group_id,
+            generation=membership.generation,
+            member_id=membership.member_id,
+            instance_id=group.instance_id,
+        )
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """Continue at `offset`; -1 is the end, -2 the beginning."""
@@ -199,12 +207,12 @@ class Consumer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         while True:
+            self._arrived.clear()
             await self._keep_group()
             records = self._take()
             if self._failure is not None and not records:
                 failure, self._failure = self._failure, None
                 raise failure
-            self._arrived.clear()
             await self._find_positions()
             await self._start_fetches()
             left = deadline - loop.time()
@@ -240,7 +248,7 @@ class Consumer:
                 break
         return records
 
-    def _take_from(self, reading: _Reading, out: list[ConsumedRecord], room: int) -> bool:
+    def _take_from(self, reading: Reading, out: list[ConsumedRecord], room: int) -> bool:
         assert reading.pending is not None
         for record in reading.pending:
             out.append(record)
@@ -254,7 +262,7 @@ class Consumer:
         for tp, reading in self._readings.items():
             if reading.pending is not None or reading.is_paused:
                 continue
-            if _is_unset(reading.position):
+            if is_unset(reading.position):
                 continue
             try:
                 info = await self.cluster.leader(*tp)
@@ -269,7 +277,7 @@ class Consumer:
                     self._fetch(leader, partitions)
                 )
 
-    def _read_from(self, reading: _Reading, leader: int) -> int:
+    def _read_from(self, reading: Reading, leader: int) -> int:
         """The broker to read a partition from."""
         if reading.preferred is None:
             return leader
@@ -332,7 +340,7 @@ class Consumer:
         )
 
     def _on_answer(
-        self, answer: Any, asked: Mapping[TopicPartition, tuple[_Reading, int]], *, by_id: bool
+        self, answer: Any, asked: Mapping[TopicPartition, tuple[Reading, int]], *, by_id: bool
     ) -> None:
         known = self.cluster.view.topics
         names = {known[topic].id: topic for topic, _ in asked if topic in known}
@@ -353,7 +361,13 @@ class Consumer:
                     continue
                 reading.high_watermark = entry.high_watermark
                 if entry.records is not None and len(entry.records):
-                    reading.pending = self._records_of(tp, reading, entry)
+                    reading.pending = visible_records(
+                        tp,
+                        reading,
+                        entry,
+                        read_committed=self.settings.read_committed,
+                        check_crcs=self.settings.check_crcs,
+                    )
         self._arrived.set()
 
     def _on_error(self, tp: TopicPartition, error: KafkaError) -> None:
@@ -373,50 +387,11 @@ class Consumer:
         if not error.code.is_retriable:
             self._failure = error
 
-    def _records_of(
-        self, tp: TopicPartition, reading: _Reading, entry: Any
-    ) -> Iterator[ConsumedRecord]:
-        """The visible records of a fetched partition from the position on, decoded one by one.
-
-        Moves the position past batches that show nothing, so that the next fetch starts there.
-        """
-        start = reading.position or 0
-        aborted = sorted(
-            ((a.first_offset, a.producer_id) for a in entry.aborted_transactions or ()),
-        )
-        hidden: set[int] = set()
-        for header, batch in iter_batches(entry.records):
-            if self.settings.check_crcs and not crc_ok(batch):
-                raise DecodeError(f"the batch at offset {header.base_offset} fails its CRC")
-            while aborted and aborted[0][0] <= header.last_offset:
-                hidden.add(aborted.pop(0)[1])
-            if header.is_control:
-                _end_transaction(batch, header.producer_id, hidden)
-            elif header.last_offset >= start and not (
-                self.settings.read_committed
-                and header.is_transactional
-                and header.producer_id in hidden
-            ):
-                for record in decode_records(batch):
-                    if record.offset >= start:
-                        yield ConsumedRecord(
-                            tp[0],
-                            tp[1],
-                            record.offset,
-                            record.timestamp,
-                            header.timestamp_type,
-                            record.key,
-                            record.value,
-                            record.headers,
-                            header.partition_leader_epoch,
-                        )
-            reading.position = max(reading.position or 0, header.next_offset)
-
     # positions
 
     async def _find_positions(self) -> None:
         """Give every partition without a position one: committed, else by the reset rule."""
-        lost = [tp for tp, r in self._readings.items() if _is_unset(r.position)]
+        lost = [tp for tp, r in self._readings.items() if is_unset(r.position)]
         if not lost:
             return
         unknown = [
@@ -425,10 +400,26 @@ class Consumer:
             if self._readings[tp].position is None and tp not in self._out_of_range
         ]
         if unknown and self.settings.group is not None:
-            found = await Groups(self.cluster).offsets(self.settings.group.group_id, unknown)
+            found = await self._committed_of(unknown)
+            if found is None:
+                return  # the next poll asks as the member that this one has become
             for tp, committed in found.items():
                 self._readings[tp].position = committed.offset
-        await self._reset([tp for tp in lost if _is_unset(self._readings[tp].position)])
+        await self._reset([tp for tp in lost if is_unset(self._readings[tp].position)])
+
+    async def _committed_of(
+        self, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, Committed] | None:
+        """Committed offsets; None if the group has moved on without this member."""
+        member = self.group_metadata
+        if isinstance(self._membership, Membership):
+            member = GroupMetadata(group_id=member.group_id)  # checked by commits alone
+        try:
+            return await Groups(self.cluster).offsets(member.group_id, partitions, member=member)
+        except KafkaError as error:
+            if error.code in {ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID}:
+                return None
+            raise
 
     async def _reset(self, lost: list[TopicPartition]) -> None:
         if not lost:
@@ -453,16 +444,41 @@ class Consumer:
     # groups
 
     async def _keep_group(self) -> None:
+        if isinstance(self._membership, ConsumerMembership):
+            await self._reconcile(self._membership)
+            return
         if self._membership is None or not (self._topics or self._pattern):
             return
         await self._match_pattern()
         if not self._topics:
             return
         if self._membership.needs_join and self._readings:
+            gone = list(self._readings)
             await self._commit_quietly()
+            await self._listener.on_partitions_revoked(gone)
         if await self._membership.ensure_active():
             self._readings = {}
             self.assign(self._membership.assignment)
+            await self._listener.on_partitions_assigned(list(self._readings))
+
+    async def _reconcile(self, membership: ConsumerMembership) -> None:
+        """Give up what the group takes away, then own what it gives."""
+        if self._subscription().is_empty:
+            return
+        wanted = await membership.ensure_active()
+        if wanted is None:
+            return
+        gone = [tp for tp in self._readings if tp not in set(wanted)]
+        new = [tp for tp in wanted if tp not in self._readings]
+        if membership.is_lost:
+            await self._listener.on_partitions_lost(gone)
+        elif gone:
+            await self._commit_quietly()
+            await self._listener.on_partitions_revoked(gone)
+        self.assign(wanted)
+        membership.acknowledge(wanted)
+        if new:
+            await self._listener.on_partitions_assigned(new)
 
     async def _match_pattern(self) -> None:
         """The topics that fit the pattern now; looked up again now and then."""
@@ -471,10 +487,9 @@ class Consumer:
             return
         self._pattern_read_at = now
         view = await self.cluster.retrying(self.cluster.refresh)
+        pattern = re.compile(self._pattern)
         self._topics = frozenset(
-            t.name
-            for t in view.topics.values()
-            if self._pattern.fullmatch(t.name) and not t.is_internal
+            t.name for t in view.topics.values() if pattern.fullmatch(t.name) and not t.is_internal
         )
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
@@ -486,17 +501,30 @@ class Consumer:
             return
         membership = self._membership
         assert membership is not None
-        outcome = await Groups(self.cluster).commit(
-            group.group_id,
-            {tp: Committed(offset=offset) for tp, offset in wanted.items()},
-            member_id=membership.member_id,
-            generation=membership.generation,
-            instance_id=group.instance_id if membership.member_id else None,
-        )
-        for error in outcome.values():
-            if error is not None:
-                membership.on_commit_error(error)
+        for left in reversed(range(_COMMITS_MAX)):
+            member = self.group_metadata
+            outcome = await Groups(self.cluster).commit(
+                group.group_id,
+                {tp: Committed(offset=offset) for tp, offset in wanted.items()},
+                member_id=member.member_id,
+                generation=member.generation,
+                instance_id=member.instance_id,
+            )
+            error = next((each for each in outcome.values() if each is not None), None)
+            if error is None:
+                return
+            membership.on_commit_error(error)
+            if not left or not await self._has_new_epoch(member, error):
                 raise error
+
+    async def _has_new_epoch(self, member: GroupMetadata, error: KafkaError) -> bool:
+        """Whether a commit with a stale member epoch may be repeated: the group gave another."""
+        membership = self._membership
+        if error.code is not ErrorCode.STALE_MEMBER_EPOCH:
+            return False
+        if not isinstance(membership, ConsumerMembership):
+            return False
+        return await membership.next_epoch(member.generation, self.cluster.request_timeout_ms)
 
     def _positions(self) -> dict[TopicPartition, int]:
         return {
@@ -506,10 +534,14 @@ class Consumer:
         }
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Committed offsets of those partitions that have one."""
+        """Committed offsets of those partitions that have one.
+
+        Waits for offsets of transactions that are ending (KIP-447).
+        """
         group = self.settings.group
         assert group is not None, "committed needs a group"
-        found = await Groups(self.cluster).offsets(group.group_id, partitions)
+        reader = GroupMetadata(group_id=group.group_id)
+        found = await Groups(self.cluster).offsets(group.group_id, partitions, member=reader)
         return {tp: committed.offset for tp, committed in found.items()}
 
     async def _maybe_commit(self) -> None:
@@ -538,15 +570,3 @@ class Consumer:
             await self._commit_quietly()
         if self._membership is not None:
             await self._membership.leave()
-
-
-def _is_unset(position: int | None) -> bool:
-    """Whether it is not yet an offset: unknown, or the special timestamp of a beginning or end."""
-    return position is None or position < 0
-
-
-def _end_transaction(batch: memoryview, producer_id: int, hidden: set[int]) -> None:
-    """An abort marker ends the hiding of its producer's records."""
-    for record in decode_records(batch):
-        if parse_control_key(record.key) is ControlType.ABORT:
-            hidden.discard(producer_id)

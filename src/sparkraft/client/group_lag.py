@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """A partition of a group, or a member without partitions."""
+    """A partition of a group."""
 
-    topic: str | None
-    partition: int | None
+    topic: str
+    partition: int
     leader_epoch: int | None
     offset: int | None
     end: int | None
@@ -33,10 +33,14 @@ class GroupLag:
 
 
 async def group_lags(cluster: Cluster, group: GroupInfo) -> list[GroupLag]:
-    """Each partition with a committed offset or a member, then members that have none."""
+    """The partitions of the members, those with most first, then those without an owner."""
     committed = await Groups(cluster).offsets(group.id)
-    owners = {tp: member for member in group.members for tp in member.assignment}
-    wanted = sorted({*committed, *owners})
+    owners = {
+        tp: member
+        for member in sorted(group.members, key=lambda each: -len(each.assignment))
+        for tp in sorted(member.assignment)
+    }
+    wanted = [*owners, *sorted(committed.keys() - owners.keys())]
     ends = await Admin(cluster).list_offsets(dict.fromkeys(wanted, LATEST))
     rows = []
     for tp in wanted:
@@ -52,8 +56,7 @@ async def group_lags(cluster: Cluster, group: GroupInfo) -> list[GroupLag]:
                 owners.get(tp),
             )
         )
-    idle = [member for member in group.members if not member.assignment]
-    return rows + [GroupLag(None, None, None, None, None, member) for member in idle]
+    return rows
 
 
 def lag_json(row: GroupLag) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import TopicPartition
 from sparkraft.client.admin import Admin
 from sparkraft.client.errors import PlanError, sentence_of
-from sparkraft.client.groups import Committed, Groups
-from sparkraft.client.values import EARLIEST, LATEST
+from sparkraft.client.groups import Groups
+from sparkraft.client.values import EARLIEST, LATEST, Committed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.client.cluster import Cluster, check, code_of
 from sparkraft.client.partition_calls import by_topic
+from sparkraft.client.values import Committed
 from sparkraft.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from sparkraft.base.ids import TopicPartition
+    from sparkraft.client.values import GroupMetadata
 
 _OFFSET_VERSION_BY_NAME = 9
 """OffsetCommit and OffsetFetch name topics by id from v10 on; by name they need no look-up."""
 
 _OFFSET_FETCH_BATCHED = 8
+_OFFSET_FETCH_STABLE = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,11 @@ class ListedGroup:
     protocol_type: str
     state: str
     kind: str
+
+    @property
+    def type_name(self) -> str:
+        """The type as Kafka's tools print it; empty from a broker that knows no types."""
+        return self.kind.capitalize()
 
     @property
     def is_simple(self) -> bool:
@@ -51,6 +59,12 @@ class GroupMember:
     client_id: str
     host: str
     assignment: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...] = ()
+    """The target assignment; empty in a classic group."""
+    epoch: int | None = None
+    """The member epoch; None in a classic group."""
+    is_upgraded: bool | None = None
+    """Whether it uses the protocol of KIP-848; None if the coordinator did not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +79,9 @@ class GroupInfo:
     assignor: str
     coordinator: int
     members: tuple[GroupMember, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
-    """A committed offset."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
+    group_epoch: int | None = None
+    target_epoch: int | None = None
+    """The epoch of the target assignment; both are None for a classic group."""
 
 
 class Groups:
@@ -158,20 +166,9 @@ class Groups:
             protocol_type="consumer",
             assignor=entry.assignor_name,
             coordinator=await self.cluster.coordinator(group_id),
-            members=tuple(
-                GroupMember(
-                    id=m.member_id,
-                    instance_id=m.instance_id,
-                    client_id=m.client_id,
-                    host=m.client_host,
-                    assignment=tuple(
-                        (t.topic_name, index)
-                        for t in m.assignment.topic_partitions
-                        for index in t.partitions
-                    ),
-                )
-                for m in entry.members
-            ),
+            members=tuple(_consumer_member(member) for member in entry.members),
+            group_epoch=entry.group_epoch,
+            target_epoch=entry.assignment_epoch,
         )
 
     async def delete(self, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
@@ -196,16 +193,27 @@ class Groups:
     # offsets
 
     async def offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        member: GroupMetadata | None = None,
     ) -> dict[TopicPartition, Committed]:
-        """Return committed offsets; `partitions` None: of all partitions that have one."""
+        """Return committed offsets; `partitions` None: of all partitions that have one.
+
+        Args:
+            group_id: the group.
+            partitions: topics and indexes.
+            member: the member that will read from them: offsets of open transactions are waited for
+                (KIP-447), and its epoch is checked (KIP-848). None from outside the group.
+        """
         wanted = None if partitions is None else by_topic(partitions)
 
         async def attempt() -> dict[TopicPartition, Committed]:
             node_id = await self.cluster.coordinator(group_id)
             connection = await self.cluster.connection(node_id)
             version = connection.version_for(ApiKey.OFFSET_FETCH, at_most=_OFFSET_VERSION_BY_NAME)
-            request = _offset_fetch(group_id, wanted, version)
+            request = _offset_fetch(group_id, wanted, version, member)
             answer = await self._ask(
                 group_id,
                 request,
@@ -323,6 +331,23 @@ def _classic_member(entry: Any, protocol_type: str) -> GroupMember:
     )
 
 
+def _consumer_member(entry: Any) -> GroupMember:
+    return GroupMember(
+        id=entry.member_id,
+        instance_id=entry.instance_id,
+        client_id=entry.client_id,
+        host=entry.client_host,
+        assignment=_partitions_of(entry.assignment),
+        target=_partitions_of(entry.target_assignment),
+        epoch=entry.member_epoch,
+        is_upgraded=None if entry.member_type < 0 else bool(entry.member_type),
+    )
+
+
+def _partitions_of(assignment: Any) -> tuple[TopicPartition, ...]:
+    return tuple((t.topic_name, i) for t in assignment.topic_partitions for i in t.partitions)
+
+
 def _assignment_of(raw: bytes, protocol_type: str) -> tuple[TopicPartition, ...]:
     """The partitions in an assignment; none if it is not a consumer's or can't be read."""
     if protocol_type != "consumer" or not raw:
@@ -341,21 +366,25 @@ def _assignment_of(raw: bytes, protocol_type: str) -> tuple[TopicPartition, ...]
     )
 
 
-def _offset_fetch(group_id: str, wanted: dict[str, list[int]] | None, version: int) -> Any:
+def _offset_fetch(
+    group_id: str,
+    wanted: dict[str, list[int]] | None,
+    version: int,
+    member: GroupMetadata | None,
+) -> Any:
     from sparkraft.protocol.messages import k09_offset_fetch as k09
 
+    is_stable = member is not None and version >= _OFFSET_FETCH_STABLE
     if version >= _OFFSET_FETCH_BATCHED:
-        topics = (
-            None
-            if wanted is None
-            else [
+        group = k09.OffsetFetchRequestGroup(group_id=group_id, topics=None)
+        if wanted is not None:
+            group.topics = [
                 k09.OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
                 for name, indexes in wanted.items()
             ]
-        )
-        return k09.OffsetFetchRequest(
-            groups=[k09.OffsetFetchRequestGroup(group_id=group_id, topics=topics)]
-        )
+        if member is not None and member.member_id:
+            group.member_id, group.member_epoch = member.member_id, member.generation
+        return k09.OffsetFetchRequest(groups=[group], require_stable=is_stable)
     plain = (
         None
         if wanted is None
@@ -364,7 +393,7 @@ def _offset_fetch(group_id: str, wanted: dict[str, list[int]] | None, version: i
             for name, indexes in wanted.items()
         ]
     )
-    return k09.OffsetFetchRequest(group_id=group_id, topics=plain)
+    return k09.OffsetFetchRequest(group_id=group_id, topics=plain, require_stable=is_stable)
 
 
 def _committed_of(group: Any) -> dict[TopicPartition, Committed]:

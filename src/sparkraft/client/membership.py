@@ -6,13 +6,13 @@ The first to join leads; it runs the assignor the group voted for and hands out 
 happen inside `ensure_active`, which `poll` calls, so an application sees no change of partitions
 between two polls. Heartbeats run beside it.
 
-Not done: the KIP-848 protocol, cooperative rebalancing.
+Not here: the protocol of KIP-848 (`consumer_membership`).
+Not done: cooperative rebalancing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from sparkraft.base.ids import TopicPartition
+    from sparkraft.client.subscription import GroupSettings
 
 
 PROTOCOL_TYPE = "consumer"
@@ -45,20 +46,6 @@ _MEMBER_LOST = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_MEMBER_EPOCH}
 )
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
-    """Kafka's consumer configs about groups."""
-
-    group_id: str
-    instance_id: str | None = None
-    session_timeout_ms: int = 45_000
-    rebalance_timeout_ms: int = 300_000
-    """`max.poll.interval.ms`."""
-    heartbeat_interval_ms: int = 3_000
-    assignors: tuple[str, ...] = ("range", "sticky", "roundrobin")
-    """In order of preference; the group takes one that all its members know."""
 
 
 class Membership:
@@ -78,6 +65,11 @@ class Membership:
         self._needs_join = True
         self._heartbeats: asyncio.Task[None] | None = None
         self._fatal: KafkaError | None = None
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the group has given this member a generation."""
+        return self.generation >= 0
 
     @property
     def needs_join(self) -> bool:

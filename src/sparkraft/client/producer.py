@@ -12,8 +12,9 @@ Invariants:
     * Records of a partition are written in the order of `send`.
     * Buffered bytes stay below `buffer_bytes`; `send` waits for room.
 
-Not done: transactions; bumping the epoch after an unknown outcome (the batch fails instead, and
-the producer takes a new producer id).
+Not here: transactions (`transactional_producer`).
+Not done: bumping the epoch after an unknown outcome (the batch fails instead, and the producer
+takes a new producer id).
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ import asyncio
 import os
 import random
 import time
-from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.cluster import Cluster, check, code_of, is_worth_retrying
+from sparkraft.client.outgoing import Batch, Lane, Sent
 from sparkraft.client.partitioner import StickyChoice, partition_of_key
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.records.batch import SEQUENCE_MODULUS
@@ -45,16 +46,6 @@ _REQUEST_BYTES_MAX = 1 << 20
 _BY_TOPIC_ID = 13
 _RECORD_OVERHEAD = 40
 """Upper estimate of what a record takes besides key, value and headers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """The position of a written record; `offset` is -1 with acks=0."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
 
 
 class _Dice:
@@ -83,46 +74,14 @@ class ProducerSettings:
     delivery_timeout_ms: int = 120_000
     max_block_ms: int = 60_000
     retry_backoff_ms: int = 100
+    transactional_id: str | None = None
+    """For a `TransactionalProducer` alone."""
+    transaction_timeout_ms: int = 60_000
 
     @property
     def is_idempotent(self) -> bool:
         """Whether batches carry a producer id."""
         return self.idempotence and self.acks == -1
-
-
-class _Batch:
-    """Records of one partition on their way."""
-
-    __slots__ = (
-        "base_sequence",
-        "created",
-        "data",
-        "futures",
-        "records",
-        "size",
-        "timestamps",
-    )
-
-    def __init__(self, created: float) -> None:
-        self.created = created
-        self.records: list[tuple[int, bytes | None, bytes | None, Any]] = []
-        self.futures: list[asyncio.Future[Sent]] = []
-        self.timestamps: list[int] = []
-        self.size = 0
-        self.data: bytes | None = None
-        self.base_sequence = -1
-
-
-class _Lane:
-    """The unsent batches of a partition; the last one takes more records."""
-
-    __slots__ = ("batches", "next_sequence", "retry_at", "sending")
-
-    def __init__(self) -> None:
-        self.batches: deque[_Batch] = deque()
-        self.sending = False
-        self.next_sequence = 0
-        self.retry_at = 0.0
 
 
 class Producer:
@@ -135,9 +94,10 @@ class Producer:
         """Prepare; nothing is sent before the first `send`."""
         self.cluster = cluster
         self.settings = settings or ProducerSettings()
-        self._lanes: dict[TopicPartition, _Lane] = {}
+        self._lanes: dict[TopicPartition, Lane] = {}
         self._sticky = StickyChoice(_Dice(), self.settings.batch_bytes)
         self._producer: tuple[int, int] | None = None
+        self._transactional_id: str | None = None
         self._buffered = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -147,7 +107,7 @@ class Producer:
         self._loop_task: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    async def __aenter__(self) -> Producer:
+    async def __aenter__(self) -> Self:
         """Start."""
         return self
 
@@ -178,8 +138,7 @@ class Producer:
         Raises:
             KafkaError: the topic can't be used, or no room came in `max_block_ms`.
         """
-        if self._is_closed:
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "this producer is closed")
+        self._require_open()
         size = len(value or b"") + len(key or b"") + _RECORD_OVERHEAD
         for name, content in headers:
             size += len(name) + len(content or b"")
@@ -187,6 +146,7 @@ class Producer:
             await self._wait_for_room(size)
         if partition is None:
             partition = await self._choose(topic, key, size)
+        self._require_open()  # it may have changed in the waits above
         now_ms = time.time_ns() // 1_000_000 if timestamp is None else timestamp
         return self._add((topic, partition), (now_ms, key, value, headers), size)
 
@@ -212,6 +172,11 @@ class Producer:
             if task is not None:
                 task.cancel()
         self._fail_all(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed"))
+
+    def _require_open(self) -> None:
+        """Raise unless a record can be taken now."""
+        if self._is_closed:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "this producer is closed")
 
     def _fail_all(self, error: KafkaError) -> None:
         for lane in self._lanes.values():
@@ -254,10 +219,10 @@ class Producer:
         loop = asyncio.get_running_loop()
         lane = self._lanes.get(tp)
         if lane is None:
-            lane = self._lanes[tp] = _Lane()
+            lane = self._lanes[tp] = Lane()
         batch = lane.batches[-1] if lane.batches else None
         if batch is None or batch.data is not None or self._is_full(batch, size):
-            batch = _Batch(loop.time())
+            batch = Batch(loop.time())
             lane.batches.append(batch)
             self._wake.set()
         future: asyncio.Future[Sent] = loop.create_future()
@@ -271,7 +236,7 @@ class Producer:
             self._loop_task = loop.create_task(self._run())
         return future
 
-    def _is_full(self, batch: _Batch, size: int) -> bool:
+    def _is_full(self, batch: Batch, size: int) -> bool:
         return bool(batch.records) and batch.size + size > self.settings.batch_bytes
 
     # sending
@@ -331,13 +296,12 @@ class Producer:
                 by_leader.setdefault(info.leader, []).append(tp)
             except KafkaError as error:
                 self._on_failure(tp, error)
-        if by_leader and self.settings.is_idempotent and self._producer is None:
-            try:
-                self._producer = await self._init_producer_id()
-            except KafkaError as error:
-                for tp in ready:
-                    self._on_failure(tp, error)
-                return
+        try:
+            await self._prepare([tp for group in by_leader.values() for tp in group])
+        except KafkaError as error:
+            for tp in ready:
+                self._on_failure(tp, error)
+            return
         for leader, partitions in by_leader.items():
             for group in self._split(partitions):
                 for tp in group:
@@ -345,6 +309,11 @@ class Producer:
                 task = asyncio.get_running_loop().create_task(self._send_group(leader, group))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+
+    async def _prepare(self, partitions: list[TopicPartition]) -> None:
+        """Get what batches to `partitions` need before they are sealed: a producer id."""
+        if partitions and self.settings.is_idempotent and self._producer is None:
+            self._producer = await self._init_producer_id()
 
     def _split(self, partitions: list[TopicPartition]) -> list[list[TopicPartition]]:
         """Groups whose batches fit into one request."""
@@ -362,7 +331,7 @@ class Producer:
             groups[-1].append(tp)
         return groups
 
-    def _sealed(self, lane: _Lane) -> bytes:
+    def _sealed(self, lane: Lane) -> bytes:
         """The first batch's bytes; made once, so that a retry sends the same."""
         batch = lane.batches[0]
         if batch.data is not None:
@@ -378,6 +347,7 @@ class Producer:
                 producer_id=self._producer[0],
                 producer_epoch=self._producer[1],
                 base_sequence=batch.base_sequence,
+                transactional=self._transactional_id is not None,
             )
         for timestamp, key, value, headers in batch.records:
             builder.append(timestamp, key, value, headers)
@@ -402,7 +372,7 @@ class Producer:
 
     async def _produce(self, leader: int, group: list[TopicPartition]) -> dict[TopicPartition, Any]:
         connection = await self.cluster.connection(leader)
-        version = connection.version_for(ApiKey.PRODUCE)
+        version = connection.version_for(ApiKey.PRODUCE, at_most=self._produce_version_max())
         request = self._request(group, by_id=version >= _BY_TOPIC_ID)
         if self.settings.acks == 0:
             connection.send_without_answer(request, version=version)
@@ -419,6 +389,10 @@ class Producer:
             for topic in answer.responses
             for entry in topic.partition_responses
         }
+
+    def _produce_version_max(self) -> int | None:
+        """The highest version of Produce that may be sent; None for the highest there is."""
+        return None
 
     def _request(self, group: list[TopicPartition], *, by_id: bool) -> Any:
         from sparkraft.protocol.messages import k00_produce as k00
@@ -438,6 +412,7 @@ class Producer:
                 )
             )
         return k00.ProduceRequest(
+            transactional_id=self._transactional_id,
             acks=self.settings.acks,
             timeout_ms=self.settings.request_timeout_ms,
             topic_data=list(topics.values()),
@@ -485,15 +460,18 @@ class Producer:
             return
         lane.batches.popleft()
         self._finish(batch, error)
-        if batch.base_sequence >= 0:
-            self._start_over()
+        self._on_lost(batch, error)
 
-    def _start_over(self) -> None:
-        """A batch with a sequence is lost: later ones would be out of order, so take a new id.
+    def _on_lost(self, batch: Batch, error: KafkaError) -> None:
+        """A batch failed. If it had a sequence, later ones would be out of order: take a new id.
 
         Batches that may have been written already keep theirs; they are refused or known.
         """
-        self._producer = None
+        if batch.base_sequence >= 0:
+            self._producer = None
+            self._start_sequences_over()
+
+    def _start_sequences_over(self) -> None:
         for lane in self._lanes.values():
             lane.next_sequence = 0
 
@@ -505,11 +483,14 @@ class Producer:
             if age_ms <= self.settings.delivery_timeout_ms:
                 return
             detail = f"{tp[0]}-{tp[1]}: not delivered within {self.settings.delivery_timeout_ms} ms"
-            self._finish(lane.batches.popleft(), KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail))
+            error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail)
+            batch = lane.batches.popleft()
+            self._finish(batch, error)
+            self._on_lost(batch, error)
 
     def _finish(
         self,
-        batch: _Batch,
+        batch: Batch,
         error: KafkaError | None,
         *,
         tp: TopicPartition = ("", 0),
@@ -522,7 +503,9 @@ class Producer:
             if future.done():
                 continue
             if error is not None:
-                future.set_exception(KafkaError(error.code, error.detail))
+                future.set_exception(type(error)(error.code, error.detail))
+                if self._transactional_id is not None:
+                    future.exception()  # the commit raises it: no caller has to read the future
                 continue
             future.set_result(
                 Sent(

@@ -113,6 +113,29 @@ class ListedOffset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A committed offset."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMetadata:
+    """A member of a consumer group at one moment; a transaction's offsets are checked against it.
+
+    (KIP-447)
+    """
+
+    group_id: str
+    generation: int = -1
+    """The generation of a classic member, or the member epoch (KIP-848); -1 outside a group."""
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaDir:
     """A replica in a log dir; sizes in bytes, `offset_lag` in records."""
 

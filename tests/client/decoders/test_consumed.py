@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkraft.base.errors import DecodeError
-from sparkraft.client.consumer import ConsumedRecord
 from sparkraft.client.decoders.consumed import Formatter, as_json
+from sparkraft.client.reading import ConsumedRecord
 
 ALL = {f"print.{name}": "true" for name in
        ("timestamp", "partition", "offset", "epoch", "headers", "key", "value")}  # fmt: skip

@@ -18,7 +18,7 @@ from sparkraft.client.decoders.batches import TIMESTAMP_TYPES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sparkraft.client.consumer import ConsumedRecord
+    from sparkraft.client.reading import ConsumedRecord
 
 Deserializer = Callable[[bytes], bytes]
 

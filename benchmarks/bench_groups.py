@@ -1,0 +1,250 @@
+"""Consumer groups on one node of ours and one of Apache Kafka: hand-overs and their cost.
+
+Members are our client's memberships without fetches, all in this process, so that what is measured
+is the coordinator. The two nodes are measured one after the other.
+
+    ./bench groups --only handover      one part: handover, commits
+    ./bench groups --members 10         fewer members (default 10 and 100)
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.bench_beside_kafka import BenchKafka
+from benchmarks.measure import cpu_seconds, rss_mib
+from benchmarks.quorums import progress
+from benchmarks.report import Row
+from benchmarks.suite import parser_for, run
+from sparkraft.base.errors import KafkaError
+from sparkraft.client.admin import Admin
+from sparkraft.client.cluster import Cluster
+from sparkraft.client.consumer_membership import ConsumerMembership
+from sparkraft.client.groups import Groups
+from sparkraft.client.membership import Membership
+from sparkraft.client.subscription import CLASSIC, CONSUMER, GroupSettings, Subscription
+from sparkraft.client.values import Committed, NewTopic
+from tests.support.nodes import NodeProcess, SparkraftNode
+
+TOPIC = "shared"
+PARTITIONS = 900
+GROUPS = 300
+COMMIT_SECONDS = 10
+POLL_SECONDS = 0.02
+SETTLE_SECONDS_MAX = 300
+MEMORY_GOAL = 1 / 8
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line said."""
+
+    members: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Handover:
+    """Seconds until all partitions are owned again, and the node's CPU seconds meanwhile."""
+
+    join: float
+    leave: float
+    cpu: float
+
+
+class Member:
+    """A member of either protocol, with a connection of its own."""
+
+    def __init__(self, bootstrap: str, group_id: str, protocol: str) -> None:
+        self.cluster = Cluster(bootstrap)
+        settings = GroupSettings(
+            group_id=group_id, protocol=protocol, assignors=("range",), heartbeat_interval_ms=1_000
+        )
+        subscription = Subscription(topics=frozenset({TOPIC}))
+        self.membership: Membership | ConsumerMembership = (
+            ConsumerMembership(self.cluster, settings, lambda: subscription, lambda: None)
+            if protocol == CONSUMER
+            else Membership(self.cluster, settings, lambda: subscription.topics)
+        )
+
+    async def poll_forever(self) -> None:
+        """Follow the group."""
+        while True:
+            if isinstance(self.membership, ConsumerMembership):
+                wanted = await self.membership.ensure_active()
+                if wanted is not None:
+                    self.membership.acknowledge(wanted)
+            else:
+                await self.membership.ensure_active()
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def leave(self) -> None:
+        """Leave the group and close."""
+        await self.membership.leave()
+        await self.cluster.close()
+
+
+class Crowd:
+    """Members of one group that poll side by side."""
+
+    def __init__(self, node: NodeProcess, group_id: str, protocol: str) -> None:
+        self._node = node
+        self._group_id = group_id
+        self._protocol = protocol
+        self._members: list[tuple[Member, asyncio.Task[None]]] = []
+
+    def add(self) -> None:
+        """Start one more."""
+        member = Member(self._node.bootstrap, self._group_id, self._protocol)
+        task = asyncio.get_running_loop().create_task(member.poll_forever())
+        self._members.append((member, task))
+
+    async def remove(self) -> None:
+        """Let the last one leave."""
+        member, task = self._members.pop()
+        task.cancel()
+        await member.leave()
+
+    async def settle(self) -> float:
+        """Seconds until the members own each partition once."""
+        begun = time.perf_counter()
+        async with asyncio.timeout(SETTLE_SECONDS_MAX):
+            while True:
+                for _, task in self._members:
+                    if task.done():
+                        task.result()
+                owned = [m.membership.assignment for m, _ in self._members]
+                if all(owned) and sum(map(len, owned)) == PARTITIONS:
+                    return time.perf_counter() - begun
+                await asyncio.sleep(POLL_SECONDS)
+
+
+async def _handover(node: NodeProcess, members: int, protocol: str) -> Handover:
+    assert node.process is not None
+    crowd = Crowd(node, f"crowd-{members}-{protocol}", protocol)
+    for _ in range(members - 1):
+        crowd.add()
+    await crowd.settle()
+    before = cpu_seconds(node.process.pid)
+    crowd.add()
+    join = await crowd.settle()
+    begun = time.perf_counter()
+    await crowd.remove()
+    await crowd.settle()
+    leave = time.perf_counter() - begun
+    cpu = cpu_seconds(node.process.pid) - before
+    for _ in range(members - 1):
+        await crowd.remove()
+    return Handover(join=join, leave=leave, cpu=cpu)
+
+
+@contextmanager
+def node_of(kind: str, folder: Path, jars: Path) -> Iterator[NodeProcess]:
+    """A running node with the shared topic."""
+    overrides = {"offsets.topic.num.partitions": "50"}
+    node: NodeProcess = (
+        BenchKafka(folder / kind, overrides=overrides, jars=jars)
+        if kind == "kafka"
+        else SparkraftNode(folder / kind, overrides=overrides)
+    )
+    with node:
+        asyncio.run(_make_topic(node.bootstrap))
+        yield node
+
+
+async def _make_topic(bootstrap: str) -> None:
+    async with Cluster(bootstrap) as cluster:
+        outcome = await Admin(cluster).create_topics([NewTopic(name=TOPIC, partitions=PARTITIONS)])
+        assert not isinstance(outcome[TOPIC], KafkaError), outcome
+
+
+def handover(folder: Path, jars: Path, options: Options) -> list[Row]:
+    """A member joins, then leaves, in groups of both protocols."""
+    cells = [(members, protocol) for members in options.members for protocol in (CLASSIC, CONSUMER)]
+    found: dict[str, list[Handover]] = {}
+    memory: dict[str, float] = {}
+    for kind in ("sparkraft", "kafka"):
+        with node_of(kind, folder, jars) as node:
+            found[kind] = []
+            for members, protocol in cells:
+                progress(f"{kind}: {members} members, {protocol}")
+                found[kind].append(asyncio.run(_handover(node, members, protocol)))
+            assert node.process is not None
+            memory[kind] = rss_mib(node.process.pid)
+    rows = []
+    for (members, protocol), ours, kafka in zip(
+        cells, found["sparkraft"], found["kafka"], strict=True
+    ):
+        where = f"{members} members, {PARTITIONS} partitions, {protocol}"
+        rows += [
+            Row(f"a member joins: {where}", f"{ours.join:.2f} s", f"{kafka.join:.2f} s",
+                ours.join / kafka.join, at_most=1),
+            Row(f"a member leaves: {where}", f"{ours.leave:.2f} s", f"{kafka.leave:.2f} s",
+                ours.leave / kafka.leave, at_most=1),
+            Row(f"  server CPU of both: {where}", f"{ours.cpu:.2f} s", f"{kafka.cpu:.2f} s",
+                ours.cpu / max(kafka.cpu, 0.01)),
+        ]  # fmt: skip
+    rows.append(
+        Row("memory after that", f"{memory['sparkraft']:.0f} MiB", f"{memory['kafka']:.0f} MiB",
+            memory["sparkraft"] / memory["kafka"], at_most=MEMORY_GOAL)
+    )  # fmt: skip
+    return rows
+
+
+async def _commit_each_second(node: NodeProcess) -> tuple[float, float]:
+    """Mean time of a commit in ms, and the node's CPU seconds a second."""
+    assert node.process is not None
+    times: list[float] = []
+    async with Cluster(node.bootstrap) as cluster:
+        groups = Groups(cluster)
+
+        async def commit(number: int, offset: int) -> None:
+            begun = time.perf_counter()
+            offsets = {(TOPIC, index): Committed(offset=offset) for index in range(3)}
+            outcome = await groups.commit(f"committing-{number}", offsets)
+            assert not any(outcome.values()), outcome
+            times.append((time.perf_counter() - begun) * 1000)
+
+        for number in range(GROUPS):
+            await commit(number, 0)
+        times.clear()
+        before, begun = cpu_seconds(node.process.pid), time.perf_counter()
+        for second in range(COMMIT_SECONDS):
+            await asyncio.gather(*(commit(number, second) for number in range(GROUPS)))
+            await asyncio.sleep(max(0.0, begun + second + 1 - time.perf_counter()))
+        cpu = cpu_seconds(node.process.pid) - before
+    return sum(times) / len(times), cpu / (time.perf_counter() - begun)
+
+
+def commits(folder: Path, jars: Path, _: Options) -> list[Row]:
+    """300 groups commit three offsets each second."""
+    found = {}
+    for kind in ("sparkraft", "kafka"):
+        with node_of(kind, folder, jars) as node:
+            progress(f"{kind}: {GROUPS} groups")
+            found[kind] = asyncio.run(_commit_each_second(node))
+    (ours_ms, ours_cpu), (kafka_ms, kafka_cpu) = found["sparkraft"], found["kafka"]
+    what = f"{GROUPS} groups that commit each second"
+    return [
+        Row(f"{what}: a commit", f"{ours_ms:.1f} ms", f"{kafka_ms:.1f} ms", ours_ms / kafka_ms),
+        Row(f"  server CPU: {what}", f"{ours_cpu:.1%}", f"{kafka_cpu:.1%}", ours_cpu / kafka_cpu),
+    ]
+
+
+PARTS = {"handover": handover, "commits": commits}
+
+
+def main() -> int:
+    """Measure; 1 if a goal is missed."""
+    parser = parser_for(__doc__, PARTS)
+    parser.add_argument("--members", type=int, nargs="+", default=[10, 100])
+    chosen = parser.parse_args()
+    title = "Consumer groups beside Apache Kafka 4.3.1, one node each, same client"
+    return run("groups", title, PARTS, chosen, Options(members=chosen.members))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Kill the worker ten times while it works, then count what read_committed consumers see.
+
+python run.py localhost:9092
+"""
+
+import asyncio
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+
+from worker import SOURCE, TARGET
+
+from sparkraft.client.admin import Admin
+from sparkraft.client.cluster import Cluster
+from sparkraft.client.consumer import Consumer, ConsumerSettings
+from sparkraft.client.producer import Producer
+from sparkraft.client.values import NewTopic
+
+RECORDS = 2_000
+KILLS = 10
+PARTITIONS = 3
+WAIT_SECONDS_MAX = 240
+WORKER = Path(__file__).with_name("worker.py")
+
+
+async def prepare(cluster: Cluster) -> None:
+    """Create both topics and write the numbers below RECORDS."""
+    topics = [NewTopic(name=name, partitions=PARTITIONS) for name in (SOURCE, TARGET)]
+    for name, outcome in (await Admin(cluster).create_topics(topics)).items():
+        if isinstance(outcome, Exception):
+            raise SystemExit(f"{name}: {outcome}")
+    async with Producer(cluster) as producer:
+        for number in range(RECORDS):
+            await producer.send(SOURCE, str(number).encode(), key=str(number).encode())
+
+
+async def start(bootstrap: str) -> asyncio.subprocess.Process:
+    """Start one worker."""
+    return await asyncio.create_subprocess_exec(sys.executable, str(WORKER), bootstrap)
+
+
+async def run(bootstrap: str) -> Counter[int]:
+    """Kill and restart the worker each time another part of the output is visible."""
+    seen: Counter[int] = Counter()
+    async with Cluster(bootstrap) as cluster:
+        await prepare(cluster)
+        settings = ConsumerSettings(auto_offset_reset="earliest", read_committed=True)
+        consumer = Consumer(cluster, settings)
+        consumer.assign([(TARGET, index) for index in range(PARTITIONS)])
+        worker = await start(bootstrap)
+        kills = 0
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while seen.total() < RECORDS:
+                seen.update(int(record.value or b"0") for record in await consumer.poll(100))
+                if kills < KILLS and seen.total() >= (kills + 1) * RECORDS // (KILLS + 1):
+                    worker.kill()
+                    await worker.wait()
+                    kills += 1
+                    worker = await start(bootstrap)
+        # Long enough for one more transaction, if there were anything left to write twice.
+        seen.update(int(record.value or b"0") for record in await consumer.poll(2_000))
+        worker.send_signal(signal.SIGKILL)
+        await worker.wait()
+        await consumer.close()
+    print(f"{RECORDS} records in, the worker was killed {kills} times")
+    return seen
+
+
+def main(bootstrap: str) -> int:
+    """Run, and say whether each record came out once."""
+    seen = asyncio.run(run(bootstrap))
+    wanted = Counter(2 * number for number in range(RECORDS))
+    print(f"{seen.total()} records out, {len(seen & wanted)} of them right, each once: "
+          f"{seen == wanted}")  # fmt: skip
+    return int(seen != wanted)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

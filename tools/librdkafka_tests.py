@@ -1,0 +1,134 @@
+"""librdkafka's own tests, from a given source tree, against a node of each kind.
+
+Not collected by pytest: `tools/librdkafka_tests` runs it. The sources are not part of this project.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.support.kafka_jars import kafka_jars_or_reason
+from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode
+
+TRANSACTIONS = ("0103", "0129", "0090", "0094")
+GROUPS = (
+    "0018", "0019", "0029", "0030", "0033", "0045", "0050", "0051", "0056", "0069", "0089", "0091",
+    "0099", "0102", "0107", "0112", "0113", "0116", "0118", "0122", "0130", "0132", "0137", "0140",
+    "0153",
+)  # fmt: skip
+"""Those that librdkafka runs with both group protocols."""
+
+SECONDS_MAX = 600
+_BUILD_SECONDS_MAX = 1_800
+_BROKER_VERSION = "4.3.0"
+
+NODE = {
+    "num.partitions": "4",
+    "auto.create.topics.enable": "true",
+    "group.min.session.timeout.ms": "6000",
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "1000",
+    "transaction.max.timeout.ms": "900000",
+}
+"""What the tests expect of a broker, as librdkafka's own test cluster has it."""
+
+
+def build(source: Path) -> None:
+    """Configure and build the library and its tests, unless they are there."""
+    if (source / "tests" / "test-runner").exists():
+        return
+    for command in (["./configure"], ["make", "-j2", "libs"], ["make", "-C", "tests", "build"]):
+        done = subprocess.run(
+            command, cwd=source, capture_output=True, text=True, timeout=_BUILD_SECONDS_MAX,
+            check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr}")
+
+
+def outcome(source: Path, node: NodeProcess, number: str, protocol: str) -> str:
+    """Run one test: `passes`, `skipped`, `FAILS` or `too slow`; its output is kept in a file."""
+    (source / "tests" / "test.conf").write_text(
+        f"bootstrap.servers={node.bootstrap}\nbroker.address.family=v4\n"
+    )
+    variables = {
+        **os.environ,
+        "TESTS": number,
+        "TEST_KAFKA_VERSION": _BROKER_VERSION,
+        "TEST_CONSUMER_GROUP_PROTOCOL": protocol,
+    }
+    try:
+        done = subprocess.run(
+            ["./run-test.sh", "-p1", "bare"], cwd=source / "tests", env=variables,
+            capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "too slow"
+    said = done.stdout + done.stderr
+    (node.directory / f"{number}-{protocol}.log").write_text(said)
+    if re.search(rf"{number}_\w+\s*\|?\s*SKIPPED", said) and done.returncode == 0:
+        return "skipped"
+    return "passes" if done.returncode == 0 else "FAILS"
+
+
+def wanted(numbers: list[str]) -> list[tuple[str, str]]:
+    """Test and protocol, in order; those of groups once with each protocol."""
+    chosen = numbers or [*TRANSACTIONS, *GROUPS]
+    return [
+        (number, protocol)
+        for number in chosen
+        for protocol in (("classic", "consumer") if number in GROUPS else ("classic",))
+    ]
+
+
+def measure(kind: str, folder: Path, source: Path, runs: list[tuple[str, str]]) -> list[str]:
+    """The outcomes on one node of `kind`."""
+    if kind == "kafka":
+        jars = kafka_jars_or_reason()
+        if not isinstance(jars, Path):
+            return [jars.reason] * len(runs)
+        node: NodeProcess = KafkaNode(folder / kind, overrides=NODE, jars=jars)
+    else:
+        node = SparkraftNode(folder / kind, overrides=NODE)
+    found = []
+    with node:
+        for number, protocol in runs:
+            found.append(outcome(source, node, number, protocol))
+            print(f"  {kind}: {number} with {protocol}: {found[-1]}", file=sys.stderr, flush=True)
+    return found
+
+
+def main() -> int:
+    """Print the table; 1 if a test passes on Kafka and fails here."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("numbers", nargs="*")
+    parser.add_argument("--only", choices=["sparkraft", "kafka"])
+    chosen = parser.parse_args()
+    build(chosen.source)
+    runs = wanted(chosen.numbers)
+    kinds = [chosen.only] if chosen.only else ["sparkraft", "kafka"]
+    folder = Path(tempfile.mkdtemp(prefix="librdkafka-tests-"))
+    columns = {kind: measure(kind, folder, chosen.source, runs) for kind in kinds}
+    print(f"Output of the tests: {folder}\n")
+    print(f"| test | protocol | {' | '.join(kinds)} |\n|---|---|{'---|' * len(kinds)}")
+    for index, (number, protocol) in enumerate(runs):
+        cells = " | ".join(columns[kind][index] for kind in kinds)
+        print(f"| {number} | {protocol} | {cells} |")
+    worse = [
+        run
+        for index, run in enumerate(runs)
+        if len(kinds) > 1
+        and columns["kafka"][index] == "passes"
+        and columns["sparkraft"][index] != "passes"
+    ]
+    return int(bool(worse))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
