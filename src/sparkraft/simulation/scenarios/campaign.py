@@ -71,12 +71,13 @@ def run(settings: Settings, sink: TextIO | None = None, *, only: tuple[str, ...]
         if settings.tier == "nodes":
             world.invariants.only = only
 
+    play = _scenario(settings)
     gc.collect()  # the previous world, whose tasks, futures and nodes reference each other
     gc.disable()  # A collection during the run would only cost time.
     try:
         limit = REAL_SECONDS_MAX + REAL_SECONDS_MAX_A_SECOND * settings.seconds
         with _ended_after(limit, worlds):
-            _play(replace(settings, sink=sink, on_world=begin))
+            play(replace(settings, sink=sink, on_world=begin))
     except Violation as error:
         violation = error
     finally:
@@ -130,15 +131,13 @@ def _ended_after(limit_s: float, worlds: "list[World | NodesWorld]") -> Iterator
         signal.signal(signal.SIGALRM, before)
 
 
-def _play(settings: Settings) -> None:
+def _scenario(settings: Settings) -> Callable[[Settings], Any]:
+    """What runs the seed. For whole nodes this loads the server, which is no part of the run."""
     if settings.tier == "cores":
-        core_scenarios.SCENARIOS[settings.scenario](settings)
-        return
-    from sparkraft.simulation.scenarios.node_scenarios import (
-        NODE_SCENARIOS,  # loads the whole server
-    )
+        return core_scenarios.SCENARIOS[settings.scenario]
+    from sparkraft.simulation.scenarios.node_scenarios import NODE_SCENARIOS
 
-    NODE_SCENARIOS[settings.scenario](settings)
+    return NODE_SCENARIOS[settings.scenario]
 
 
 def run_all(jobs: Iterable[Settings], processes: int | None = None) -> Iterator[Result]:
