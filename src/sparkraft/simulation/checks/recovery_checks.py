@@ -4,6 +4,7 @@ S1  it is a prefix of the previous log with everything synced, and complete with
 S2  it has whole batches only; recovering again after a crash during recovery gives the same log
 S5  its producer state equals a replay of all batches
 S8  its directory has no files left over from an earlier incarnation; a full disk leaves it usable
+P9  the leader epochs of truncated records are gone from the cache
 """
 
 import random
@@ -142,10 +143,21 @@ class RecoveryChecks:
             )
 
     def on_truncated(self, machine: "Machine", log: PartitionLog) -> None:
-        """Check the producer state of a truncated log."""
+        """Check the producer state and the leader epochs of a truncated log."""
+        if log.fault is None:
+            self._check_epochs(machine, log)
         stored = self.watched(machine).logs.get(log.directory)
         if stored is not None and log.fault is None:
             self.check_producers(machine, stored, log)
+
+    def _check_epochs(self, machine: "Machine", log: PartitionLog) -> None:
+        """Check that no epoch of the cache begins at or after the end of a truncated log."""
+        entries, end = log.leader_epochs, log.log_end_offset
+        self.require(
+            not entries or entries[-1][1] < end,
+            "P9",
+            f"{machine.name} truncates {log.name} to {end} and keeps the epochs {entries}",
+        )
 
 
 # ---- hooks
