@@ -137,15 +137,23 @@ def test_metadata_of_all_topics_leaves_out_what_the_client_may_not_describe(tmp_
     run(test())
 
 
-def enveloped(principal: bytes | None, host: bytes) -> EnvelopeRequest:
+def creation(key: int = ApiKey.CREATE_TOPICS, version: int = 7) -> bytes:
+    """CreateTopics v7, with the key and version given."""
     request = CreateTopicsRequest(
         topics=[CreatableTopic(name="n", num_partitions=1, replication_factor=1)], timeout_ms=1000
     )
     header = headers.RequestHeader(
-        request_api_key=int(ApiKey.CREATE_TOPICS), request_api_version=7, client_id="c"
+        request_api_key=int(key), request_api_version=version, client_id="c"
     )
-    data = codec.encode(header, 2) + codec.encode(request, 7)
-    return EnvelopeRequest(request_data=data, request_principal=principal, client_host_address=host)
+    return codec.encode(header, 2) + codec.encode(request, 7)
+
+
+def enveloped(principal: bytes | None, host: bytes, data: bytes | None = None) -> EnvelopeRequest:
+    return EnvelopeRequest(
+        request_data=creation() if data is None else data,
+        request_principal=principal,
+        client_host_address=host,
+    )
 
 
 ALICE = KafkaPrincipal("User", "alice")
@@ -184,6 +192,36 @@ def test_an_envelope_without_a_client_is_refused(tmp_path, principal, host, erro
         async with node_in(tmp_path) as node:
             broker = await connect(node, "CONTROLLER")
             assert (await broker.send(enveloped(principal, host))).error_code == error
+            await broker.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        pytest.param(b"", ErrorCode.UNSUPPORTED_VERSION, id="nothing"),
+        pytest.param(creation()[:3], ErrorCode.UNSUPPORTED_VERSION, id="half a version"),
+        pytest.param(creation()[:9], ErrorCode.UNSUPPORTED_VERSION, id="half a header"),
+        pytest.param(creation()[:-3], ErrorCode.UNSUPPORTED_VERSION, id="half a request"),
+        pytest.param(creation(key=9999), ErrorCode.UNSUPPORTED_VERSION, id="unknown key"),
+        pytest.param(creation(version=99), ErrorCode.UNSUPPORTED_VERSION, id="unknown version"),
+        pytest.param(creation(key=ApiKey.FETCH), ErrorCode.INVALID_REQUEST, id="not forwarded"),
+        pytest.param(creation() + b"more", ErrorCode.NONE, id="bytes after the request"),
+    ],
+)
+def test_an_enveloped_request_that_cannot_be_parsed_has_an_unsupported_version(
+    tmp_path, data, error
+):
+    """Kafka's EnvelopeUtils: INVALID_REQUEST is about the envelope, not about its request."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            broker = await connect(node, "CONTROLLER")
+            answer = await broker.send(enveloped(principal_bytes(ALICE), bytes(4), data))
+            assert answer.error_code == error
+            answer = await broker.send(enveloped(principal_bytes(ALICE), bytes(5), data))
+            assert answer.error_code == ErrorCode.INVALID_REQUEST, "the envelope is checked first"
             await broker.close()
 
     run(test())

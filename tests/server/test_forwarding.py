@@ -17,6 +17,7 @@ from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis
 from sparkraft.client.connection import Connection
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+from sparkraft.server.api.registry import RequestContext
 from sparkraft.server.broker import controller_channel
 from sparkraft.server.broker.controller_channel import ControllerChannel
 from sparkraft.server.broker.forwarding import Forwarding
@@ -31,6 +32,7 @@ from tests.server.harness import (
     until,
 )
 from tests.support.ports import lasting_ports
+from tests.support.sessions import client_session
 
 AN_HOUR_MS = 3_600_000
 
@@ -40,13 +42,24 @@ class Controller:
 
     is_closed = False
 
-    def __init__(self) -> None:
+    def __init__(self, error_code: ErrorCode = ErrorCode.NONE) -> None:
         self.timeouts_ms: list[int] = []
+        self.error_code = error_code
 
     async def send(self, request: Any, *, timeout_ms: int, version: int | None = None) -> Any:
         _ = request, version
         self.timeouts_ms.append(timeout_ms)
-        return SimpleNamespace(error_code=0)
+        return SimpleNamespace(error_code=self.error_code)
+
+
+class Client:
+    """A client's connection, which notes why it is closed."""
+
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+
+    def close(self, why: str) -> None:
+        self.closed.append(why)
 
 
 class CountingClock:
@@ -118,6 +131,33 @@ def test_one_that_reached_the_controller_is_waited_for() -> None:
             CreateTopicsRequest(), ApiKey.CREATE_TOPICS, timeout_ms=AN_HOUR_MS, tries_ms=1
         )
         assert controller.timeouts_ms == [AN_HOUR_MS]
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("envelope_error", "is_closed"),
+    [(ErrorCode.UNSUPPORTED_VERSION, True), (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, False)],
+)
+def test_a_refused_envelope_is_not_sent_again(envelope_error: ErrorCode, is_closed: bool) -> None:
+    """Kafka's ForwardingManager: UNKNOWN_SERVER_ERROR, or the client must ask for versions."""
+
+    async def test() -> None:
+        channel, controller = channel_to(2), Controller(envelope_error)
+        channel._connection = (2, controller)  # type: ignore[assignment]
+        client = Client()
+        session = client_session()
+        context = RequestContext(
+            ApiKey.CREATE_TOPICS, 7, 1, "c", session=session, connection=client, received_ms=0
+        )
+        config = SimpleNamespace(number=lambda _: AN_HOUR_MS)
+        forwarding = Forwarding(config, channel)  # type: ignore[arg-type]
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(KafkaError) as refused:
+                await forwarding.forward(context, CreateTopicsRequest(timeout_ms=AN_HOUR_MS))
+        assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert len(controller.timeouts_ms) == 1
+        assert bool(client.closed) is is_closed
 
     asyncio.run(test())
 

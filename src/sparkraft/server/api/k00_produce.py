@@ -53,7 +53,7 @@ from sparkraft.records.batch import (
 from sparkraft.records.validate import Origin, check_request_records
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied, on_each
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.registry import Api, NoResponseError, RequestContext
 from sparkraft.server.broker.append_queue import RETRIABLE_ERRORS, QueuedAppend
 from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS, add_node_endpoint, leader_hint
 from sparkraft.server.broker.produce_shapes import VERSION_BYTES, ProduceShape
@@ -397,7 +397,9 @@ def _add_hints(image: "ClusterImage", listener: str, response: ProduceResponse) 
 
 
 def refuse(_: type, request: ProduceRequest, version: int, error: KafkaError) -> Any:
-    """Every partition with the request's error."""
+    """Every partition with the request's error; for acks 0 only the connection's end tells it."""
+    if request.acks == 0:
+        raise NoResponseError
     response = ProduceResponse()
     for topic in request.topic_data:
         answers = []

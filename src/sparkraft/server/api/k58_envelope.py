@@ -4,12 +4,17 @@ Behaviour:
     * The request inside is handled as if its client had sent it here: with the client's principal
       and address, which the envelope carries. Its response is returned inside.
     * The forwarding broker must be allowed CLUSTER_ACTION, else CLUSTER_AUTHORIZATION_FAILED.
-    * Only keys that brokers forward are accepted; others, malformed ones, and an address that is
-      not 4 or 16 bytes: INVALID_REQUEST. No valid principal: PRINCIPAL_DESERIALIZATION_FAILURE.
+    * Checked in the order of Kafka's EnvelopeUtils. No valid principal:
+      PRINCIPAL_DESERIALIZATION_FAILURE. An address that is not 4 or 16 bytes: INVALID_REQUEST. A
+      header that cannot be parsed or names an unknown key: UNSUPPORTED_VERSION. A key that brokers
+      do not forward: INVALID_REQUEST. A request that cannot be parsed, or of a version that is not
+      served: UNSUPPORTED_VERSION, so that INVALID_REQUEST always means the envelope itself.
     * Not the active controller: NOT_CONTROLLER, and the broker looks for it again.
 Versions: v0.    Not done: -
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
@@ -31,24 +36,23 @@ _HEADER_BYTES = 4
 async def handle(
     node: "ControllerServices", context: RequestContext, request: EnvelopeRequest
 ) -> EnvelopeResponse:
+    session = _client_session(context.session, request)
     data = memoryview(request.request_data)
-    key = int.from_bytes(data[:2], "big", signed=True)
-    version = int.from_bytes(data[2:_HEADER_BYTES], "big", signed=True)
-    api = _forwardable(key, version)
-    try:
+    key, version = _key_and_version(data)
+    with _parsing():
         header, at = codec.decode_from(
-            headers.RequestHeader, headers.request_header_version(api.key, version), data, 0
+            headers.RequestHeader, headers.request_header_version(key, version), data, 0
         )
-        info = API_INFO[api.key]
-        inner = codec.decode(info.request_class(), version, data[at:])
-    except DecodeError as error:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+    api = _forwardable(key, version)
+    with _parsing():
+        # Bytes after it are ignored, as on a client's connection: Kafka's brokers pass them on.
+        inner, _ = codec.decode_from(API_INFO[key].request_class(), version, data, at)
     as_client = RequestContext(
         key,
         version,
         header.correlation_id,
         header.client_id,
-        session=_client_session(context.session, request),
+        session=session,
         connection=context.connection,
         received_ms=context.received_ms,
     )
@@ -73,12 +77,26 @@ def _client_session(of_broker: Session, request: EnvelopeRequest) -> Session:
     )
 
 
-def _forwardable(key: int, version: int) -> Api:
-    api = None
-    if key in ApiKey.__members__.values():
-        api = load_api(ApiKey(key), controller_listener=True)
+@contextmanager
+def _parsing() -> Iterator[None]:
+    try:
+        yield
+    except DecodeError as error:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, str(error)) from error
+
+
+def _key_and_version(data: memoryview) -> tuple[ApiKey, int]:
+    """The first fields of the request header."""
+    key = int.from_bytes(data[:2], "big", signed=True)
+    if len(data) < _HEADER_BYTES or key not in ApiKey.__members__.values():
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"no API key in {bytes(data[:2])!r}")
+    return ApiKey(key), int.from_bytes(data[2:_HEADER_BYTES], "big", signed=True)
+
+
+def _forwardable(key: ApiKey, version: int) -> Api:
+    api = load_api(key, controller_listener=True)
     if api is None or not api.forward:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"key {key} is not forwarded")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key.name} is not forwarded")
     lowest, highest = api.version_range()
     if not lowest <= version <= highest:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{api.key.name} version {version}")

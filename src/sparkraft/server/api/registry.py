@@ -134,6 +134,14 @@ def refuse_at_top(response_class: type, request: Any, version: int, error: Kafka
     return response
 
 
+class NoResponseError(AttributeError):
+    """Raised by `Api.refuse`: the request gets no response, so its connection is closed.
+
+    An AttributeError, like that of a response without a field for errors, which dispatch treats
+    the same way. Kafka's `getErrorResponse` returns null then.
+    """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
     """How one key is served.
@@ -154,7 +162,8 @@ class Api:
             not a common case, `handle` does it. Only for requests that come 100,000 times a
             second (Produce).
         dies_with_connection: a waiting response is cancelled when its client leaves (long polls).
-        refuse: makes the response for a `KafkaError` of the whole request.
+        refuse: makes the response for a `KafkaError` of the whole request, or raises
+            `NoResponseError`.
     """
 
     key: ApiKey

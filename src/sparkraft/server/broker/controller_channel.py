@@ -18,6 +18,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.security.session import NodeSession
 from sparkraft.server.api.registry import RequestContext, load_api
+from sparkraft.server.broker.envelope import EnvelopeError, open_envelope, seal_envelope
 from sparkraft.server.raft.leader_description import describe_leader
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class ControllerChannel:
 
         Raises:
             KafkaError: REQUEST_TIMED_OUT if there was no response in time.
+            EnvelopeError: the controller refused a forwarded request's envelope.
         """
         now = self._env.clock.mono_ms()
         last_try = now + (timeout_ms if tries_ms is None else min(tries_ms, timeout_ms))
@@ -116,6 +118,8 @@ class ControllerChannel:
                 )
             try:
                 answer = await self._try(request, key, version, context, deadline - now)
+            except EnvelopeError:
+                raise
             except KafkaError as error:
                 why = str(error)
             else:
@@ -177,8 +181,6 @@ class ControllerChannel:
         context: RequestContext,
         timeout_ms: int,
     ) -> Any:
-        from sparkraft.server.broker.envelope import open_envelope, seal_envelope
-
         assert version is not None
         envelope = seal_envelope(request, key, version, context)
         answer = await connection.send(envelope, timeout_ms=timeout_ms)

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _PRINCIPAL_VERSION = b"\0\0"
 
 
+class EnvelopeError(KafkaError):
+    """The active controller refused an envelope; the same request would be refused again."""
+
+
 def seal_envelope(
     request: Any, key: ApiKey, version: int, context: "RequestContext"
 ) -> EnvelopeRequest:
@@ -43,9 +47,16 @@ def seal_envelope(
 
 
 def open_envelope(answer: EnvelopeResponse, key: ApiKey, version: int) -> Any:
-    """The response inside; KafkaError if the controller refused the envelope itself."""
+    """The response inside.
+
+    Raises:
+        KafkaError: NOT_CONTROLLER.
+        EnvelopeError: the controller refused the envelope itself.
+    """
+    if answer.error_code == ErrorCode.NOT_CONTROLLER:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
     if answer.error_code:
-        raise KafkaError(ErrorCode(answer.error_code), "the controller refused the envelope")
+        raise EnvelopeError(ErrorCode(answer.error_code), "the controller refused the envelope")
     data = memoryview(answer.response_data or b"")
     header_version = headers.response_header_version(key, version)
     _, at = codec.decode_from(headers.ResponseHeader, header_version, data, 0)
