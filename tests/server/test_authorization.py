@@ -8,8 +8,10 @@ import pytest
 
 import sparkraft.server
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Uuid
 from sparkraft.protocol import codec, headers
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k00_produce import ProduceResponse
 from sparkraft.protocol.messages.k01_fetch import FetchRequest
 from sparkraft.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from sparkraft.protocol.messages.k58_envelope import EnvelopeRequest
@@ -36,6 +38,7 @@ from tests.server.harness import (
     format_dir,
     make_env,
     node_in,
+    produce,
     run,
 )
 from tests.support.sessions import Deciding
@@ -93,6 +96,33 @@ def test_the_fast_path_of_produce_passes_no_denied_session(tmp_path):
             assert (await append(allowed, topic_id, batch(b"v"), acks=1)).base_offset == 3
             await allowed.close()
             await denied.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_a_denied_produce_gets_no_answer_only_with_acks_0(tmp_path, acks):
+    """Kafka's ProduceRequest.getErrorResponse is null then, and the connection is closed."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            put(node, Deciding())
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.ports["PLAINTEXT"])
+            request = produce(Uuid(bytes(16)), batch(b"v"), acks=acks)
+            request.transactional_id = "denied"
+            header = headers.RequestHeader(request_api_key=int(ApiKey.PRODUCE))
+            header.request_api_version = 13
+            data = codec.encode(header, 2) + codec.encode(request, 13)
+            writer.write(len(data).to_bytes(4, "big") + data)
+            if acks == 0:
+                assert await reader.read() == b"", "the end, with no byte before it"
+            else:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                body = memoryview(await reader.readexactly(size))[5:]
+                answer = codec.decode(ProduceResponse, 13, body)
+                code = answer.responses[0].partition_responses[0].error_code
+                assert code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            writer.close()
 
     run(test())
 
