@@ -27,6 +27,7 @@ from typing import (
     Final,
     Literal,
     NamedTuple,
+    Protocol,
     TypeVar,
     cast,
     dataclass_transform,
@@ -274,52 +275,46 @@ def _compile_init(schema: Schema) -> Any:
     return scope["__init__"]
 
 
-def int8(versions: str = "0+", *, default: int = 0, tag: int = -1, ignorable: bool = False) -> int:
-    """A signed byte."""
-    return cast("int", Field("int8", versions, default, tag=tag, ignorable=ignorable))
+class Value(Protocol[T]):
+    """Declares a field of one kind, whose default may be given."""
+
+    def __call__(
+        self, versions: str = ..., *, default: T = ..., tag: int = ..., ignorable: bool = ...
+    ) -> T: ...
 
 
-def int16(versions: str = "0+", *, default: int = 0, tag: int = -1, ignorable: bool = False) -> int:
-    """A signed 16-bit number, big-endian as all numbers."""
-    return cast("int", Field("int16", versions, default, tag=tag, ignorable=ignorable))
+def _value(kind: str, zero: T) -> Value[T]:
+    def declare(
+        versions: str = "0+", *, default: T = zero, tag: int = -1, ignorable: bool = False
+    ) -> T:
+        return cast("T", Field(kind, versions, default, tag=tag, ignorable=ignorable))
+
+    return declare
 
 
-def uint16(
-    versions: str = "0+", *, default: int = 0, tag: int = -1, ignorable: bool = False
-) -> int:
-    """An unsigned 16-bit number, such as a port."""
-    return cast("int", Field("uint16", versions, default, tag=tag, ignorable=ignorable))
+int8 = _value("int8", 0)
+"""A signed byte."""
 
+int16 = _value("int16", 0)
+"""A signed 16-bit number, big-endian as all numbers."""
 
-def int32(versions: str = "0+", *, default: int = 0, tag: int = -1, ignorable: bool = False) -> int:
-    """A signed 32-bit number."""
-    return cast("int", Field("int32", versions, default, tag=tag, ignorable=ignorable))
+uint16 = _value("uint16", 0)
+"""An unsigned 16-bit number, such as a port."""
 
+int32 = _value("int32", 0)
+"""A signed 32-bit number."""
 
-def uint32(
-    versions: str = "0+", *, default: int = 0, tag: int = -1, ignorable: bool = False
-) -> int:
-    """An unsigned 32-bit number."""
-    return cast("int", Field("uint32", versions, default, tag=tag, ignorable=ignorable))
+uint32 = _value("uint32", 0)
+"""An unsigned 32-bit number."""
 
+int64 = _value("int64", 0)
+"""A signed 64-bit number."""
 
-def int64(versions: str = "0+", *, default: int = 0, tag: int = -1, ignorable: bool = False) -> int:
-    """A signed 64-bit number."""
-    return cast("int", Field("int64", versions, default, tag=tag, ignorable=ignorable))
+float64 = _value("float64", 0.0)
+"""A double."""
 
-
-def float64(
-    versions: str = "0+", *, default: float = 0.0, tag: int = -1, ignorable: bool = False
-) -> float:
-    """A double."""
-    return cast("float", Field("float64", versions, default, tag=tag, ignorable=ignorable))
-
-
-def boolean(
-    versions: str = "0+", *, default: bool = False, tag: int = -1, ignorable: bool = False
-) -> bool:
-    """A byte, 0 for false."""
-    return cast("bool", Field("boolean", versions, default, tag=tag, ignorable=ignorable))
+boolean = _value("boolean", False)  # noqa: FBT003 (the default)
+"""A byte, 0 for false."""
 
 
 def uuid(versions: str = "0+", *, tag: int = -1, ignorable: bool = False) -> Uuid:
@@ -473,193 +468,63 @@ def array(
     return cast("list[T]", field)
 
 
-@overload
-def int8s(versions: str = ..., *, tag: int = ..., ignorable: bool = ...) -> list[int]: ...
-@overload
-def int8s(
-    versions: str = ...,
-    *,
-    nullable: Nullable,
-    default: None = ...,
-    tag: int = ...,
-    ignorable: bool = ...,
-) -> list[int] | None: ...
-def int8s(
-    versions: str = "0+",
-    *,
-    nullable: Nullable | None = None,
-    default: object = FRESH,
-    tag: int = -1,
-    ignorable: bool = False,
-) -> list[int] | None:
-    """Signed bytes in a row."""
-    field = Field(
-        "array",
-        versions,
-        default,
-        nullable=nullable,
-        tag=tag,
-        ignorable=ignorable,
-        element="int8",
-    )
-    return cast("list[int]", field)
+class Values(Protocol[T]):
+    """Declares a field with values of one kind in a row."""
+
+    @overload
+    def __call__(
+        self, versions: str = ..., *, tag: int = ..., ignorable: bool = ...
+    ) -> list[T]: ...
+    @overload
+    def __call__(
+        self,
+        versions: str = ...,
+        *,
+        nullable: Nullable,
+        default: None = ...,
+        tag: int = ...,
+        ignorable: bool = ...,
+    ) -> list[T] | None: ...
 
 
-@overload
-def int16s(versions: str = ..., *, tag: int = ..., ignorable: bool = ...) -> list[int]: ...
-@overload
-def int16s(
-    versions: str = ...,
-    *,
-    nullable: Nullable,
-    default: None = ...,
-    tag: int = ...,
-    ignorable: bool = ...,
-) -> list[int] | None: ...
-def int16s(
-    versions: str = "0+",
-    *,
-    nullable: Nullable | None = None,
-    default: object = FRESH,
-    tag: int = -1,
-    ignorable: bool = False,
-) -> list[int] | None:
-    """Signed 16-bit numbers in a row."""
-    field = Field(
-        "array",
-        versions,
-        default,
-        nullable=nullable,
-        tag=tag,
-        ignorable=ignorable,
-        element="int16",
-    )
-    return cast("list[int]", field)
+def _values(kind: str, of: type[T]) -> Values[T]:
+    _ = of  # its type alone matters
+
+    def declare(
+        versions: str = "0+",
+        *,
+        nullable: Nullable | None = None,
+        default: object = FRESH,
+        tag: int = -1,
+        ignorable: bool = False,
+    ) -> Field:
+        return Field(
+            "array",
+            versions,
+            default,
+            nullable=nullable,
+            tag=tag,
+            ignorable=ignorable,
+            element=kind,
+        )
+
+    return cast("Values[T]", declare)
 
 
-@overload
-def int32s(versions: str = ..., *, tag: int = ..., ignorable: bool = ...) -> list[int]: ...
-@overload
-def int32s(
-    versions: str = ...,
-    *,
-    nullable: Nullable,
-    default: None = ...,
-    tag: int = ...,
-    ignorable: bool = ...,
-) -> list[int] | None: ...
-def int32s(
-    versions: str = "0+",
-    *,
-    nullable: Nullable | None = None,
-    default: object = FRESH,
-    tag: int = -1,
-    ignorable: bool = False,
-) -> list[int] | None:
-    """Signed 32-bit numbers in a row."""
-    field = Field(
-        "array",
-        versions,
-        default,
-        nullable=nullable,
-        tag=tag,
-        ignorable=ignorable,
-        element="int32",
-    )
-    return cast("list[int]", field)
+int8s = _values("int8", int)
+"""Signed bytes in a row."""
 
+int16s = _values("int16", int)
+"""Signed 16-bit numbers in a row."""
 
-@overload
-def int64s(versions: str = ..., *, tag: int = ..., ignorable: bool = ...) -> list[int]: ...
-@overload
-def int64s(
-    versions: str = ...,
-    *,
-    nullable: Nullable,
-    default: None = ...,
-    tag: int = ...,
-    ignorable: bool = ...,
-) -> list[int] | None: ...
-def int64s(
-    versions: str = "0+",
-    *,
-    nullable: Nullable | None = None,
-    default: object = FRESH,
-    tag: int = -1,
-    ignorable: bool = False,
-) -> list[int] | None:
-    """Signed 64-bit numbers in a row."""
-    field = Field(
-        "array",
-        versions,
-        default,
-        nullable=nullable,
-        tag=tag,
-        ignorable=ignorable,
-        element="int64",
-    )
-    return cast("list[int]", field)
+int32s = _values("int32", int)
+"""Signed 32-bit numbers in a row."""
 
+int64s = _values("int64", int)
+"""Signed 64-bit numbers in a row."""
 
-@overload
-def strings(versions: str = ..., *, tag: int = ..., ignorable: bool = ...) -> list[str]: ...
-@overload
-def strings(
-    versions: str = ...,
-    *,
-    nullable: Nullable,
-    default: None = ...,
-    tag: int = ...,
-    ignorable: bool = ...,
-) -> list[str] | None: ...
-def strings(
-    versions: str = "0+",
-    *,
-    nullable: Nullable | None = None,
-    default: object = FRESH,
-    tag: int = -1,
-    ignorable: bool = False,
-) -> list[str] | None:
-    """Texts in a row."""
-    field = Field(
-        "array",
-        versions,
-        default,
-        nullable=nullable,
-        tag=tag,
-        ignorable=ignorable,
-        element="string",
-    )
-    return cast("list[str]", field)
+strings = _values("string", str)
+"""Texts in a row."""
 
-
-@overload
-def uuids(versions: str = ..., *, tag: int = ..., ignorable: bool = ...) -> list[Uuid]: ...
-@overload
-def uuids(
-    versions: str = ...,
-    *,
-    nullable: Nullable,
-    default: None = ...,
-    tag: int = ...,
-    ignorable: bool = ...,
-) -> list[Uuid] | None: ...
-def uuids(
-    versions: str = "0+",
-    *,
-    nullable: Nullable | None = None,
-    default: object = FRESH,
-    tag: int = -1,
-    ignorable: bool = False,
-) -> list[Uuid] | None:
-    """Uuids in a row."""
-    field = Field(
-        "array",
-        versions,
-        default,
-        nullable=nullable,
-        tag=tag,
-        ignorable=ignorable,
-        element="uuid",
-    )
-    return cast("list[Uuid]", field)
+uuids = _values("uuid", Uuid)
+"""Uuids in a row."""

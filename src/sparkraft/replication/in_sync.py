@@ -41,33 +41,10 @@ class Lag:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PendingExpand:
-    """A request to the controller to add a caught-up follower. Compared by identity."""
+class _Change:
+    """A request to the controller to change the ISR. Compared by identity."""
 
     committed: Committed
-    joining: int
-    new_isr: tuple[tuple[int, int], ...]
-    """Replica and broker epoch, as AlterPartition v3 sends them."""
-    leader_epoch: int
-    partition_epoch: int
-
-    @property
-    def isr(self) -> tuple[int, ...]:
-        """The committed ISR, without the follower."""
-        return self.committed.isr
-
-    @property
-    def maximal_isr(self) -> tuple[int, ...]:
-        """The committed ISR and the follower."""
-        return (*self.committed.isr, self.joining)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PendingShrink:
-    """A request to the controller to remove lagging followers. Compared by identity."""
-
-    committed: Committed
-    leaving: tuple[Lag, ...]
     new_isr: tuple[tuple[int, int], ...]
     """Replica and broker epoch, as AlterPartition v3 sends them."""
     leader_epoch: int
@@ -77,6 +54,25 @@ class PendingShrink:
     def isr(self) -> tuple[int, ...]:
         """The committed ISR: min.insync.replicas is checked against it until the change commits."""
         return self.committed.isr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PendingExpand(_Change):
+    """A request to add a caught-up follower."""
+
+    joining: int
+
+    @property
+    def maximal_isr(self) -> tuple[int, ...]:
+        """The committed ISR and the follower."""
+        return (*self.committed.isr, self.joining)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PendingShrink(_Change):
+    """A request to remove lagging followers."""
+
+    leaving: tuple[Lag, ...]
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:

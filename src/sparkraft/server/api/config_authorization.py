@@ -1,4 +1,6 @@
-"""Which operation on which resource a config of a kind takes: KafkaApis and ConfigAdminManager.
+"""What the APIs of configs share: the operation on a resource that a config of a kind takes.
+
+From KafkaApis and ConfigAdminManager:
 
 TOPIC                                   the operation on that topic
 GROUP                                   the operation on that group
@@ -11,6 +13,7 @@ from sparkraft.base.errors import KafkaError
 from sparkraft.metadata.image import ResourceType
 from sparkraft.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied
+from sparkraft.server.api.item_errors import ItemErrors
 from sparkraft.server.api.registry import RequestContext
 
 _AUTHORIZED_AS = {
@@ -36,6 +39,23 @@ def config_denial(
     if context.is_allowed(operation, resource_type, CLUSTER_NAME if is_cluster else name):
         return None
     return denied(resource_type)
+
+
+def altered_configs(
+    request_class: type, response_class: type, result_class: type
+) -> ItemErrors[Any, Any, Any, Any]:
+    """How the response to either AlterConfigs request carries an error of each resource."""
+    return ItemErrors(
+        items=lambda request: request.resources,
+        result=lambda resource: result_class(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        ),
+        response=lambda results: response_class(responses=results),
+        results=lambda response: response.responses,
+        only=lambda request, resources: request_class(
+            resources=resources, validate_only=request.validate_only
+        ),
+    )
 
 
 def alter_denial(context: RequestContext, resource: Any) -> KafkaError | None:

@@ -9,7 +9,6 @@ Versions: v2 flexible.    Not done: levels of broker loggers; policies in Java c
 """
 
 from sparkraft.protocol.api_keys import ApiKey
-from sparkraft.protocol.messages import k33_alter_configs as k33
 from sparkraft.protocol.messages.k33_alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -17,23 +16,12 @@ from sparkraft.protocol.messages.k33_alter_configs import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
-from sparkraft.server.api.config_authorization import alter_denial
-from sparkraft.server.api.item_errors import ItemErrors
+from sparkraft.server.api.config_authorization import alter_denial, altered_configs
 from sparkraft.server.api.registry import Api
 from sparkraft.server.broker.config_changes import forward_checked
 from sparkraft.server.controller.submission import submit_to_controller
 
-_ERRORS = ItemErrors(
-    items=lambda request: request.resources,
-    result=lambda resource: AlterConfigsResourceResponse(
-        resource_type=resource.resource_type, resource_name=resource.resource_name
-    ),
-    response=lambda results: AlterConfigsResponse(responses=results),
-    results=lambda response: response.responses,
-    only=lambda request, resources: AlterConfigsRequest(
-        resources=resources, validate_only=request.validate_only
-    ),
-)
+_ERRORS = altered_configs(AlterConfigsRequest, AlterConfigsResponse, AlterConfigsResourceResponse)
 
 
 API = Api(
@@ -50,6 +38,6 @@ API = Api(
     ),
     controller=True,
     forward=True,
-    forward_by=forward_checked(k33.AlterConfigsResponse, k33.AlterConfigsResourceResponse),
+    forward_by=forward_checked(AlterConfigsResponse, AlterConfigsResourceResponse),
     refuse=_ERRORS.refuse,
 )

@@ -64,6 +64,16 @@ def _leader_id(response: _Response) -> int:
     return -1 if response.leader_id is None else response.leader_id
 
 
+def _epoch_fields(response: events.VoteResponse | events.QuorumEpochResponse) -> dict[str, Any]:
+    """What the partition of a response to Vote, BeginQuorumEpoch and EndQuorumEpoch has."""
+    return {
+        "partition_index": PARTITION,
+        "error_code": response.error,
+        "leader_id": _leader_id(response),
+        "leader_epoch": response.epoch,
+    }
+
+
 def only_partition(
     topics: list[Any],
     name_of: Callable[[Any], str] = lambda topic: topic.topic_name,
@@ -183,10 +193,15 @@ def read_fetch_snapshot(
     )
 
 
+def _voter(request: Any) -> ReplicaKey:
+    """The voter that a request to change the voters names."""
+    return ReplicaKey(BrokerId(request.voter_id), directory_or_none(request.voter_directory_id))
+
+
 def read_add_voter(request: k80_add_raft_voter.AddRaftVoterRequest) -> events.AddVoterRequest:
     return events.AddVoterRequest(
         cluster_id=request.cluster_id,
-        voter=ReplicaKey(BrokerId(request.voter_id), directory_or_none(request.voter_directory_id)),
+        voter=_voter(request),
         endpoints=_named(request.listeners),
         ack_when_committed=request.ack_when_committed,
     )
@@ -197,7 +212,7 @@ def read_remove_voter(
 ) -> events.RemoveVoterRequest:
     return events.RemoveVoterRequest(
         cluster_id=request.cluster_id,
-        voter=ReplicaKey(BrokerId(request.voter_id), directory_or_none(request.voter_directory_id)),
+        voter=_voter(request),
     )
 
 
@@ -207,7 +222,7 @@ def read_update_voter(
     return events.UpdateVoterRequest(
         cluster_id=request.cluster_id,
         epoch=LeaderEpoch(request.current_leader_epoch),
-        voter=ReplicaKey(BrokerId(request.voter_id), directory_or_none(request.voter_directory_id)),
+        voter=_voter(request),
         endpoints=_named(request.listeners),
         min_kraft_version=request.k_raft_version_feature.min_supported_version,
         max_kraft_version=request.k_raft_version_feature.max_supported_version,
@@ -224,11 +239,7 @@ def write_vote_response(
     if response.error in _TOP_LEVEL:
         return k52_vote.VoteResponse(error_code=response.error)
     partition = k52_vote.VoteResponsePartitionData(
-        partition_index=PARTITION,
-        error_code=response.error,
-        leader_id=_leader_id(response),
-        leader_epoch=response.epoch,
-        vote_granted=response.granted,
+        **_epoch_fields(response), vote_granted=response.granted
     )
     topic = k52_vote.VoteResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
     nodes = _nodes(k52_vote.NodeEndpoint, response, listener, include=version >= _ENDPOINTS_VERSION)
@@ -242,12 +253,7 @@ def write_begin_response(
     wire = k53_begin_quorum_epoch
     if response.error in _TOP_LEVEL:
         return wire.BeginQuorumEpochResponse(error_code=response.error)
-    partition = wire.BeginQuorumEpochResponsePartitionData(
-        partition_index=PARTITION,
-        error_code=response.error,
-        leader_id=_leader_id(response),
-        leader_epoch=response.epoch,
-    )
+    partition = wire.BeginQuorumEpochResponsePartitionData(**_epoch_fields(response))
     topic = wire.BeginQuorumEpochResponseTopicData(
         topic_name=METADATA_TOPIC, partitions=[partition]
     )
@@ -262,12 +268,7 @@ def write_end_response(
     wire = k54_end_quorum_epoch
     if response.error in _TOP_LEVEL:
         return wire.EndQuorumEpochResponse(error_code=response.error)
-    partition = wire.EndQuorumEpochResponsePartitionData(
-        partition_index=PARTITION,
-        error_code=response.error,
-        leader_id=_leader_id(response),
-        leader_epoch=response.epoch,
-    )
+    partition = wire.EndQuorumEpochResponsePartitionData(**_epoch_fields(response))
     topic = wire.EndQuorumEpochResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
     nodes = _nodes(wire.NodeEndpoint, response, listener, include=version >= _ENDPOINTS_VERSION)
     return wire.EndQuorumEpochResponse(topics=[topic], node_endpoints=nodes)

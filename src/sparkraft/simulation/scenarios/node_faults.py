@@ -95,12 +95,16 @@ def terminate(world: "NodesWorld") -> bool:
     return True
 
 
+def _apart(world: "NodesWorld") -> tuple[str, list[str]]:
+    """Return a random machine and all others, by name."""
+    names = [machine.name for machine in world.machines]
+    name = world.dice.choice(names)
+    return name, [other for other in names if other != name]
+
+
 def cut(world: "NodesWorld") -> bool:
     """Cut the links from a machine to one or all others, in both directions."""
-    dice = world.dice
-    names = [machine.name for machine in world.machines]
-    name = dice.choice(names)
-    others = [other for other in names if other != name]
+    name, others = _apart(world)
     if not others:
         return False
     for other in others if coin(world) else others[:1]:
@@ -110,10 +114,7 @@ def cut(world: "NodesWorld") -> bool:
 
 def one_way(world: "NodesWorld") -> bool:
     """Cut links in one direction: a machine can only send, or only receive."""
-    dice = world.dice
-    names = [machine.name for machine in world.machines]
-    name = dice.choice(names)
-    others = [other for other in names if other != name]
+    name, others = _apart(world)
     if not others:
         return False
     speaks = coin(world)
