@@ -236,7 +236,7 @@ def test_a_folder_of_no_known_topic_is_set_aside_and_said(tmp_path, caplog):
             await connection.close()
         assert [name for name in os.listdir(tmp_path) if name.endswith("-stray")]
 
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.WARNING):
         run(test())
     assert "aside: this broker is not a replica" in caplog.text
 

@@ -375,7 +375,7 @@ class ReplicaManager:
     ) -> HostedPartition:
         known = self.log_manager.get(topic.name, index)
         if known is not None and known.topic_id not in {None, topic.id}:
-            log.info("Setting %s aside: it belongs to a deleted topic of the same name", known)
+            log.warning("Setting %s aside: it belongs to a deleted topic of the same name", known)
             self.log_manager.mark_stray(topic.name, index)
         if (topic.name, index) in self.log_manager.damaged and self._is_spare(partition):
             log.warning(
@@ -437,7 +437,9 @@ class ReplicaManager:
         """
         for known in self.log_manager.logs():
             if not self._is_assigned(known):
-                log.info("Setting %s aside: this broker is not a replica of its partition", known)
+                log.warning(
+                    "Setting %s aside: this broker is not a replica of its partition", known
+                )
                 try:
                     self.log_manager.mark_stray(known.topic, known.partition)
                 except StorageFault as fault:
