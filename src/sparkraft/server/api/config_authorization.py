@@ -1,6 +1,6 @@
-"""What the APIs of configs share: the operation on a resource that a config of a kind takes.
+"""Authorization and errors of the APIs that read and alter configs.
 
-From KafkaApis and ConfigAdminManager:
+The operations are those of KafkaApis and ConfigAdminManager, by the kind of the resource:
 
 TOPIC                                   the operation on that topic
 GROUP                                   the operation on that group

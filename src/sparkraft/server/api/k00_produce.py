@@ -397,7 +397,7 @@ def _add_hints(image: "ClusterImage", listener: str, response: ProduceResponse) 
 
 
 def refuse(_: type, request: ProduceRequest, version: int, error: KafkaError) -> Any:
-    """Every partition with the request's error; for acks 0 only the connection's end tells it."""
+    """Every partition with the request's error; with acks 0 the connection is closed instead."""
     if request.acks == 0:
         raise NoResponseError
     response = ProduceResponse()

@@ -65,7 +65,7 @@ def _leader_id(response: _Response) -> int:
 
 
 def _epoch_fields(response: events.VoteResponse | events.QuorumEpochResponse) -> dict[str, Any]:
-    """What the partition of a response to Vote, BeginQuorumEpoch and EndQuorumEpoch has."""
+    """The partition's fields that Vote, BeginQuorumEpoch and EndQuorumEpoch responses share."""
     return {
         "partition_index": PARTITION,
         "error_code": response.error,

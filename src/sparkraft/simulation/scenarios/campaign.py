@@ -132,7 +132,7 @@ def _ended_after(limit_s: float, worlds: "list[World | NodesWorld]") -> Iterator
 
 
 def _scenario(settings: Settings) -> Callable[[Settings], Any]:
-    """What runs the seed. For whole nodes this loads the server, which is no part of the run."""
+    """The function that runs the seed; loading it, with the whole server, does not count as run."""
     if settings.tier == "cores":
         return core_scenarios.SCENARIOS[settings.scenario]
     from sparkraft.simulation.scenarios.node_scenarios import NODE_SCENARIOS
