@@ -220,9 +220,9 @@ def foreign_key(record_type: int, group: str = "g", rest: bytes = b"") -> bytes:
 
 def world_with_foreign_group(*, with_member: bool) -> World:
     world = World(GroupConfig(initial_rebalance_delay_ms=0))
-    world.log.append((foreign_key(3), b"\0\0epoch"))
+    world.log.append((foreign_key(17), b"\0\0epoch"))
     if with_member:
-        world.log.append((foreign_key(5, rest=b"\0\1m"), b"\0\0member"))
+        world.log.append((foreign_key(19, rest=b"\0\1m"), b"\0\0member"))
     world.reload()
     return world
 
@@ -235,8 +235,8 @@ def listed(world: World, *types: str) -> list[tuple[str, str, str]]:
 
 def test_a_group_of_another_protocol_is_listed_and_kept() -> None:
     world = world_with_foreign_group(with_member=True)
-    assert listed(world) == [("g", "consumer", "Stable")]
-    assert listed(world, "Consumer") == [("g", "consumer", "Stable")]
+    assert listed(world) == [("g", "streams", "Stable")]
+    assert listed(world, "Streams") == [("g", "streams", "Stable")]
     assert listed(world, "classic") == []
     assert world.delete_group() is ErrorCode.NON_EMPTY_GROUP
     client = world.client("A")
@@ -247,7 +247,7 @@ def test_a_group_of_another_protocol_is_listed_and_kept() -> None:
 def test_members_of_another_protocol_count_as_gone_after_a_session() -> None:
     world = world_with_foreign_group(with_member=True)
     world.pass_time(45_000)
-    assert listed(world) == [("g", "consumer", "Empty")]
+    assert listed(world) == [("g", "streams", "Empty")]
     world.commit(Client("outside"), {("t", 0): 1})
     assert world.delete_group() is ErrorCode.NONE
     assert world.replayed().group_ids() == []
@@ -272,7 +272,7 @@ def test_a_failed_take_over_leaves_the_other_group() -> None:
     world = world_with_foreign_group(with_member=False)
     world.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
     world.join(world.client("A"))
-    assert listed(world) == [("g", "consumer", "Empty")]
+    assert listed(world) == [("g", "streams", "Empty")]
 
 
 def test_offsets_read_before_their_group_of_another_protocol_stay_with_it() -> None:
@@ -291,7 +291,9 @@ def test_a_record_of_an_unknown_type_is_skipped() -> None:
     assert decode_record(struct.pack(">h", 99) + b"whatever", b"value") is None
 
 
-@pytest.mark.parametrize("key", [b"", b"\0", b"\0\1\0\5abc", foreign_key(3)[:-1], b"\0\3\0\1\xff"])
+@pytest.mark.parametrize(
+    "key", [b"", b"\0", b"\0\1\0\5abc", foreign_key(17)[:-1], b"\0\x11\0\1\xff"]
+)
 def test_a_torn_key_is_no_record(key: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_record(key, b"")
@@ -299,7 +301,7 @@ def test_a_torn_key_is_no_record(key: bytes) -> None:
 
 @pytest.mark.parametrize("value", [b"\0\0epoch", None])
 def test_a_record_of_another_protocol_keeps_its_bytes(value: bytes | None) -> None:
-    key = foreign_key(3, rest=b"more")
+    key = foreign_key(17, rest=b"more")
     record = decode_record(key, value)
     assert record is not None
     assert encode_record(record) == (key, value)

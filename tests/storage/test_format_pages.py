@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from sparkraft.base.ids import Uuid
+from sparkraft.coordinator.group.consumer_member import ConsumerMember
+from sparkraft.coordinator.group.consumer_records import current_record
+from sparkraft.coordinator.group.records import encode_record
 from sparkraft.protocol.framing import encode_metadata_record
 from sparkraft.protocol.messages.metadata_records import FeatureLevelRecord
 from sparkraft.records.batch import crc_ok, parse_header
@@ -73,3 +77,13 @@ def test_the_quorum_state():
 @pytest.mark.parametrize("page", ["record-batch.md", "log-directory.md", "metadata-log.md"])
 def test_pages_exist(page):
     assert (PAGES / page).stat().st_size > 1000
+
+
+def test_a_group_record():
+    assigned = {Uuid(b"t".rjust(16, b"\0")): {0: 2, 1: 2, 2: 2}}
+    member = ConsumerMember(
+        member_id="a", member_epoch=2, previous_member_epoch=0, assigned=assigned
+    )
+    key, value = encode_record(current_record("g", member))
+    assert example("group-records.md", "group-key") == key
+    assert example("group-records.md", "group-value") == value

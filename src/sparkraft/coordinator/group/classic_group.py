@@ -16,7 +16,7 @@ from sparkraft.base.errors import ErrorCode, InvariantBroken, KafkaError
 from sparkraft.base.ids import Millis
 from sparkraft.coordinator.group import election
 from sparkraft.coordinator.group.election import Choice
-from sparkraft.coordinator.group.group import EXPIRE_FROM_COMMIT
+from sparkraft.coordinator.group.group import EXPIRE_FROM_COMMIT, MEMBER_EPOCH_IN_COMMIT_FROM
 from sparkraft.coordinator.group.member import Member, Protocols
 from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.group.states import NEXT_STATES, GroupState
@@ -304,10 +304,16 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, generation_id: int, now: Instant
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        now: Instant,
+        *,
+        version: int = MEMBER_EPOCH_IN_COMMIT_FROM,
     ) -> None:
         """Raise KafkaError unless the commit comes from the current generation."""
-        del now
+        del now, version
         if self.state is GroupState.DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if generation_id < 0 and self.state is GroupState.EMPTY:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.group.config import GroupConfig
+from sparkraft.coordinator.group.consumer_group import ConsumerGroup
 from sparkraft.coordinator.group.decision import GroupDecision, Peer
 from sparkraft.coordinator.group.group import Group
 from sparkraft.coordinator.group.offsets import CommittedOffset, OffsetStore
@@ -106,7 +107,15 @@ class Commits:
                     ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found."
                 )
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        group.check_commit(request.member_id, request.group_instance_id, generation_id, now)
+        group.check_commit(
+            request.member_id,
+            request.group_instance_id,
+            generation_id,
+            now,
+            version=peer.version,
+        )
+        if isinstance(group, ConsumerGroup):
+            _check_partitions(group, request)
         member = group.committing_member(request.member_id)
         if member is not None:
             self._rebalancer.schedule_session(
@@ -118,7 +127,14 @@ class Commits:
     def fetch(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool
     ) -> OffsetFetchResponseGroup:
-        """Offsets of the requested partitions, or of all; -1 without a committed offset."""
+        """Offsets of the requested partitions, or of all; -1 without a committed offset.
+
+        Raises:
+            KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH for a member of a consumer group.
+        """
+        group = self._groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            group.check_fetch(request.member_id, request.member_epoch)
         if request.topics is None:
             topics = self._all_topics(request.group_id, require_stable=require_stable)
             return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
@@ -211,6 +227,18 @@ class Commits:
             return now.wall_ms >= committed.expire_timestamp_ms
         since_ms = base_ms or committed.commit_timestamp_ms
         return now.wall_ms - since_ms >= self._config.offsets_retention_ms
+
+
+def _check_partitions(group: ConsumerGroup, request: OffsetCommitRequest) -> None:
+    """A partition that the member did not hold in its epoch fails the whole commit, as in Kafka."""
+    for topic in request.topics:
+        for partition in topic.partitions:
+            group.check_partition(
+                request.member_id,
+                request.generation_id_or_member_epoch,
+                topic.topic_id,
+                partition.partition_index,
+            )
 
 
 def _commit_record(

@@ -1,8 +1,45 @@
 """Configuration of the group coordinator, with Kafka's names and defaults."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 _MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounded:
+    """A setting that a group may override within the bounds of the broker."""
+
+    value: int
+    lowest: int
+    highest: int
+
+    def of(self, overrides: Mapping[str, str], name: str) -> int:
+        """The value for a group with these dynamic configs; out of bounds: the nearest bound."""
+        text = overrides.get(name)
+        if text is None:
+            return self.value
+        try:
+            return min(max(int(text), self.lowest), self.highest)
+        except ValueError:
+            return self.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """The `group.consumer.*` settings of a broker; times in milliseconds."""
+
+    session_timeout_ms: Bounded = Bounded(value=45_000, lowest=45_000, highest=60_000)
+    heartbeat_interval_ms: Bounded = Bounded(value=5_000, lowest=5_000, highest=15_000)
+    assignment_interval_ms: Bounded = Bounded(value=1_000, lowest=0, highest=15_000)
+    max_size: int = 2**31 - 1
+    assignors: tuple[str, ...] = ("uniform", "range")
+    """The first is used by groups whose members prefer none."""
+    allows_upgrade: bool = True
+    """Whether classic groups are converted when a consumer member joins."""
+    allows_downgrade: bool = True
+    """Whether groups are converted to classic ones when the last consumer member leaves."""
+    regex_refresh_interval_ms: int = 10 * _MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,3 +58,4 @@ class GroupConfig:
     foreign_session_timeout_ms: int = 45_000
     """When members of groups of other protocols, loaded from the log, expire."""
     journal_entries_max: int = 1_000
+    consumer: ConsumerConfig = field(default_factory=ConsumerConfig)

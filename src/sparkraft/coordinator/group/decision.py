@@ -1,8 +1,10 @@
 """Decisions of a group shard: their append callbacks, and the client a request came from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from sparkraft.coordinator.group.journal import JournalEntry
 from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.runtime import AppendCallback, Decision
 
@@ -60,4 +62,16 @@ class StaticMemberReplaced(AppendCallback):
     version: int
 
 
-GroupAppendCallback = GroupCreated | AssignmentDecided | StaticMemberReplaced
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupNoted(AppendCallback):
+    """Journal entries of a decision, added once it is committed."""
+
+    entries: tuple[JournalEntry, ...]
+
+
+def noting(entries: Sequence[JournalEntry]) -> GroupNoted | None:
+    """The callback that adds these entries; None if there are none."""
+    return GroupNoted(entries=tuple(entries)) if entries else None
+
+
+GroupAppendCallback = GroupCreated | AssignmentDecided | StaticMemberReplaced | GroupNoted

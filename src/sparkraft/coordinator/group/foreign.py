@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.group.describe import describe_as_dead
-from sparkraft.coordinator.group.group import EXPIRE_FROM_COMMIT
+from sparkraft.coordinator.group.group import EXPIRE_FROM_COMMIT, MEMBER_EPOCH_IN_COMMIT_FROM
 from sparkraft.coordinator.group.member import Member
 from sparkraft.coordinator.group.records import GroupRecord, RawKey, record_type_of
 from sparkraft.coordinator.runtime import Instant
@@ -64,9 +64,15 @@ class ForeignGroup:
         return self.group_type != "share" and self.is_empty(now)
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, generation_id: int, now: Instant
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        now: Instant,
+        *,
+        version: int = MEMBER_EPOCH_IN_COMMIT_FROM,
     ) -> None:
-        del member_id, instance_id
+        del member_id, instance_id, version
         if generation_id >= 0 or not self.is_empty(now):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
 

@@ -9,6 +9,9 @@ from sparkraft.coordinator.runtime import Instant
 from sparkraft.protocol.messages.k15_describe_groups import DescribedGroup
 from sparkraft.protocol.messages.k16_list_groups import ListedGroup
 
+MEMBER_EPOCH_IN_COMMIT_FROM = 9
+"""The first version of OffsetCommit that members of consumer groups may use."""
+
 EXPIRE_FROM_COMMIT = 0
 """Result of `offset_expiry_base`: retention counts from each offset's commit."""
 
@@ -30,9 +33,18 @@ class Group(Protocol):
     # Checks
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, generation_id: int, now: Instant
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        now: Instant,
+        *,
+        version: int = MEMBER_EPOCH_IN_COMMIT_FROM,
     ) -> None:
-        """Raise KafkaError unless the commit comes from a current member, or from no member."""
+        """Raise KafkaError unless the commit comes from a current member, or from no member.
+
+        `version` is that of OffsetCommit.
+        """
 
     def check_offset_delete(self) -> None:
         """Raise KafkaError unless offsets of topics without subscribers may be deleted."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from sparkraft.coordinator.group.classic_group import ClassicGroup
+from sparkraft.coordinator.group.consumer_group import ConsumerGroup
 from sparkraft.coordinator.group.foreign import ForeignGroup
 from sparkraft.coordinator.group.group import Group
 
@@ -18,6 +19,15 @@ class Groups(dict[str, Group]):
     def all_classic(self) -> Iterator[ClassicGroup]:
         """Every classic group, in the order of creation; groups may be removed meanwhile."""
         return (group for group in list(self.values()) if isinstance(group, ClassicGroup))
+
+    def consumer(self, group_id: str) -> ConsumerGroup | None:
+        """The consumer group of that id."""
+        group = self.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def all_consumer(self) -> Iterator[ConsumerGroup]:
+        """Every consumer group, in the order of creation."""
+        return (group for group in list(self.values()) if isinstance(group, ConsumerGroup))
 
     def foreign(self, group_id: str) -> ForeignGroup | None:
         """The uninterpreted group of that id."""

@@ -1,53 +1,115 @@
-"""The recent choices of leaders and assignors, each with its candidates and its reason.
+"""The recent decisions of groups, each with its reason: for people, no decision depends on it.
 
-Bounded and in memory: it explains the recent history of groups that this broker coordinates.
+    leader, assignor   of a classic group, with candidates and votes
+    generation         a classic group completed a rebalance
+    joined, left       a member, at its own request
+    fenced             a member, by the coordinator
+    epoch              a subscription or a topic changed, so the group is assigned again
+    target             a new target assignment: which partitions are to move
+    moved              partitions that a member took over, and how long the hand-over took
+    converted          between the classic and the consumer protocol
+
+Entries are added once the decision is committed. Bounded; a sink may store them.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sparkraft.base.ids import Millis
+
+MOVES_MAX = 100
+"""Moves listed by one entry; `move_count` counts all of them."""
+
+Kind = Literal[
+    "leader",
+    "assignor",
+    "generation",
+    "joined",
+    "left",
+    "fenced",
+    "epoch",
+    "target",
+    "moved",
+    "converted",
+]
+
+
+class Move(NamedTuple):
+    """A partition that moves between members; an empty id for none.
+
+    Attributes:
+        took_ms: from the decision until the new owner has it; -1 if it does not have it yet.
+    """
+
+    topic: str
+    partition: int
+    from_member: str
+    to_member: str
+    took_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """One choice of a group.
+    """One decision of a group.
 
     Attributes:
         at_ms: wall clock.
-        generation: of the group when the choice was made.
-        kind: the group's leader, or the assignor all members will use.
+        generation: the generation or group epoch that the decision led to.
         chosen: member id or protocol name; None if there was no eligible candidate.
         candidates: in the order in which they were considered.
         votes: protocol chosen by each member, for assignors.
         ruled_out: candidate → why it could not be chosen.
         reason: a sentence.
+        member_id: the member that joined, left, was fenced, or took over partitions.
+        moves: the first `MOVES_MAX`.
+        took_ms: how long the whole took; -1 if it has no duration.
     """
 
     at_ms: Millis
     group_id: str
     generation: int
-    kind: Literal["leader", "assignor"]
-    chosen: str | None
-    candidates: tuple[str, ...]
+    kind: Kind
+    chosen: str | None = None
+    candidates: tuple[str, ...] = ()
     reason: str
     votes: Mapping[str, str] = field(default_factory=dict)
     ruled_out: Mapping[str, str] = field(default_factory=dict)
+    member_id: str = ""
+    moves: tuple[Move, ...] = ()
+    move_count: int = 0
+    took_ms: int = -1
+
+
+Sink = Callable[[JournalEntry], None]
 
 
 class Journal:
-    """The last choices, oldest first."""
+    """The last decisions, oldest first, numbered from 0."""
 
-    def __init__(self, entries_max: int) -> None:
-        """Keep at most `entries_max` entries."""
+    def __init__(
+        self, entries_max: int, *, earlier: Iterable[JournalEntry] = (), sink: Sink | None = None
+    ) -> None:
+        """Keep at most `entries_max` entries, starting with `earlier`; pass new ones to `sink`."""
         self._entries: deque[JournalEntry] = deque(maxlen=entries_max)
+        self._entries.extend(earlier)
+        self._added = len(self._entries)
+        self._sink = sink
 
     def add(self, entry: JournalEntry) -> None:
         """Append an entry; the oldest is dropped if the journal is full."""
         self._entries.append(entry)
+        self._added += 1
+        if self._sink is not None:
+            self._sink(entry)
 
     def entries(self, group_id: str | None = None) -> list[JournalEntry]:
         """Entries of one group, or of all (None), oldest first."""
         return [one for one in self._entries if group_id is None or one.group_id == group_id]
+
+    def numbered(self, first: int = 0) -> Iterator[tuple[int, JournalEntry]]:
+        """Number and entry, from number `first` on."""
+        oldest = self._added - len(self._entries)
+        for at in range(max(first - oldest, 0), len(self._entries)):
+            yield oldest + at, self._entries[at]

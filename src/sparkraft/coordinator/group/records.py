@@ -3,9 +3,10 @@
     key   = type int16 | the key message (no version of its own)
     value = version int16 | the value message; absent for a tombstone
 
-Types 0 and 1 are offset commits, 2 a classic group; they are decoded. Types 3 to 23 belong to
-groups of other protocols (consumer, share, streams), which Kafka may have written. They stay raw:
-such a key begins with its group id (`RawKey`), and the value is bytes. Unknown types are skipped.
+Types 0 and 1 are offset commits, 2 a classic group, 3 to 8 and 16 a consumer group; they are
+decoded. The others up to 23 belong to share and streams groups, which Kafka may have written. They
+stay raw: such a key begins with its group id (`RawKey`), and the value is bytes. Unknown types are
+skipped.
 
 A protocol that interprets its records adds their messages to `RECORD_TYPES`.
 """
@@ -22,6 +23,32 @@ from sparkraft.protocol.messages.classic_group_records import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
+)
+from sparkraft.protocol.messages.consumer_group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+
+ConsumerGroupKey = (
+    ConsumerGroupMetadataKey
+    | ConsumerGroupPartitionMetadataKey
+    | ConsumerGroupMemberMetadataKey
+    | ConsumerGroupTargetAssignmentMetadataKey
+    | ConsumerGroupTargetAssignmentMemberKey
+    | ConsumerGroupCurrentMemberAssignmentKey
+    | ConsumerGroupRegularExpressionKey
 )
 
 GROUP_METADATA_VALUE_VERSION = 3
@@ -43,12 +70,11 @@ class RecordType(NamedTuple):
     """
 
     group_type: str
-    key: type[OffsetCommitKey | GroupMetadataKey] | None = None
+    key: type[Any] | None = None
     value: type[Any] | None = None
     is_member: bool = False
 
 
-_CONSUMER = RecordType("consumer")
 _SHARE = RecordType("share")
 _STREAMS = RecordType("streams")
 
@@ -56,8 +82,29 @@ RECORD_TYPES: dict[int, RecordType] = {
     0: RecordType("classic", OffsetCommitKey, OffsetCommitValue),
     1: RecordType("classic", OffsetCommitKey, OffsetCommitValue),
     2: RecordType("classic", GroupMetadataKey, GroupMetadataValue),
-    **dict.fromkeys((3, 4, 6, 7, 8, 16), _CONSUMER),
-    5: RecordType("consumer", is_member=True),
+    3: RecordType("consumer", ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    4: RecordType(
+        "consumer", ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue
+    ),
+    5: RecordType("consumer", ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+    6: RecordType(
+        "consumer",
+        ConsumerGroupTargetAssignmentMetadataKey,
+        ConsumerGroupTargetAssignmentMetadataValue,
+    ),
+    7: RecordType(
+        "consumer",
+        ConsumerGroupTargetAssignmentMemberKey,
+        ConsumerGroupTargetAssignmentMemberValue,
+    ),
+    8: RecordType(
+        "consumer",
+        ConsumerGroupCurrentMemberAssignmentKey,
+        ConsumerGroupCurrentMemberAssignmentValue,
+    ),
+    16: RecordType(
+        "consumer", ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue
+    ),
     **dict.fromkeys((9, 11, 12, 13, 14, 15), _SHARE),
     10: RecordType("share", is_member=True),
     **dict.fromkeys((17, 18, 20, 21, 22, 23), _STREAMS),
@@ -89,7 +136,7 @@ class GroupRecord:
         value_version: version to write `value` in.
     """
 
-    key: OffsetCommitKey | GroupMetadataKey | RawKey
+    key: OffsetCommitKey | GroupMetadataKey | ConsumerGroupKey | RawKey
     value: Any = None
     value_version: int = 0
 

@@ -3,7 +3,7 @@
 Implements `CoordinatorShard[GroupRecord]`; see `coordinator.runtime` for the order of calls.
 
 Invariants:
-    * Committed offsets and groups of other protocols change by replay alone.
+    * Committed offsets, consumer groups and groups of other protocols change by replay alone.
     * The members of a classic group and parked requests are soft state: after loading, every member
       has one session timeout to send a heartbeat.
     * `replay` of a whole log gives the durable state of the shard that wrote it.
@@ -11,7 +11,7 @@ Invariants:
 Not here: the partition of a group, and waiting for commits (`server.coordinator`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, assert_never
 
 from sparkraft.base.env import Entropy
@@ -21,12 +21,19 @@ from sparkraft.coordinator.group.classic import ClassicProtocol
 from sparkraft.coordinator.group.classic_group import ClassicGroup
 from sparkraft.coordinator.group.commits import Commits
 from sparkraft.coordinator.group.config import GroupConfig
+from sparkraft.coordinator.group.consumer import ConsumerProtocol
+from sparkraft.coordinator.group.consumer_describe import describe_consumer_group
+from sparkraft.coordinator.group.consumer_group import ConsumerGroup
+from sparkraft.coordinator.group.consumer_regex import ResolveRegexes
+from sparkraft.coordinator.group.consumer_replay import replay_tombstone, replay_value
+from sparkraft.coordinator.group.consumer_update import MemberUpdates
 from sparkraft.coordinator.group.decision import (
     NOTHING,
     AssignmentDecided,
     GroupAppendCallback,
     GroupCreated,
     GroupDecision,
+    GroupNoted,
     Peer,
     StaticMemberReplaced,
 )
@@ -38,7 +45,12 @@ from sparkraft.coordinator.group.journal import Journal
 from sparkraft.coordinator.group.loading import group_from_record
 from sparkraft.coordinator.group.offsets import OffsetStore
 from sparkraft.coordinator.group.rebalance import Rebalancer
-from sparkraft.coordinator.group.records import GroupRecord, RawKey, record_type_of
+from sparkraft.coordinator.group.records import (
+    ConsumerGroupKey,
+    GroupRecord,
+    RawKey,
+    record_type_of,
+)
 from sparkraft.coordinator.group.timers import TimerKey, Timers
 from sparkraft.coordinator.runtime import (
     NO_PRODUCER_ID,
@@ -51,6 +63,7 @@ from sparkraft.coordinator.runtime import (
 )
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.protocol.messages.classic_group_records import GroupMetadataKey, OffsetCommitKey
+from sparkraft.protocol.messages.consumer_group_records import ConsumerGroupMetadataKey
 from sparkraft.protocol.messages.k08_offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from sparkraft.protocol.messages.k09_offset_fetch import (
     OffsetFetchRequestGroup,
@@ -64,6 +77,13 @@ from sparkraft.protocol.messages.k15_describe_groups import DescribedGroup
 from sparkraft.protocol.messages.k16_list_groups import ListedGroup, ListGroupsRequest
 from sparkraft.protocol.messages.k42_delete_groups import DeletableGroupResult
 from sparkraft.protocol.messages.k47_offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from sparkraft.protocol.messages.k69_consumer_group_describe import (
+    DescribedGroup as ConsumerGroupDescription,
+)
 
 RECORDS_MAX = 10_000
 """Records of one expiry run, which is one batch; the rest expires in the next run."""
@@ -86,6 +106,8 @@ class GroupShard:
         self.journal = Journal(config.journal_entries_max)
         self._rebalancer = Rebalancer(config, self._timers, self.journal)
         self._classic = ClassicProtocol(config, entropy, self._rebalancer, self._groups)
+        updates = MemberUpdates(config.consumer, self._timers)
+        self._consumer = ConsumerProtocol(config.consumer, entropy, updates, self._groups)
         self._commits = Commits(config, self._rebalancer, self._groups, self._offsets)
 
     # The log
@@ -107,11 +129,27 @@ class GroupShard:
             case RawKey():
                 self._replay_raw(key, is_tombstone=record.value is None)
             case _:
-                assert_never(key)
+                self._replay_consumer(key, record.value)
 
     def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Apply a transaction marker of the log."""
         self._offsets.replay_end_of_transaction(producer_id, committed=committed)
+
+    def _replay_consumer(self, key: ConsumerGroupKey, value: Any) -> None:
+        """Later records win: a value replaces a group of another protocol."""
+        group = self._groups.consumer(key.group_id)
+        if value is None:
+            if group is None:
+                return
+            replay_tombstone(group, key)
+            if isinstance(key, ConsumerGroupMetadataKey):
+                self._consumer.forget(group)
+                del self._groups[key.group_id]
+            return
+        if group is None:
+            self._remove(key.group_id)
+            group = self._groups[key.group_id] = ConsumerGroup(key.group_id)
+        replay_value(group, key, value)
 
     def _replay_raw(self, key: RawKey, *, is_tombstone: bool) -> None:
         classic = self._groups.classic(key.group_id)
@@ -131,18 +169,19 @@ class GroupShard:
             del self._groups[key.group_id]
 
     def _remove(self, group_id: str) -> None:
-        classic = self._groups.classic(group_id)
-        self._groups.pop(group_id, None)
-        if classic is not None:
-            self._rebalancer.forget_timers(classic)
+        group = self._groups.pop(group_id, None)
+        if isinstance(group, ClassicGroup):
+            self._rebalancer.forget_timers(group)
+        elif isinstance(group, ConsumerGroup):
+            self._consumer.forget(group)
 
     def loaded(self, image: ClusterImage, now: Instant) -> GroupDecision[None]:
         """Start serving: members found in the log get one session timeout to send a heartbeat."""
-        del image
         expire_at = Millis(now.mono_ms + self._config.foreign_session_timeout_ms)
         for group in self._groups.all_foreign():
             group.members_expire_at = expire_at
         self._classic.loaded(now)
+        self._consumer.loaded(image, now)
         self._schedule_expiry(now)
         return NOTHING
 
@@ -154,8 +193,9 @@ class GroupShard:
     # Events
 
     def on_image(self, delta: MetadataDelta, now: Instant) -> GroupDecision[None]:
-        """Delete the offsets of deleted topics."""
+        """Delete the offsets of deleted topics, and note changes of subscribed ones."""
         del now
+        self._consumer.on_image(delta)
         if not delta.deleted_topics:
             return NOTHING
         return self.handle_topics_deleted(delta.deleted_topics)
@@ -172,6 +212,9 @@ class GroupShard:
                 return self._classic.on_assignment_appended(callback, error, now)
             case GroupCreated():
                 self._classic.on_group_appended(callback, error)
+            case GroupNoted():
+                for entry in callback.entries if error is None else ():
+                    self.journal.add(entry)
             case StaticMemberReplaced():
                 self._classic.on_replacement_appended(callback, error, now)
             case _:
@@ -179,9 +222,9 @@ class GroupShard:
         return NOTHING
 
     def on_effect_completed(self, effect: Effect, result: Any, now: Instant) -> GroupDecision[None]:
-        """Never called: groups decide no effects yet."""
-        del result, now
-        raise AssertionError(f"groups have no effect {effect}")
+        """Store the topics of regular expressions."""
+        assert isinstance(effect, ResolveRegexes)
+        return self._consumer.on_regexes_resolved(effect, result, now)
 
     # Timers and replies
 
@@ -203,6 +246,9 @@ class GroupShard:
         if key == _EXPIRY:
             self._schedule_expiry(now)
             return self._expire(now)
+        consumer = self._groups.consumer(key[1])
+        if consumer is not None:
+            return self._consumer.on_timer(consumer, key, now)
         group = self._groups.classic(key[1])
         if group is None:
             return NOTHING
@@ -258,6 +304,16 @@ class GroupShard:
         """Raises KafkaError if the group is unknown; every member has its own error."""
         return self._classic.leave(request, now)
 
+    def handle_consumer_heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        peer: Peer,
+        may_describe: Callable[[str], bool],
+        now: Instant,
+    ) -> GroupDecision[ConsumerGroupHeartbeatResponse]:
+        """Raises KafkaError by the rules of KIP-848; `check_heartbeat` comes first."""
+        return self._consumer.heartbeat(request, peer, may_describe, now)
+
     def handle_offset_commit(
         self, request: OffsetCommitRequest, peer: Peer, now: Instant
     ) -> GroupDecision[OffsetCommitResponse]:
@@ -306,6 +362,15 @@ class GroupShard:
         if group is None:
             return describe_as_dead(group_id, f"Group {group_id} not found.", version)
         return group.described(version)
+
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
+        """With an error for an unknown group, or one of another protocol."""
+        return describe_consumer_group(
+            group_id,
+            self._groups.get(group_id),
+            self._consumer.image,
+            self._config.consumer.assignors,
+        )
 
     def list_groups(self, request: ListGroupsRequest, now: Instant) -> list[ListedGroup]:
         """Groups that pass both filters, by id."""

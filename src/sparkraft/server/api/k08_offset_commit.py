@@ -3,13 +3,14 @@
 Behaviour:
     * From a member: its id and generation must be current (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION,
       FENCED_INSTANCE_ID), and the group not between join and sync (REBALANCE_IN_PROGRESS).
+    * From a member of a consumer group (v9+, else UNSUPPORTED_VERSION): its epoch, or an older one
+      in which it held all these partitions (KIP-1251); else STALE_MEMBER_EPOCH for all of them.
     * Without a member (generation -1): only while the group is empty; creates it if needed.
     * Topics and partitions must exist: UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID.
     * Metadata longer than offset.metadata.max.bytes: OFFSET_METADATA_TOO_LARGE for the partition.
     * The response is sent once the offsets are committed to `__consumer_offsets`.
 Versions: v2-4 have a retention time; v6 leader epochs; v7 static members; v8 flexible;
-    v9 GROUP_ID_NOT_FOUND for an unknown group; v10 topic ids.
-Not done: members of KIP-848 groups.
+    v9 GROUP_ID_NOT_FOUND for an unknown group; v10 topic ids.    Not done: -
 """
 
 from typing import TYPE_CHECKING

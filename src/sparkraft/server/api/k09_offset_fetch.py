@@ -5,10 +5,10 @@ Behaviour:
     * Null topics (v2+): every committed offset of the group.
     * `require_stable` (v7+): UNSTABLE_OFFSET_COMMIT while a transaction holds a commit.
     * v10 by topic id: UNKNOWN_TOPIC_ID; an offset committed under another id of the name is -1.
+    * v9 from a member of a consumer group: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
     * Errors of a group: at its top, in v1 at every partition.
 Versions: v3 throttle; v5 leader epochs; v6 flexible; v8 several groups; v9 member and
-    epoch; v10 topic ids.
-Not done: member epochs of KIP-848 groups are not checked.
+    epoch; v10 topic ids.    Not done: -
 """
 
 from typing import TYPE_CHECKING
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _TOP_LEVEL_ERROR_FROM = 2
 _GROUPS_FROM = 8
 _BY_ID_FROM = 10
+_MEMBER_ERRORS = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH})
 
 
 def handle(
@@ -96,7 +97,11 @@ def _fetch(
             lambda shard, _: shard.fetch_offsets(group, require_stable=require_stable)
         ),
         # Not committed within the timeout: this group fails, the others do not.
-        lambda _: _group_error(group, ErrorCode.NOT_COORDINATOR, version),
+        lambda error: _group_error(
+            group,
+            error.code if error.code in _MEMBER_ERRORS else ErrorCode.NOT_COORDINATOR,
+            version,
+        ),
     )
     if requested is None:
         if version >= _BY_ID_FROM:

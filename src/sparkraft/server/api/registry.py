@@ -255,6 +255,8 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.UNREGISTER_BROKER: "k64_unregister_broker",
     ApiKey.LIST_TRANSACTIONS: "k66_list_transactions",
     ApiKey.ALLOCATE_PRODUCER_IDS: "k67_allocate_producer_ids",
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: "k68_consumer_group_heartbeat",
+    ApiKey.CONSUMER_GROUP_DESCRIBE: "k69_consumer_group_describe",
     ApiKey.CONTROLLER_REGISTRATION: "k70_controller_registration",
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: "k73_assign_replicas_to_dirs",
     ApiKey.LIST_CONFIG_RESOURCES: "k74_list_config_resources",

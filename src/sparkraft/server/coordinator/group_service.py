@@ -1,5 +1,6 @@
 """The group coordinator of this broker: groups and committed offsets."""
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
@@ -10,7 +11,8 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from sparkraft.base.env import Entropy
-    from sparkraft.coordinator.group.config import GroupConfig
+    from sparkraft.coordinator.group.config import Bounded, ConsumerConfig, GroupConfig
+    from sparkraft.coordinator.group.consumer_regex import MatchingTopics, ResolveRegexes
     from sparkraft.coordinator.group.journal import JournalEntry
     from sparkraft.coordinator.group.records import GroupRecord
     from sparkraft.coordinator.group.shard import GroupShard
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from sparkraft.server.coordinator.host import ImageSource
 
     GroupShardRuntime: TypeAlias = ShardRuntime[GroupShard, GroupRecord]
+
+
+_TOPICS_AT_ONCE = 1_000
+"""About a millisecond of matching."""
 
 
 class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
@@ -45,6 +51,7 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
 
     def new_spec(self) -> "ShardSpec[GroupShard, GroupRecord]":
         """The core and its messages are imported with the first partition led."""
+        from sparkraft.coordinator.group.consumer_regex import ResolveRegexes
         from sparkraft.coordinator.group.records import decode_record, encode_record
         from sparkraft.coordinator.group.shard import GroupShard, as_group_error
 
@@ -56,7 +63,25 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
             translate_error=as_group_error,
             write_timeout_ms=self._config.number("offsets.commit.timeout.ms"),
             compression=self._config.number("offsets.topic.compression.codec"),
+            executors={ResolveRegexes: self._resolve_regexes},
         )
+
+    async def _resolve_regexes(self, effect: "ResolveRegexes") -> "MatchingTopics":
+        """Match all topics, some per event-loop iteration."""
+        from sparkraft.coordinator.group.consumer_regex import MatchingTopics, matching
+
+        image = self._metadata.image
+        names = sorted(image.topics_by_name)
+        found = {}
+        for pattern in effect.patterns:
+            topics: list[str] = []
+            for at in range(0, len(names), _TOPICS_AT_ONCE):
+                topics += filter(
+                    effect.may_describe, matching(pattern, names[at : at + _TOPICS_AT_ONCE])
+                )
+                await asyncio.sleep(0)
+            found[pattern] = frozenset(topics)
+        return MatchingTopics(image.offset, found)
 
     def journal(self, group_id: str | None = None) -> "list[JournalEntry]":
         """The recent choices of leaders and assignors, of one group or of all."""
@@ -72,6 +97,11 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
         if self._group_config is None:
             self._group_config = group_config_of(self._config)
         return self._group_config
+
+    @property
+    def serves_consumer_protocol(self) -> bool:
+        """Whether group.coordinator.rebalance.protocols allows consumer groups."""
+        return "consumer" in self._config.words("group.coordinator.rebalance.protocols")
 
     def topic_to_create(self) -> "CreatableTopic":
         """The offsets topic for a CreateTopics request."""
@@ -108,4 +138,28 @@ def group_config_of(config: "NodeConfig") -> "GroupConfig":
         offsets_retention_ms=config.number("offsets.retention.minutes") * 60_000,
         offsets_retention_check_interval_ms=config.number("offsets.retention.check.interval.ms"),
         foreign_session_timeout_ms=config.number("group.consumer.session.timeout.ms"),
+        consumer=_consumer_config_of(config),
+    )
+
+
+def _consumer_config_of(config: "NodeConfig") -> "ConsumerConfig":
+    from sparkraft.coordinator.group.config import Bounded, ConsumerConfig
+
+    def bounded(name: str) -> "Bounded":
+        return Bounded(
+            value=config.number(f"group.consumer.{name}"),
+            lowest=config.number(f"group.consumer.min.{name}"),
+            highest=config.number(f"group.consumer.max.{name}"),
+        )
+
+    policy = config.text("group.consumer.migration.policy").lower()
+    return ConsumerConfig(
+        session_timeout_ms=bounded("session.timeout.ms"),
+        heartbeat_interval_ms=bounded("heartbeat.interval.ms"),
+        assignment_interval_ms=bounded("assignment.interval.ms"),
+        max_size=config.number("group.consumer.max.size"),
+        assignors=config.words("group.consumer.assignors"),
+        allows_upgrade=policy in {"upgrade", "bidirectional"},
+        allows_downgrade=policy in {"downgrade", "bidirectional"},
+        regex_refresh_interval_ms=config.number("group.consumer.regex.refresh.interval.ms"),
     )

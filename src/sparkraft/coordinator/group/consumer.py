@@ -1,0 +1,360 @@
+"""Handle ConsumerGroupHeartbeat: members of consumer groups join, converge and leave (KIP-848).
+
+Not here: checks of the request's form (`consumer_requests.py`), the steps of an update
+(`consumer_update.py`), members of consumer groups that use the classic protocol.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from sparkraft.base.env import Entropy
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Uuid
+from sparkraft.coordinator.group.classic_group import ClassicGroup
+from sparkraft.coordinator.group.config import ConsumerConfig
+from sparkraft.coordinator.group.consumer_group import ConsumerGroup
+from sparkraft.coordinator.group.consumer_member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerMember,
+    MemberState,
+    as_partitions,
+)
+from sparkraft.coordinator.group.consumer_notes import noted
+from sparkraft.coordinator.group.consumer_records import (
+    current_record,
+    member_record,
+    member_tombstones,
+    regex_tombstone,
+    target_record,
+)
+from sparkraft.coordinator.group.consumer_regex import (
+    MatchingTopics,
+    ResolveRegexes,
+)
+from sparkraft.coordinator.group.consumer_requests import (
+    check_epoch,
+    checked_holder,
+    is_full,
+    owned_partitions,
+    updated_member,
+)
+from sparkraft.coordinator.group.consumer_update import (
+    REBALANCE,
+    SESSION,
+    MemberUpdate,
+    MemberUpdates,
+)
+from sparkraft.coordinator.group.decision import NOTHING, GroupDecision, Peer, noting
+from sparkraft.coordinator.group.groups import Groups
+from sparkraft.coordinator.group.journal import Kind
+from sparkraft.coordinator.group.records import GroupRecord
+from sparkraft.coordinator.group.timers import TimerKey
+from sparkraft.coordinator.runtime import Decision, Instant, MetadataDelta
+from sparkraft.metadata.image import ClusterImage
+from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+_LATE = {
+    SESSION: "it sent no heartbeat within its session timeout",
+    REBALANCE: "it did not give up its partitions within its rebalance timeout",
+}
+
+HeartbeatDecision = GroupDecision[ConsumerGroupHeartbeatResponse]
+
+
+class ConsumerProtocol:
+    """The consumer protocol for all groups of a shard."""
+
+    def __init__(
+        self, config: ConsumerConfig, entropy: Entropy, updates: MemberUpdates, groups: Groups
+    ) -> None:
+        """Share `groups` with the shard that owns them."""
+        self._config = config
+        self._entropy = entropy
+        self._groups = groups
+        self._updates = updates
+
+    @property
+    def image(self) -> ClusterImage:
+        """The newest image."""
+        return self._updates.image
+
+    # Loading and metadata
+
+    def loaded(self, image: ClusterImage, now: Instant) -> None:
+        """Start a session for every member that was loaded."""
+        self._updates.loaded(image)
+        for group in self._groups.all_consumer():
+            for member in group.members():
+                self._updates.schedule_session(group, member, now)
+                if member.state is MemberState.UNREVOKED:
+                    self._updates.schedule_revocation(group, member, now)
+
+    def on_image(self, delta: MetadataDelta) -> None:
+        """Check subscribed topics again at the next heartbeat of their groups."""
+        self._updates.on_image(delta)
+        if delta.changed is None or delta.image.brokers is not delta.before.brokers:
+            changed = None
+        else:
+            changed = _names(delta)
+            if not changed:
+                return
+        for group in self._groups.all_consumer():
+            if changed is None or any(group.is_subscribed_to(one) for one in changed):
+                group.refresh_epoch = None
+
+    # Heartbeat
+
+    def heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        peer: Peer,
+        may_describe: Callable[[str], bool],
+        now: Instant,
+    ) -> HeartbeatDecision:
+        """Decide about a heartbeat that `check_heartbeat` has accepted.
+
+        `may_describe` selects the topics that the member's regular expression may find.
+
+        Raises:
+            KafkaError: see KIP-848, "ConsumerGroupHeartbeat API".
+        """
+        if request.member_epoch in {LEAVE_EPOCH, LEAVE_STATIC_EPOCH}:
+            return self._leave(request, now)
+        if not request.member_id:
+            request.member_id = self._new_member_id()
+        records: list[GroupRecord] = []
+        group = self._group_for(request, records, now)
+        self._check_room(group, request.member_id)
+        member = self._member_for(group, request, records)
+        update = MemberUpdate(
+            group=group,
+            member=member,
+            updated=updated_member(member, request, peer),
+            owned=owned_partitions(request),
+            epoch=group.group_epoch,
+            records=records,
+        )
+        self._updates.advance(update, now)
+        return Decision(
+            response=self._response(request, update),
+            records=tuple(records),
+            append_callback=noting(update.notes) if records else None,
+            effects=self._updates.resolve_regexes(update, may_describe, now),
+        )
+
+    def _group_for(
+        self, request: ConsumerGroupHeartbeatRequest, records: list[GroupRecord], now: Instant
+    ) -> ConsumerGroup:
+        """The group; a new one, not stored yet, if the member joins and the id is free."""
+        group_id = request.group_id
+        found = self._groups.get(group_id)
+        if isinstance(found, ConsumerGroup):
+            return found
+        joins = request.member_epoch == JOIN_EPOCH
+        if found is None and not joins:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+        if found is None:
+            return ConsumerGroup(group_id)
+        if joins and isinstance(found, ClassicGroup) and found.is_empty(now):
+            records += found.tombstones()
+            return ConsumerGroup(group_id)
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+
+    def _check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        if len(group) >= self._config.max_size and member_id not in group:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of "
+                f"{self._config.max_size} members.",
+            )
+
+    def _member_for(
+        self,
+        group: ConsumerGroup,
+        request: ConsumerGroupHeartbeatRequest,
+        records: list[GroupRecord],
+    ) -> ConsumerMember:
+        """The member, which may be new or replace a static one."""
+        joins = request.member_epoch == JOIN_EPOCH
+        if request.instance_id is None:
+            member = group.get(request.member_id)
+            if member is None and not joins:
+                return group.member(request.member_id)  # raises
+            member = member or ConsumerMember(member_id=request.member_id)
+        else:
+            member = self._static_member_for(group, request, records)
+        if not joins:
+            check_epoch(member, request)
+        return member
+
+    def _static_member_for(
+        self,
+        group: ConsumerGroup,
+        request: ConsumerGroupHeartbeatRequest,
+        records: list[GroupRecord],
+    ) -> ConsumerMember:
+        holder = group.static_member(request.instance_id)
+        if request.member_epoch != JOIN_EPOCH:
+            return checked_holder(holder, request)
+        if holder is None:
+            known = group.get(request.member_id)
+            return known or ConsumerMember(member_id=request.member_id)
+        if holder.member_id == request.member_id:
+            return holder
+        if not holder.uses_classic_protocol and holder.member_epoch != LEAVE_STATIC_EPOCH:
+            raise KafkaError(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {request.member_id} with instance id {request.instance_id} was "
+                f"fenced because the instance id is still used by member {holder.member_id}.",
+            )
+        return self._replace(group, holder, request.member_id, records)
+
+    def _replace(
+        self,
+        group: ConsumerGroup,
+        holder: ConsumerMember,
+        member_id: str,
+        records: list[GroupRecord],
+    ) -> ConsumerMember:
+        """A static member rejoins under a new id and keeps its assignment."""
+        member = replace(holder, member_id=member_id, member_epoch=0, previous_member_epoch=0)
+        records += member_tombstones(group.group_id, holder.member_id)
+        self._updates.cancel(group, holder.member_id)
+        records.append(member_record(group.group_id, member))
+        records.append(target_record(group.group_id, member_id, group.target_of(holder)))
+        records.append(current_record(group.group_id, member))
+        return member
+
+    def _response(
+        self, request: ConsumerGroupHeartbeatRequest, update: MemberUpdate
+    ) -> ConsumerGroupHeartbeatResponse:
+        updated = update.updated
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=updated.member_id,
+            member_epoch=updated.member_epoch,
+            heartbeat_interval_ms=self._config.heartbeat_interval_ms.of(
+                self._updates.overrides(update.group.group_id), "consumer.heartbeat.interval.ms"
+            ),
+        )
+        if (
+            request.member_epoch == JOIN_EPOCH
+            or is_full(request)
+            or as_partitions(update.member.assigned) != as_partitions(updated.assigned)
+        ):
+            response.assignment = Assignment(
+                topic_partitions=[
+                    TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+                    for topic_id, partitions in sorted(updated.assigned.items())
+                ]
+            )
+        return response
+
+    # Leaving
+
+    def _leave(self, request: ConsumerGroupHeartbeatRequest, now: Instant) -> HeartbeatDecision:
+        group = self._groups.consumer(request.group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=request.member_id, member_epoch=request.member_epoch
+        )
+        if request.instance_id is None:
+            member = group.member(request.member_id)
+        else:
+            holder = group.static_member(request.instance_id)
+            member = checked_holder(holder, request)
+            if request.member_epoch == LEAVE_STATIC_EPOCH:
+                return self._leave_for_a_while(group, member, now).with_response(response)
+        removed = self.remove(group, [member.member_id], "left", "by a heartbeat", now)
+        return removed.with_response(response)
+
+    def _leave_for_a_while(
+        self, group: ConsumerGroup, member: ConsumerMember, now: Instant
+    ) -> GroupDecision[None]:
+        """A static member leaves and keeps its assignment until its session expires."""
+        left = replace(member, member_epoch=LEAVE_STATIC_EPOCH, pending_revocation={})
+        reason = "for a while: it keeps its partitions for its session timeout"
+        entry = noted(
+            group.group_id, group.group_epoch, "left", reason, now.wall_ms, member.member_id
+        )
+        return Decision(
+            response=None,
+            records=(current_record(group.group_id, left),),
+            append_callback=noting([entry]),
+        )
+
+    def remove(
+        self, group: ConsumerGroup, member_ids: Iterable[str], kind: Kind, reason: str, now: Instant
+    ) -> GroupDecision[None]:
+        """Remove members and raise the group epoch; the next heartbeat computes a new target."""
+        ids = list(member_ids)
+        records: list[GroupRecord] = []
+        for member_id in ids:
+            records += member_tombstones(group.group_id, member_id)
+            self._updates.cancel(group, member_id)
+        records += [regex_tombstone(group.group_id, one) for one in _unused_regexes(group, ids)]
+        metadata_hash = self._updates.hash_of(group.subscribed_topics(removed=ids))
+        records += self._updates.epoch_records(group, group.group_epoch + 1, metadata_hash)
+        entries = [
+            noted(group.group_id, group.group_epoch + 1, kind, reason, now.wall_ms, member_id)
+            for member_id in ids
+        ]
+        return Decision(response=None, records=tuple(records), append_callback=noting(entries))
+
+    # Timers
+
+    def on_regexes_resolved(
+        self, effect: ResolveRegexes, found: MatchingTopics | KafkaError, now: Instant
+    ) -> GroupDecision[None]:
+        """Store the topics of regular expressions."""
+        group = self._groups.consumer(effect.group_id)
+        return self._updates.on_regexes_resolved(effect, group, found, now)
+
+    def on_timer(self, group: ConsumerGroup, key: TimerKey, now: Instant) -> GroupDecision[None]:
+        """Fence a member that sent no heartbeat, or did not revoke its partitions in time."""
+        kind, member_id = key[0], key[2]
+        if member_id not in group:
+            return NOTHING
+        if kind == REBALANCE and not self._updates.is_revocation_late(group, member_id):
+            return NOTHING
+        reason = _LATE[kind]
+        return self.remove(group, [member_id], "fenced", reason, now)
+
+    def forget(self, group: ConsumerGroup) -> None:
+        """Cancel the timers of a group."""
+        self._updates.forget(group)
+
+    def _new_member_id(self) -> str:
+        """A random UUID as Kafka prints it: only clients of v0 leave it to the coordinator."""
+        return str(Uuid(self._entropy.random_bytes(16)))
+
+
+def _unused_regexes(group: ConsumerGroup, removed: list[str]) -> list[str]:
+    """Resolved regular expressions that only the removed members use."""
+    users: dict[str, int] = {}
+    for member_id in removed:
+        member = group.get(member_id)
+        if member is not None and member.subscribed_regex:
+            users[member.subscribed_regex] = users.get(member.subscribed_regex, 0) + 1
+    return [
+        pattern
+        for pattern in sorted(users)
+        if group.regex_subscribers(pattern) == users[pattern] and pattern in group.regexes
+    ]
+
+
+def _names(delta: MetadataDelta) -> set[str]:
+    """Names of the topics that changed."""
+    return {
+        topic.name
+        for topic_id in delta.changed or ()
+        for image in (delta.before, delta.image)
+        if (topic := image.topics_by_id.get(topic_id)) is not None
+    }

@@ -1,0 +1,392 @@
+"""One consumer group (KIP-848): hard state, changed by the replay of its records alone.
+
+Epochs:
+    group epoch    counts causes of a new assignment: a member, a subscription or a topic changed
+    target epoch   the group epoch for which the target assignment was computed
+    member epoch   the target epoch a member has converged to
+
+Invariants:
+    * group epoch >= target epoch >= epoch of every member.
+    * A partition has at most one holder: the member that it is assigned to, or that has yet to
+      revoke it.
+
+Replay accepts any order that compaction leaves: a record for a missing member creates it, and the
+removal of a partition that another member holds is ignored (KAFKA-16147, KAFKA-19862).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Uuid
+from sparkraft.coordinator.group import consumer_records as records
+from sparkraft.coordinator.group.consumer_member import (
+    AssignedPartitions,
+    ConsumerMember,
+    Partitions,
+)
+from sparkraft.coordinator.group.consumer_records import ResolvedRegex
+from sparkraft.coordinator.group.describe import describe_as_dead
+from sparkraft.coordinator.group.group import EXPIRE_FROM_COMMIT, MEMBER_EPOCH_IN_COMMIT_FROM
+from sparkraft.coordinator.group.member import Member
+from sparkraft.coordinator.group.records import GroupRecord
+from sparkraft.coordinator.runtime import Instant
+from sparkraft.protocol.messages.k15_describe_groups import DescribedGroup
+from sparkraft.protocol.messages.k16_list_groups import ListedGroup
+
+CONSUMER_TYPE = "consumer"
+FIRST_EPOCH = 1
+"""Of a new group; its first member raises it (KAFKA-20268)."""
+
+
+class ConsumerGroupState(Enum):
+    """Derived from the epochs, never stored; the value is its name on the wire."""
+
+    EMPTY = "Empty"
+    """No members."""
+    ASSIGNING = "Assigning"
+    """The target assignment is older than the group epoch."""
+    RECONCILING = "Reconciling"
+    """A member has not converged to the target assignment."""
+    STABLE = "Stable"
+    """Every member has its target assignment."""
+
+
+class ConsumerGroup:
+    """Members, target assignment and epochs.
+
+    Attributes:
+        metadata_hash: of the subscribed topics, unsigned; 0 if there are none.
+        target_at_ms: when the target assignment was computed, wall clock; 0 if unknown.
+        targets: by member.
+        regexes: the topics of each resolved regular expression.
+        has_legacy_metadata: whether a record of type 4 exists.
+        refresh_epoch: a group epoch below it, or None, means that the hash of the topics must be
+            compared again. Soft state.
+    """
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.group_epoch = FIRST_EPOCH
+        self.metadata_hash = 0
+        self.target_epoch = FIRST_EPOCH
+        self.target_at_ms = 0
+        self.targets: dict[str, Partitions] = {}
+        self.regexes: dict[str, ResolvedRegex] = {}
+        self.has_legacy_metadata = False
+        self.refresh_epoch: int | None = None
+        self._members: dict[str, ConsumerMember] = {}
+        self._static: dict[str, str] = {}
+        self._holders: dict[Uuid, dict[int, str]] = {}
+        """Topic → partition → member. Invariant: the union of assigned and pending revocation."""
+        self._subscribers: dict[str, int] = {}
+        """Topic name → members that name it. Regular expressions are not counted."""
+        self._regex_subscribers: dict[str, int] = {}
+
+    # Members
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._members
+
+    def get(self, member_id: str) -> ConsumerMember | None:
+        return self._members.get(member_id)
+
+    def member(self, member_id: str) -> ConsumerMember:
+        """The member; KafkaError (UNKNOWN_MEMBER_ID) if there is none."""
+        found = self._members.get(member_id)
+        if found is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {member_id} is not a member of group {self.group_id}.",
+            )
+        return found
+
+    def members(self) -> Iterator[ConsumerMember]:
+        """By member id."""
+        for member_id in sorted(self._members):
+            yield self._members[member_id]
+
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        """The holder of an instance id."""
+        if instance_id is None:
+            return None
+        member_id = self._static.get(instance_id)
+        return None if member_id is None else self._members.get(member_id)
+
+    def is_free(self, topic_id: Uuid, partition: int) -> bool:
+        """Whether no member holds the partition."""
+        return partition not in self._holders.get(topic_id, {})
+
+    def holder(self, topic_id: Uuid, partition: int) -> str | None:
+        """The member that holds a partition."""
+        return self._holders.get(topic_id, {}).get(partition)
+
+    def target_of(self, member: ConsumerMember) -> Partitions:
+        """A member's target; a static member takes over that of its predecessor."""
+        found = self.targets.get(member.member_id)
+        if found is None and member.instance_id is not None:
+            found = self.targets.get(self._static.get(member.instance_id, ""))
+        return found or {}
+
+    @property
+    def needs_refresh(self) -> bool:
+        """Whether the subscribed topics may have changed since they were hashed."""
+        return self.refresh_epoch is None or self.group_epoch < self.refresh_epoch
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        if not self._members:
+            return ConsumerGroupState.EMPTY
+        if self.group_epoch > self.target_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if all(one.is_reconciled_to(self.target_epoch) for one in self._members.values()):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    # Subscriptions
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        """The topics a member subscribes to, by name or by a resolved regular expression."""
+        resolved = self.regexes.get(member.subscribed_regex) if member.subscribed_regex else None
+        if resolved is None:
+            return member.subscribed_topics
+        return member.subscribed_topics | resolved.topics
+
+    def subscribed_topics(
+        self,
+        changed: ConsumerMember | None = None,
+        removed: Iterable[str] = (),
+        regexes: Mapping[str, ResolvedRegex] | None = None,
+    ) -> set[str]:
+        """Every subscribed topic, as if `changed` were replayed and `removed` were gone."""
+        counts = dict(self._subscribers)
+        patterns = dict(self._regex_subscribers)
+        for member_id in removed:
+            self._count(self._members.get(member_id), -1, counts, patterns)
+        if changed is not None:
+            self._count(self._predecessor(changed), -1, counts, patterns)
+            self._count(changed, 1, counts, patterns)
+        topics = {topic for topic, count in counts.items() if count > 0}
+        known = self.regexes if regexes is None else regexes
+        for pattern, count in patterns.items():
+            if count > 0 and pattern in known:
+                topics |= known[pattern].topics
+        return topics
+
+    def _predecessor(self, member: ConsumerMember) -> ConsumerMember | None:
+        """The member that a record of `member` replaces."""
+        return self._members.get(member.member_id) or self.static_member(member.instance_id)
+
+    def regex_subscribers(self, pattern: str) -> int:
+        """Number of members with this regular expression."""
+        return self._regex_subscribers.get(pattern, 0)
+
+    def patterns(self) -> list[str]:
+        """The regular expressions of all members, sorted."""
+        return sorted(self._regex_subscribers)
+
+    # Replay
+
+    def replay_group_epoch(self, epoch: int, metadata_hash: int) -> None:
+        """A record of type 3; `metadata_hash` is signed."""
+        self.group_epoch = epoch
+        self.metadata_hash = metadata_hash & 0xFFFFFFFFFFFFFFFF
+
+    def replay_subscription(self, subscription: ConsumerMember) -> None:
+        """A record of type 5: keeps the assignment."""
+        known = self._members.get(subscription.member_id)
+        self._put(subscription if known is None else subscription.with_assignment_of(known))
+
+    def replay_current(self, member: ConsumerMember) -> None:
+        """A record of type 8: keeps the subscription."""
+        self._put(member)
+
+    def replay_current_removed(self, member_id: str) -> None:
+        """A tombstone of type 8."""
+        known = self._members.get(member_id)
+        if known is not None:
+            self._put(replace(known, assigned={}, pending_revocation={}, member_epoch=LEFT_EPOCH))
+
+    def replay_removed(self, member_id: str) -> None:
+        """A tombstone of type 5."""
+        known = self._members.pop(member_id, None)
+        if known is None:
+            return
+        self._release(known)
+        self._count(known, -1, self._subscribers, self._regex_subscribers)
+        if known.instance_id is not None and self._static.get(known.instance_id) == member_id:
+            del self._static[known.instance_id]
+
+    def _put(self, member: ConsumerMember) -> None:
+        known = self._members.get(member.member_id)
+        if known is not None:
+            self._release(known)
+            self._count(known, -1, self._subscribers, self._regex_subscribers)
+        self._members[member.member_id] = member
+        self._count(member, 1, self._subscribers, self._regex_subscribers)
+        if member.instance_id is not None:
+            self._static[member.instance_id] = member.member_id
+        for partitions in (member.assigned, member.pending_revocation):
+            for topic_id, epochs in partitions.items():
+                self._holders.setdefault(topic_id, {}).update(
+                    dict.fromkeys(epochs, member.member_id)
+                )
+
+    def _release(self, member: ConsumerMember) -> None:
+        self._release_each(member.member_id, member.assigned)
+        self._release_each(member.member_id, member.pending_revocation)
+
+    def _release_each(self, member_id: str, partitions: AssignedPartitions) -> None:
+        for topic_id, epochs in partitions.items():
+            held = self._holders.get(topic_id, {})
+            for partition in epochs:
+                if held.get(partition) == member_id:
+                    del held[partition]
+            if not held:
+                self._holders.pop(topic_id, None)
+
+    @staticmethod
+    def _count(
+        member: ConsumerMember | None,
+        by: int,
+        counts: dict[str, int],
+        patterns: dict[str, int],
+    ) -> None:
+        if member is None:
+            return
+        for topic in member.subscribed_topics:
+            counts[topic] = counts.get(topic, 0) + by
+            if not counts[topic]:
+                del counts[topic]
+        pattern = member.subscribed_regex
+        if pattern:
+            patterns[pattern] = patterns.get(pattern, 0) + by
+            if not patterns[pattern]:
+                del patterns[pattern]
+
+    # Group
+
+    def is_empty(self, now: Instant) -> bool:
+        del now
+        return not self._members
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        if topic in self._subscribers:
+            return True
+        return any(
+            topic in self.regexes[pattern].topics
+            for pattern in self._regex_subscribers
+            if pattern in self.regexes
+        )
+
+    def is_convertible_to_classic(self, now: Instant) -> bool:
+        """An empty group is replaced by the first classic member."""
+        return self.is_empty(now)
+
+    def check_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        now: Instant,
+        *,
+        version: int = MEMBER_EPOCH_IN_COMMIT_FROM,
+    ) -> None:
+        """Raise KafkaError unless a member may commit in this epoch (`check_partition` follows)."""
+        del instance_id, now
+        if generation_id < 0 and not self._members:
+            return  # A tool, or a consumer that assigns its partitions itself.
+        member = self.member(member_id)
+        if member.uses_classic_protocol:
+            if generation_id != member.member_epoch:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        elif version < MEMBER_EPOCH_IN_COMMIT_FROM:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "OffsetCommit version 9 or above must be used by members using the modern "
+                "group protocol",
+            )
+        elif generation_id > member.member_epoch:
+            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+
+    def check_partition(
+        self, member_id: str, generation_id: int, topic_id: Uuid, partition: int
+    ) -> None:
+        """Raise STALE_MEMBER_EPOCH unless the member held the partition in that epoch (KIP-1251).
+
+        An older epoch is accepted for a partition that was assigned in it or before: the member
+        has not learned of its new epoch.
+        """
+        member = self._members.get(member_id)
+        if member is None or member.uses_classic_protocol:
+            return
+        if generation_id >= member.member_epoch:
+            return
+        since = member.assigned.get(topic_id, {}).get(partition)
+        if since is None:
+            since = member.pending_revocation.get(topic_id, {}).get(partition)
+        if since is None or generation_id < since:
+            raise KafkaError(
+                ErrorCode.STALE_MEMBER_EPOCH,
+                f"The member epoch {generation_id} is older than the assignment of the partition.",
+            )
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Raise KafkaError unless OffsetFetch comes from a current member, or from no member."""
+        if member_id is None and member_epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if member_epoch != member.member_epoch:
+            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+
+    def check_offset_delete(self) -> None:
+        """Allowed: offsets of subscribed topics are refused one by one."""
+
+    def check_delete(self, now: Instant) -> None:
+        if not self.is_empty(now):
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def committing_member(self, member_id: str) -> Member | None:
+        """None: a commit renews no session of this protocol."""
+        del member_id
+        return None
+
+    def offset_expiry_base(self, now: Instant) -> int | None:
+        """Each offset expires by its own time; those of subscribed topics never do."""
+        del now
+        return EXPIRE_FROM_COMMIT
+
+    def tombstones(self) -> Sequence[GroupRecord]:
+        """Members first, the group itself last, so that no prefix leaves an orphan."""
+        group_id = self.group_id
+        ids = sorted({*self._members, *self.targets})
+        found = [records.current_tombstone(group_id, one) for one in ids]
+        found += [records.target_tombstone(group_id, one) for one in ids]
+        found.append(records.target_epoch_tombstone(group_id))
+        found += [records.regex_tombstone(group_id, one) for one in sorted(self.regexes)]
+        found += [records.member_tombstone(group_id, one) for one in ids]
+        if self.has_legacy_metadata:
+            found.append(records.legacy_metadata_tombstone(group_id))
+        found.append(records.group_epoch_tombstone(group_id))
+        return found
+
+    def described(self, version: int) -> DescribedGroup:
+        problem = f"Group {self.group_id} is not a classic group."
+        return describe_as_dead(self.group_id, problem, version)
+
+    def listed(self, now: Instant) -> ListedGroup:
+        del now
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type=CONSUMER_TYPE,
+            group_state=self.state.value,
+            group_type=CONSUMER_TYPE,
+        )
+
+
+LEFT_EPOCH = -1
+"""Epoch of a member whose assignment was removed, between two tombstones."""

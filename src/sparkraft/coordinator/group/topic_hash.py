@@ -1,0 +1,98 @@
+"""The hash of a group's subscribed topics (KIP-1101): differs if a topic, partition or rack does.
+
+    topic   byte 0 | topic id (2 int64) | name | partition count int32
+            then for each partition: index int32 | rack count int32 | for each rack, sorted:
+            length int32 | text
+    group   for each existing topic, sorted: name | hash of the topic int64
+
+All integers are little-endian; a text is its UTF-16 units, then their number as an int32. The
+values are Kafka's, so a group does not change its epoch when its coordinator moves.
+"""
+
+import struct
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from sparkraft.coordinator.group.xxh3 import xxh3_64
+from sparkraft.metadata.image import ClusterImage, Topic
+
+if TYPE_CHECKING:
+    from sparkraft.base.ids import Uuid
+
+_INT32 = struct.Struct("<i")
+_PARTITION = struct.Struct("<ii")
+_UINT64 = struct.Struct("<Q")
+_IDS = struct.Struct(">QQ")
+_IDS_LITTLE = struct.Struct("<QQ")
+_VERSION = b"\0"
+
+NO_TOPICS = 0
+"""The hash of a group without existing topics."""
+
+
+class TopicHashes:
+    """Hashes of the topics of the current image, computed once for all groups of a shard."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+        self._known: dict[Uuid, tuple[Topic, int]] = {}
+
+    @property
+    def image(self) -> ClusterImage:
+        return self._image
+
+    def set_image(self, image: ClusterImage) -> None:
+        """Later hashes are of `image`."""
+        if image.brokers is not self._image.brokers and _racks(image) != _racks(self._image):
+            self._known.clear()
+        self._image = image
+
+    def of_group(self, topics: Iterable[str]) -> int:
+        """The hash of a group with these topics, unsigned; unknown ones do not count."""
+        image = self._image
+        found = [
+            (name, self.of_topic(topic))
+            for name in sorted(topics)
+            if (topic := image.topic(name)) is not None
+        ]
+        if not found:
+            return NO_TOPICS
+        return xxh3_64(b"".join(_text(name) + _UINT64.pack(one) for name, one in found))
+
+    def of_topic(self, topic: Topic) -> int:
+        """The hash of one topic, unsigned."""
+        known = self._known.get(topic.id)
+        if known is not None and known[0] is topic:
+            return known[1]
+        found = xxh3_64(self._topic_bytes(topic))
+        self._known[topic.id] = (topic, found)
+        return found
+
+    def _topic_bytes(self, topic: Topic) -> bytes:
+        parts = [_VERSION, _IDS_LITTLE.pack(*_IDS.unpack(topic.id)), _text(topic.name)]
+        parts.append(_INT32.pack(len(topic.partitions)))
+        brokers = self._image.brokers
+        for index, partition in topic.in_order():
+            racks = sorted(
+                rack
+                for replica in partition.replicas
+                if (broker := brokers.get(replica)) is not None
+                and (rack := broker.rack) is not None
+            )
+            parts.append(_PARTITION.pack(index, len(racks)))
+            parts += [_INT32.pack(_units(rack)) + _text(rack) for rack in racks]
+        return b"".join(parts)
+
+
+def _racks(image: ClusterImage) -> dict[int, str | None]:
+    return {broker_id: broker.rack for broker_id, broker in image.brokers.items()}
+
+
+def _units(text: str) -> int:
+    """Length in UTF-16 units, as Java counts."""
+    return len(text.encode("utf-16-le")) // 2
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode("utf-16-le")
+    return encoded + _INT32.pack(len(encoded) // 2)

@@ -1,0 +1,68 @@
+"""ConsumerGroupHeartbeat: v0-1. Join, stay in and leave a consumer group. (KIP-848)
+
+Behaviour:
+    * Member epoch 0 joins or rejoins, -1 leaves, -2 leaves for a while (static members); another
+      must be the member's: FENCED_MEMBER_EPOCH, UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND. The previous
+      epoch is accepted too if the client owns nothing new: the last response was lost.
+    * A regular expression is RE2 and matches whole names: INVALID_REGULAR_EXPRESSION. It finds the
+      topics that the principal of the member whose heartbeat resolves it may describe, as in Kafka.
+    * An instance id in use: UNRELEASED_INSTANCE_ID for the newcomer; taken over:
+      FENCED_INSTANCE_ID for the old member.
+    * The response has an assignment if the client sent everything, or if it changed.
+    * `group.consumer.assignment.interval.ms` limits how often the target is computed, so a second
+      member may wait for its partitions until a later heartbeat, as with Kafka.
+    * group.version 0, or `consumer` not among group.coordinator.rebalance.protocols:
+      UNSUPPORTED_VERSION.
+Versions: v1 the client chooses its member id, regular expressions.    Not done: -
+"""
+
+from typing import TYPE_CHECKING
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.coordinator.group.consumer_requests import check_heartbeat
+from sparkraft.metadata.features import GROUP_VERSION
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import denied, on_each, on_group
+from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.coordinator.requests import peer_of
+from sparkraft.server.coordinator.responses import Response
+
+if TYPE_CHECKING:
+    from sparkraft.server.broker_services import BrokerServices
+
+
+def handle(
+    broker: "BrokerServices", context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> Response[ConsumerGroupHeartbeatResponse]:
+    """Check the request, then let the group's shard decide."""
+    if not broker.image.features.get(GROUP_VERSION) or not broker.groups.serves_consumer_protocol:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    for name in request.subscribed_topic_names or ():
+        if not context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, name):
+            raise denied(AclResourceType.TOPIC)
+    assignors = broker.groups.group_config.consumer.assignors
+    check_heartbeat(request, context.api_version, assignors)
+    runtime = broker.groups.shard_for(request.group_id)
+    peer = peer_of(context)
+
+    def may_describe(topic: str) -> bool:
+        return context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic)
+
+    return runtime.execute_write(
+        lambda shard, now: shard.handle_consumer_heartbeat(request, peer, may_describe, now)
+    )
+
+
+API = Api(
+    key=ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    handle=handle,
+    authorize=(
+        on_group(AclOperation.READ),
+        on_each(AclOperation.DESCRIBE, AclResourceType.TOPIC),
+    ),
+)
