@@ -67,9 +67,10 @@ def poll_all(*members: Confluent) -> None:
 def test_members_share_partitions_commit_and_leave(node: SparkraftNode) -> None:
     make_topic(node, "shared")
     produce(node, "shared")
-    first, second = member(node, "shared", "shared"), member(node, "shared", "shared")
+    first = member(node, "shared", "shared")
     until(lambda: len(first.read) == RECORDS, first.poll)
     first.commit()
+    second = member(node, "shared", "shared")
     until(
         lambda: len(first.assigned) == len(second.assigned) == PARTITIONS // 2,
         lambda: poll_all(first, second),
