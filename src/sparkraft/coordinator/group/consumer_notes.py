@@ -57,7 +57,7 @@ class HandOvers:
     def start(
         self, group_id: str, moves: Iterable[tuple[Uuid, int, str, str]], now_ms: Millis
     ) -> None:
-        """A new target assignment; earlier moves that it does not change go on."""
+        """A new target assignment; earlier moves that it does not change continue."""
         self._moving.setdefault(group_id, {}).update(
             ((topic_id, partition), (source, to, now_ms))
             for topic_id, partition, source, to in moves
