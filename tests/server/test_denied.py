@@ -94,6 +94,12 @@ from sparkraft.protocol.messages import (
     k61_describe_producers as k61,
 )
 from sparkraft.protocol.messages import (
+    k68_consumer_group_heartbeat as k68,
+)
+from sparkraft.protocol.messages import (
+    k69_consumer_group_describe as k69,
+)
+from sparkraft.protocol.messages import (
     k75_describe_topic_partitions as k75,
 )
 from sparkraft.protocol.messages import (
@@ -213,6 +219,10 @@ REQUESTS: dict[ApiKey, list[tuple[Any, set[int]]]] = {
             {CLUSTER},
         ),
     ],
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: [
+        (k68.ConsumerGroupHeartbeatRequest(group_id="g", member_id="m"), {GROUP})
+    ],
+    ApiKey.CONSUMER_GROUP_DESCRIBE: [(k69.ConsumerGroupDescribeRequest(group_ids=["g"]), {GROUP})],
     ApiKey.DESCRIBE_GROUPS: [(k15.DescribeGroupsRequest(groups=["g"]), {GROUP})],
     ApiKey.CREATE_TOPICS: [
         (k19.CreateTopicsRequest(topics=[k19.CreatableTopic(name="n")]), {TOPIC})
