@@ -6,13 +6,12 @@ import threading
 from dataclasses import replace
 
 import pytest
-from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.pipeline import offsets as plan
 from sparkraft.pipeline.fetch import DataLossError, RangeReader
 from sparkraft.pipeline.options import EARLIEST, LATEST, source_options
-from sparkraft.pipeline.produce import Producer, murmur2
+from sparkraft.pipeline.produce import Producer
 from sparkraft.pipeline.wire import Cluster
 
 pytestmark = pytest.mark.real_clients
@@ -63,12 +62,6 @@ def test_what_is_produced_is_read(node, cluster, client_options, codec):
         wanted = b"%d:" % number + b"v" * (number % 20) if number % 5 else None
         assert row["value"] == wanted
         assert len(row["headers"] or ()) == number % 3
-
-
-def test_keys_go_where_every_client_puts_them():
-    for number in range(200):
-        key = bytes(range(number % 23)) * (number % 4) + b"%d" % number
-        assert murmur2(key) == kafka_python_murmur2(key) & 0xFFFFFFFF
 
 
 def test_offsets_come_in_order_within_a_partition_and_only_those_asked_for(node, cluster):

@@ -8,7 +8,8 @@ Invariants:
     * A partition's batches leave in order, each after the one before it is acknowledged.
     * After `flush`, everything added is stored with acks=all, or an error was raised.
 
-Not here: transactions; which columns become what (`sink`).
+Not here: transactions; which columns become what (`sink`); encoding
+columns (`encode`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+import numpy.typing as npt
+
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.client.partitioner import partition_of_key
+from sparkraft.pipeline import encode, partition_keys
 from sparkraft.pipeline.wire import by_topic, check
 from sparkraft.records.compression import Codec
 from sparkraft.records.record import BatchBuilder
@@ -27,14 +33,20 @@ from sparkraft.records.record import BatchBuilder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
+
     from sparkraft.base.ids import TopicPartition
     from sparkraft.pipeline.wire import Cluster, Connection
 
 _NAMES_VERSION_MAX: Final = 12
 """Produce names topics up to this version and uses topic ids from the next one."""
 
+Ints = npt.NDArray[np.int64]
+
 _SEQUENCE_MODULUS: Final = 1 << 31
-_RECORD_OVERHEAD: Final = 16
+
+_partition_of_key = lru_cache(maxsize=1 << 16)(partition_of_key)
+"""Keys repeat, and hashing one in Python takes microseconds."""
 _ALL_IN_SYNC: Final = -1
 
 
@@ -73,6 +85,7 @@ class Producer:
         self._in_flight: list[_InFlight] = []
         self._partition_counts: dict[str, int] = {}
         self._turn = spread_from
+        self._spread_bytes = 0
         self.records = 0
 
     def send(
@@ -94,12 +107,44 @@ class Producer:
         each = topic, partition
         current = self._open.get(each) or self._start(each)
         current.builder.append(timestamp_ms, key, value, headers)
-        current.size += len(key or b"") + len(value or b"") + _RECORD_OVERHEAD
+        current.size += len(key or b"") + len(value or b"") + encode.RECORD_OVERHEAD
         if headers:
             current.size += sum(len(name) + len(text or b"") for name, text in headers)
         self.records += 1
         if current.size >= self._options.batch_bytes_max:
+            self._turn += 1
             self._close_batch(each)
+
+    def send_rows(
+        self,
+        topic: str,
+        rows: encode.Rows,
+        *,
+        partitions: pa.Array[Any] | None = None,
+        timestamp_ms: int,
+    ) -> None:
+        """Add many records at once, all with one timestamp; each partition gets its in order.
+
+        Args:
+            topic: of all rows.
+            rows: at least one.
+            partitions: of type int32; where it is null, Kafka's default applies, as in `send`.
+            timestamp_ms: of all rows.
+        """
+        sizes = rows.field_bytes()
+        chosen = self._partitions_for(topic, rows, sizes, partitions)
+        order = None
+        if (np.diff(chosen) < 0).any():
+            order = np.argsort(chosen, kind="stable")
+            chosen, sizes = chosen[order], sizes[order]
+        limit = self._options.batch_bytes_max
+        pieces = encode.cut(chosen, sizes, lambda number: self._filled((topic, number)), limit)
+        deltas = [self._timestamp_delta((topic, p.partition), p, timestamp_ms) for p in pieces]
+        spans = encode.encode(rows, order, pieces, np.array(deltas))
+        # One batch of each partition after another: a request takes one of each.
+        for piece, span in sorted(zip(pieces, spans, strict=True), key=_by_batch):
+            self._extend((topic, piece.partition), piece, span, timestamp_ms)
+        self.records += len(chosen)
 
     def flush(self) -> None:
         """Return when everything is stored."""
@@ -109,12 +154,40 @@ class Producer:
         self._settle()
 
     def _partition_for(self, topic: str, key: bytes | None) -> int:
+        count = self._partition_count(topic)
+        if key is None:
+            return self._turn % count
+        return _partition_of_key(key, count)
+
+    def _partitions_for(
+        self, topic: str, rows: encode.Rows, sizes: Ints, given: pa.Array[Any] | None
+    ) -> Ints:
+        """The partition of each row: the given one, else as `_partition_for`."""
+        count = self._partition_count(topic)
+        chosen = partition_keys.partitions_of(rows.key, count)
+        keyless = partition_keys.null_rows(rows.key)
+        if given is not None:
+            is_given = ~partition_keys.null_rows(given)
+            chosen[is_given] = given.drop_null().to_numpy()
+            keyless &= ~is_given
+        if keyless.any():
+            chosen[keyless] = self._spread(sizes[keyless]) % count
+        return chosen
+
+    def _spread(self, sizes: Ints) -> Ints:
+        """Partitions of rows without a key, modulo their number: a batch's worth of bytes each."""
+        limit = self._options.batch_bytes_max
+        before = self._spread_bytes + np.cumsum(sizes) - sizes
+        turns: Ints = self._turn + before // limit
+        after = int(before[-1] + sizes[-1])
+        self._turn, self._spread_bytes = self._turn + after // limit, after % limit
+        return turns
+
+    def _partition_count(self, topic: str) -> int:
         count = self._partition_counts.get(topic)
         if count is None:
             count = self._partition_counts[topic] = self._count_partitions(topic)
-        if key is None:
-            return self._turn % count
-        return (murmur2(key) & 0x7FFFFFFF) % count
+        return count
 
     def _count_partitions(self, topic: str) -> int:
         def attempt() -> int:
@@ -125,6 +198,23 @@ class Producer:
             return len(known.leaders)
 
         return self._cluster.retrying(attempt)
+
+    def _filled(self, each: TopicPartition) -> tuple[int, int]:
+        """Bytes and records of a partition's open batch."""
+        current = self._open.get(each)
+        return (0, 0) if current is None else (current.size, current.builder.count)
+
+    def _timestamp_delta(self, each: TopicPartition, piece: encode.Piece, timestamp: int) -> int:
+        return timestamp - self._open[each].builder.base_timestamp if piece.first_delta else 0
+
+    def _extend(
+        self, each: TopicPartition, piece: encode.Piece, records: memoryview, timestamp_ms: int
+    ) -> None:
+        current = self._open.get(each) or self._start(each)
+        current.builder.extend(records, count=piece.end - piece.start, timestamp=timestamp_ms)
+        current.size += piece.size
+        if current.size >= self._options.batch_bytes_max:
+            self._close_batch(each)
 
     def _start(self, each: TopicPartition) -> _Open:
         if self._producer is None:
@@ -148,7 +238,6 @@ class Producer:
         self._sequences[each] = (self._sequences[each] + count) % _SEQUENCE_MODULUS
         self._full[each] = batch = closed.builder.build()
         self._full_bytes += len(batch)
-        self._turn += 1
         if self._full_bytes >= self._options.request_bytes_max:
             self._dispatch()
 
@@ -215,6 +304,10 @@ class Producer:
         return failed, worst
 
 
+def _by_batch(span: tuple[encode.Piece, memoryview]) -> tuple[int, int]:
+    return span[0].nth, span[0].partition
+
+
 def _refusals(answer: Any) -> list[tuple[TopicPartition, KafkaError]]:
     """Partitions whose batch was not stored; a duplicate was stored before."""
     refused = []
@@ -229,26 +322,3 @@ def _refusals(answer: Any) -> list[tuple[TopicPartition, KafkaError]]:
             except KafkaError as error:
                 refused.append(((topic.name, each.index), error))
     return refused
-
-
-_MIX: Final = 0x5BD1E995
-_SEED: Final = 0x9747B28C
-_WORD: Final = 0xFFFFFFFF
-
-
-@lru_cache(maxsize=1 << 16)  # keys repeat, and hashing one in Python takes microseconds
-def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2, unsigned: all clients put a key in the same partition."""
-    length = len(data)
-    mixed = _SEED ^ length
-    whole = length & ~3
-    for at in range(0, whole, 4):
-        word = int.from_bytes(data[at : at + 4], "little") * _MIX & _WORD
-        word ^= word >> 24
-        mixed = (mixed * _MIX & _WORD) ^ (word * _MIX & _WORD)
-    if length > whole:
-        mixed ^= int.from_bytes(data[whole:], "little")
-        mixed = mixed * _MIX & _WORD
-    mixed ^= mixed >> 13
-    mixed = mixed * _MIX & _WORD
-    return mixed ^ mixed >> 15

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -31,6 +32,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from sparkraft.pipeline import encode
 from sparkraft.pipeline.options import OptionError, SinkOptions
 from sparkraft.pipeline.produce import Producer
 from sparkraft.pipeline.wire import shared_cluster
@@ -140,22 +142,26 @@ def _send_rows(
     producer: Producer, batch: pa.RecordBatch, columns: tuple[str, ...], topic: str | None
 ) -> None:
     now = int(time.time() * 1000)
-    lists: dict[str, list[Any]] = {}
-    for name in columns:
-        column: Any = batch.column(name)
-        lists[name] = (column.cast(pa.binary()) if name in {"key", "value"} else column).to_pylist()
-    nothing = [None] * batch.num_rows
-    topics = [topic] * batch.num_rows if topic else lists["topic"]
-    rows = zip(
-        topics,
-        lists.get("key", nothing),
-        lists["value"],
-        lists.get("partition", nothing),
-        lists.get("headers", nothing),
-        strict=True,
-    )
-    for to, key, value, partition, headers in rows:
-        if to is None:
-            raise OptionError("a row has no topic: set option topic, or fill column topic")
-        pairs = [(each["key"], each["value"]) for each in headers or () if each]
-        producer.send(to, key, value, partition=partition, timestamp_ms=now, headers=pairs)
+    for part in encode.chunks(batch.select(list(columns))):
+        for name, rows in _by_topic(part, topic):
+            try:
+                records = encode.rows_of(rows)
+            except ValueError as error:
+                raise OptionError(f"column headers: {error}") from error
+            partitions = rows.column("partition") if "partition" in columns else None
+            producer.send_rows(name, records, partitions=partitions, timestamp_ms=now)
+
+
+def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each topic: of the option, which has priority, else of the column."""
+    if not batch.num_rows:
+        return
+    if topic:
+        yield topic, batch
+        return
+    column = batch.column("topic")
+    if column.null_count:
+        raise OptionError("a row has no topic: set option topic, or fill column topic")
+    names = column.unique().to_pylist()
+    for name in names:
+        yield name, batch if len(names) == 1 else batch.filter(pc.equal(column, name))

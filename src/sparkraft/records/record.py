@@ -322,6 +322,24 @@ class BatchBuilder:
         self.last_offset_delta = delta
         return delta
 
+    @property
+    def base_timestamp(self) -> int:
+        """Timestamp of the first record, to which the others give deltas; -1 without records."""
+        return self._base_timestamp
+
+    def extend(self, records: Buffer, *, count: int, timestamp: int) -> None:
+        """Add `count` encoded records, all with this timestamp in milliseconds.
+
+        Their offset deltas continue those of the batch, and their timestamp deltas are to its
+        `base_timestamp`, which is `timestamp` if it was empty.
+        """
+        if self.count == 0:
+            self._base_timestamp = timestamp
+        self._max_timestamp = max(self._max_timestamp, timestamp)
+        self._records += records
+        self.count += count
+        self.last_offset_delta += count
+
     def build(self) -> bytes:
         """Return the finished batch with its CRC; `b""` if nothing was appended."""
         if self.count == 0:

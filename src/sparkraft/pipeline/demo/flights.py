@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkraft.client.partitioner import partition_of_key
 from sparkraft.pipeline.options import LATEST
-from sparkraft.pipeline.produce import Producer, murmur2
+from sparkraft.pipeline.produce import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -129,7 +130,7 @@ def stream(
                 return
             done = sum(passed.values())
             on_progress(done, producer.records / (time.monotonic() - begun))
-        partition = (murmur2(flight.key) & 0x7FFFFFFF) % PARTITIONS
+        partition = partition_of_key(flight.key, PARTITIONS)
         passed[partition] += 1
         if passed[partition] > there[partition]:
             producer.send(
