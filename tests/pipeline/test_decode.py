@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sparkraft.base.errors import DecodeError
 from sparkraft.pipeline import decode
+from sparkraft.pipeline.options import COLUMNS
 from sparkraft.records import control
 from sparkraft.records.batch import CRC_AT
 from sparkraft.records.compression import Codec
@@ -44,10 +45,8 @@ def build_all(lists, codecs, base_offset=0):
     return b"".join(pieces), plain
 
 
-def read(data, start=0, end=1 << 60, *, include_headers=True, aborted=None, hidden=False):
-    decoder = decode.PartitionDecoder(
-        "t", 3, include_headers=include_headers, aborted_hidden=hidden
-    )
+def read(data, start=0, end=1 << 60, *, columns=(*COLUMNS, "headers"), aborted=None, hidden=False):
+    decoder = decode.PartitionDecoder("t", 3, columns=columns, aborted_hidden=hidden)
     view = memoryview(data)
     pieces = decoder.decode(view, decode.scan(view), start=start, end=end, aborted=aborted)
     rows = []
@@ -163,9 +162,17 @@ def test_log_append_time_is_every_records_time():
 
 
 def test_without_the_headers_column_headers_are_passed_over():
-    rows = read(build([(1, None, b"v", [("a", b"1"), ("b", None)])]), include_headers=False)
+    rows = read(build([(1, None, b"v", [("a", b"1"), ("b", None)])]), columns=COLUMNS)
     assert [row["value"] for row in rows] == [b"v"]
     assert "headers" not in rows[0]
+
+
+def test_only_the_columns_asked_for_are_made():
+    data = build([(1, b"k", b"v", [("a", b"1")]), (2, None, None, [])], base_offset=5)
+    names = (*COLUMNS, "headers")
+    whole = read(data, columns=names)
+    for name in names:
+        assert read(data, columns=[name]) == [{name: row[name]} for row in whole]
 
 
 def test_header_keys_that_are_no_utf8_become_replacement_characters():
@@ -234,7 +241,7 @@ def test_the_columns_are_the_official_connectors():
 
     from sparkraft.pipeline.source import source_schema
 
-    for include_headers in (False, True):
-        ours = decode.arrow_schema(include_headers=include_headers)
-        spark = to_arrow_schema(source_schema(include_headers=include_headers), timezone="UTC")
+    for columns in (COLUMNS, (*COLUMNS, "headers"), ("value", "offset")):
+        ours = decode.arrow_schema(columns)
+        spark = to_arrow_schema(source_schema(columns), timezone="UTC")
         assert spark.equals(ours)

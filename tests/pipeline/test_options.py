@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from sparkraft.pipeline.options import (
+    COLUMNS,
     EARLIEST,
     LATEST,
     NOT_SUPPORTED,
@@ -40,10 +41,17 @@ def test_names_arrive_in_lower_case_and_are_known_all_the_same():
     assert options.starting == ByOffset(everywhere=EARLIEST)
     assert options.offsets_per_trigger_max == 10
     assert not options.fail_on_data_loss
-    assert options.include_headers
+    assert options.columns == (*COLUMNS, "headers")
     assert options.client.isolation is Isolation.READ_COMMITTED
     assert options.client.client_id == "p"
     assert options.client.bootstrap_servers == (("a", 1), ("::1", 2))
+
+
+def test_columns_are_returned_in_the_official_order():
+    assert read().columns == COLUMNS
+    assert read(columns="Offset, value,headers").columns == ("value", "offset", "headers")
+    refused("columns: there is no column vlaue, only key, value", columns="vlaue")
+    refused("columns names no column", columns=",")
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_name():

@@ -6,6 +6,7 @@ schema, in SQL and in the names of key columns.
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparkraft.pipeline import sinks
 from sparkraft.pipeline.options import sink_options, source_options
-from sparkraft.pipeline.spec import Pipeline, SpecError
+from sparkraft.pipeline.spec import Pipeline, Sink, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,10 +33,14 @@ def before_spark(pipeline: Pipeline) -> None:
         if function:
             sinks.load_function(function, pipeline.folder)
     _check_writable("checkpoint", pipeline.checkpoint)
-    for sink in pipeline.sinks:
-        _check_writable(f"the {sink.kind} sink", sink.path)
+    destinations = [(f"the {sink.kind} sink", sink) for sink in pipeline.sinks]
+    if pipeline.dead_letter:
+        destinations.append(("[dead_letter]", pipeline.dead_letter))
+    for name, sink in destinations:
+        _check_writable(name, sink.path)
+    _check_distinct(destinations)
     if pipeline.connector == "sparkraft":
-        for sink in pipeline.sinks:
+        for _, sink in destinations:
             if sink.kind == "topic":
                 sink_options(sinks.topic_options(sink, pipeline))
         _check_topics(pipeline)
@@ -58,11 +63,33 @@ def check_keys(pipeline: Pipeline, columns: Sequence[str]) -> None:
             )
 
 
+def _check_distinct(destinations: Sequence[tuple[str, Sink]]) -> None:
+    """Refuse two sinks that write the same table or folder: one skips what the other wrote."""
+    known: dict[str, str] = {}
+    for name, sink in destinations:
+        if not sink.path:
+            continue
+        path = sink.path if "://" in sink.path else os.path.realpath(sink.path)
+        if path in known:
+            raise SpecError(f"{known[path]} and {name} have the same path {sink.path}")
+        known[path] = name
+
+
 def _check_topics(pipeline: Pipeline) -> None:
     # pyspark takes half a second to import; the checks above do not need it.
     from sparkraft.pipeline.source import Lookup
 
-    Lookup(source_options(pipeline.source, streaming=True)).partitions()
+    read = Lookup(source_options(pipeline.source, streaming=True)).partitions()
+    dead_letter = pipeline.dead_letter
+    if dead_letter is None or dead_letter.kind != "topic":
+        return
+    servers = sinks.topic_options(dead_letter, pipeline)["kafka.bootstrap.servers"]
+    is_same_cluster = servers == pipeline.source["kafka.bootstrap.servers"]
+    if is_same_cluster and dead_letter.topic in {topic for topic, _ in read}:
+        raise SpecError(
+            f"[dead_letter] topic {dead_letter.topic} is read by the pipeline itself: every dead "
+            "letter would become another one"
+        )
 
 
 def _check_interval(name: str, text: str, units: Sequence[str]) -> None:

@@ -32,6 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparkraft.base.errors import DecodeError
+from sparkraft.pipeline.options import COLUMNS
 from sparkraft.records.batch import (
     ATTRIBUTES_AT,
     BATCH_OVERHEAD,
@@ -58,21 +59,21 @@ Bytes = npt.NDArray[np.uint8]
 HEADERS_TYPE: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 )
-_COLUMNS: Final = (
-    pa.field("key", pa.binary()),
-    pa.field("value", pa.binary()),
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("offset", pa.int64()),
-    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-    pa.field("timestampType", pa.int32()),
-)
+_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": HEADERS_TYPE,
+}
 
 
-def arrow_schema(*, include_headers: bool) -> pa.Schema:
-    """The columns of the official Kafka connector, as Arrow sees them."""
-    extra = (pa.field("headers", HEADERS_TYPE),) if include_headers else ()
-    return pa.schema((*_COLUMNS, *extra))
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """Columns of the official Kafka connector, as Arrow sees them."""
+    return pa.schema([pa.field(name, _TYPES[name]) for name in columns])
 
 
 class Batch(NamedTuple):
@@ -174,19 +175,23 @@ class PartitionDecoder:
     """Decodes what is fetched from one partition.
 
     Args:
-        include_headers: whether the column `headers` is made.
+        columns: the columns to make; others are not decoded.
         aborted_hidden: `read_committed`: leave out aborted transactions.
     """
 
     def __init__(
-        self, topic: str, partition: int, *, include_headers: bool, aborted_hidden: bool = False
+        self,
+        topic: str,
+        partition: int,
+        *,
+        columns: Sequence[str] = COLUMNS,
+        aborted_hidden: bool = False,
     ) -> None:
         """Prepare for one topic partition."""
         self.topic = topic
         self.partition = partition
-        self.include_headers = include_headers
         self.aborted_hidden = aborted_hidden
-        self._schema = arrow_schema(include_headers=include_headers)
+        self._schema = arrow_schema(columns)
 
     def decode(
         self,
@@ -234,20 +239,28 @@ class PartitionDecoder:
         return wanted
 
     def _to_arrow(self, columns: Columns) -> pa.RecordBatch:
-        rows = len(columns.offset)
-        data = pa.py_buffer(columns.data.data)
-        arrays = [
-            gather(data, columns.key_at, columns.key_size),
-            gather(data, columns.value_at, columns.value_size),
-            _repeated(self.topic, rows),
-            pa.array(np.full(rows, self.partition, np.int32)),
-            pa.array(columns.offset),
-            _timestamps(columns.timestamp),
-            pa.array(columns.timestamp_type),
-        ]
-        if self.include_headers:
-            arrays.append(_headers(columns, data))
+        arrays = [self._column(name, columns) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _column(self, name: str, columns: Columns) -> pa.Array[Any]:
+        rows = len(columns.offset)
+        buffer = pa.py_buffer(columns.data.data)
+        match name:
+            case "key":
+                made = gather(buffer, columns.key_at, columns.key_size)
+            case "value":
+                made = gather(buffer, columns.value_at, columns.value_size)
+            case "topic":
+                made = _repeated(self.topic, rows)
+            case "partition":
+                made = pa.array(np.full(rows, self.partition, np.int32))
+            case "timestamp":
+                made = _timestamps(columns.timestamp)
+            case "headers":
+                made = _headers(columns, buffer)
+            case _:
+                made = pa.array(columns.offset if name == "offset" else columns.timestamp_type)
+        return made
 
 
 def _check_crc(fetched: memoryview, batch: Batch, whose: PartitionDecoder) -> None:

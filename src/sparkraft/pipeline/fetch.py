@@ -96,7 +96,7 @@ class RangeReader:
             decoder = decode.PartitionDecoder(
                 each.topic,
                 each.partition,
-                include_headers=options.include_headers,
+                columns=options.columns,
                 aborted_hidden=self._committed_only,
             )
             queue = self._queued.setdefault((each.topic, each.partition), deque())

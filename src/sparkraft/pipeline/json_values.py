@@ -3,23 +3,34 @@
 Spark's own `from_json` returns nulls for a value that it cannot read, ignores everything after the
 first object, and uses the first object of an array. A record is damaged here if its value is not
 exactly one JSON object whose fields fit the schema, or is not UTF-8. A null value is a tombstone.
+
+Damaged records are counted, and collected as dead letters, by an observed metric: Spark merges no
+projection or filter of the query past it. So each value is parsed once, and nothing that the
+query filters out hides a damaged record.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from sparkraft.pipeline.dead_letters import DeadLetter
 from sparkraft.pipeline.delta import TOMBSTONE
 from sparkraft.pipeline.spec import SpecError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
 OBSERVED: Final = "sparkraft.json"
-"""The name of the counts in Spark's progress; `DAMAGED` is the only one."""
+"""The name of the metrics in Spark's progress: `READ`, `DAMAGED` and `LETTERS`."""
+READ: Final = "read"
 DAMAGED: Final = "damaged"
+LETTERS: Final = "letters"
 
 COMPLAINT: Final = re.compile(r"\[source\.json\]: the value of .+? leaves such records out")
 """The sentence about a damaged record, within the text of Spark's exception."""
@@ -35,26 +46,59 @@ def decoded(records: DataFrame, schema: str, on_error: str) -> DataFrame:
         records: in the source's columns.
         schema: of the value, as DDL.
         on_error: `stop` fails the query at a damaged record and names its offset; `drop` leaves
-            damaged records out and counts them.
+            damaged records out and counts them; `dead_letter` also collects them in the metrics.
     """
     from pyspark.sql import functions as f
 
-    # The generator keeps Spark from parsing a value twice, once for the filter below.
-    parsed = records.select("*", f.explode(f.array(_parsed(schema))).alias(_PARSED))
+    parsed = records.select("*", _parsed(schema).alias(_PARSED))
     damaged = _is_damaged()
+    counted = damaged
     if on_error == "stop":
-        # Spark runs filters of the query, and null checks that it infers, only after an observed
-        # column: none of them hides a damaged record from this one.
-        sound = f.when(damaged, f.raise_error(_complaint())).otherwise(f.lit(True))  # noqa: FBT003
-        kept = parsed.where(sound).observe(OBSERVED, f.count_if(damaged).alias(DAMAGED))
-    else:
-        kept = parsed.observe(OBSERVED, f.count_if(damaged).alias(DAMAGED)).where(~damaged)
+        counted = f.when(damaged, f.raise_error(_complaint())).otherwise(f.lit(False))  # noqa: FBT003
+    metrics = [f.count(f.lit(1)).alias(READ), f.count_if(counted).alias(DAMAGED)]
+    if on_error == "dead_letter":
+        metrics.append(f.collect_list(f.when(damaged, _letter())).alias(LETTERS))
+    kept = parsed.observe(OBSERVED, *metrics)
+    if on_error != "stop":
+        kept = kept.where(~damaged)
     columns = {
         "key": f.col("key").cast("string"),
         "value": f.col(f"{_PARSED}.v"),
         TOMBSTONE: f.col("value").isNull(),
     }
     return kept.withColumns(columns).drop(_PARSED)
+
+
+def dead_letters(metrics: str) -> list[DeadLetter]:
+    """The dead letters in the metrics of a batch, which are a JSON object; each record once.
+
+    Spark adds the metrics of a task again if it repeats a stage.
+    """
+    read = json.loads(metrics)[LETTERS]
+    letters = {(each["topic"], each["partition"], each["offset"]): each for each in read}
+    return [_as_letter(letters[each]) for each in sorted(letters)]
+
+
+def _as_letter(read: Mapping[str, Any]) -> DeadLetter:
+    key, value = (
+        None if read.get(name) is None else base64.b64decode(read[name])
+        for name in ("key", "value")
+    )
+    place = read["topic"], read["partition"], read["offset"], read["timestamp"]
+    return DeadLetter(*place, key, value, why_damaged(value or b""))
+
+
+def why_damaged(value: bytes) -> str:
+    """A sentence about a value that is damaged."""
+    try:
+        read = json.loads(value.decode())
+    except UnicodeDecodeError as error:
+        return f"the value is not UTF-8: byte {error.start} is invalid"
+    except ValueError as error:
+        return f"the value is not one JSON object: {error}"
+    if not isinstance(read, dict):
+        return "the value is not a JSON object"
+    return "a field of the value does not fit the schema"
 
 
 def value_type(schema: str) -> DataType:
@@ -70,12 +114,16 @@ def value_type(schema: str) -> DataType:
 
 
 def _parsed(schema: str) -> Column:
-    """The value inside an object of one field, so that anything after it is an error."""
+    """The value inside an object of one field, so that anything after it is an error.
+
+    Null for a tombstone and for bytes that are not UTF-8.
+    """
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructType
 
     whole = StructType().add("v", value_type(schema)).add(_CORRUPT, StringType())
-    text = f.concat(f.lit('{"v":'), f.col("value").cast("string"), f.lit("}"))
+    text = f.col("value").cast("string")
+    text = f.concat(f.lit('{"v":'), f.when(f.is_valid_utf8(text), text), f.lit("}"))
     # With options Spark reads all fields, also if the query needs only some of them.
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     return f.from_json(text, whole, options)
@@ -85,8 +133,14 @@ def _is_damaged() -> Column:
     from pyspark.sql import functions as f
 
     unreadable = f.col(f"{_PARSED}.v").isNull() | f.col(f"{_PARSED}.{_CORRUPT}").isNotNull()
-    is_text = f.is_valid_utf8(f.col("value").cast("string"))
-    return f.col("value").isNotNull() & (unreadable | ~is_text)
+    return f.col("value").isNotNull() & unreadable
+
+
+def _letter() -> Column:
+    from pyspark.sql import functions as f
+
+    timestamp = f.unix_millis("timestamp").alias("timestamp")
+    return f.struct("topic", "partition", "offset", timestamp, "key", "value")
 
 
 def _complaint() -> Column:

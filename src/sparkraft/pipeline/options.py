@@ -5,7 +5,7 @@ official option that is not supported is refused by name; an unknown one is refu
 nearest name, because a misspelt `startingOffsets` would otherwise read from the end in silence.
 
 Ours, beyond the official ones: `maxBytesPerTrigger`, `alignTimestamps`, `maxPartitions`,
-`publishGroupId`, and in the offset options a word or number for a whole topic
+`publishGroupId`, `columns`, and in the offset options a word or number for a whole topic
 (`{"flights": "earliest"}`).
 
 Not here: looking anything up in a cluster (`sparkraft.pipeline.offsets`, `.source`).
@@ -102,7 +102,7 @@ class SourceOptions:
     subscription: Subscription
     starting: Bound | None
     ending: Bound | None
-    include_headers: bool
+    columns: tuple[str, ...]
     fail_on_data_loss: bool
     offsets_per_trigger_max: int | None
     offsets_per_trigger_min: int | None
@@ -150,6 +150,7 @@ _SOURCE_NAMES: Final = (
     "fetchOffset.retryIntervalMs",
     "alignTimestamps",
     "publishGroupId",
+    "columns",
 )
 _SINK_NAMES: Final = ("topic", "includeHeaders")
 
@@ -235,7 +236,7 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         subscription=_subscription(given),
         starting=_bound(given, "starting"),
         ending=_bound(given, "ending"),
-        include_headers=given.flag("includeHeaders", default=False),
+        columns=_columns(given),
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         offsets_per_trigger_max=given.positive("maxOffsetsPerTrigger"),
         offsets_per_trigger_min=given.positive("minOffsetsPerTrigger"),
@@ -269,6 +270,35 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         ),
         topic=given.text("topic"),
     )
+
+
+COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+"""The official connector's columns; with `includeHeaders`, also `headers`."""
+
+
+def source_columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that a reader returns."""
+    return _columns(_Given(options, _SOURCE_NAMES, "source"))
+
+
+def _columns(given: "_Given") -> tuple[str, ...]:
+    """Return the columns of the option `columns`, in the official order, else all."""
+    with_headers = given.flag("includeHeaders", default=False)
+    known = (*COLUMNS, "headers") if with_headers else COLUMNS
+    text = given.text("columns")
+    if text is None:
+        return known
+    lower = {name.lower(): name for name in (*COLUMNS, "headers")}
+    wanted = set()
+    for each in filter(None, (part.strip() for part in text.split(","))):
+        if each.lower() not in lower:
+            raise OptionError(
+                f"columns: there is no column {each}, only {', '.join(lower.values())}"
+            )
+        wanted.add(lower[each.lower()])
+    if not wanted:
+        raise OptionError(f"columns names no column: {text!r}")
+    return tuple(name for name in lower.values() if name in wanted)
 
 
 class _Given:

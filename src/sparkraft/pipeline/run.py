@@ -43,6 +43,8 @@ _BYTES_PER_TRIGGER: Final = "64m"
 """Default bound of a batch: table sinks collect a batch on the driver."""
 
 
+_KEPT_PROGRESS: Final = "spark.sql.streaming.numRecentProgressUpdates"
+
 _TASK_OPTIONS: Final = frozenset({"minpartitions", "maxpartitions"})
 
 
@@ -109,10 +111,11 @@ def run(
 def _session(pipeline: Pipeline, work: Path) -> SparkSession:
     log = work.with_suffix(".log")
     said_before = log.stat().st_size if log.exists() else 0
+    # Progress contains the dead letters of its batch.
+    kept = {_KEPT_PROGRESS: "10"} if pipeline.dead_letter else {}
+    settings = kept | dict(pipeline.spark)
     try:
-        return session(
-            pipeline.name, master=pipeline.master, work=work, log=log, settings=pipeline.spark
-        )
+        return session(pipeline.name, master=pipeline.master, work=work, log=log, settings=settings)
     except NoJava:
         raise
     except Exception as error:
@@ -174,7 +177,7 @@ def _started(pipeline: Pipeline, spark: SparkSession) -> StreamingQuery:
     try:
         writer = result.writeStream.queryName(pipeline.name).outputMode(pipeline.output_mode)
         writer = writer.option("checkpointLocation", pipeline.checkpoint)
-        writer = _triggered(writer, pipeline.trigger).foreachBatch(sinks.build(pipeline))
+        writer = _triggered(writer, pipeline.trigger).foreachBatch(sinks.build(pipeline, spark))
         query: StreamingQuery = writer.start()
     except (OptionError, SpecError):
         raise
@@ -243,10 +246,14 @@ def _follow(
     """Report each batch until the query ends."""
     seen = -1
     told = False
+    last = None
     while True:
         asked = should_stop()
         active = query.isActive and not asked
-        for progress in _reports(query):
+        newest = _newest(query)
+        reports = [] if newest == last else _reports(query)
+        last = newest
+        for progress in reports:
             if progress.is_batch and progress.batch_id > seen:
                 seen = progress.batch_id
             elif told:
@@ -275,6 +282,12 @@ def _stop(query: StreamingQuery) -> None:
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS / 10)
     query.stop()
+
+
+def _newest(query: StreamingQuery) -> str | None:
+    """The time of the newest progress, without its other contents, which may be large."""
+    progress = query._jsq.lastProgress()  # noqa: SLF001
+    return None if progress is None else str(progress.timestamp())
 
 
 def _reports(query: StreamingQuery) -> list[Progress]:

@@ -7,6 +7,8 @@ table sink must know a batch it has written:
   rows; a batch that is there already is passed over.
 * parquet: a batch has its own folder, written over as a whole.
 * topic: records are written again (at-least-once).
+
+Dead letters of a batch are written after its sinks, and before Spark marks the batch as done.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkraft.pipeline import json_values
+from sparkraft.pipeline.dead_letters import BatchName, DeadLetterTable, DeadLetterTopic
 from sparkraft.pipeline.delta import TOMBSTONE, DeltaSink
 from sparkraft.pipeline.spec import Pipeline, Sink, SpecError
 
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     BatchSink = Callable[[DataFrame, int], None]
 
@@ -35,12 +39,19 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 """Spark's local property; the id is in the checkpoint, so it lives as long as its batch numbers."""
 
 
-def build(pipeline: Pipeline) -> BatchSink:
-    """One function that hands a batch to every sink of the pipeline."""
+def build(pipeline: Pipeline, spark: SparkSession) -> BatchSink:
+    """One function that hands a batch to every sink of the pipeline.
+
+    Args:
+        pipeline: whose sinks to write.
+        spark: the session that runs its query.
+    """
     writers = [_WRITERS[sink.kind](sink, pipeline) for sink in pipeline.sinks]
     # Spark counts a damaged record each time it is read, and some sinks read a batch twice.
-    counts = pipeline.json_on_error == "drop" and pipeline.sinks[0].kind not in _READ_ONCE
+    counts = pipeline.json_on_error != "stop" and pipeline.sinks[0].kind not in _READ_ONCE
     keep = len(writers) > 1 or counts
+    if pipeline.dead_letter is not None:
+        writers.append(_dead_letter(pipeline.dead_letter, pipeline, spark))
 
     def write(batch: DataFrame, batch_id: int) -> None:
         if keep:
@@ -127,6 +138,48 @@ def as_records(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     return rows.select(key.alias("key"), value.alias("value"))
 
 
+# dead letters
+
+
+def _dead_letter(sink: Sink, pipeline: Pipeline, spark: SparkSession) -> BatchSink:
+    letters: DeadLetterTable | DeadLetterTopic
+    if sink.kind == "delta":
+        letters = DeadLetterTable(sink.path)
+    else:
+        letters = DeadLetterTopic(topic_options(sink, pipeline))
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        query_id = _query_id(batch)
+        metrics = _metrics(spark, query_id)
+        if metrics is None:
+            # A table had the batch already, so no sink has read its records this time.
+            batch.write.format("noop").mode("overwrite").save()
+            metrics = _metrics(spark, query_id)
+        found = json_values.dead_letters(metrics) if metrics else []
+        if found:
+            letters.write(found, BatchName(pipeline.name, query_id, batch_id))
+
+    return write
+
+
+def _metrics(spark: SparkSession, query_id: str) -> str | None:
+    """The metrics of the running batch, as a JSON object; None if no record was read.
+
+    Spark shows them to Python only when the batch is done; its own classes have them before.
+    """
+    query: Any = spark.streams.get(query_id)
+    observed = query._jsq.streamingQuery().lastExecution().observedMetrics()  # noqa: SLF001
+    found = observed.get(json_values.OBSERVED)
+    if found.isEmpty():
+        return None
+    row = found.get()
+    return str(row.json()) if row.getAs(json_values.READ) else None
+
+
+def _query_id(batch: DataFrame) -> str:
+    return batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or "batch"
+
+
 # delta
 
 
@@ -134,7 +187,7 @@ def _delta(sink: Sink, _: Pipeline) -> BatchSink:
     table = DeltaSink(sink.path, sink.keys, sink.schema_changes)
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or "batch"
+        query_id = _query_id(batch)
         if table.has(query_id, batch_id):
             return
         ignored = table.write(batch.toArrow(), query_id, batch_id).ignored
@@ -154,7 +207,7 @@ def _delta(sink: Sink, _: Pipeline) -> BatchSink:
 
 def _parquet(sink: Sink, _: Pipeline) -> BatchSink:
     def write(batch: DataFrame, batch_id: int) -> None:
-        query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID) or "batch"
+        query_id = _query_id(batch)
         folder = f"{sink.path}/run={query_id[:8]}/batch={batch_id:010d}"
         if not batch.isEmpty():
             batch.write.mode("overwrite").parquet(folder)

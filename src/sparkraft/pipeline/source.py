@@ -37,6 +37,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    DataType,
     IntegerType,
     LongType,
     StringType,
@@ -48,6 +49,7 @@ from pyspark.sql.types import (
 from sparkraft.pipeline import offsets as plan
 from sparkraft.pipeline.fetch import DataLossError, RangeReader, data_loss
 from sparkraft.pipeline.options import (
+    COLUMNS,
     EARLIEST,
     LATEST,
     Bound,
@@ -57,14 +59,17 @@ from sparkraft.pipeline.options import (
     OptionError,
     SourceOptions,
     sink_options,
+    source_columns,
     source_options,
 )
+from sparkraft.pipeline.pushdown import Narrowing, narrowing
 from sparkraft.pipeline.wire import shared_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
 
     from sparkraft.base.ids import TopicPartition
     from sparkraft.pipeline.offsets import Offsets, Range
@@ -73,22 +78,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def source_schema(*, include_headers: bool) -> StructType:
-    """The official connector's columns."""
-    columns = (
-        StructType()
-        .add("key", BinaryType())
-        .add("value", BinaryType())
-        .add("topic", StringType())
-        .add("partition", IntegerType())
-        .add("offset", LongType())
-        .add("timestamp", TimestampType())
-        .add("timestampType", IntegerType())
-    )
-    if include_headers:
-        pair = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-        columns = columns.add("headers", ArrayType(pair))
-    return columns
+def source_schema(columns: Sequence[str]) -> StructType:
+    """The official connector's columns, or some of them, in its order."""
+    return StructType([StructField(name, _TYPES[name]) for name in columns])
+
+
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_TYPES: Final[Mapping[str, DataType]] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(_HEADER),
+}
 
 
 class SparkraftDataSource(DataSource):
@@ -100,9 +105,8 @@ class SparkraftDataSource(DataSource):
         return "sparkraft"
 
     def schema(self) -> StructType:
-        """The official connector's, with `headers` if asked for."""
-        text = str(self.options.get("includeHeaders", "false"))
-        return source_schema(include_headers=text.strip().lower() == "true")
+        """The official connector's, with `headers` if asked for, or those of `columns`."""
+        return source_schema(source_columns(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
@@ -133,7 +137,7 @@ class SparkraftDataSource(DataSource):
 
 
 def _check_schema(schema: StructType, options: SourceOptions) -> None:
-    if schema != source_schema(include_headers=options.include_headers):
+    if schema != source_schema(options.columns):
         raise OptionError("the source has a schema of its own: leave out .schema(...)")
 
 
@@ -215,6 +219,12 @@ class Lookup:
         """Offsets by constant or time."""
         return self.cluster.list_offsets(wanted, committed_only=self._committed_only)
 
+    def since(self, time: int, start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
+        """Move start offsets up to the first record at `time`, ms since 1970, or later."""
+        found = self.at(dict.fromkeys(start, time))
+        first = {each: end[each] if offset < 0 else offset for each, offset in found.items()}
+        return {each: min(max(start[each], first[each]), end[each]) for each in start}
+
     def resolve(
         self, bound: Bound, partitions: Sequence[TopicPartition], name: str
     ) -> dict[TopicPartition, int]:
@@ -290,17 +300,44 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
+class _PushFilters:
+    """`BatchReader.pushFilters`.
+
+    Spark refuses a reader that defines this method if push-down is off in the session, which is
+    its default. It recognizes the method of its base class by `__func__`.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: BatchReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._reader.narrowing = narrowing(filters)
+        return filters
+
+
 class BatchReader(DataSourceReader):
-    """Reads from one set of offsets to another."""
+    """Reads from one set of offsets to another.
+
+    With `spark.sql.python.filterPushdown.enabled`, filters of topic, partition, offset and the
+    earliest timestamp narrow the ranges; Spark applies all filters itself too.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         """Resolve nothing yet: Spark asks for partitions when it plans."""
         self.options = options
+        self.narrowing = Narrowing()
+
+    @property
+    def pushFilters(self) -> Callable[[list[Filter]], Iterable[Filter]]:  # type: ignore[override]  # noqa: N802 (Spark's)
+        """Remember which records may match; Spark still applies all filters."""
+        return _PushFilters(self)
 
     def partitions(self) -> Sequence[InputPartition]:
         """The ranges between start and end, dealt out to tasks."""
         lookup = Lookup(self.options)
-        partitions = lookup.partitions()
+        partitions = [each for each in lookup.partitions() if self.narrowing.keeps(each)]
         starting = self.options.starting or ByOffset(everywhere=EARLIEST)
         ending = self.options.ending or ByOffset(everywhere=LATEST)
         start = lookup.resolve(starting, partitions, "startingOffsets")
@@ -309,7 +346,10 @@ class BatchReader(DataSourceReader):
         last = lookup.latest(partitions)
         end = {each: min(offset, last[each]) for each, offset in end.items()}
         start = {each: min(offset, end[each]) for each, offset in start.items()}
-        return lookup.tasks(*lookup.present(start, end))
+        begin, until = self.narrowing.narrowed(*lookup.present(start, end))
+        if self.narrowing.since is not None:
+            begin = lookup.since(self.narrowing.since, begin, until)
+        return lookup.tasks(begin, until)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's records."""
@@ -449,7 +489,8 @@ def _record_sizes(
     """Estimate uncompressed bytes per record at each start offset, from a small sample."""
     from dataclasses import replace
 
-    sample = replace(options, client=replace(options.client, partition_fetch_bytes_max=1 << 16))
+    client = replace(options.client, partition_fetch_bytes_max=1 << 16)
+    sample = replace(options, client=client, columns=COLUMNS)
     few = [
         each._replace(end=min(each.end, each.start + _SAMPLE_RECORDS))
         for each in plan.ranges_of(begin, end)

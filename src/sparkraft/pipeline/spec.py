@@ -14,7 +14,8 @@
 
     [source.json]                         # optional: value becomes a struct
     schema = "origin STRING, scheduled TIMESTAMP, delay DOUBLE"
-    on_error = "stop"                     # at a value that does not fit: stop (default), drop
+    on_error = "stop"                     # at a value that does not fit: stop (default), drop,
+                                          # dead_letter
 
     [source.watermark]                    # optional: adds column event_time
     event_time = "value.scheduled"
@@ -23,6 +24,10 @@
     [transform]                           # one of the two; neither passes records on
     sql = "SELECT value.origin, count(*) AS flights FROM source GROUP BY 1"
     function = "flights.py:by_hour"       # DataFrame -> DataFrame
+
+    [dead_letter]                         # for on_error = "dead_letter": where such records go
+    kind = "topic"                        # topic, delta (with path)
+    topic = "delays-dead"
 
     [[sink]]                              # one or several, written in this order
     kind = "delta"                        # delta, topic, parquet, console, function
@@ -93,6 +98,7 @@ class Pipeline:
     sql: str | None
     function: str | None
     sinks: tuple[Sink, ...]
+    dead_letter: Sink | None
     folder: Path
 
 
@@ -109,6 +115,7 @@ _TOP: Final = frozenset(
         "source",
         "transform",
         "sink",
+        "dead_letter",
     }
 )
 _SINK_FIELDS: Final[Mapping[str, frozenset[str]]] = {
@@ -124,6 +131,11 @@ _SINK_NEEDS: Final = {
     "parquet": "path",
     "function": "function",
 }
+_DEAD_LETTER_FIELDS: Final[Mapping[str, frozenset[str]]] = {
+    "topic": frozenset({"topic", "options"}),
+    "delta": frozenset({"path"}),
+}
+_ON_ERROR: Final = ("stop", "dead_letter", "drop")
 _OUTPUT_MODES: Final = ("append", "update", "complete")
 _SCHEMA_CHANGES: Final = ("fail", "add", "ignore")
 _CONNECTORS: Final = {"sparkraft": "sparkraft", "official": "kafka"}
@@ -160,6 +172,7 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
     if connector != "sparkraft" and "group" in read:
         raise SpecError('group: only connector = "sparkraft" shows its offsets in a group')
     name = _text(read, "name", "the file")
+    on_error = _on_error({} if json_part is None else json_part)
     return Pipeline(
         name=name,
         checkpoint=_path(_text(read, "checkpoint", "the file"), folder),
@@ -171,11 +184,12 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
         spark=_strings(_table(read, "spark", needed=False)),
         source=_strings(source),
         json_schema=_text(json_part, "schema", "[source.json]") if json_part is not None else None,
-        json_on_error=_on_error({} if json_part is None else json_part),
+        json_on_error=on_error,
         watermark=_watermark(watermark),
         sql=transform.get("sql"),
         function=transform.get("function"),
         sinks=_sinks(read, folder),
+        dead_letter=_dead_letter(read, folder, on_error),
         folder=folder,
     )
 
@@ -209,9 +223,15 @@ def _sinks(read: Mapping[str, Any], folder: Path) -> tuple[Sink, ...]:
 
 
 def _sink(given: Mapping[str, Any], folder: Path) -> Sink:
-    kind = _one_of(given, "kind", tuple(_SINK_FIELDS), "")
-    where = f"the {kind} sink"
-    _only(given, _SINK_FIELDS[kind] | {"kind"}, where)
+    return _destination(given, folder, "", _SINK_FIELDS)
+
+
+def _destination(
+    given: Mapping[str, Any], folder: Path, where: str, fields: Mapping[str, frozenset[str]]
+) -> Sink:
+    kind = _one_of(given, "kind", tuple(fields), "")
+    where = where or f"the {kind} sink"
+    _only(given, fields[kind] | {"kind"}, where)
     if kind in _SINK_NEEDS:
         _text(given, _SINK_NEEDS[kind], where)
     keys = given.get("keys", ())
@@ -231,12 +251,17 @@ def _sink(given: Mapping[str, Any], folder: Path) -> Sink:
 
 def _on_error(json_part: Mapping[str, Any]) -> str:
     _only(json_part, {"schema", "on_error"}, "[source.json]")
-    if json_part.get("on_error") == "dead_letter":
-        raise SpecError(
-            '[source.json] on_error: "dead_letter" is not supported yet; "stop" ends the pipeline '
-            'at a damaged record, "drop" leaves damaged records out and counts them'
-        )
-    return _one_of(json_part, "on_error", ("stop", "drop"), "stop")
+    return _one_of(json_part, "on_error", _ON_ERROR, "stop")
+
+
+def _dead_letter(read: Mapping[str, Any], folder: Path, on_error: str) -> Sink | None:
+    if "dead_letter" not in read:
+        if on_error == "dead_letter":
+            raise SpecError('on_error = "dead_letter" needs [dead_letter]: a topic or a table')
+        return None
+    if on_error != "dead_letter":
+        raise SpecError('[dead_letter] needs on_error = "dead_letter" in [source.json]')
+    return _destination(_table(read, "dead_letter"), folder, "[dead_letter]", _DEAD_LETTER_FIELDS)
 
 
 def _watermark(given: Any) -> Watermark | None:

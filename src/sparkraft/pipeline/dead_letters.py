@@ -1,0 +1,131 @@
+"""Dead letters: records that a pipeline could not process, kept with the reason.
+
+A record's identity is (query, batch, topic, partition, offset). The sinks of a batch are written
+first, then its dead letters, then Spark marks the batch as done. So a crash repeats the batch
+and its dead letters: a table takes them once, a topic may have them twice.
+
+In a topic, a dead letter has the key and value of its record, byte for byte, and headers named as
+in Kafka Connect (KIP-298) where Connect has the field. Its own timestamp is the time of writing:
+with the record's, retention could delete it at once.
+
+Not here: finding damaged records (`json_values`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from sparkraft.pipeline.delta import DeltaSink
+from sparkraft.pipeline.options import sink_options
+from sparkraft.pipeline.produce import Producer
+from sparkraft.pipeline.wire import shared_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+VALUE_CONVERTER: Final = "VALUE_CONVERTER"
+"""Connect's name of the stage that decodes values."""
+
+_CONNECT: Final = "__connect.errors."
+_OURS: Final = "sparkraft.errors."
+
+
+class DeadLetter(NamedTuple):
+    """A record that was not processed.
+
+    Args:
+        timestamp: of the record, in milliseconds since 1970.
+        error: why, in a sentence.
+        stage: what failed, in Connect's words.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    error: str
+    stage: str = VALUE_CONVERTER
+
+
+@dataclass(frozen=True, slots=True)
+class BatchName:
+    """The batch that dead letters belong to."""
+
+    pipeline: str
+    query: str
+    batch: int
+
+
+class DeadLetterTopic:
+    """Writes dead letters into a topic, at least once."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Take the options of a topic sink."""
+        self._options = sink_options(options)
+
+    def write(self, letters: Sequence[DeadLetter], name: BatchName) -> None:
+        """Return when all are stored with acks=all."""
+        producer = Producer(shared_cluster(self._options.client))
+        now = int(time.time() * 1000)
+        assert self._options.topic is not None
+        for each in letters:
+            producer.send(
+                self._options.topic,
+                each.key,
+                each.value,
+                timestamp_ms=now,
+                headers=_headers(each, name),
+            )
+        producer.flush()
+
+
+def _headers(letter: DeadLetter, name: BatchName) -> list[tuple[str, bytes | None]]:
+    texts = {
+        f"{_CONNECT}topic": letter.topic,
+        f"{_CONNECT}partition": letter.partition,
+        f"{_CONNECT}offset": letter.offset,
+        f"{_CONNECT}connector.name": name.pipeline,
+        f"{_CONNECT}stage": letter.stage,
+        f"{_CONNECT}exception.message": letter.error,
+        f"{_OURS}timestamp": letter.timestamp,
+        f"{_OURS}query": name.query,
+        f"{_OURS}batch": name.batch,
+    }
+    return [(header, str(text).encode()) for header, text in texts.items()]
+
+
+class DeadLetterTable:
+    """Adds dead letters to a Delta table, each batch once."""
+
+    def __init__(self, path: str) -> None:
+        """The first dead letter creates the table."""
+        self._table = DeltaSink(path, ())
+
+    def write(self, letters: Sequence[DeadLetter], name: BatchName) -> None:
+        """Commit all of a batch at once; nothing if the table has the batch."""
+        if not self._table.has(name.query, name.batch):
+            self._table.write(as_table(letters, name), name.query, name.batch)
+
+
+def as_table(letters: Sequence[DeadLetter], name: BatchName) -> pa.Table:
+    """The columns of a table of dead letters."""
+    import pyarrow as pa
+
+    columns: list[Any] = [
+        pa.array([name.query] * len(letters), pa.string()),
+        pa.array([name.batch] * len(letters), pa.int64()),
+    ]
+    types = (
+        pa.string(), pa.int32(), pa.int64(), pa.timestamp("ms", tz="UTC"), pa.binary(),
+        pa.binary(), pa.string(), pa.string(),
+    )  # fmt: skip
+    fields = zip(*letters, strict=True)
+    columns += [pa.array(values, kind) for values, kind in zip(fields, types, strict=True)]
+    columns[5] = columns[5].cast(pa.timestamp("us", tz="UTC"))
+    return pa.Table.from_arrays(columns, names=["query", "batch", *DeadLetter._fields])
