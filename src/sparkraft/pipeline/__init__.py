@@ -9,22 +9,26 @@ protocol itself and hands Spark Arrow batches.
     options   what may be asked of source and sink, and what is refused, in which words
     wire      a small blocking client: routing to leaders, offsets, fetch, produce
     offsets   which offsets a batch covers and how they are dealt out to tasks (no I/O)
-    decode    record batches to Arrow columns with numpy
+    decode    record batches to Arrow columns with numpy        encode  the inverse
     source    Spark's reader classes        sink   Spark's writer classes
     spec      the pipeline file             run    the running pipeline
+    query     its sources and stages        sinks  its rows and dead letters
+    status    states of pipelines           cases  `pipeline test`
 
 Invariants:
     * A batch is named by its start and end offsets alone; planning it again gives the same tasks.
     * Only the wire is used: nothing here knows of servers, logs or metadata records.
 
-Not done: transactions in the sink (it is idempotent and at-least-once), dead-letter topics, TLS
-and SASL.
+Not done: transactions in the sink (it is idempotent and at-least-once), TLS and SASL.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+"""Spark's setting that lets Python data sources see the filters of batch reads."""
 
 FORMAT = "sparkraft"
 """The name after `format(...)`."""
@@ -34,12 +38,15 @@ def register(spark: "SparkSession") -> None:
     """Make `format("sparkraft")` known to a session.
 
     Not needed if Spark finds the package `pyspark_sparkraft` itself, which it does when the
-    session's Python can import it. On a local master, Spark's workers run this process's Python
-    from now on, unless PYSPARK_PYTHON or spark.pyspark.python names another.
+    session's Python can import it. From now on, filters of batch reads are pushed down, and on a
+    local master, Spark's workers run this process's Python, unless PYSPARK_PYTHON or
+    spark.pyspark.python names another.
     """
     # pyspark and pyarrow take half a second to import; `sparkraft.pipeline` itself stays light.
     from sparkraft.pipeline.source import SparkraftDataSource
-    from sparkraft.pipeline.worker_python import use_own_python
+    from sparkraft.pipeline.worker_python import ship_package, use_own_python
 
     use_own_python(spark)
+    ship_package(spark)
+    spark.conf.set(PUSH_DOWN, "true")
     spark.dataSource.register(SparkraftDataSource)

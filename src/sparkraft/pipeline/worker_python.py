@@ -1,9 +1,12 @@
-"""The Python interpreter of Spark's workers."""
+"""The Python interpreter of Spark's workers, and our package in it."""
 
 from __future__ import annotations
 
 import os
 import sys
+import tempfile
+import zipfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,3 +28,33 @@ def use_own_python(spark: SparkSession) -> None:
     named = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
     if (context.master or "").startswith("local") and not named:
         context.pythonExec = sys.executable
+
+
+def ship_package(spark: SparkSession) -> None:
+    """Send this package to the workers of a cluster, whose Python then needs not have it.
+
+    They need pyspark, pyarrow and numpy. The packages crc32c, lz4, zstandard and cramjam are used
+    if they are there. On a local master, workers import what this process does.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        context = spark.sparkContext
+    except PySparkException:
+        return  # Spark Connect: the server has its own package
+    if (context.master or "").startswith("local"):
+        return
+    with tempfile.TemporaryDirectory(prefix="sparkraft-") as folder:
+        # Spark copies the file, and serves it under its name.
+        context.addPyFile(str(packed(Path(folder) / "sparkraft.zip")))
+
+
+def packed(path: Path) -> Path:
+    """Write a zip with the Python files of this package."""
+    import sparkraft
+
+    root = Path(sparkraft.__file__).parent
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for each in sorted(root.rglob("*.py")):
+            archive.write(each, each.relative_to(root.parent))
+    return path

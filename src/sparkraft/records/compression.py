@@ -1,6 +1,7 @@
 """The four codecs, each bounded before it runs (a batch may claim to inflate without end).
 
-Codec libraries are loaded at first use: a node that sees no lz4 never imports it.
+Codec libraries are loaded at first use: a node that sees no lz4 never imports it. Spark's workers
+may lack them and then decompress with pyarrow (`codecs_arrow`).
 
 Snappy travels as Java writes it (xerial framing)::
 
@@ -15,6 +16,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from sparkraft.base.errors import DecodeError
+from sparkraft.records import codecs_arrow
 
 
 class Codec(IntEnum):
@@ -142,8 +144,10 @@ def _snappy_decompress(data: bytes | memoryview, max_bytes: int) -> bytes:
 
 
 def _snappy_block(block: memoryview, max_bytes: int) -> bytes:
-    import cramjam
-
+    try:
+        import cramjam
+    except ModuleNotFoundError:
+        return codecs_arrow.decompress_snappy(block, max_bytes)
     if cramjam.snappy.decompress_raw_len(block) > max_bytes:
         raise _too_much(max_bytes)
     return bytes(cramjam.snappy.decompress_raw(block))
@@ -164,8 +168,10 @@ def _lz4_compress(data: bytes | bytearray | memoryview, level: int | None) -> by
 
 
 def _lz4_decompress(data: bytes | memoryview, max_bytes: int) -> bytes:
-    import lz4.frame
-
+    try:
+        import lz4.frame
+    except ModuleNotFoundError:
+        return codecs_arrow.decompress_stream("lz4", data, max_bytes)
     unpacker: Any = lz4.frame.LZ4FrameDecompressor()
     bound = min(max_bytes + 1, len(data) * _LZ4_RATIO_MAX + _CHUNK)
     plain: bytes = unpacker.decompress(data, max_length=bound)
@@ -177,8 +183,10 @@ def _lz4_decompress(data: bytes | memoryview, max_bytes: int) -> bytes:
 
 
 def _zstd_decompress(data: bytes | memoryview, max_bytes: int) -> bytes:
-    import zstandard
-
+    try:
+        import zstandard
+    except ModuleNotFoundError:
+        return codecs_arrow.decompress_stream("zstd", data, max_bytes)
     unpacker = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX)
     parts = []
     total = 0

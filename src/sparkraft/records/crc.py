@@ -11,12 +11,17 @@ class _Crc32c(Protocol):
 
 
 def _load() -> _Crc32c:
-    """The package's C function without its `__init__`.
+    """The package's C function without its `__init__`, else numpy's.
 
-    That one asks importlib.metadata for a version: 40 ms of a start that has 300.
+    `__init__` asks importlib.metadata for a version: 40 ms of a start that has 300. Only Spark's
+    workers may lack the package.
     """
     package = find_spec("crc32c")
-    places = package.submodule_search_locations if package else None
+    if package is None:
+        from sparkraft.records.crc_numpy import crc32c as slow
+
+        return slow
+    places = package.submodule_search_locations
     spec = PathFinder.find_spec("crc32c._crc32c", places) if places else None
     if spec is None or spec.loader is None or "crc32c" in sys.modules:
         from crc32c import crc32c as plain
