@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from benchmarks.report import Row, Table
-from sparkraft.pipeline.options import source_options
+from sparkraft.pipeline.options import COLUMNS, source_options
 from sparkraft.pipeline.session import session
 from sparkraft.pipeline.source import BatchReader, source_schema
 from tests.support.nodes import SparkraftNode
@@ -45,7 +45,7 @@ class ConfluentSource(DataSource):
         return "confluent"
 
     def schema(self) -> StructType:
-        return source_schema(include_headers=False)
+        return source_schema(COLUMNS)
 
     def reader(self, schema: StructType) -> "ConfluentReader":
         return ConfluentReader(dict(self.options))
@@ -96,7 +96,7 @@ def arrow(messages: "list[Message]") -> "pa.RecordBatch":
     from sparkraft.pipeline.decode import arrow_schema
 
     times = [message.timestamp() for message in messages]
-    schema = arrow_schema(include_headers=False)
+    schema = arrow_schema(COLUMNS)
     columns: list[list[Any] | pa.Array[Any]] = [
         [message.key() for message in messages],
         [message.value() for message in messages],

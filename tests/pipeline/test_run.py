@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from sparkraft.cli import main as cli
-from sparkraft.pipeline import check, session, spec
+from sparkraft.pipeline import check, query, session, spec
 from sparkraft.pipeline import run as running
-from sparkraft.pipeline.options import OptionError
 
 FILE = """
 name = "n"
@@ -49,23 +48,6 @@ def test_a_good_file_passes_and_leaves_nothing_behind(parsed, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "named"),
-    [
-        ('"checked"', '"unchecked"', "topic unchecked, which subscribe names, does not exist"),
-        ("30 seconds", "30 parsecs", "trigger must be an interval, such as"),
-        ("1 minute", "-1 minute", "trigger must be an interval"),
-        ("1 month", "a month", r"\[source.watermark\] delay must be an interval"),
-        ("kafka.linger.ms", "kafka.linger", "unknown option kafka.linger for the sparkraft sink"),
-        ("tables/n", "/proc/nope/n", "the delta sink cannot be written to /proc/nope/n"),
-        ("state/n", "/dev/null/n", "checkpoint cannot be written to /dev/null/n"),
-    ],
-)
-def test_mistakes_are_found_without_spark(parsed, old, new, named):
-    with pytest.raises((spec.SpecError, OptionError), match=named):
-        check.before_spark(parsed(old, new))
-
-
 def test_a_mistake_in_an_option_names_the_file(parsed, node, tmp_path, capsys):
     file = tmp_path / "n.toml"
     file.write_text(FILE.replace("subscribe", "subscrbe"))
@@ -89,9 +71,9 @@ def test_a_cluster_reads_with_as_many_tasks_as_it_has_cores(parsed):
         sparkContext=SimpleNamespace(defaultParallelism=200),
     )
     on_cluster = parsed('name = "n"', 'name = "n"\nmaster = "spark://h:7077"')
-    assert running._tasks(on_cluster, {"subscribe"}, spark) == {"maxPartitions": "200"}
-    assert running._tasks(on_cluster, {"minpartitions"}, spark) == {}
-    assert running._tasks(parsed(), {"subscribe"}, spark) == {}
+    assert query.tasks(on_cluster, {"subscribe"}, spark) == {"maxPartitions": "200"}
+    assert query.tasks(on_cluster, {"minpartitions"}, spark) == {}
+    assert query.tasks(parsed(), {"subscribe"}, spark) == {}
 
 
 def test_workers_that_lack_the_package_are_told_what_to_install():
@@ -123,7 +105,7 @@ def report(**source):
             "numInputRows": 10,
             "durationMs": {"triggerExecution": 1000},
             "sources": [{"endOffset": {"t": {"0": 10, "1": 5}}, **source}],
-            "observedMetrics": {"sparkraft.json": {"damaged": 2}},
+            "observedMetrics": {"sparkraft.json.source": {"damaged": 2}, "mine": {"damaged": 5}},
         }
     )
 

@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline import spec
 from sparkraft.pipeline.produce import Producer
-from tests.pipeline.test_fetch_and_produce import fill
+from tests.pipeline.test_fetch_and_produce import everything, fill
 
 pytestmark = pytest.mark.spark
 
@@ -59,6 +60,29 @@ def test_a_batch_query_reads_from_and_to_given_offsets_and_times(frame, cluster)
     times = [int(row.timestamp.timestamp() * 1000) for row in by_time.collect()]
     assert sorted(times) == list(range(1_700_000_000_100, 1_700_000_000_200))
     assert frame(assign='{"bounds":[1]}').select("partition").distinct().count() == 1
+
+
+def test_filters_and_columns_leave_out_what_is_not_needed(frame, cluster):
+    fill(cluster, "narrow", 400, partitions=4)
+
+    def tasks(where, **options):
+        rows = frame(subscribe="narrow", maxRecordsPerPartition="10", **options).where(where)
+        return rows.count(), rows.rdd.getNumPartitions()
+
+    whole, all_tasks = tasks("true")
+    assert whole == 400
+    found, few = tasks("partition = 3")
+    assert found == sum(each.size for each in everything(cluster, "narrow") if each.partition == 3)
+    assert few <= all_tasks / 3
+    assert tasks("partition = 9") == (0, 1)
+    assert tasks("offset >= 5 AND offset < 15")[0] == 40
+    # Timestamps rise by 1 ms a record over all partitions.
+    assert tasks("timestamp >= timestamp_millis(1700000000300)")[0] == 100
+    assert tasks("timestamp >= timestamp_millis(1700000000300)")[1] <= all_tasks / 3
+    named = frame(subscribe="narrow", columns="offset,value")
+    assert named.columns == ["value", "offset"]
+    rows = frame(subscribe="narrow").select("value", "offset")
+    assert Counter(named.collect()) == Counter(rows.collect())
 
 
 def test_mistakes_reach_the_user_in_words(frame):
@@ -351,26 +375,6 @@ def test_a_pipelines_mistakes_end_in_a_sentence(pipeline, tmp_path):
     done = pipeline("--check")
     assert done.returncode == 1
     assert "nosuchcolumn" in done.stderr.strip().splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ("SELECT", "SELEC", "PARSE_SYNTAX_ERROR.*line 1, position"),
-        ("id INT,", "id INTT,", r"\[source.json\] schema: .*INTT"),
-        (
-            'keys = ["key"]',
-            'keys = ["ky"]',
-            "keys names ky, which is not a column; columns: key, id",
-        ),
-    ],
-)
-def test_mistakes_that_need_spark_end_in_a_sentence(spark, tmp_path, capfd, old, new, told):
-    text = JSON_PIPELINE.replace("ON_ERROR", "stop").replace("WHERE", "").replace(old, new)
-    read = spec.parse(text, folder=tmp_path, values={"bootstrap": "127.0.0.1:1"})
-    with pytest.raises((running.PipelineError, spec.SpecError), match=told):
-        running._planned(read, spark)
-    assert capfd.readouterr().err == ""
 
 
 OWN_JOB = """

@@ -40,14 +40,17 @@ def parse(text, **values):
 def test_a_whole_file():
     read = parse(GOOD, bootstrap="h:1")
     assert read.checkpoint == "/base/state/n"
-    assert read.source == {
+    (source,) = read.sources
+    assert source.options == {
         "kafka.bootstrap.servers": "h:1",
         "subscribe": "t",
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": "5",
     }
-    assert (read.json_schema, read.json_on_error) == ("a INT", "stop")
-    assert read.watermark == spec.Watermark(event_time="value.a", delay="1 hour")
+    assert (source.name, source.json_schema, source.on_error) == ("source", "a INT", "stop")
+    assert source.watermark == spec.Watermark(event_time="value.a", delay="1 hour")
+    (stage,) = read.stages
+    assert stage == spec.Stage(name="result", sql="SELECT 1", function=None, inputs=("source",))
     assert [sink.kind for sink in read.sinks] == ["delta", "topic"]
     assert read.sinks[0].path == "/base/table"
     assert read.sinks[1].options == {"kafka.compression.type": "lz4"}
@@ -77,9 +80,9 @@ def test_urls_are_no_paths():
         (
             "[source.json]",
             '[source.json]\non_error = "dead_letter"',
-            "is not supported yet; .*drop",
+            r"needs \[dead_letter\]: a topic or a table",
         ),
-        ("[source.json]", '[source.json]\non_error = "skip"', "on_error is one of stop, drop"),
+        ("[source.json]", '[source.json]\non_error = "skip"', "on_error is one of stop, dead"),
         ('delay = "1 hour"', "", r"\[source.watermark\] needs delay"),
         ('group = "g"', 'output_mode = "upsert"', "output_mode is one of"),
         ('group = "g"', 'connector = "spark"', "connector is one of"),
@@ -109,3 +112,103 @@ def test_the_demos_own_file_is_fine():
         read = spec.load(path, {"data": "/d", "bootstrap": "h:1"})
     assert read.checkpoint == "/d/delays.checkpoint"
     assert read.group == "delays"
+
+
+DEAD_LETTER = """
+[dead_letter]
+kind = "topic"
+topic = "dead"
+options = { "kafka.compression.type" = "lz4" }
+"""
+
+
+def with_dead_letter(old="", new=""):
+    dead = GOOD.replace('schema = "a INT"', 'schema = "a INT"\non_error = "dead_letter"')
+    return parse((dead + DEAD_LETTER).replace(old, new), bootstrap="h:1")
+
+
+def test_dead_letters_go_to_a_topic_or_a_table():
+    read = with_dead_letter()
+    assert read.loses_records
+    assert (read.dead_letter.kind, read.dead_letter.topic) == ("topic", "dead")
+    assert read.dead_letter.options == {"kafka.compression.type": "lz4"}
+    table = with_dead_letter(DEAD_LETTER, '[dead_letter]\nkind = "delta"\npath = "dead"')
+    assert table.dead_letter.path == "/base/dead"
+    for old, new, match in (
+        ('topic = "dead"', 'topc = "dead"', r"\[dead_letter\] has no topc; did you mean topic"),
+        ('topic = "dead"', "", r"\[dead_letter\] needs topic"),
+        ('kind = "topic"\ntopic = "dead"', 'kind = "console"', "kind is one of topic, delta"),
+        ("dead_letter", "drop", r"has no drop; did|the file has no drop"),
+        ('on_error = "dead_letter"', "", r"\[dead_letter\] needs on_error"),
+    ):
+        with pytest.raises(spec.SpecError, match=match):
+            with_dead_letter(old, new)
+
+
+JOIN = """
+name = "join"
+checkpoint = "state/join"
+[[source]]
+name = "orders"
+subscribe = "orders"
+[source.json]
+schema = "id INT"
+[source.watermark]
+event_time = "timestamp"
+delay = "1 minute"
+deduplicate_by = ["value.id"]
+[[source]]
+name = "payments"
+subscribe = "payments"
+[[transform]]
+name = "paid"
+sql = "SELECT 1 FROM orders"
+[[transform]]
+name = "shaped"
+function = "f.py:shape"
+[[transform]]
+name = "last"
+function = "f.py:last"
+inputs = ["paid", "payments"]
+[[sink]]
+kind = "console"
+"""
+
+
+def test_several_sources_and_stages_have_names():
+    read = parse(JOIN)
+    assert [source.name for source in read.sources] == ["orders", "payments"]
+    assert [source.json_schema for source in read.sources] == ["id INT", None]
+    assert read.sources[0].watermark.deduplicate_by == ("value.id",)
+    assert [(stage.name, stage.inputs) for stage in read.stages] == [
+        ("paid", ("orders", "payments")),
+        ("shaped", ("paid",)),
+        ("last", ("paid", "payments")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        ('name = "payments"', "", r"\[\[source\]\] needs name"),
+        ('name = "payments"', 'name = "a-b"', r"\[\[source\]\] needs name, letters"),
+        ('name = "payments"', 'name = "orders"', r"two \[\[source\]\] have the same name"),
+        ('name = "shaped"', 'name = "orders"', "two sources or stages have the name orders"),
+        ('name = "shaped"', "", r"\[\[transform\]\] needs name"),
+        ('["paid", "payments"]', '["pad"]', "there is no pad, only orders, payments, paid"),
+        ('["value.id"]', '"value.id"', "deduplicate_by of .* must be a list"),
+        ('function = "f.py:last"', "", "has both sql and function, or neither"),
+    ],
+)
+def test_mistakes_in_several_sources_and_stages_are_told(old, new, match):
+    with pytest.raises(spec.SpecError, match=match):
+        parse(JOIN.replace(old, new))
+
+
+def test_several_sources_need_a_stage_and_one_cluster_for_a_group():
+    head, _, rest = JOIN.partition("[[transform]]")
+    with pytest.raises(spec.SpecError, match="that joins or unites them"):
+        parse(head + rest[rest.index("[[sink]]") :])
+    far = JOIN.replace('subscribe = "payments"', '"kafka.bootstrap.servers" = "far:1"')
+    with pytest.raises(spec.SpecError, match="from different clusters"):
+        parse('group = "g"' + far)

@@ -62,15 +62,16 @@ def test_the_readmes_pipeline_is_one(tmp_path):
     (text,) = blocks("README.md", "toml")
     assert len(text.splitlines()) == 10
     read = spec.parse(text, folder=tmp_path, values={})
-    assert read.source["subscribe"] == "flights"
+    (source,) = read.sources
+    assert source.options["subscribe"] == "flights"
     # Without this a first run finds nothing: the flights are there before it starts.
-    assert read.source["startingOffsets"] == "earliest"
+    assert source.options["startingOffsets"] == "earliest"
 
 
 def test_the_pipeline_page_shows_a_whole_file(tmp_path):
     (text,) = blocks("docs/pipelines.md", "toml")
     assert tomllib.loads(text)
-    assert spec.parse(text, folder=tmp_path, values={"bootstrap": "h:1"}).watermark
+    assert spec.parse(text, folder=tmp_path, values={"bootstrap": "h:1"}).sources[0].watermark
 
 
 def code_in(page: Path) -> list[str]:

@@ -42,23 +42,46 @@ def test_the_pytest_example_passes(tmp_path: Path):
     assert "2 passed" in shown
 
 
-@pytest.mark.spark
-def test_the_pipeline_prints_its_table(sparkraft_cluster, tmp_path: Path):
+def shown_by(example: str, topic: str, bootstrap: str, tmp_path: Path) -> tuple[str, str]:
+    """What a pipeline's `show.py` prints after it ran, and the README that shows the same."""
     if java() is None:
         pytest.skip("Spark needs Java, and there is no java command")
-    folder = shutil.copytree(EXAMPLES / "pipeline", tmp_path / "pipeline")
-    server = ("--bootstrap-server", sparkraft_cluster.bootstrap)
+    folder = shutil.copytree(EXAMPLES / example, tmp_path / example)
+    server = ("--bootstrap-server", bootstrap)
     cli = ("-m", "sparkraft.cli.main")
-    run(*cli, "topics", *server, "--create", "--topic", "orders", "--partitions", "3", cwd=folder)
+    run(*cli, "topics", *server, "--create", "--topic", topic, "--partitions", "1", cwd=folder)
     run(
-        *cli, "console-producer", *server, "--topic", "orders",
-        cwd=folder, stdin=folder / "orders.jsonl",
+        *cli, "console-producer", *server, "--topic", topic,
+        cwd=folder, stdin=folder / f"{topic}.jsonl",
     )  # fmt: skip
-    once = ("--set", f"bootstrap={sparkraft_cluster.bootstrap}", "--once")
-    run(*cli, "pipeline", "run", "orders.toml", *once, cwd=folder)
-    shown = run("show.py", cwd=folder)
+    once = ("--set", f"bootstrap={bootstrap}", "--once")
+    run(*cli, "pipeline", "run", f"{topic}.toml", *once, cwd=folder)
+    return run("show.py", cwd=folder), (folder / "README.md").read_text()
+
+
+@pytest.mark.spark
+def test_the_pipeline_prints_its_table(sparkraft_cluster, tmp_path: Path):
+    shown, page = shown_by("pipeline", "orders", sparkraft_cluster.bootstrap, tmp_path)
     assert shown
-    assert shown in (folder / "README.md").read_text()
+    assert shown in page
+
+
+@pytest.mark.spark
+def test_dead_letters_are_printed(sparkraft_cluster, tmp_path: Path):
+    shown, page = shown_by("dead_letters", "readings", sparkraft_cluster.bootstrap, tmp_path)
+    assert "dead readings-0@5" in shown
+    assert shown in page
+
+
+@pytest.mark.spark
+def test_the_tests_of_a_pipeline_pass(tmp_path: Path):
+    if java() is None:
+        pytest.skip("Spark needs Java, and there is no java command")
+    folder = shutil.copytree(EXAMPLES / "dead_letters", tmp_path / "dead_letters")
+    command = ("-m", "sparkraft.cli.main", "pipeline", "test", "readings.toml")
+    shown = run(*command, "--set", "bootstrap=none:1", cwd=folder)
+    assert shown.startswith("passed  a reading becomes a row")
+    assert shown.endswith("1 passed, 0 failed\n")
 
 
 def test_every_example_is_on_the_page():

@@ -1,70 +1,101 @@
-"""`pipeline run FILE`: a pipeline described in one file, on Spark. Ours; Kafka has no such tool."""
+"""`pipeline …`: pipelines described in one file, on Spark. Ours; Kafka has no such tool."""
 
 from __future__ import annotations
 
 import signal
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options, Values, key_values
-from sparkraft.cli.session import warn
+from sparkraft.cli.past_time import past_time
+from sparkraft.cli.session import print_json, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
+    from typing import Any
 
     from sparkraft.pipeline.run import Progress
+    from sparkraft.pipeline.spec import Pipeline
 
-
-def _options() -> Options:
-    options = Options("pipeline run", "Runs the pipeline that FILE describes, on Spark.")
-    options.add_argument("file", metavar="FILE", help="a TOML file; see docs of the pipeline")
-    options.value("--master", about="Spark master (default: the file's, else local[*])")
-    options.values("--set", about="a value for ${KEY} in FILE; repeatable", metavar="KEY=VALUE")
-    options.flag("--once", "stop when everything there is now is processed")
-    options.flag("--check", "only look for mistakes in FILE, process nothing")
-    return options
+_STOP_SECONDS_MAX: Final = 120.0
+"""How long `stop` waits: a pipeline finishes its batch first."""
 
 
 def main(argv: list[str]) -> int:
-    """Run it until it ends; Ctrl-C and SIGTERM stop it between batches."""
-    if not argv or argv[0] != "run":
+    """Execute one action; the exit code is 0 if it succeeded."""
+    if not argv or argv[0] not in _ACTIONS:
         if argv and argv[0] in {"-h", "--help"}:
-            _options().parse(["--help"])
-        raise UsageError("say what to do: sparkraft pipeline run FILE")
-    return _run(_options().parse(argv[1:]))
+            actions = "\n".join(f"  {name:10}{about}" for name, (_, about) in _ACTIONS.items())
+            Options("pipeline", "Pipelines that a file describes, on Spark.", epilog=actions).parse(
+                ["--help"]
+            )
+        raise UsageError(f"say what to do: sparkraft pipeline {'|'.join(_ACTIONS)}")
+    action, about = _ACTIONS[argv[0]]
+    return action(Options(f"pipeline {argv[0]}", f"{about[0].upper()}{about[1:]}."), argv[1:])
 
 
-def _run(values: Values) -> int:
-    from dataclasses import replace
+def _file(options: Options) -> None:
+    options.add_argument("file", metavar="FILE", help="a TOML file; see docs of the pipeline")
+    options.values("--set", about="a value for ${KEY} in FILE; repeatable", metavar="KEY=VALUE")
+
+
+def _needs_spark() -> None:
     from importlib.util import find_spec
 
     for needed in ("pyspark", "pyarrow", "numpy", "deltalake"):
         if find_spec(needed) is None:
             raise CommandError(f"{needed} is not installed: pip install 'sparkraft[pipeline]'")
-    # Imported after the command line is known to be good.
-    from sparkraft.pipeline import run as running
-    from sparkraft.pipeline import spec
+
+
+@contextmanager
+def _mistakes(file: str) -> Iterator[None]:
+    """Turn errors of pipelines into sentences; those of the file begin with its name."""
     from sparkraft.pipeline.options import OptionError
+    from sparkraft.pipeline.run import PipelineError
     from sparkraft.pipeline.session import NoJava
+    from sparkraft.pipeline.spec import SpecError
 
     try:
-        pipeline = spec.load(Path(values.file), key_values(values.set, "--set"))
+        yield
+    except (SpecError, OptionError) as error:
+        said = str(error)
+        raise CommandError(said if said.startswith(f"{file}: ") else f"{file}: {said}") from error
+    except (NoJava, PipelineError) as error:
+        raise CommandError(str(error)) from error
+
+
+def _load(values: Values) -> Pipeline:
+    from sparkraft.pipeline import spec
+
+    return spec.load(Path(values.file), key_values(values.set, "--set"))
+
+
+def _run(options: Options, argv: Sequence[str]) -> int:
+    _file(options)
+    options.value("--master", about="Spark master (default: the file's, else local[*])")
+    options.flag("--once", "stop when everything there is now is processed")
+    options.flag("--check", "only look for mistakes in FILE, process nothing")
+    values = options.parse(argv)
+    _needs_spark()
+    from dataclasses import replace
+
+    from sparkraft.pipeline import run as running
+
+    with _mistakes(values.file):
+        pipeline = _load(values)
         pipeline = replace(pipeline, master=values.master or pipeline.master)
         if values.once:
             pipeline = replace(pipeline, trigger="available now")
         if values.check:
-            running.check_with_spark(pipeline)
+            for note in running.check_with_spark(pipeline):
+                warn(f"note: {note}")
             warn(f"{values.file} is fine")
             return 0
         warn(f"{pipeline.name}: starting Spark on {pipeline.master}")
         running.run(pipeline, on_progress=_show, should_stop=_stopper())
-    except (spec.SpecError, OptionError) as error:
-        said = str(error)
-        named = said.startswith(f"{values.file}: ")
-        raise CommandError(said if named else f"{values.file}: {said}") from error
-    except (NoJava, running.PipelineError) as error:
-        raise CommandError(str(error)) from error
     return 0
 
 
@@ -87,3 +118,171 @@ class _stopper:  # noqa: N801 (used as a function)
     def __call__(self) -> bool:
         """Asked?"""
         return self._asked
+
+
+def _test(options: Options, argv: Sequence[str]) -> int:
+    _file(options)
+    values = options.parse(argv)
+    _needs_spark()
+    from sparkraft.pipeline import run as running
+
+    with _mistakes(values.file):
+        pipeline = _load(values)
+        if not pipeline.cases:
+            raise CommandError(f"{values.file} has no [[test]]")
+        failed = 0
+        for name, difference in running.test(pipeline):
+            failed += difference is not None
+            print(f"{'failed' if difference else 'passed'}  {name}")
+            for line in (difference or "").splitlines():
+                print(f"        {line}")
+    print(f"{len(pipeline.cases) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+def _list(options: Options, argv: Sequence[str]) -> int:
+    options.add_argument(
+        "folder", nargs="?", default=".", help="the folder with the checkpoints (default: .)"
+    )
+    options.output()
+    values = options.parse(argv)
+    from sparkraft.pipeline import status
+
+    found = list(status.all_below(Path(values.folder)))
+    if values.output == "json":
+        print_json(found)
+        return 0
+    print(f"{'NAME':20} {'STATE':9} {'BATCH':>7} {'RECORDS':>10} {'LAG':>10} {'DAMAGED':>8}")
+    for each in found:
+        print(_line(each))
+    return 0
+
+
+def _line(found: dict[str, Any]) -> str:
+    figures = [found.get(name) for name in ("batch", "records", "lag", "damaged")]
+    batch, records, lag, damaged = ("-" if each is None else str(each) for each in figures)
+    return (
+        f"{found.get('name', '-'):20} {found.get('state', '-'):9} {batch:>7} {records:>10} "
+        f"{lag:>10} {damaged:>8}"
+    )
+
+
+def _status(options: Options, argv: Sequence[str]) -> int:
+    _file(options)
+    values = options.parse(argv)
+    from sparkraft.pipeline import status
+
+    with _mistakes(values.file):
+        pipeline = _load_local(values)
+    found = status.now(pipeline.checkpoint)
+    if not found:
+        raise CommandError(f"{pipeline.name} has not run yet: nothing beside {pipeline.checkpoint}")
+    print_json(found)
+    return 0
+
+
+def _load_local(values: Values) -> Pipeline:
+    from sparkraft.pipeline import status
+    from sparkraft.pipeline.spec import SpecError
+
+    pipeline = _load(values)
+    if not status.is_local(pipeline.checkpoint):
+        raise SpecError(f"checkpoint {pipeline.checkpoint} is not a folder of this machine")
+    return pipeline
+
+
+def _stop(options: Options, argv: Sequence[str]) -> int:
+    _file(options)
+    values = options.parse(argv)
+    from sparkraft.pipeline import status
+
+    with _mistakes(values.file):
+        pipeline = _load_local(values)
+    try:
+        stopped = status.stop(pipeline.checkpoint, seconds_max=_STOP_SECONDS_MAX)
+    except ProcessLookupError:
+        raise CommandError(f"{pipeline.name} is not running") from None
+    if not stopped:
+        raise CommandError(f"{pipeline.name} did not stop within {_STOP_SECONDS_MAX:.0f} s")
+    warn(f"{pipeline.name} is stopped")
+    return 0
+
+
+def _pause(options: Options, argv: Sequence[str]) -> int:
+    return _set_paused(options, argv, paused=True)
+
+
+def _resume(options: Options, argv: Sequence[str]) -> int:
+    return _set_paused(options, argv, paused=False)
+
+
+def _set_paused(options: Options, argv: Sequence[str], *, paused: bool) -> int:
+    _file(options)
+    values = options.parse(argv)
+    from sparkraft.pipeline import status
+
+    with _mistakes(values.file):
+        pipeline = _load_local(values)
+    if not status.runs(pipeline.checkpoint):
+        raise CommandError(f"{pipeline.name} is not running")
+    status.pause(pipeline.checkpoint, paused=paused)
+    warn(f"{pipeline.name} {'pauses after its batch' if paused else 'continues'}")
+    return 0
+
+
+def _reset(options: Options, argv: Sequence[str]) -> int:
+    _file(options)
+    options.flag("--execute", "delete it; without this option only say what would be deleted")
+    values = options.parse(argv)
+    import shutil
+
+    from sparkraft.pipeline import status
+
+    with _mistakes(values.file):
+        pipeline = _load_local(values)
+    checkpoint = pipeline.checkpoint
+    if status.runs(checkpoint):
+        raise CommandError(f"{pipeline.name} is running; stop it first")
+    if not Path(checkpoint).is_dir():
+        raise CommandError(f"there is no checkpoint {checkpoint}")
+    if not values.execute:
+        warn(
+            f"would delete {checkpoint}. {pipeline.name} would then begin at its startingOffsets, "
+            "and add the rows that it reads again to sinks without keys. Delete it with --execute"
+        )
+        return 0
+    shutil.rmtree(checkpoint)
+    status.forget(checkpoint)
+    warn(f"deleted {checkpoint}")
+    return 0
+
+
+def _backfill(options: Options, argv: Sequence[str]) -> int:
+    _file(options)
+    options.value("--from", about="first time: ISO, or a span such as 2h before now", required=True)
+    options.value("--to", about="time after the last one", required=True)
+    values = options.parse(argv)
+    start, end = past_time(vars(values)["from"], "--from"), past_time(values.to, "--to")
+    if start >= end:
+        raise UsageError("--from is not before --to")
+    _needs_spark()
+    from sparkraft.pipeline import run as running
+
+    with _mistakes(values.file):
+        pipeline = _load(values)
+        records = running.run_backfill(pipeline, start_ms=start, end_ms=end)
+    warn(f"{pipeline.name}: {records:,} records processed")
+    return 0
+
+
+_ACTIONS: Final[dict[str, tuple[Callable[[Options, Sequence[str]], int], str]]] = {
+    "run": (_run, "runs a pipeline until it ends, or Ctrl-C or SIGTERM stop it between batches"),
+    "test": (_test, "runs the tests in the file: rows in, rows expected"),
+    "list": (_list, "shows the pipelines whose checkpoints are below a folder"),
+    "status": (_status, "shows what a pipeline does and its last batch, as JSON"),
+    "stop": (_stop, "stops a running pipeline after its batch"),
+    "pause": (_pause, "pauses a running pipeline after its batch; Spark stays up"),
+    "resume": (_resume, "continues a paused pipeline"),
+    "reset": (_reset, "deletes the checkpoint: the next run begins at startingOffsets"),
+    "backfill": (_backfill, "processes the records of a past time into delta sinks with keys"),
+}

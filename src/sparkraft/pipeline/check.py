@@ -12,12 +12,15 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sparkraft.pipeline import sinks
+from sparkraft.pipeline import sinks, status
+from sparkraft.pipeline.functions import load_function
 from sparkraft.pipeline.options import sink_options, source_options
-from sparkraft.pipeline.spec import Pipeline, Sink, SpecError
+from sparkraft.pipeline.spec import Pipeline, Sink, Source, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyspark.sql.types import StructType
 
 _UNITS: Final = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week")
 _CALENDAR: Final = ("month", "year")
@@ -25,13 +28,12 @@ _CALENDAR: Final = ("month", "year")
 
 def before_spark(pipeline: Pipeline) -> None:
     """Find what is wrong with options, topics, intervals, functions and paths."""
-    if not is_available_now(pipeline.trigger):
-        _check_interval("trigger", pipeline.trigger, _UNITS)
-    if pipeline.watermark:
-        _check_interval("[source.watermark] delay", pipeline.watermark.delay, _UNITS + _CALENDAR)
-    for function in (pipeline.function, *(sink.function for sink in pipeline.sinks)):
+    _check_intervals(pipeline)
+    named = [stage.function for stage in pipeline.stages]
+    for function in (*named, *(sink.function for sink in pipeline.sinks)):
         if function:
-            sinks.load_function(function, pipeline.folder)
+            load_function(function, pipeline.folder)
+    _check_owner(pipeline)
     _check_writable("checkpoint", pipeline.checkpoint)
     destinations = [(f"the {sink.kind} sink", sink) for sink in pipeline.sinks]
     if pipeline.dead_letter:
@@ -63,6 +65,17 @@ def check_keys(pipeline: Pipeline, columns: Sequence[str]) -> None:
             )
 
 
+def _check_owner(pipeline: Pipeline) -> None:
+    owner = pipeline.name
+    if status.is_local(pipeline.checkpoint):
+        owner = status.read(pipeline.checkpoint).get("name", owner)
+    if owner != pipeline.name:
+        raise SpecError(
+            f"checkpoint {pipeline.checkpoint} belongs to the pipeline {owner}, which would lose "
+            "its place in the topics"
+        )
+
+
 def _check_distinct(destinations: Sequence[tuple[str, Sink]]) -> None:
     """Refuse two sinks that write the same table or folder: one skips what the other wrote."""
     known: dict[str, str] = {}
@@ -79,17 +92,40 @@ def _check_topics(pipeline: Pipeline) -> None:
     # pyspark takes half a second to import; the checks above do not need it.
     from sparkraft.pipeline.source import Lookup
 
-    read = Lookup(source_options(pipeline.source, streaming=True)).partitions()
+    for source in pipeline.sources:
+        read = Lookup(source_options(source.options, streaming=True)).partitions()
+        _check_dead_letter(pipeline, source, {topic for topic, _ in read})
+
+
+def notes(pipeline: Pipeline, schema: StructType) -> list[str]:
+    """Return what may be a mistake, and often is none."""
+    nullable = {field.name.lower() for field in schema.fields if field.nullable}
+    return [
+        f"the {sink.kind} sink: key column {key} may be null; rows with null keys replace others"
+        for sink in pipeline.sinks
+        for key in sink.keys
+        if key.lower() in nullable
+    ]
+
+
+def _check_dead_letter(pipeline: Pipeline, source: Source, topics: set[str]) -> None:
     dead_letter = pipeline.dead_letter
-    if dead_letter is None or dead_letter.kind != "topic":
+    if dead_letter is None or dead_letter.topic not in topics:
         return
     servers = sinks.topic_options(dead_letter, pipeline)["kafka.bootstrap.servers"]
-    is_same_cluster = servers == pipeline.source["kafka.bootstrap.servers"]
-    if is_same_cluster and dead_letter.topic in {topic for topic, _ in read}:
+    if servers == source.options["kafka.bootstrap.servers"]:
         raise SpecError(
             f"[dead_letter] topic {dead_letter.topic} is read by the pipeline itself: every dead "
             "letter would become another one"
         )
+
+
+def _check_intervals(pipeline: Pipeline) -> None:
+    if not is_available_now(pipeline.trigger):
+        _check_interval("trigger", pipeline.trigger, _UNITS)
+    for source in pipeline.sources:
+        if source.watermark:
+            _check_interval("[source.watermark] delay", source.watermark.delay, _UNITS + _CALENDAR)
 
 
 def _check_interval(name: str, text: str, units: Sequence[str]) -> None:

@@ -4,9 +4,9 @@ A record's identity is (query, batch, topic, partition, offset). The sinks of a 
 first, then its dead letters, then Spark marks the batch as done. So a crash repeats the batch
 and its dead letters: a table takes them once, a topic may have them twice.
 
-In a topic, a dead letter has the key and value of its record, byte for byte, and headers named as
-in Kafka Connect (KIP-298) where Connect has the field. Its own timestamp is the time of writing:
-with the record's, retention could delete it at once.
+In a topic, a dead letter has the key and value of its record, byte for byte, and headers with
+Kafka Connect's names (KIP-298) for the fields that Connect has. Its own timestamp is the time of
+writing: with the record's, retention could delete it at once.
 
 Not here: finding damaged records (`json_values`).
 """
@@ -39,8 +39,8 @@ class DeadLetter(NamedTuple):
 
     Args:
         timestamp: of the record, in milliseconds since 1970.
-        error: why, in a sentence.
-        stage: what failed, in Connect's words.
+        error: the reason, in a sentence.
+        stage: the step that failed, in Connect's words.
     """
 
     topic: str

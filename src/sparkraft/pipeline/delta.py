@@ -8,6 +8,7 @@ Invariants:
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkraft.pipeline.spec import SpecError
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+_CONFLICTS_MAX: Final = 10
+"""A backfill commits beside the running pipeline; each attempt is a whole merge."""
 
 TOMBSTONE: Final = "tombstone"
 """The boolean column that marks a row as the deletion of its keys."""
@@ -54,7 +60,22 @@ class DeltaSink:
         return known is not None and known >= batch_id
 
     def write(self, rows: pa.Table, query_id: str, batch_id: int) -> Stored:
-        """Add or merge the rows, and name the batch in the same commit."""
+        """Add or merge the rows, and name the batch in the same commit.
+
+        If another writer commits to the same files meanwhile, it is tried again on the result.
+        """
+        from deltalake.exceptions import CommitFailedError
+
+        for attempt in range(_CONFLICTS_MAX):
+            try:
+                return self._write(rows, query_id, batch_id)
+            except CommitFailedError:
+                if attempt == _CONFLICTS_MAX - 1:
+                    raise
+                log.info("%s: another writer committed first, writing again", self.path)
+        raise AssertionError
+
+    def _write(self, rows: pa.Table, query_id: str, batch_id: int) -> Stored:
         from deltalake import CommitProperties, Transaction
 
         if not rows.num_rows:

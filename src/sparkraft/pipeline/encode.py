@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 
+_compute: Any = pc
+"""The stubs of these functions know fewer kinds of arrays than the functions."""
+
 RECORD_OVERHEAD: Final = 16
 """Bytes of a record besides its fields, rounded up: batches are cut by sizes estimated with it."""
 
@@ -149,9 +152,10 @@ def encode(
         deltas, times = _at(order, deltas), _at(order, times)
     records = _joined(rows, times, deltas)
     if order is not None:
-        records = records.take(pa.array(order))
-    edges = np.frombuffer(records.buffers()[1], np.int32)[records.offset :]
-    data = memoryview(records.buffers()[2])
+        records = records.take(pa.array(order, pa.int64()))
+    buffers: list[Any] = records.buffers()
+    edges = np.frombuffer(buffers[1], np.int32)[records.offset :]
+    data = memoryview(buffers[2])
     return [data[edges[piece.start] : edges[piece.end]] for piece in pieces]
 
 
@@ -183,7 +187,7 @@ def _joined(rows: Rows, timestamp_deltas: Ints, offset_deltas: Ints) -> pa.Array
 
 def _concatenated(*columns: pa.Array[Any]) -> pa.Array[Any]:
     """The bytes of each row of all columns, one after another; nulls have none."""
-    joined: pa.Array[Any] = pc.binary_join_element_wise(
+    joined: pa.Array[Any] = _compute.binary_join_element_wise(
         *columns, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=""
     )
     return joined
@@ -195,8 +199,9 @@ def _binary(column: pa.Array[Any]) -> pa.Array[Any]:
 
 def _sizes(column: pa.Array[Any]) -> Ints:
     """The bytes of each value; -1 for null, as records have it."""
-    lengths = pc.fill_null(pc.binary_length(column), -1)
-    return lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    lengths = _compute.fill_null(_compute.binary_length(column), -1)
+    sizes: Ints = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    return sizes
 
 
 def _zigzag(values: Ints) -> Ints:
@@ -240,9 +245,9 @@ def _put(data: npt.NDArray[np.uint8], at: Ints, coded: Ints, sizes: Ints) -> Non
         data[at[rows] + byte] = low | (sizes[rows] > byte + 1).astype(np.int64) << 7
 
 
-def _encoded_headers(column: pa.Array[Any]) -> tuple[pa.Array[Any] | None, Ints]:
+def _encoded_headers(column: Any) -> tuple[pa.Array[Any] | None, Ints]:
     """Each record's headers without their count, and the counts; null elements are left out."""
-    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+    counts = _compute.fill_null(_compute.list_value_length(column), 0).to_numpy().astype(np.int64)
     pairs = column.flatten()
     if pairs.null_count:
         present = pairs.is_valid()
@@ -256,6 +261,7 @@ def _encoded_headers(column: pa.Array[Any]) -> tuple[pa.Array[Any] | None, Ints]
         raise ValueError("a header has no key")
     encoded = _concatenated(_varints([_sizes(keys)]), keys, _varints([_sizes(values)]), values)
     ends = np.concatenate(([0], np.cumsum(counts)))
-    edges = np.frombuffer(encoded.buffers()[1], np.int32)[encoded.offset :][ends]
-    buffers = [None, pa.py_buffer(edges.data), encoded.buffers()[2]]
+    known: list[Any] = encoded.buffers()
+    edges = np.frombuffer(known[1], np.int32)[encoded.offset :][ends]
+    buffers = [None, pa.py_buffer(edges.data), known[2]]
     return pa.Array.from_buffers(pa.binary(), len(counts), buffers), counts

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-OBSERVED: Final = "sparkraft.json"
-"""The name of the metrics in Spark's progress: `READ`, `DAMAGED` and `LETTERS`."""
+    from sparkraft.pipeline.spec import Source
+
 READ: Final = "read"
 DAMAGED: Final = "damaged"
 LETTERS: Final = "letters"
@@ -35,31 +35,43 @@ LETTERS: Final = "letters"
 COMPLAINT: Final = re.compile(r"\[source\.json\]: the value of .+? leaves such records out")
 """The sentence about a damaged record, within the text of Spark's exception."""
 
+_OBSERVED: Final = "sparkraft.json."
 _PARSED: Final = "__sparkraft_parsed"
 _CORRUPT: Final = "_corrupt_record"
 
 
-def decoded(records: DataFrame, schema: str, on_error: str) -> DataFrame:
+def observed(source_name: str) -> str:
+    """The name of a source's metrics in Spark's progress: `READ`, `DAMAGED` and `LETTERS`."""
+    return _OBSERVED + source_name
+
+
+def damaged_in(observed_metrics: Mapping[str, Mapping[str, Any] | None]) -> int:
+    """The damaged records of all sources, from the metrics in Spark's progress."""
+    ours = [each for name, each in observed_metrics.items() if name.startswith(_OBSERVED)]
+    return sum(int((each or {}).get(DAMAGED) or 0) for each in ours)
+
+
+def decoded(records: DataFrame, source: Source) -> DataFrame:
     """Replace `value` by a struct and `key` by text, and add the column `tombstone`.
 
     Args:
         records: in the source's columns.
-        schema: of the value, as DDL.
-        on_error: `stop` fails the query at a damaged record and names its offset; `drop` leaves
-            damaged records out and counts them; `dead_letter` also collects them in the metrics.
+        source: with a JSON schema. `on_error`: `stop` fails the query at a damaged record and
+            names its offset; `drop` leaves damaged records out and counts them; `dead_letter`
+            also collects them in the metrics.
     """
     from pyspark.sql import functions as f
 
-    parsed = records.select("*", _parsed(schema).alias(_PARSED))
+    parsed = records.select("*", _parsed(source.json_schema or "").alias(_PARSED))
     damaged = _is_damaged()
     counted = damaged
-    if on_error == "stop":
+    if source.on_error == "stop":
         counted = f.when(damaged, f.raise_error(_complaint())).otherwise(f.lit(False))  # noqa: FBT003
     metrics = [f.count(f.lit(1)).alias(READ), f.count_if(counted).alias(DAMAGED)]
-    if on_error == "dead_letter":
+    if source.on_error == "dead_letter":
         metrics.append(f.collect_list(f.when(damaged, _letter())).alias(LETTERS))
-    kept = parsed.observe(OBSERVED, *metrics)
-    if on_error != "stop":
+    kept = parsed.observe(observed(source.name), *metrics)
+    if source.on_error != "stop":
         kept = kept.where(~damaged)
     columns = {
         "key": f.col("key").cast("string"),
@@ -69,6 +81,17 @@ def decoded(records: DataFrame, schema: str, on_error: str) -> DataFrame:
     return kept.withColumns(columns).drop(_PARSED)
 
 
+def damaged_records(records: DataFrame, source: Source) -> list[DeadLetter]:
+    """The damaged records of a batch query, which has no metrics to collect them."""
+    parsed = records.select("*", _parsed(source.json_schema or "").alias(_PARSED))
+    rows = parsed.where(_is_damaged()).select(_letter().alias("letter")).collect()
+    letters = sorted((row.letter for row in rows), key=lambda each: (each[0], each[1], each[2]))
+    return [
+        _as_letter(each, None if each.key is None else bytes(each.key), bytes(each.value))
+        for each in letters
+    ]
+
+
 def dead_letters(metrics: str) -> list[DeadLetter]:
     """The dead letters in the metrics of a batch, which are a JSON object; each record once.
 
@@ -76,16 +99,24 @@ def dead_letters(metrics: str) -> list[DeadLetter]:
     """
     read = json.loads(metrics)[LETTERS]
     letters = {(each["topic"], each["partition"], each["offset"]): each for each in read}
-    return [_as_letter(letters[each]) for each in sorted(letters)]
+    found = [letters[each] for each in sorted(letters)]
+    return [_as_letter(each, _decoded(each["key"]), _decoded(each["value"])) for each in found]
 
 
-def _as_letter(read: Mapping[str, Any]) -> DeadLetter:
-    key, value = (
-        None if read.get(name) is None else base64.b64decode(read[name])
-        for name in ("key", "value")
+def _decoded(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def _as_letter(read: Any, key: bytes | None, value: bytes | None) -> DeadLetter:
+    return DeadLetter(
+        read["topic"],
+        read["partition"],
+        read["offset"],
+        read["timestamp"],
+        key,
+        value,
+        why_damaged(value or b""),
     )
-    place = read["topic"], read["partition"], read["offset"], read["timestamp"]
-    return DeadLetter(*place, key, value, why_damaged(value or b""))
 
 
 def why_damaged(value: bytes) -> str:

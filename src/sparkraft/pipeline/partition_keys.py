@@ -34,9 +34,9 @@ def partitions_of(keys: pa.Array[Any], partition_count: int) -> npt.NDArray[np.i
 def hashes_of(keys: pa.Array[Any]) -> Hashes:
     """The unsigned murmur2 of each key of a binary column; any number for a null key."""
     rows = len(keys)
-    edges = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + rows + 1]
-    buffer = keys.buffers()[2]
-    data = np.frombuffer(b"" if buffer is None else buffer, np.uint8)
+    buffers: list[Any] = keys.buffers()
+    edges = np.frombuffer(buffers[1], np.int32)[keys.offset : keys.offset + rows + 1]
+    data = np.frombuffer(b"" if buffers[2] is None else buffers[2], np.uint8)
     at = edges[:-1].astype(np.int64)
     sizes = np.diff(edges).astype(np.int64)
     is_long = sizes > _LONG_KEY_BYTES
@@ -47,7 +47,7 @@ def hashes_of(keys: pa.Array[Any]) -> Hashes:
 
 
 def _hashes(data: npt.NDArray[np.uint8], at: Any, sizes: Any) -> Hashes:
-    mixed = sizes.astype(np.uint32) ^ np.uint32(_SEED)
+    mixed: Hashes = sizes.astype(np.uint32) ^ np.uint32(_SEED)
     words = sizes >> 2
     # A little-endian word at every byte: a word of a key may begin anywhere.
     every = max(len(data) - 3, 0)

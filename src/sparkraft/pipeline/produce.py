@@ -128,7 +128,7 @@ class Producer:
         Args:
             topic: of all rows.
             rows: at least one.
-            partitions: of type int32; where it is null, Kafka's default applies, as in `send`.
+            partitions: of type int32; for null, Kafka's default applies, as in `send`.
             timestamp_ms: of all rows.
         """
         sizes = rows.field_bytes()

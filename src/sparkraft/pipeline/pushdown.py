@@ -1,4 +1,4 @@
-"""What the filters of a batch query say about the records to fetch.
+"""Filters of a batch query as bounds of the records to fetch.
 
 Spark applies all filters itself as well: here they only leave out ranges that cannot match.
 `timestamp <` and `<=` do not: with CreateTime, a record may be older than those before it.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -21,10 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkraft.base.errors import KafkaError
+from sparkraft.pipeline import backfill, cases, json_values, sinks, status
 from sparkraft.pipeline import check as checks
-from sparkraft.pipeline import json_values, sinks
 from sparkraft.pipeline import offsets as plan
 from sparkraft.pipeline.options import OptionError, source_options
+from sparkraft.pipeline.query import result as result_of
 from sparkraft.pipeline.session import NoJava, check_java, session
 from sparkraft.pipeline.spec import Pipeline, SpecError
 from sparkraft.pipeline.wire import shared_cluster
@@ -39,13 +41,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 0.25
 
-_BYTES_PER_TRIGGER: Final = "64m"
-"""Default bound of a batch: table sinks collect a batch on the driver."""
-
-
 _KEPT_PROGRESS: Final = "spark.sql.streaming.numRecentProgressUpdates"
-
-_TASK_OPTIONS: Final = frozenset({"minpartitions", "maxpartitions"})
 
 
 class PipelineError(RuntimeError):
@@ -74,6 +70,17 @@ class Progress:
         """How fast it went."""
         return self.records / self.seconds if self.seconds else 0.0
 
+    def figures(self) -> dict[str, Any]:
+        """Its fields in the status file."""
+        return {
+            "batch": self.batch_id,
+            "records": self.records,
+            "seconds": self.seconds,
+            "lag": self.lag,
+            "late": self.dropped,
+            "damaged": self.damaged,
+        }
+
     def __str__(self) -> str:
         """One line for a person."""
         dropped = f"  {self.dropped} too late" if self.dropped else ""
@@ -100,15 +107,53 @@ def run(
         should_stop: polled several times a second.
     """
     check(pipeline)
-    with _alone(pipeline.checkpoint) as work:
-        spark = _session(pipeline, work)
+    checkpoint = pipeline.checkpoint
+
+    def report(progress: Progress) -> None:
+        status.write(checkpoint, **progress.figures())
+        on_progress(progress)
+
+    with alone(checkpoint) as work, _state_kept(pipeline):
+        spark = start_spark(pipeline, work)
         try:
-            _follow(_started(pipeline, spark), pipeline, on_progress, should_stop)
+            while _waited_for_resume(checkpoint, should_stop):
+                status.write(checkpoint, state="running")
+                query = _started(pipeline, spark)
+                _follow(
+                    query, pipeline, report, lambda: should_stop() or status.is_paused(checkpoint)
+                )
+                if not status.is_paused(checkpoint):
+                    break
         finally:
             spark.stop()
 
 
-def _session(pipeline: Pipeline, work: Path) -> SparkSession:
+@contextmanager
+def _state_kept(pipeline: Pipeline) -> Iterator[None]:
+    """Keep the state of this process in the status file."""
+    checkpoint = pipeline.checkpoint
+    status.write(
+        checkpoint, name=pipeline.name, state="starting", pid=os.getpid(), master=pipeline.master,
+        error=None,
+    )  # fmt: skip
+    try:
+        yield
+    except BaseException as error:
+        status.write(checkpoint, state="failed", error=str(error))
+        raise
+    status.write(checkpoint, state="stopped")
+
+
+def _waited_for_resume(checkpoint: str, should_stop: Callable[[], bool]) -> bool:
+    """Wait while the pipeline is paused; whether it is to run then."""
+    if status.is_paused(checkpoint):
+        status.write(checkpoint, state="paused")
+    while status.is_paused(checkpoint) and not should_stop():
+        time.sleep(_LOOK_SECONDS)
+    return not should_stop()
+
+
+def start_spark(pipeline: Pipeline, work: Path) -> SparkSession:
     log = work.with_suffix(".log")
     said_before = log.stat().st_size if log.exists() else 0
     # Progress contains the dead letters of its batch.
@@ -145,17 +190,47 @@ def check(pipeline: Pipeline) -> None:
     checks.before_spark(pipeline)
 
 
-def check_with_spark(pipeline: Pipeline) -> None:
+def check_with_spark(pipeline: Pipeline) -> list[str]:
     """Find what else is wrong, without reading records: the schema, SQL, key columns.
+
+    Return notes about what may be wrong.
 
     Spark runs on this machine for it, whatever the pipeline's master is.
     """
     check(pipeline)
-    with tempfile.TemporaryDirectory(prefix="sparkraft-") as folder:
+    with _scratch_spark(pipeline, "local[1]") as spark:
         local = replace(pipeline, master="local[1]")
-        spark = _session(local, Path(folder) / "work")
+        return checks.notes(local, _planned(local, spark).schema)
+
+
+def test(pipeline: Pipeline) -> Iterator[tuple[str, str | None]]:
+    """Run the tests of a pipeline file on this machine: each one's name and what differs."""
+    check_java()
+    with _scratch_spark(pipeline, "local[1]") as spark:
+        for case in pipeline.cases:
+            yield case.name, cases.failure(pipeline, case, spark, cause_of)
+
+
+def run_backfill(pipeline: Pipeline, *, start_ms: int, end_ms: int) -> int:
+    """Process the records of a past time; return their number. See `backfill`."""
+    backfill.check(pipeline)
+    check(pipeline)
+    with _scratch_spark(pipeline, pipeline.master) as spark:
         try:
-            _planned(local, spark)
+            return backfill.run(pipeline, spark, start_ms=start_ms, end_ms=end_ms)
+        except (OptionError, SpecError):
+            raise
+        except Exception as error:
+            raise PipelineError(cause_of(error)) from error
+
+
+@contextmanager
+def _scratch_spark(pipeline: Pipeline, master: str) -> Iterator[SparkSession]:
+    """A session without files that remain, which does not lock the checkpoint."""
+    with tempfile.TemporaryDirectory(prefix="sparkraft-") as folder:
+        spark = start_spark(replace(pipeline, master=master), Path(folder) / "work")
+        try:
+            yield spark
         finally:
             spark.stop()
 
@@ -163,7 +238,7 @@ def check_with_spark(pipeline: Pipeline) -> None:
 def _planned(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
     """The result that the sinks receive; Spark has analyzed it."""
     try:
-        result = _transformed(pipeline, _source(pipeline, spark), spark)
+        result = result_of(pipeline, spark)
         checks.check_keys(pipeline, result.columns)
     except (OptionError, SpecError):
         raise
@@ -184,51 +259,6 @@ def _started(pipeline: Pipeline, spark: SparkSession) -> StreamingQuery:
     except Exception as error:
         raise PipelineError(cause_of(error)) from error
     return query
-
-
-def _source(pipeline: Pipeline, spark: SparkSession) -> DataFrame:
-    options = dict(pipeline.source)
-    lower = {name.lower() for name in options}
-    bounded = lower & {"maxoffsetspertrigger", "maxbytespertrigger"}
-    if pipeline.connector == "sparkraft" and not bounded:
-        options["maxBytesPerTrigger"] = _BYTES_PER_TRIGGER
-    options |= _tasks(pipeline, lower, spark)
-    read = spark.readStream.format(pipeline.connector).options(**options).load()
-    if pipeline.json_schema:
-        read = json_values.decoded(read, pipeline.json_schema, pipeline.json_on_error)
-    if pipeline.watermark:
-        read = read.withColumn("event_time", _expr(pipeline.watermark.event_time))
-        read = read.withWatermark("event_time", pipeline.watermark.delay)
-    return read
-
-
-def _tasks(pipeline: Pipeline, given: set[str], spark: SparkSession) -> dict[str, str]:
-    """As many tasks as the cluster has cores; the source itself knows only the driver's cores."""
-    is_ours = pipeline.connector == "sparkraft"
-    if not is_ours or pipeline.master.startswith("local") or given & _TASK_OPTIONS:
-        return {}
-    # Before the first job no executor may have started yet.
-    spark.range(1).count()
-    return {"maxPartitions": str(spark.sparkContext.defaultParallelism)}
-
-
-def _expr(text: str) -> Any:
-    from pyspark.sql.functions import expr
-
-    return expr(text)
-
-
-def _transformed(pipeline: Pipeline, source: DataFrame, spark: SparkSession) -> DataFrame:
-    if pipeline.sql:
-        source.createOrReplaceTempView("source")
-        return spark.sql(pipeline.sql)
-    if pipeline.function:
-        place = pipeline.function.partition(":")[0]
-        if place.endswith(".py"):
-            spark.sparkContext.addPyFile(str(pipeline.folder / place))
-        result: DataFrame = sinks.load_function(pipeline.function, pipeline.folder)(source)
-        return result
-    return source
 
 
 def _triggered(writer: Any, trigger: str) -> Any:
@@ -301,31 +331,33 @@ def _reports(query: StreamingQuery) -> list[Progress]:
 
 
 def _progress_of(report: dict[str, Any]) -> Progress:
-    source = report["sources"][0]
-    end = _offsets(source.get("endOffset"))
-    latest = _offsets(source.get("latestOffset"))
+    ends, latest = _all_offsets(report, "endOffset"), _all_offsets(report, "latestOffset")
     states = report.get("stateOperators", ())
     return Progress(
         batch_id=report["batchId"],
         records=report["numInputRows"],
         seconds=report["durationMs"].get("triggerExecution", 0) / 1000,
-        lag=_lag(end, latest),
+        lag=_lag(ends, latest),
         dropped=sum(each.get("numRowsDroppedByWatermark", 0) for each in states),
-        damaged=_damaged(report),
+        damaged=json_values.damaged_in(report.get("observedMetrics") or {}),
         is_batch=bool(report["numInputRows"] or "commitOffsets" in report["durationMs"]),
-        end=end,
+        end=ends,
     )
 
 
+def _all_offsets(report: dict[str, Any], name: str) -> dict[TopicPartition, int]:
+    """Of all sources; a partition that several read counts once, at the lowest offset."""
+    found: dict[TopicPartition, int] = {}
+    for source in report["sources"]:
+        for each, offset in _offsets(source.get(name)).items():
+            found[each] = min(offset, found.get(each, offset))
+    return found
+
+
 def _lag(end: dict[TopicPartition, int], latest: dict[TopicPartition, int]) -> int | None:
-    if end and not latest:
+    if not end.keys() <= latest.keys():
         return None
-    return sum(max(0, latest.get(each, offset) - offset) for each, offset in end.items())
-
-
-def _damaged(report: dict[str, Any]) -> int:
-    counts = (report.get("observedMetrics") or {}).get(json_values.OBSERVED) or {}
-    return int(counts.get(json_values.DAMAGED) or 0)
+    return sum(max(0, latest[each] - offset) for each, offset in end.items())
 
 
 def _offsets(value: Any) -> dict[TopicPartition, int]:
@@ -339,7 +371,9 @@ def _with_lag(pipeline: Pipeline, progress: Progress) -> Progress:
         return progress
     from sparkraft.pipeline.source import Lookup
 
-    lookup = Lookup(source_options(pipeline.source, streaming=True))
+    if len({source.options["kafka.bootstrap.servers"] for source in pipeline.sources}) > 1:
+        return progress
+    lookup = Lookup(source_options(pipeline.sources[0].options, streaming=True))
     try:
         return replace(progress, lag=_lag(progress.end, lookup.latest(sorted(progress.end))))
     except KafkaError:
@@ -350,7 +384,7 @@ def _publish(pipeline: Pipeline, progress: Progress) -> None:
     """Show the offsets in the group; a failure harms nothing: the checkpoint has them."""
     if not pipeline.group:
         return
-    options = source_options(pipeline.source, streaming=True)
+    options = source_options(pipeline.sources[0].options, streaming=True)
     try:
         shared_cluster(options.client).commit_group_offsets(pipeline.group, progress.end)
     except KafkaError:
@@ -358,7 +392,7 @@ def _publish(pipeline: Pipeline, progress: Progress) -> None:
 
 
 @contextmanager
-def _alone(checkpoint: str) -> Iterator[Path]:
+def alone(checkpoint: str) -> Iterator[Path]:
     """Lock a checkpoint on this machine; a folder for Spark's temporary files beside it."""
     if "://" in checkpoint:
         work = Path(tempfile.mkdtemp(prefix="sparkraft-"))

@@ -13,21 +13,21 @@ Dead letters of a batch are written after its sinks, and before Spark marks the 
 
 from __future__ import annotations
 
-import importlib.util
 import logging
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkraft.pipeline import json_values
 from sparkraft.pipeline.dead_letters import BatchName, DeadLetterTable, DeadLetterTopic
 from sparkraft.pipeline.delta import TOMBSTONE, DeltaSink
-from sparkraft.pipeline.spec import Pipeline, Sink, SpecError
+from sparkraft.pipeline.functions import load_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from sparkraft.pipeline.dead_letters import DeadLetter
+    from sparkraft.pipeline.spec import Pipeline, Sink
 
     BatchSink = Callable[[DataFrame, int], None]
 
@@ -48,7 +48,7 @@ def build(pipeline: Pipeline, spark: SparkSession) -> BatchSink:
     """
     writers = [_WRITERS[sink.kind](sink, pipeline) for sink in pipeline.sinks]
     # Spark counts a damaged record each time it is read, and some sinks read a batch twice.
-    counts = pipeline.json_on_error != "stop" and pipeline.sinks[0].kind not in _READ_ONCE
+    counts = pipeline.loses_records and pipeline.sinks[0].kind not in _READ_ONCE
     keep = len(writers) > 1 or counts
     if pipeline.dead_letter is not None:
         writers.append(_dead_letter(pipeline.dead_letter, pipeline, spark))
@@ -66,47 +66,29 @@ def build(pipeline: Pipeline, spark: SparkSession) -> BatchSink:
     return write
 
 
-def load_function(where: str, folder: Path) -> Callable[..., Any]:
-    """`file.py:name`, relative to the pipeline file, or `package.module:name`."""
-    place, _, name = where.partition(":")
-    if not place or not name:
-        raise SpecError(f"function is file.py:name or module:name, not {where!r}")
+def write_once(
+    pipeline: Pipeline, spark: SparkSession, rows: DataFrame, letters: list[DeadLetter], name: str
+) -> None:
+    """Write the rows of a batch query to all sinks, and its dead letters, as batch 0 of `name`."""
+    context = spark.sparkContext
+    context.setLocalProperty(_QUERY_ID, name)
     try:
-        module = _module_of(folder / place) if place.endswith(".py") else _named_module(place)
-    except OSError as error:
-        raise SpecError(f"function {where}: {error.strerror}: {error.filename}") from error
-    found = getattr(module, name, None)
-    if not callable(found):
-        raise SpecError(f"function {where}: there is no function {name} in {place}")
-    return found  # type: ignore[no-any-return]
-
-
-def _named_module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise SpecError(f"module {name} can't be imported: {error}") from error
-
-
-def _module_of(path: Path) -> Any:
-    if not path.exists():
-        raise SpecError(f"function: there is no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Spark pickles functions of a module by its name.
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
+        for sink in pipeline.sinks:
+            _WRITERS[sink.kind](sink, pipeline)(rows, 0)
+    finally:
+        context.setLocalProperty(_QUERY_ID, None)  # type: ignore[arg-type]
+    if letters and pipeline.dead_letter:
+        _letter_writer(pipeline.dead_letter, pipeline).write(
+            letters, BatchName(pipeline.name, name, 0)
+        )
 
 
 # topic
 
 
 def topic_options(sink: Sink, pipeline: Pipeline) -> dict[str, str]:
-    """The options of the writer: the source's cluster, unless the sink names another."""
-    servers = pipeline.source.get("kafka.bootstrap.servers", "")
+    """The options of the writer: the first source's cluster, unless the sink names another."""
+    servers = pipeline.sources[0].options.get("kafka.bootstrap.servers", "")
     return {"kafka.bootstrap.servers": servers, **sink.options, "topic": sink.topic}
 
 
@@ -141,39 +123,42 @@ def as_records(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
 # dead letters
 
 
-def _dead_letter(sink: Sink, pipeline: Pipeline, spark: SparkSession) -> BatchSink:
-    letters: DeadLetterTable | DeadLetterTopic
+def _letter_writer(sink: Sink, pipeline: Pipeline) -> DeadLetterTable | DeadLetterTopic:
     if sink.kind == "delta":
-        letters = DeadLetterTable(sink.path)
-    else:
-        letters = DeadLetterTopic(topic_options(sink, pipeline))
+        return DeadLetterTable(sink.path)
+    return DeadLetterTopic(topic_options(sink, pipeline))
+
+
+def _dead_letter(sink: Sink, pipeline: Pipeline, spark: SparkSession) -> BatchSink:
+    letters = _letter_writer(sink, pipeline)
 
     def write(batch: DataFrame, batch_id: int) -> None:
         query_id = _query_id(batch)
-        metrics = _metrics(spark, query_id)
-        if metrics is None:
+        metrics = _metrics(pipeline, spark, query_id)
+        if not metrics:
             # A table had the batch already, so no sink has read its records this time.
             batch.write.format("noop").mode("overwrite").save()
-            metrics = _metrics(spark, query_id)
-        found = json_values.dead_letters(metrics) if metrics else []
+            metrics = _metrics(pipeline, spark, query_id)
+        found = [letter for each in metrics for letter in json_values.dead_letters(each)]
         if found:
             letters.write(found, BatchName(pipeline.name, query_id, batch_id))
 
     return write
 
 
-def _metrics(spark: SparkSession, query_id: str) -> str | None:
-    """The metrics of the running batch, as a JSON object; None if no record was read.
+def _metrics(pipeline: Pipeline, spark: SparkSession, query_id: str) -> list[str]:
+    """The metrics of the running batch, a JSON object for each source that was read.
 
     Spark shows them to Python only when the batch is done; its own classes have them before.
     """
     query: Any = spark.streams.get(query_id)
     observed = query._jsq.streamingQuery().lastExecution().observedMetrics()  # noqa: SLF001
-    found = observed.get(json_values.OBSERVED)
-    if found.isEmpty():
-        return None
-    row = found.get()
-    return str(row.json()) if row.getAs(json_values.READ) else None
+    found = []
+    for source in pipeline.sources:
+        row = observed.get(json_values.observed(source.name))
+        if not row.isEmpty() and row.get().getAs(json_values.READ):
+            found.append(str(row.get().json()))
+    return found
 
 
 def _query_id(batch: DataFrame) -> str:

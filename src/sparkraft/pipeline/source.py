@@ -330,7 +330,7 @@ class BatchReader(DataSourceReader):
         self.narrowing = Narrowing()
 
     @property
-    def pushFilters(self) -> Callable[[list[Filter]], Iterable[Filter]]:  # type: ignore[override]  # noqa: N802 (Spark's)
+    def pushFilters(self) -> Callable[[list[Filter]], Iterable[Filter]]:  # noqa: N802 (Spark's)
         """Remember which records may match; Spark still applies all filters."""
         return _PushFilters(self)
 

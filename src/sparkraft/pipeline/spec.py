@@ -8,7 +8,8 @@
     output_mode = "update"                # append (default), update, complete
     group = "delays"                      # optional: processed offsets are shown in this group
 
-    [source]                              # the options of format("sparkraft")
+    [source]                              # the options of format("sparkraft"); or several
+                                          # [[source]], each with a name for SQL
     "kafka.bootstrap.servers" = "${bootstrap}"
     subscribe = "flights"
 
@@ -20,12 +21,16 @@
     [source.watermark]                    # optional: adds column event_time
     event_time = "value.scheduled"
     delay = "24 hours"
+    deduplicate_by = ["value.id"]         # optional: drops repeated records within the delay
 
     [transform]                           # one of the two; neither passes records on
     sql = "SELECT value.origin, count(*) AS flights FROM source GROUP BY 1"
     function = "flights.py:by_hour"       # DataFrame -> DataFrame
+                                          # or several [[transform]], each after the one before;
+    name = "hourly"                       # SQL and the inputs of functions refer to them by name
+    inputs = ["source"]
 
-    [dead_letter]                         # for on_error = "dead_letter": where such records go
+    [dead_letter]                         # for on_error = "dead_letter"
     kind = "topic"                        # topic, delta (with path)
     topic = "delays-dead"
 
@@ -33,6 +38,11 @@
     kind = "delta"                        # delta, topic, parquet, console, function
     path = "tables/delays"
     keys = ["origin"]
+
+    [[test]]                              # optional, for `pipeline test`
+    name = "flights are counted by origin"
+    input = [{ value = '{"origin": "JFK"}' }]
+    expected = [{ origin = "JFK", flights = 1 }]
 
 Paths are relative to the file. `${name}` is filled from `--set name=value`, else the environment.
 
@@ -49,7 +59,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 
@@ -59,10 +69,55 @@ class SpecError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """How late a record may be: `event_time` is the expression, `delay` an interval."""
+    """How late a record may be.
+
+    Args:
+        event_time: the expression.
+        delay: an interval.
+        deduplicate_by: expressions that are equal in a record and its repetitions.
+    """
 
     event_time: str
     delay: str
+    deduplicate_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Topics to read; `name` is its view in SQL.
+
+    Args:
+        options: of the connector.
+        json_schema: of the values, as DDL; None if they stay bytes.
+        on_error: the action for values that do not fit: stop, dead_letter or drop.
+    """
+
+    name: str
+    options: Mapping[str, str]
+    json_schema: str | None
+    on_error: str
+    watermark: Watermark | None
+
+    @property
+    def place(self) -> str:
+        """Its table in the file, for messages."""
+        return "[source]" if self.name == ONLY_SOURCE else f"[[source]] {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A transformation; `name` is the view of its result in the SQL of later stages.
+
+    Args:
+        sql: over the views of sources and earlier stages.
+        function: with one DataFrame for each of `inputs`.
+        inputs: names of sources and earlier stages.
+    """
+
+    name: str
+    sql: str | None
+    function: str | None
+    inputs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +135,26 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """An example of what the pipeline makes of some records, for `pipeline test`.
+
+    Args:
+        name: its purpose, in a sentence.
+        inputs: for each source, records with any of key, value, topic, partition, offset,
+            timestamp, headers.
+        expected: the rows of the result in any order; columns that are left out are null.
+        damaged: records that do not fit their schema.
+        error: a part of the message with which it stops; None if it must not.
+    """
+
+    name: str
+    inputs: Mapping[str, Sequence[Mapping[str, Any]]]
+    expected: Sequence[Mapping[str, Any]]
+    damaged: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """A checked pipeline file."""
 
@@ -91,16 +166,21 @@ class Pipeline:
     connector: str
     master: str
     spark: Mapping[str, str]
-    source: Mapping[str, str]
-    json_schema: str | None
-    json_on_error: str
-    watermark: Watermark | None
-    sql: str | None
-    function: str | None
+    sources: tuple[Source, ...]
+    stages: tuple[Stage, ...]
     sinks: tuple[Sink, ...]
     dead_letter: Sink | None
+    cases: tuple[Case, ...]
     folder: Path
 
+    @property
+    def loses_records(self) -> bool:
+        """Whether damaged records are left out of the result, and counted."""
+        return any(source.on_error != "stop" for source in self.sources)
+
+
+ONLY_SOURCE: Final = "source"
+"""The name of the source of a file with one."""
 
 _TOP: Final = frozenset(
     {
@@ -116,6 +196,7 @@ _TOP: Final = frozenset(
         "transform",
         "sink",
         "dead_letter",
+        "test",
     }
 )
 _SINK_FIELDS: Final[Mapping[str, frozenset[str]]] = {
@@ -161,20 +242,12 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
         raise SpecError(str(error)) from error
     read = _filled(read, {**os.environ, **values})
     _only(read, _TOP, "the file")
-    source = dict(_table(read, "source"))
-    json_part = source.pop("json", None)
-    watermark = source.pop("watermark", None)
-    transform = _table(read, "transform", needed=False)
-    _only(transform, {"sql", "function"}, "[transform]")
-    if len(transform) > 1:
-        raise SpecError("[transform] has both sql and function; one is run")
     connector = _one_of(read, "connector", tuple(_CONNECTORS), "sparkraft")
     if connector != "sparkraft" and "group" in read:
         raise SpecError('group: only connector = "sparkraft" shows its offsets in a group')
-    name = _text(read, "name", "the file")
-    on_error = _on_error({} if json_part is None else json_part)
+    sources = _sources(read)
     return Pipeline(
-        name=name,
+        name=_text(read, "name", "the file"),
         checkpoint=_path(_text(read, "checkpoint", "the file"), folder),
         trigger=str(read.get("trigger", "1 second")),
         output_mode=_one_of(read, "output_mode", _OUTPUT_MODES, "append"),
@@ -182,14 +255,11 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
         connector=_CONNECTORS[connector],
         master=str(read.get("master", "local[*]")),
         spark=_strings(_table(read, "spark", needed=False)),
-        source=_strings(source),
-        json_schema=_text(json_part, "schema", "[source.json]") if json_part is not None else None,
-        json_on_error=on_error,
-        watermark=_watermark(watermark),
-        sql=transform.get("sql"),
-        function=transform.get("function"),
+        sources=sources,
+        stages=_stages(read, [source.name for source in sources]),
         sinks=_sinks(read, folder),
-        dead_letter=_dead_letter(read, folder, on_error),
+        dead_letter=_dead_letter(read, folder, sources),
+        cases=_cases(read, [source.name for source in sources]),
         folder=folder,
     )
 
@@ -212,6 +282,97 @@ def _filled(value: Any, values: Mapping[str, str]) -> Any:
         return values[match[1]]
 
     return _PLACEHOLDER.sub(fill, value)
+
+
+def _tables(read: Mapping[str, Any], name: str) -> list[tuple[dict[str, Any], bool]]:
+    """The table of a name, or each of several; and whether there may be several."""
+    found = read.get(name)
+    if isinstance(found, list) and all(isinstance(each, dict) for each in found):
+        return [(dict(each), True) for each in found]
+    return [(dict(_table(read, name)), False)]
+
+
+def _sources(read: Mapping[str, Any]) -> tuple[Source, ...]:
+    sources = []
+    for given, is_named in _tables(read, "source"):
+        name = _name(given.pop("name", None), "[[source]]") if is_named else ONLY_SOURCE
+        sources.append(_source(name, given))
+    if "group" in read and len({s.options.get("kafka.bootstrap.servers") for s in sources}) > 1:
+        raise SpecError("group: the sources read from different clusters")
+    return tuple(sources)
+
+
+def _source(name: str, given: dict[str, Any]) -> Source:
+    json_part = given.pop("json", None)
+    watermark = given.pop("watermark", None)
+    if json_part is not None:
+        _only(json_part, {"schema", "on_error"}, "[source.json]")
+    return Source(
+        name=name,
+        json_schema=None if json_part is None else _text(json_part, "schema", "[source.json]"),
+        on_error=_one_of(json_part or {}, "on_error", _ON_ERROR, "stop"),
+        watermark=_watermark(watermark),
+        options=_strings(given),
+    )
+
+
+def _stages(read: Mapping[str, Any], known: Sequence[str]) -> tuple[Stage, ...]:
+    stages: list[Stage] = []
+    names = list(known)
+    if len(set(names)) < len(names):
+        raise SpecError("two [[source]] have the same name")
+    for given, is_named in _tables(read, "transform") if "transform" in read else ():
+        if not given:
+            continue
+        where = "[[transform]]" if is_named else "[transform]"
+        _only(given, {"sql", "function", "inputs"} | ({"name"} if is_named else set()), where)
+        if ("sql" in given) == ("function" in given):
+            raise SpecError(f"{where} has both sql and function, or neither; one is run")
+        inputs = tuple(given.get("inputs", names[-1:] if stages else names))
+        unknown = [each for each in inputs if each not in names]
+        if unknown:
+            raise SpecError(f"inputs of {where}: there is no {unknown[0]}, only {', '.join(names)}")
+        name = _name(given.get("name"), where) if is_named else "result"
+        if name in names:
+            raise SpecError(f"two sources or stages have the name {name}")
+        names.append(name)
+        stages.append(
+            Stage(
+                name=name,
+                sql=given.get("sql"),
+                function=given.get("function"),
+                inputs=tuple(inputs),
+            )
+        )
+    if not stages and len(known) > 1:
+        raise SpecError("several [[source]] need a [transform] that joins or unites them")
+    return tuple(stages)
+
+
+def _cases(read: Mapping[str, Any], sources: Sequence[str]) -> tuple[Case, ...]:
+    cases = []
+    for given in read.get("test", ()):
+        name = _text(given, "name", "[[test]]")
+        _only(given, {"name", "input", "expected", "damaged", "error"}, f"test {name!r}")
+        found = given.get("input", [])
+        inputs = {sources[0]: found} if isinstance(found, list) else found
+        _only(inputs, sources, f"input of test {name!r}")
+        cases.append(
+            Case(
+                name=name,
+                inputs=inputs,
+                expected=given.get("expected", []),
+                damaged=given.get("damaged", 0),
+                error=given.get("error"),
+            )
+        )
+    return tuple(cases)
+
+
+def _name(given: Any, where: str) -> str:
+    if not isinstance(given, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", given):
+        raise SpecError(f"{where} needs name, letters, digits and _, not {given!r}")
+    return given
 
 
 def _sinks(read: Mapping[str, Any], folder: Path) -> tuple[Sink, ...]:
@@ -249,17 +410,13 @@ def _destination(
     )
 
 
-def _on_error(json_part: Mapping[str, Any]) -> str:
-    _only(json_part, {"schema", "on_error"}, "[source.json]")
-    return _one_of(json_part, "on_error", _ON_ERROR, "stop")
-
-
-def _dead_letter(read: Mapping[str, Any], folder: Path, on_error: str) -> Sink | None:
+def _dead_letter(read: Mapping[str, Any], folder: Path, sources: Sequence[Source]) -> Sink | None:
+    needed = any(source.on_error == "dead_letter" for source in sources)
     if "dead_letter" not in read:
-        if on_error == "dead_letter":
+        if needed:
             raise SpecError('on_error = "dead_letter" needs [dead_letter]: a topic or a table')
         return None
-    if on_error != "dead_letter":
+    if not needed:
         raise SpecError('[dead_letter] needs on_error = "dead_letter" in [source.json]')
     return _destination(_table(read, "dead_letter"), folder, "[dead_letter]", _DEAD_LETTER_FIELDS)
 
@@ -268,9 +425,14 @@ def _watermark(given: Any) -> Watermark | None:
     if given is None:
         return None
     where = "[source.watermark]"
-    _only(given, {"event_time", "delay"}, where)
+    _only(given, {"event_time", "delay", "deduplicate_by"}, where)
+    keys = given.get("deduplicate_by", ())
+    if isinstance(keys, str) or not all(isinstance(each, str) for each in keys):
+        raise SpecError(f'deduplicate_by of {where} must be a list, such as ["value.id"]')
     return Watermark(
-        event_time=_text(given, "event_time", where), delay=_text(given, "delay", where)
+        event_time=_text(given, "event_time", where),
+        delay=_text(given, "delay", where),
+        deduplicate_by=tuple(keys),
     )
 
 

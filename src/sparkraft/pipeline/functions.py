@@ -1,0 +1,48 @@
+"""Functions of the user that a pipeline file names."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.pipeline.spec import SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def load_function(where: str, folder: Path) -> Callable[..., Any]:
+    """`file.py:name`, relative to the pipeline file, or `package.module:name`."""
+    place, _, name = where.partition(":")
+    if not place or not name:
+        raise SpecError(f"function is file.py:name or module:name, not {where!r}")
+    try:
+        module = _module_of(folder / place) if place.endswith(".py") else _named_module(place)
+    except OSError as error:
+        raise SpecError(f"function {where}: {error.strerror}: {error.filename}") from error
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise SpecError(f"function {where}: there is no function {name} in {place}")
+    return found  # type: ignore[no-any-return]
+
+
+def _named_module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise SpecError(f"module {name} can't be imported: {error}") from error
+
+
+def _module_of(path: Path) -> Any:
+    if not path.exists():
+        raise SpecError(f"function: there is no file {path}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Spark pickles functions of a module by its name.
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
