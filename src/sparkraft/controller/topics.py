@@ -28,6 +28,9 @@ from sparkraft.protocol.messages.metadata_records import RemoveTopicRecord, Topi
 
 METADATA_TOPIC = "__cluster_metadata"
 
+CONFIGS_VERSION = 5
+"""CreateTopics responses have the topics' configs from this version on (KIP-525)."""
+
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """Maximum partitions of one request, as in Kafka."""
 
@@ -42,11 +45,12 @@ def create_topics(context: DecisionContext, call: Call[k19.CreateTopicsRequest])
     records: list[VersionedRecord] = []
     results = []
     names = _CollidingNames(context)
+    described = _DescribedConfigs(context, wanted=call.version >= CONFIGS_VERSION)
     for topic in request.topics:
         if topic.name in duplicates:
             continue
         try:
-            made, result = _create_topic(context, topic, names)
+            made, result = _create_topic(context, topic, names, described)
             call.apply_partition_change_quota(result.num_partitions)
             check_room(records, made)
             records += made
@@ -114,7 +118,10 @@ def _may_collide(name: str) -> bool:
 
 
 def _create_topic(
-    context: DecisionContext, topic: k19.CreatableTopic, names: _CollidingNames
+    context: DecisionContext,
+    topic: k19.CreatableTopic,
+    names: _CollidingNames,
+    described: "_DescribedConfigs",
 ) -> tuple[list[VersionedRecord], k19.CreatableTopicResult]:
     name = topic.name
     if name == METADATA_TOPIC:
@@ -140,10 +147,12 @@ def _create_topic(
         partition_record(topic_id, index, partition, context.metadata_level)
         for index, partition in sorted(partitions.items())
     ]
-    return records, _created(context, topic, topic_id, partitions)
+    return records, _created(topic, topic_id, partitions, described)
 
 
 def _topic_configs(context: DecisionContext, topic: k19.CreatableTopic) -> list[VersionedRecord]:
+    if not topic.configs:
+        return []
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         wrong = f"Null value not supported for topic configs: {','.join(nulls)}"
@@ -299,29 +308,47 @@ def check_assignment(
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
 
 
+class _DescribedConfigs:
+    """The configs of created topics in a response; topics with the same configs share them."""
+
+    def __init__(self, context: DecisionContext, *, wanted: bool) -> None:
+        self._context = context
+        self._wanted = wanted
+        self._known: dict[tuple[tuple[str, str], ...], list[k19.CreatableTopicConfigs]] = {}
+
+    def of(self, topic: k19.CreatableTopic) -> list[k19.CreatableTopicConfigs]:
+        if not self._wanted:
+            return []
+        own = tuple((config.name, config.value or "") for config in topic.configs)
+        if own not in self._known:
+            self._known[own] = self._describe(dict(own))
+        return self._known[own]
+
+    def _describe(self, own: dict[str, str]) -> list[k19.CreatableTopicConfigs]:
+        return [
+            k19.CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in describe_topic(own, broker_sources(self._context))
+        ]
+
+
 def _created(
-    context: DecisionContext,
     topic: k19.CreatableTopic,
     topic_id: Uuid,
     partitions: dict[int, PartitionState],
+    described: _DescribedConfigs,
 ) -> k19.CreatableTopicResult:
-    own = {config.name: config.value or "" for config in topic.configs}
-    configs = [
-        k19.CreatableTopicConfigs(
-            name=entry.name,
-            value=entry.value,
-            read_only=entry.read_only,
-            config_source=entry.source,
-            is_sensitive=entry.sensitive,
-        )
-        for entry in describe_topic(own, broker_sources(context))
-    ]
     return k19.CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
         num_partitions=len(partitions),
         replication_factor=len(partitions[0].replicas),
-        configs=configs,
+        configs=described.of(topic),
     )
 
 

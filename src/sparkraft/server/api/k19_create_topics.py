@@ -6,13 +6,17 @@ Behaviour:
     * `validate_only` decides and creates nothing.
     * A name that collides with another in metrics (`.` and `_`): INVALID_TOPIC_EXCEPTION.
     * The response has the topic's effective configs, as DescribeConfigs does.
+    * Many topics are decided in several steps, so that other requests run in between. If the
+      controller loses its role meanwhile, the topics left have the error.
 Versions: v4 defaults of -1; v5 flexible, configs; v7 topic id.
 Not done: policies in Java classes; mutation quotas (KIP-599).
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.controller.topics import PARTITIONS_PER_REQUEST_MAX
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k19_create_topics import (
     CreatableTopic,
@@ -24,13 +28,19 @@ from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied, on_each
 from sparkraft.server.api.item_errors import ItemErrors, topic_denial
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.controller.submission import submit_to_controller
+from sparkraft.server.controller.submission import set_error, submit_to_controller
 from sparkraft.storage.names import METADATA_TOPIC
 
 if TYPE_CHECKING:
     from sparkraft.server.controller.services import ControllerServices
 
 _CONFIGS_VERSION = 5
+
+PARTITIONS_PER_PART = 200
+"""Decided at once: about 5 ms."""
+
+PARTITIONS_PER_TOPIC = 4
+"""Cost of a topic itself, in partitions."""
 
 _ERRORS = ItemErrors(
     items=lambda request: request.topics,
@@ -54,12 +64,54 @@ def _denial(context: RequestContext, topic: CreatableTopic) -> KafkaError | None
 async def _create(
     node: "ControllerServices", context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    response: CreateTopicsResponse = await submit_to_controller(node, context, request)
+    response = await _decided(node, context, request)
     if context.api_version >= _CONFIGS_VERSION:
         for result in response.topics:
             if not result.error_code:
                 _hide_configs(context, result)
     return response
+
+
+async def _decided(
+    node: "ControllerServices", context: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
+    """The response of the controller, which decides on a part of the topics at a time."""
+    first, *others = _parts(request, node.config.number("num.partitions"))
+    response: CreateTopicsResponse = await submit_to_controller(node, context, first)
+    for place, part in enumerate(others):
+        await node.env.turns.next()
+        try:
+            more: CreateTopicsResponse = await submit_to_controller(node, context, part)
+        except KafkaError as error:
+            for left in others[place:]:
+                refused = [CreatableTopicResult(name=topic.name) for topic in left.topics]
+                response.topics += [set_error(result, error) for result in refused]
+            return response
+        response.topics += more.topics
+    return response
+
+
+def _parts(request: CreateTopicsRequest, default_partitions: int) -> list[CreateTopicsRequest]:
+    """The request in parts of about `PARTITIONS_PER_PART`; names given twice are in the first."""
+    sizes = [
+        len(topic.assignments)
+        or (default_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0))
+        for topic in request.topics
+    ]
+    if sum(sizes) > PARTITIONS_PER_REQUEST_MAX:
+        return [request]  # refused as a whole
+    counts = Counter(topic.name for topic in request.topics)
+    parts = [[topic for topic in request.topics if counts[topic.name] > 1]]
+    room = PARTITIONS_PER_PART
+    for topic, size in zip(request.topics, sizes, strict=True):
+        if counts[topic.name] > 1:
+            continue
+        if room <= 0:
+            parts.append([])
+            room = PARTITIONS_PER_PART
+        parts[-1].append(topic)
+        room -= size + PARTITIONS_PER_TOPIC
+    return [_ERRORS.only(request, topics) for topics in parts]
 
 
 def _hide_configs(context: RequestContext, result: CreatableTopicResult) -> None:
