@@ -180,6 +180,19 @@ def test_a_reset_plan_is_exported_and_taken_from_a_file(sparkraft, topic, tmp_pa
     assert len(lines) == 2
 
 
+def test_log_levels_are_set_shown_and_deleted(sparkraft):
+    entity = ["--entity-type", "broker-loggers", "--entity-name", "1"]
+    sparkraft("configs", "--alter", *entity, "--add-config", "kafka.raft=DEBUG")
+    shown = sparkraft("configs", "--describe", *entity)
+    assert shown.startswith("Dynamic configs for broker-logger 1 are:\n")
+    assert "  kafka.raft=DEBUG sensitive=false synonyms={}\n" in shown
+    sparkraft("configs", "--alter", "--broker-logger", "1", "--delete-config", "kafka.raft")
+    assert "kafka.raft=INFO " in sparkraft("configs", "--describe", "--broker-logger", "1")
+    said = sparkraft("configs", "--alter", *entity, "--add-config", "no.such=INFO", code=1)
+    assert "Invalid broker logger(s): no.such" in said
+    assert "needs --entity-name" in sparkraft("configs", "--describe", *entity[:2], code=2)
+
+
 def test_configs_set_shown_and_deleted(sparkraft, topic):
     entity = ["--entity-type", "topics", "--entity-name", topic]
     added = "retention.ms=5000,cleanup.policy=[compact,delete]"

@@ -1,6 +1,6 @@
-"""`configs`: describe and alter configs of topics, brokers, groups, as `kafka-configs.sh`.
+"""`configs`: configs of topics, brokers, groups; log levels of brokers; as `kafka-configs.sh`.
 
-Not done: users, clients and ips (quotas and SCRAM), broker loggers.
+Not done: users, clients and ips (quotas and SCRAM).
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _KINDS = {
     "topics": (ResourceType.TOPIC, ConfigSource.DYNAMIC_TOPIC_CONFIG),
     "brokers": (ResourceType.BROKER, ConfigSource.DYNAMIC_BROKER_CONFIG),
+    "broker-loggers": (
+        ResourceType.BROKER_LOGGER,
+        ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
+    ),
     "groups": (ResourceType.GROUP, ConfigSource.DYNAMIC_GROUP_CONFIG),
     "client-metrics": (ResourceType.CLIENT_METRICS, ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG),
 }
@@ -31,8 +35,8 @@ _NOT_YET = {
     "users": "quotas and SCRAM users",
     "clients": "client quotas",
     "ips": "connection quotas",
-    "broker-loggers": "log levels of brokers",
 }
+_OF_A_BROKER = {"brokers", "broker-loggers"}
 _SHORT = {
     "topic": "topics",
     "broker": "brokers",
@@ -76,7 +80,10 @@ class _Entity:
 
 
 def _options() -> Options:
-    options = Options("configs", "Shows and changes configs of topics, brokers and groups.")
+    options = Options(
+        "configs",
+        "Shows and changes configs of topics, brokers and groups, and log levels of brokers.",
+    )
     options.connection(controllers=True)
     options.flag("--describe", "list configs")
     options.flag("--alter", "change configs")
@@ -134,7 +141,9 @@ def _entity(values: Values) -> _Entity:
         raise CommandError(f"{_NOT_YET[entity.kind]} are not there yet")
     if entity.kind not in _KINDS:
         raise UsageError(f"--entity-type is one of {', '.join(_KINDS)}, not {entity.kind}")
-    if entity.kind == "brokers" and entity.name and not entity.name.isdigit():
+    if entity.kind == "broker-loggers" and not entity.name:
+        raise UsageError("--entity-type broker-loggers needs --entity-name, the broker's id")
+    if entity.kind in _OF_A_BROKER and entity.name and not entity.name.isdigit():
         raise UsageError(f"a broker's name is its id, a number, not {entity.name!r}")
     return entity
 
@@ -174,7 +183,9 @@ async def _alter(
         admin = Admin(cluster)
         resource = (entity.resource_type, entity.name or "")
         gone = {key for key, operation, _ in changes if operation is ConfigOperation.DELETE}
-        if gone:
+        if entity.kind == "broker-loggers":
+            await _check_loggers(admin, entity, [key for key, _, _ in changes])
+        elif gone:
             known = {
                 entry.name
                 for entry in await _configs(admin, entity, entity.name or "")
@@ -191,6 +202,13 @@ async def _alter(
         else:
             print(f"Completed updating default config for {entity.kind} in the cluster.")
     return 0
+
+
+async def _check_loggers(admin: Admin, entity: _Entity, names: list[str]) -> None:
+    known = {entry.name for entry in await _configs(admin, entity, entity.name or "")}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise CommandError(f"Invalid broker logger(s): {','.join(unknown)}")
 
 
 async def _configs(admin: Admin, entity: _Entity, name: str) -> list[ConfigEntry]:
@@ -228,7 +246,7 @@ async def _names(cluster: Cluster, admin: Admin, entity: _Entity) -> list[str]:
     match entity.kind:
         case "topics":
             return list(await admin.list_topics())
-        case "brokers":
+        case "brokers" | "broker-loggers":
             return [*(str(node.id) for node in (await admin.describe_cluster()).nodes), ""]
         case "groups":
             groups = {group.id for group in await Groups(cluster).list()}

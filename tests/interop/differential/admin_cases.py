@@ -78,6 +78,8 @@ def administration() -> Iterator[Case]:
     yield from every_version(key, "unknown kind", described(77, "x"))
     yield from every_version(key, "a group", described(32, GROUP, include_synonyms=True))
     yield from every_version(key, "client metrics", described(16, "metrics"))
+    yield from every_version(key, "levels of another broker", described(8, "2"))
+    yield from every_version(key, "levels of no broker", described(8, ""))
 
     def alter(
         topic: str, changes: list[tuple[str, int, str | None]], *, kind: int = 2, only: bool = False
@@ -104,8 +106,25 @@ def administration() -> Iterator[Case]:
         "no log directory": alter("1", [("cordoned.log.dirs", 0, "/nowhere")], kind=4),
         "no log directory, added": alter("1", [("cordoned.log.dirs", 2, "/nowhere")], kind=4),
         "unknown kind": alter("x", [("a", 0, "1")], kind=77),
+        "level": alter("1", [("state.change.logger", 0, "DEBUG")], kind=8),
+        "level, deleted": alter("1", [("state.change.logger", 1, None)], kind=8),
+        "no level": alter("1", [("root", 0, "OFF")], kind=8),
+        "level without a value": alter("1", [("root", 0, None)], kind=8),
+        "level in small letters": alter("1", [("root", 0, "info")], kind=8),
+        "level, appended": alter("1", [("root", 2, "INFO")], kind=8),
+        "level, subtracted": alter("1", [("root", 3, "INFO")], kind=8),
+        "level of no logger": alter("1", [("no.such", 0, "INFO")], kind=8),
+        "level of the root, deleted": alter("1", [("root", 1, None)], kind=8),
+        "level of another broker": alter("2", [("root", 0, "INFO")], kind=8),
+        "level of a broker without number": alter("x", [("root", 0, "INFO")], kind=8),
+        "level, only checked": alter("1", [("root", 0, "INFO")], kind=8, only=True),
+        "level, twice": alter("1", [("root", 0, "INFO"), ("root", 0, "INFO")], kind=8),
     }.items():  # fmt: skip
         yield from every_version(key, label, build)
+    yield Case("level of the root", key, 1, alter("1", [("root", 0, "INFO")], kind=8))
+    yield from every_version(
+        ApiKey.DESCRIBE_CONFIGS, "level of the root", described(8, "1", "root")
+    )
     # Kafka's broker has the new values a moment after its controller said yes.
     changed = {"log.cleaner.threads": "2", "message.max.bytes": "1048600"}
     yield Case(

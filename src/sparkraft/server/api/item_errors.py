@@ -50,7 +50,7 @@ class ItemErrors(Generic[Request, Item, Result, Response]):
 
         async def handle(node: Any, context: RequestContext, request: Request) -> Response:
             if context.session.authorizer.allows_all:
-                every: Response = await _awaited(decide(node, context, request))
+                every: Response = await awaited(decide(node, context, request))
                 return every
             kept: list[Item] = []
             refused: list[Result] = []
@@ -62,7 +62,7 @@ class ItemErrors(Generic[Request, Item, Result, Response]):
                     refused.append(set_error(self.result(item), error))
             if not kept and refused:
                 return self.response(refused)
-            response: Response = await _awaited(decide(node, context, self.only(request, kept)))
+            response: Response = await awaited(decide(node, context, self.only(request, kept)))
             self.results(response).extend(refused)
             return response
 
@@ -94,7 +94,8 @@ class PartitionErrors:
         )
 
 
-async def _awaited(answer: Any) -> Any:
+async def awaited(answer: Any) -> Any:
+    """The result of a handler of either kind."""
     return await answer if isinstance(answer, Awaitable) else answer
 
 

@@ -2,12 +2,13 @@
 
 Behaviour:
     * Topics, this broker, the cluster's broker defaults (empty name), groups, client-metrics
-      subscriptions. Sources and synonyms are Kafka's, the strongest first.
+      subscriptions, log levels of this node (BROKER_LOGGER, KIP-412). Sources and synonyms are
+      Kafka's, the strongest first.
     * Another broker's id: INVALID_REQUEST; only it knows its own file.
     * Sensitive values, and values of unknown keys, are never shown.
     * `configuration_keys` null or empty: every key.
 Versions: v3 types and documentation; v4 flexible.
-Not done: broker loggers have no levels to show; the documentation of some keys is empty.
+Not done: the documentation of some keys is empty.
 """
 
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ from sparkraft.protocol.messages.k32_describe_configs import (
     DescribeConfigsSynonym,
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server import log_levels
 from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.config_authorization import config_denial
 from sparkraft.server.api.item_errors import ItemErrors
@@ -100,8 +102,9 @@ def _entries(
             _check_is_this_broker(node, name)
             return describe_broker(sources)
         case ResourceType.BROKER_LOGGER:
+            _check_named(name, "Broker id must not be empty")
             _check_is_this_broker(node, name)
-            return []
+            return [_level(logger, level) for logger, level in log_levels.loggers().items()]
         case ResourceType.CLIENT_METRICS:
             _check_named(name, "Client metrics subscription name must not be empty")
             source = ConfigSource.CLIENT_METRICS_CONFIG
@@ -112,6 +115,19 @@ def _entries(
         case unknown:
             wrong = f"Unsupported resource type: {unknown}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, wrong)
+
+
+def _level(logger: str, level: str) -> ConfigEntry:
+    return ConfigEntry(
+        name=logger,
+        value=level,
+        source=ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
+        read_only=False,
+        sensitive=False,
+        synonyms=(),
+        kind=0,
+        doc="",
+    )
 
 
 def _check_named(name: str, wrong: str) -> None:
@@ -135,6 +151,7 @@ def _described(
     entry: ConfigEntry, request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
     synonyms = entry.synonyms if request.include_synonyms else ()
+    is_level = entry.source == ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG  # its text is always ""
     return DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,
@@ -145,7 +162,7 @@ def _described(
             DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source) for s in synonyms
         ],
         config_type=entry.kind,
-        documentation=entry.doc if request.include_documentation else None,
+        documentation=entry.doc if request.include_documentation or is_level else None,
     )
 
 

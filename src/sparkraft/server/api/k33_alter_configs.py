@@ -5,7 +5,8 @@ Behaviour:
     * The checks are those of IncrementalAlterConfigs, which should be used instead.
     * A broker refuses values it could not apply itself, and other brokers' configs:
       INVALID_REQUEST.
-Versions: v2 flexible.    Not done: levels of broker loggers; policies in Java classes.
+    * Log levels can't be changed by it: only IncrementalAlterConfigs knows BROKER_LOGGER.
+Versions: v2 flexible.    Not done: policies in Java classes.
 """
 
 from sparkraft.protocol.api_keys import ApiKey

@@ -4,6 +4,7 @@ The controller validates keys, types and scopes; only the broker itself can chec
 host names and thread counts (Kafka's ConfigAdminManager). So a client sends changes of one broker's
 configs to that broker, which rejects what it could not apply and forwards the rest:
 
+    BROKER_LOGGER                                         changed here, never forwarded (KIP-412)
     BROKER "3" sent to broker 1                           INVALID_REQUEST
     cordoned.log.dirs that are not log directories        INVALID_REQUEST
     max.connections.per.ip.overrides of unknown hosts     INVALID_REQUEST
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.controller.configs import Change, Operation, changed_value
 from sparkraft.metadata.image import ResourceType
+from sparkraft.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from sparkraft.server import log_levels
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -52,10 +55,15 @@ def forward_checked(
     """
 
     async def forward(broker: ConfigHost, context: "RequestContext", request: Any) -> Any:
-        refused = [_refusal(broker, resource) for resource in request.resources]
-        if not any(refused):
+        decided = [
+            logger_result(broker.node_id, context, request, resource, AclOperation.ALTER_CONFIGS)
+            if is_logger_change(resource)
+            else _refusal(broker, resource)
+            for resource in request.resources
+        ]
+        if not any(decided):
             return await broker.forwarding.forward(context, request)
-        pairs = list(zip(request.resources, refused, strict=True))
+        pairs = list(zip(request.resources, decided, strict=True))
         kept = [resource for resource, error in pairs if error is None]
         answered: dict[tuple[int, str], Any] = {}
         throttle_time_ms = 0
@@ -84,8 +92,33 @@ def _result(result_class: type, resource: Any, error: KafkaError) -> Any:
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         error_code=int(error.code),
-        error_message=error.detail,
+        error_message=error.detail or None,
     )
+
+
+def is_logger_change(resource: Any) -> bool:
+    """Whether an IncrementalAlterConfigs resource has log levels; AlterConfigs has none."""
+    incremental = hasattr(next(iter(resource.configs), None), "config_operation")
+    return resource.resource_type == ResourceType.BROKER_LOGGER and incremental
+
+
+def logger_result(
+    node_id: int, context: "RequestContext", request: Any, resource: Any, operation: AclOperation
+) -> KafkaError:
+    """Change levels of this node's loggers; the result, with code NONE if it was done.
+
+    A broker requires ALTER_CONFIGS on the cluster, a controller CLUSTER_ACTION, as in Kafka.
+    """
+    if not context.is_allowed(operation, AclResourceType.CLUSTER, CLUSTER_NAME):
+        wrong = "Cluster authorization failed."
+        return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, wrong)
+    try:
+        log_levels.apply_changes(
+            node_id, resource.resource_name, resource.configs, validate_only=request.validate_only
+        )
+    except KafkaError as error:
+        return error
+    return KafkaError(ErrorCode.NONE)
 
 
 def _refusal(broker: ConfigHost, resource: Any) -> KafkaError | None:
