@@ -8,12 +8,14 @@ from tests.mutants.loop_mutants import LOOP_MUTANTS
 from tests.mutants.move_mutants import MOVE_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.node_mutants import NODE_MUTANTS
+from tests.mutants.outsider_mutants import OUTSIDER_MUTANTS
 from tests.mutants.quorum_mutants import QUORUM_MUTANTS
 from tests.mutants.record_mutants import RECORD_MUTANTS
 from tests.mutants.storage_mutants import STORAGE_MUTANTS
 
 MUTANTS: dict[str, Mutant] = {
     **CORE_MUTANTS,
+    **OUTSIDER_MUTANTS,
     **NODE_MUTANTS,
     **RECORD_MUTANTS,
     **MOVE_MUTANTS,

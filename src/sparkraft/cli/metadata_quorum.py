@@ -1,6 +1,7 @@
 """`metadata-quorum describe | add-controller | remove-controller`, as `kafka-metadata-quorum.sh`.
 
-`resign` is ours: it moves the active controller to another voter.
+Ours: `resign` moves the active controller to another voter, `repair` leads a stopped cluster out of
+the last epochs (`cli.quorum_repair`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.ids import Uuid
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options, Values, exactly_one
+from sparkraft.cli.quorum_repair import repair
 from sparkraft.cli.session import connected, print_json, run
 from sparkraft.client.admin import Admin
 from sparkraft.client.quorum_admin import add_voter, remove_voter, resign
@@ -38,7 +40,7 @@ def main(argv: list[str]) -> int:
     """Do one action."""
     options = Options("metadata-quorum", "Shows and changes the metadata quorum.")
     options.add_argument(
-        "action", choices=["describe", "add-controller", "remove-controller", "resign"]
+        "action", choices=["describe", "add-controller", "remove-controller", "resign", "repair"]
     )
     options.connection(controllers=True)
     options.flag("--status", "describe: a summary")
@@ -46,10 +48,13 @@ def main(argv: list[str]) -> int:
     options.flag("--human-readable", "with --replication: times as ms ago")
     options.value("--controller-id", "-i", about="remove-controller: its id", type=int)
     options.value("--controller-directory-id", "-d", about="remove-controller: its directory id")
+    options.value("--epoch", about="repair: the epoch to go back to", type=int, metavar="N")
     options.flag("--dry-run", "only say what would be done")
     options.output()
     values = options.parse(argv)
     _check(values)
+    if values.action == "repair":
+        return repair(values)
     actions = {"describe": _main, "add-controller": _add, "remove-controller": _remove}
     return run(actions.get(values.action, _resign)(values))
 
@@ -59,6 +64,7 @@ _BELONGS = {
     "remove-controller": ("--controller-id", "--controller-directory-id", "--dry-run"),
     "add-controller": ("--dry-run",),
     "resign": (),
+    "repair": ("--epoch", "--dry-run"),
 }
 
 
@@ -79,6 +85,17 @@ def _check(values: Values) -> None:
             raise UsageError(f"--controller-id {values.controller_id} is negative")
     if values.action == "add-controller" and not values.command_config:
         raise UsageError("--command-config names the properties file of the controller to add")
+    if values.action == "repair":
+        _check_repair(values)
+
+
+def _check_repair(values: Values) -> None:
+    if not values.command_config:
+        raise UsageError("--command-config names the properties file of the stopped node")
+    if values.bootstrap_server or values.bootstrap_controller:
+        raise UsageError("repair works on a stopped node: it connects to none")
+    if values.epoch is not None and values.epoch < 0:
+        raise UsageError(f"--epoch {values.epoch} is negative")
 
 
 def _is_given(values: Values, name: str) -> bool:

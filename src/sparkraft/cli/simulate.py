@@ -41,7 +41,8 @@ def _options() -> Options:
     options = Options("simulate", __doc__.partition("\n")[0] if __doc__ else "")
     options.value(
         "--tier",
-        about="nodes: whole nodes (default); cores: bare raft cores",
+        about="nodes: whole nodes (default); cores: bare raft cores (default of scenarios that "
+        "only cores have)",
         choices=["nodes", "cores"],
     )
     options.value("--seed", about="run this seed", type=int)
@@ -122,7 +123,8 @@ def _check_jobs(values: Values) -> None:
 def _settings(values: Values) -> Settings:
     from sparkraft.simulation.scenarios.core_scenarios import Settings
 
-    tier, scenario = values.tier or "nodes", values.scenario or "chaos"
+    scenario = values.scenario or "chaos"
+    tier = values.tier or _tier_of(scenario)
     _check_scenario(values, tier, scenario)
     settings = Settings(
         seed=values.seed or 0,
@@ -137,6 +139,12 @@ def _settings(values: Values) -> Settings:
     )
     _check_sizes(settings)
     return settings
+
+
+def _tier_of(scenario: str) -> str:
+    """The tier of a scenario that only bare cores have; otherwise whole nodes."""
+    only_cores = scenario in _scenarios("cores") and scenario not in _scenarios("nodes")
+    return "cores" if only_cores else "nodes"
 
 
 def _check_scenario(values: Values, tier: str, scenario: str) -> None:

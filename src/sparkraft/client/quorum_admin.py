@@ -106,13 +106,14 @@ async def resign(cluster: Cluster) -> tuple[int, int]:
 
 
 async def _address_of(cluster: Cluster, quorum: QuorumInfo) -> tuple[str, int]:
-    """Return the leader's address: for clients if it is also a broker, else for controllers."""
-    await cluster.refresh(())
-    node = cluster.view.nodes.get(quorum.leader_id)
-    if node is not None:
-        return node.host, node.port
+    """Return the leader's address for controllers: only their listeners serve the request."""
     for _, host, port in quorum.endpoints.get(quorum.leader_id, ()):
         return host, port
+    if cluster.to_controllers:
+        await cluster.refresh(())
+        node = cluster.view.nodes.get(quorum.leader_id)
+        if node is not None:
+            return node.host, node.port
     raise KafkaError(
         ErrorCode.NETWORK_EXCEPTION, f"the address of controller {quorum.leader_id} is unknown"
     )

@@ -52,8 +52,8 @@ Driving it
 Where to read
     `events` what goes in and out, and the contract of `Ready`; `states` the state machine;
     `replica` the only code that changes state; then the handlers: `votes`, `leading`, `following`,
-    `reconfiguration`, `timers`. `quorum` ties them together. `log_view`, `progress`, `connections`
-    and `voters` are what the handlers remember.
+    `reconfiguration`, `timers`. `epoch_guard` decides which epochs are adopted. `quorum` ties them
+    together. `log_view`, `progress`, `connections` and `voters` are what the handlers remember.
 
 Not here
     Files, sockets and bytes (`sparkraft.server.raft`). The content of records: the controller

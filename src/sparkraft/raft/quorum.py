@@ -17,6 +17,7 @@ from sparkraft.base.errors import ErrorCode
 from sparkraft.base.ids import Millis
 from sparkraft.raft import following, leading, reconfiguration, timers, votes
 from sparkraft.raft.connections import InFlightRequest
+from sparkraft.raft.epoch_guard import RESERVED_FROM, EpochGuard
 from sparkraft.raft.events import (
     AddVoterRequest,
     ApiVersionsRequest,
@@ -84,14 +85,17 @@ class Quorum:
         *,
         static_voters: VoterSet = NO_VOTERS,
         entropy: Entropy,
+        guard: EpochGuard | None = None,
     ) -> None:
         """Take over the recovered state; `start` comes next.
 
         `static_voters` are those of `controller.quorum.voters`, without directory ids; they apply
-        until the log or a snapshot has a voter set.
+        until the log or a snapshot has a voter set. The simulator replaces `guard` to model voters
+        that adopt any epoch, as Kafka's do.
         """
         self._log = LogView(recovered, static_voters)
-        self._replica = Replica(config, self._log, Unattached(epoch=self._log.last_epoch), entropy)
+        initial = Unattached(epoch=self._log.last_epoch)
+        self._replica = Replica(config, self._log, initial, entropy, guard)
         self._election = election or ElectionState()
         self._reported_leader: LeaderAndEpoch | None = None
         self._reported_high_watermark = self._log.high_watermark
@@ -136,18 +140,14 @@ class Quorum:
         """Whether this replica is in the voter set in force."""
         return self._replica.is_voter
 
-    def is_in_touch(self, now: Millis) -> bool:
-        """Whether this replica leads, or has fetched from its leader within the fetch timeout.
+    @property
+    def needs_repair(self) -> bool:
+        """Whether the epoch has come to the reserved end of its range (`epoch_guard`)."""
+        return self._replica.epoch >= RESERVED_FROM
 
-        Knowing a leader is not enough: a voter that cannot win keeps its last leader's id.
-        """
-        match self.state:
-            case Leader():
-                return True
-            case Follower(has_fetched=has_fetched, fetch_deadline=deadline):
-                return has_fetched and now < deadline
-            case _:
-                return False
+    def is_in_touch(self, now: Millis) -> bool:
+        """Whether this replica leads, or has fetched from its leader within the fetch timeout."""
+        return self._replica.is_in_touch(now)
 
     @property
     def may_stop(self) -> bool:

@@ -15,6 +15,7 @@ from sparkraft.base.env import Entropy
 from sparkraft.base.errors import ErrorCode, InvariantBroken
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
 from sparkraft.raft.connections import Connections
+from sparkraft.raft.epoch_guard import EPOCH_LAST, EpochGuard, LocalView
 from sparkraft.raft.events import (
     AppendBatch,
     ControlRecord,
@@ -118,8 +119,16 @@ class FetchingSnapshot:
 class Replica:
     """See the module docstring."""
 
-    def __init__(self, config: QuorumConfig, log: LogView, state: State, entropy: Entropy) -> None:
+    def __init__(
+        self,
+        config: QuorumConfig,
+        log: LogView,
+        state: State,
+        entropy: Entropy,
+        guard: EpochGuard | None = None,
+    ) -> None:
         self.config = config
+        self.guard = guard or EpochGuard(config.election_timeout_ms)
         self.log = log
         self.entropy = entropy
         self.connections = Connections(config.request_timeout_ms, config.retry_backoff_ms)
@@ -200,6 +209,30 @@ class Replica:
         """The leader as reported to listeners: none if this replica has resigned."""
         leader = None if isinstance(self._state, Resigned) else self.leader_id
         return LeaderAndEpoch(leader, self.epoch)
+
+    def is_in_touch(self, now: Millis) -> bool:
+        """Whether this replica leads, or has fetched from its leader within the fetch timeout.
+
+        Knowing a leader is not enough: a voter that cannot win keeps its last leader's id.
+        """
+        match self._state:
+            case Leader():
+                return True
+            case Follower(has_fetched=has_fetched, fetch_deadline=deadline):
+                return has_fetched and now < deadline
+            case _:
+                return False
+
+    def local_view(self, now: Millis) -> LocalView:
+        """This replica as its guard sees it."""
+        return LocalView(
+            epoch=self.epoch,
+            voters=self.log.voters,
+            kraft_version=self.log.kraft_version,
+            log_end=self.log.end_point,
+            in_touch=self.is_in_touch(now),
+            now=now,
+        )
 
     @property
     def local_voter(self) -> Voter:
@@ -409,6 +442,9 @@ class Replica:
 
     def become_candidate(self, reason: str, now: Millis) -> None:
         """Raise the epoch, vote for this replica and request votes."""
+        if self.epoch >= EPOCH_LAST:
+            reason = "the epochs are used up: see `metadata-quorum repair`"
+            return self.become_unattached(self.epoch, self.leader_id, reason, now)
         state = Candidate(
             epoch=LeaderEpoch(self.epoch + 1),
             granted_by=frozenset({self.local.id}),
@@ -416,7 +452,7 @@ class Replica:
             election_deadline=self.random_election_timeout(now),
         )
         self._become(state, reason, now, durable=True)
-        self.maybe_win(now)
+        return self.maybe_win(now)
 
     def record_vote(self, voter_id: BrokerId, *, granted: bool, now: Millis) -> None:
         """Count the response of a voter to a vote or pre-vote; observers do not count."""

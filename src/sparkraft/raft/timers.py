@@ -9,6 +9,7 @@ from typing import assert_never
 from sparkraft.base.errors import InvariantBroken
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis
 from sparkraft.raft import following, reconfiguration, votes
+from sparkraft.raft.epoch_guard import EPOCH_LAST
 from sparkraft.raft.events import (
     ApiVersionsRequest,
     BeginQuorumEpochRequest,
@@ -240,6 +241,10 @@ def _resigned(replica: Replica, state: Resigned, now: Millis) -> list[Millis | N
     if replica.shutting_down:
         return [*wakes, _look_for_successors(replica, state, now)]
     if state.election_deadline <= now:
+        if state.epoch >= EPOCH_LAST:
+            deadline = replica.random_election_timeout(now)
+            replica.update(replace(state, election_deadline=deadline))
+            return [deadline, *wakes]
         # The next epoch, because this replica must not vote in an epoch that it led.
         epoch = LeaderEpoch(state.epoch + 1)
         replica.become_unattached(epoch, None, "resigned an election timeout ago", now)

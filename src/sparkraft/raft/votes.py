@@ -5,7 +5,9 @@ Behaviour:
       count.
     * Another cluster: INCONSISTENT_CLUSTER_ID. Meant for another replica: INVALID_VOTER_KEY.
       A negative id, or a log newer than the epoch of the request: INVALID_REQUEST. An older epoch:
-      FENCED_LEADER_EPOCH. A higher epoch is adopted.
+      FENCED_LEADER_EPOCH. A higher epoch is adopted, unless `epoch_guard` refuses it.
+    * EndQuorumEpoch counts only from the leader that this replica follows, in its epoch. In Kafka
+      any sender with a higher epoch can end a leadership.
     * A pre-vote is granted if the candidate's log is up to date and this replica has not fetched
       from a leader of this epoch. It changes no vote.
     * Not in Kafka: a voter that grants a pre-vote defers its own candidacy for a moment. Of two
@@ -37,9 +39,6 @@ from sparkraft.raft.states import (
     Unattached,
 )
 from sparkraft.raft.voters import Endpoint, ReplicaKey
-
-EPOCH_MAX = LeaderEpoch(2**31 - 2)
-"""A higher epoch could not be raised any more; no correct replica reaches this epoch."""
 
 DEFERRAL_DIVISOR = 10
 """A candidacy is deferred by the election timeout divided by this: 100 ms by default, far longer
@@ -92,7 +91,7 @@ def maybe_transition(
 
 
 def _is_consistent(replica: Replica, epoch: LeaderEpoch, leader_id: BrokerId | None) -> bool:
-    if not 0 <= epoch <= EPOCH_MAX:
+    if not replica.guard.is_reachable(replica.epoch, epoch):
         return False
     if leader_id is not None and leader_id == replica.local.id:
         return isinstance(replica.state, Leader | Resigned) and epoch == replica.epoch
@@ -111,6 +110,12 @@ def on_vote_request(replica: Replica, request: VoteRequest, now: Millis) -> Vote
     error = _check_vote_request(replica, request)
     if error is not None:
         return _vote_response(replica, error)
+    outside = replica.guard.why_not_vote(
+        replica.local_view(now), request.candidate, request.epoch, _claim(request)
+    )
+    if outside is not None:
+        _note_ballot(replica, request, outside)
+        return _vote_response(replica, ErrorCode.NONE)
     if request.epoch > replica.epoch:
         replica.become_unattached(
             request.epoch, None, f"{request.candidate} is in epoch {request.epoch}", now
@@ -126,9 +131,13 @@ def on_vote_request(replica: Replica, request: VoteRequest, now: Millis) -> Vote
             _defer_to(replica, request, now)
         else:
             _maybe_retry(replica, request)
+    _note_ballot(replica, request, why_not)
+    return _vote_response(replica, ErrorCode.NONE, granted=granted)
+
+
+def _note_ballot(replica: Replica, request: VoteRequest, why_not: str | None) -> None:
     ballot = Ballot(request.candidate, request.epoch, request.pre_vote, why_not)
     replica.outbox.ballots.append(ballot)
-    return _vote_response(replica, ErrorCode.NONE, granted=granted)
 
 
 def _check_vote_request(replica: Replica, request: VoteRequest) -> ErrorCode | None:
@@ -137,10 +146,12 @@ def _check_vote_request(replica: Replica, request: VoteRequest) -> ErrorCode | N
         if request.pre_vote
         else request.last_epoch >= request.epoch
     )
-    if request.last_offset < 0 or request.last_epoch < 0 or newer or request.epoch > EPOCH_MAX:
+    if request.last_offset < 0 or request.last_epoch < 0 or newer:
         return ErrorCode.INVALID_REQUEST
     if request.epoch < replica.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
+    if not replica.guard.is_reachable(replica.epoch, request.epoch):
+        return ErrorCode.INVALID_REQUEST
     return ErrorCode.INVALID_REQUEST if request.candidate.id < 0 else None
 
 
@@ -242,6 +253,10 @@ def on_vote_response(
             replica.become_candidate(f"{voter_id} does not support pre-votes", now)
             return True
         return False
+    refused = response.error is ErrorCode.NONE and not response.granted
+    if refused and response.epoch < request.epoch == replica.epoch:
+        # It refuses us as an outsider and keeps its own epoch: count that as a rejection.
+        response = VoteResponse(error=ErrorCode.NONE, epoch=request.epoch)
     handled = on_common_response(replica, response.error, response, now)
     if handled is not None:
         return handled
@@ -287,7 +302,9 @@ def on_begin_request(
     if error is not None:
         return epoch_response(replica, error)
     endpoints = request.leader_endpoints or replica.log.voters.endpoints(request.leader_id)
-    if not maybe_transition(
+    view, leader = replica.local_view(now), ReplicaKey(request.leader_id)
+    refused = replica.guard.why_not_follow(view, leader, request.epoch) is not None
+    if refused or not maybe_transition(
         replica, request.epoch, request.leader_id, endpoints, now, by_leader=True
     ):
         return epoch_response(replica, ErrorCode.INVALID_REQUEST)
@@ -303,6 +320,9 @@ def on_end_request(
     error = _check_leader_request(replica, request.cluster_id, request.leader_id, request.epoch)
     if error is not None:
         return epoch_response(replica, error)
+    if not _counts_resignation(replica, request):
+        known = request.epoch == replica.epoch and replica.leader_id in (None, request.leader_id)
+        return epoch_response(replica, ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST)
     endpoints = request.leader_endpoints or replica.log.voters.endpoints(request.leader_id)
     if not maybe_transition(replica, request.epoch, request.leader_id, endpoints, now):
         return epoch_response(replica, ErrorCode.INVALID_REQUEST)
@@ -319,6 +339,14 @@ def on_end_request(
         )
         replica.update(resigned)
     return epoch_response(replica, ErrorCode.NONE)
+
+
+def _counts_resignation(replica: Replica, request: EndQuorumEpochRequest) -> bool:
+    state = replica.state
+    follows = isinstance(state, Follower) and state.leader_id == request.leader_id
+    return replica.guard.counts_resignation(
+        follows_sender=follows, ours=replica.epoch, epoch=request.epoch
+    )
 
 
 def _succession_backoff(replica: Replica, successors: tuple[ReplicaKey, ...]) -> int:

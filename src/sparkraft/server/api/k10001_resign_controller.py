@@ -5,6 +5,7 @@ Behaviour:
     * An epoch that is not the one it leads: FENCED_LEADER_EPOCH; -1: whichever it is.
     * Answered at once; the voters with the longest logs are asked to stand for election.
     * A quorum of one voter has no successor: INVALID_REQUEST.
+    * Served on controller listeners only: clients of a broker must not be able to use up epochs.
 Versions: v0 only; not advertised.    Not done: -
 """
 
@@ -41,5 +42,6 @@ API = Api(
     key=ApiKey.RESIGN_CONTROLLER,
     handle=handle,
     authorize=(on_cluster(AclOperation.ALTER),),
+    broker=False,
     controller=True,
 )

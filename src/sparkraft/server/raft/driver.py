@@ -58,6 +58,12 @@ HANDOVER_MS_MAX = 5_000
 
 log = logging.getLogger("sparkraft.raft")
 
+NEEDS_REPAIR = (
+    "The quorum is in epoch %d, and few epochs are left for elections. Unless there were that many "
+    "elections, a forged request to a controller listener has raised it. Stop the cluster and run "
+    "`sparkraft metadata-quorum repair --command-config FILE` on every node; it explains the steps."
+)
+
 T = TypeVar("T")
 
 
@@ -119,6 +125,8 @@ class RaftDriver(QuorumStatus):
     async def start(self) -> None:
         """Join the quorum; a quorum of one leads when this returns, with nothing committed yet."""
         ready = self._quorum.start(self._clock.mono_ms())
+        if self._quorum.needs_repair:
+            log.error(NEEDS_REPAIR, self._quorum.state.epoch)
         self._snapshots.start_cleaning()
         await self._persist_all(self._queue.add(ready))
 

@@ -17,6 +17,9 @@
                              missing below the log start
     Q11 Liveness             a healed majority elects a leader and commits; a leader without a
                              majority resigns
+    Q12 Outsiders            nothing that a replica outside the voter set sends changes the epoch
+                             or the leader of a replica in touch with a leader; EndQuorumEpoch
+                             counts only from its leader; the limits of `raft.epoch_guard` hold
 
 The checkers keep the history of the whole run, including what nodes have since lost.
 """
@@ -47,7 +50,7 @@ from sparkraft.simulation.world.violation import Violation
 if TYPE_CHECKING:
     from sparkraft.simulation.world.core_node import CoreNode
 
-NAMES = ("Q1", "Q2", "Q3", "Q4", "Q5", "Q6", "Q7", "Q8", "Q9", "Q10", "Q11")
+NAMES = ("Q1", "Q2", "Q3", "Q4", "Q5", "Q6", "Q7", "Q8", "Q9", "Q10", "Q11", "Q12")
 
 Key = tuple[int, int]
 """A node and which of its disks."""

@@ -9,13 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
 
-from sparkraft.raft.events import ShutdownRequested
+from sparkraft.base.errors import ErrorCode
+from sparkraft.raft.events import (
+    AddVoterRequest,
+    PeerRequest,
+    RemoveVoterRequest,
+    ShutdownRequested,
+)
 from sparkraft.simulation.checks.invariants import Invariants
 from sparkraft.simulation.checks.quorum_rules import voters_are_committed
-from sparkraft.simulation.world.core_node import CoreNode
+from sparkraft.simulation.world.core_node import CLUSTER_ID, CoreNode, endpoint_of
 from sparkraft.simulation.world.cores import World
 from sparkraft.simulation.world.nemesis import ALL, Nemesis
 from sparkraft.simulation.world.nemesis import voters as change_voters
+from sparkraft.simulation.world.rogue import Rogue
 from sparkraft.simulation.world.violation import Violation
 
 CONVERGE_MS = 60_000
@@ -419,6 +426,77 @@ def voters_are_changed_without_pause(settings: Settings) -> World:
     return world
 
 
+def a_voter_unknown_to_the_rest_leads(settings: Settings) -> World:
+    """Only the leader and the new voter have its record, and the leader dies (KIP-853).
+
+    Of the voters {A, B} + D, D alone has all committed records, so B must vote for D, which is not
+    in B's voter set.
+    """
+    world = make_world(replace(settings, nodes=3), voters=(3, 3), dynamic=True)
+    world.start_all()
+    await_(world, "a leader all agree on", world.has_consistent_leader)
+    reach(world, 10, [1, 2, 3])
+    leader = world.leader()
+    assert leader is not None
+    other, new = (node for node in world.nodes.values() if node.may_vote and node is not leader)
+    _change_voters(world, leader, RemoveVoterRequest(cluster_id=CLUSTER_ID, voter=new.key))
+    await_(
+        world,
+        f"{other.name} and {new.name} know the smaller voter set",
+        lambda: all(len(node.quorum.log.voters) == 2 for node in (leader, other, new)),  # noqa: PLR2004
+    )
+    cut_both_ways(world, [other.id], [node_id for node_id in world.nodes if node_id != other.id])
+    add = AddVoterRequest(cluster_id=CLUSTER_ID, voter=new.key, endpoints=(endpoint_of(new.id),))
+    _change_voters(world, leader, add)
+    reach(world, world.invariants.committed_end + 3, [leader.id, new.id])
+    leader.stop(power=True)
+    world.cut.clear()
+    await_(world, f"{new.name} leads", lambda: new.is_leader)
+    reach(world, world.invariants.committed_end + 10, [other.id, new.id])
+    return world
+
+
+def _change_voters(world: World, leader: CoreNode, request: PeerRequest) -> None:
+    """Let the leader add or remove a voter and wait until that is committed."""
+    answers: list[ErrorCode] = []
+    leader.ask(request, lambda answer: answers.append(answer.error))
+    await_(world, "the voters are changed", lambda: answers == [ErrorCode.NONE])
+
+
+RECOVERY_MS_MAX = 10_000
+"""Longest time without a leader after the last message of a rogue: a fetch timeout until its
+invented leader is doubted, and some elections, since every voter may have another epoch."""
+
+
+def rogue(settings: Settings) -> World:
+    """A process without a vote sends what it likes, under its own id and under voters' ids.
+
+    Some of the voters adopt any epoch, as Kafka's do.
+    """
+    world = make_world(settings, voters=(3, 5), dynamic=None)
+    voters = [node.id for node in world.nodes.values() if node.may_vote]
+    alike = world.dice.choice((0, 0, (len(voters) - 1) // 2, len(voters) - 1))
+    world.adopting_any_epoch = frozenset(world.dice.sample(voters, alike))
+    world.note(f"-- {sorted(world.adopting_any_epoch)} adopt any epoch")
+    world.start_all()
+    await_(world, "a leader all agree on", world.has_consistent_leader)
+    reach_anywhere(world, 10)
+    sender = Rogue(world, world.invariants.require)
+    sender.start()
+    world.run_for(settings.seconds * 1_000)
+    sender.stop()
+    goal = world.invariants.committed_end + 1
+    await_(
+        world,
+        "a leader that commits",
+        lambda: world.leader() is not None and world.invariants.committed_end >= goal,
+        RECOVERY_MS_MAX,
+    )
+    reach_anywhere(world, goal + 10)
+    world.invariants.every_second()
+    return world
+
+
 def cut_both_ways(world: World, some: list[int], others: list[int]) -> None:
     """Drop all messages between the two groups."""
     world.note(f"-- {some} and {others} are parted")
@@ -455,5 +533,7 @@ SCENARIOS: dict[str, Callable[[Settings], World]] = {
         killed_leaders_are_replaced,
         candidates_meet_behind_slow_links,
         voters_are_changed_without_pause,
+        a_voter_unknown_to_the_rest_leads,
+        rogue,
     )
 }

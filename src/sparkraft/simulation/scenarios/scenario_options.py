@@ -83,4 +83,6 @@ _OF_CORES = {
     "killed-leaders-are-replaced": _ITS_OWN_FAULTS,
     "candidates-meet-behind-slow-links": _ITS_OWN_FAULTS,
     "voters-are-changed-without-pause": _ITS_OWN_FAULTS,
+    "a-voter-unknown-to-the-rest-leads": _uses("observers"),
+    "rogue": _uses("nodes", "observers", "seconds", nodes_min=3),
 }

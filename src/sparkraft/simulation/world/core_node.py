@@ -45,6 +45,7 @@ from sparkraft.raft.quorum import Quorum
 from sparkraft.raft.states import Candidate, Leader
 from sparkraft.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
 from sparkraft.simulation.world.core_disk import EMPTY_FOLD, CoreDisk, SnapshotContent, fold
+from sparkraft.simulation.world.kafka_guard import KafkaGuard
 from sparkraft.simulation.world.observers import CoreObserver
 from sparkraft.simulation.world.trace import tell
 
@@ -128,6 +129,7 @@ class CoreHost(Protocol):
     now: Millis
     counts: Counter[str]
     auto_join: bool
+    adopting_any_epoch: frozenset[int]
     static_voters: VoterSet
     bootstrap: tuple[Node, ...]
     invariants: CoreObserver
@@ -227,6 +229,7 @@ class CoreNode:
             self.disk.election,
             static_voters=world.static_voters,
             entropy=SeededEntropy(random.Random(f"{world.seed} {self.id} {self.incarnation}")),
+            guard=KafkaGuard(0) if self.id in world.adopting_any_epoch else None,
         )
         self._fold_snapshot()
         world.note(f"{self.name} starts: LEO={self.disk.end} {tell_election(self.disk)}")

@@ -58,6 +58,7 @@ class World:
 
     Attributes:
         cut: directed pairs of nodes whose messages are lost.
+        adopting_any_epoch: nodes that model Kafka's voters (`kafka_guard`).
         on_election: called with every newly elected leader.
         loss: fraction of messages lost on other links; `duplicates` likewise.
         delay_ms: longest latency of a message.
@@ -85,6 +86,7 @@ class World:
         self.cut: set[tuple[int, int]] = set()
         self.dynamic = dynamic
         self.auto_join = False
+        self.adopting_any_epoch: frozenset[int] = frozenset()
         self.on_election: list[Callable[[CoreNode], None]] = []
         self.elections: list[tuple[int, int]] = []
         self.points = FaultPoints(self)
@@ -185,9 +187,9 @@ class World:
         reply = self._reply(sender, send, target_id)
 
         def arrive() -> None:
-            target = self.nodes[target_id]
-            if self._is_lost(sender.id, target_id):
-                return
+            target = self.nodes.get(target_id)
+            if target is None or self._is_lost(sender.id, target_id):
+                return  # A rogue names addresses at which there is no node.
             if not target.is_up:
                 failure = self.dice.choice([Failure.REFUSED, Failure.DISCONNECTED])
                 sender.later(1, lambda: self._fail(sender, send, failure))
