@@ -1,16 +1,27 @@
 """How many connections come in a second, and how much memory their requests may take."""
 
 import asyncio
+import struct
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from sparkraft.base.ids import Millis
 from sparkraft.metadata.image import ResourceType
 from sparkraft.server.config import NodeConfig
 from sparkraft.server.network.connection_rate import AcceptLine, ConnectionRates, CreationRate
-from sparkraft.server.network.request_memory import RequestMemory
+from sparkraft.server.network.request_memory import (
+    CHECK_MS,
+    DEFAULT_BYTES,
+    PROGRESS_BYTES_MIN,
+    RESERVE_DIVISOR,
+    SMALL_DIVISOR,
+    RequestMemory,
+    bound_of,
+)
 from sparkraft.simulation.world.loop import SimLoop
 from tests.server.harness import (
     append,
@@ -23,6 +34,8 @@ from tests.server.harness import (
     until,
 )
 from tests.server.test_dynamic_configs import alter
+
+SMALL = DEFAULT_BYTES // SMALL_DIVISOR
 
 RATE = "max.connection.creation.rate"
 
@@ -131,30 +144,108 @@ class Asker:
     def __init__(self, *, closed: bool = False) -> None:
         self.closed = closed
         self.got = 0
+        self.received: int | None = 0
+        self.gave_way = False
 
     def on_memory(self, count: int) -> bool:
         self.got = 0 if self.closed else count
         return not self.closed
 
+    def give_way(self) -> None:
+        self.gave_way = True
+
 
 def test_memory_goes_to_who_waited_longest_and_is_exceeded_by_one_request_at_most() -> None:
     memory = RequestMemory(100)
     first, second, gone, last = Asker(), Asker(), Asker(closed=True), Asker()
-    assert memory.take(first, 60)  # type: ignore[arg-type]
-    assert memory.take(second, 90)  # type: ignore[arg-type]
-    assert not memory.take(gone, 10)  # type: ignore[arg-type]
-    assert not memory.take(last, 50)  # type: ignore[arg-type]
-    memory.give_back(40)
+    assert memory.take(first, 20)
+    assert memory.take(second, 90)
+    assert not memory.take(gone, 10)
+    assert not memory.take(last, 50)
+    memory.give_back(gone)
     assert (last.got, memory.taken) == (0, 110)
-    memory.give_back(20)
+    memory.give_back(first)
     assert (gone.got, last.got, memory.taken) == (0, 50, 140)
-    memory.give_back(140)
-    assert memory.take(first, 1_000)  # type: ignore[arg-type]
+    memory.give_back(second)
+    memory.give_back(last)
+    assert memory.take(first, 1_000)
 
 
 def test_without_a_bound_nobody_waits() -> None:
     memory = RequestMemory(-1)
-    assert all(memory.take(Asker(), 1 << 30) for _ in range(1_000))  # type: ignore[arg-type]
+    assert all(memory.take(Asker(), 1 << 30) for _ in range(1_000))
+
+
+def test_small_requests_do_not_wait_for_large_ones() -> None:
+    memory = RequestMemory(DEFAULT_BYTES)
+    assert memory.take(Asker(), DEFAULT_BYTES)
+    assert not memory.take(Asker(), SMALL + 1)
+    small = [Asker() for _ in range(RESERVE_DIVISOR * 2)]
+    served = [one for one in small if memory.take(one, SMALL)]
+    assert len(served) == SMALL_DIVISOR // RESERVE_DIVISOR
+    memory.give_back(served[0])
+    assert memory.take(Asker(), SMALL)
+
+
+def test_a_request_that_does_not_arrive_gives_way_to_one_that_waits() -> None:
+    memory = RequestMemory(DEFAULT_BYTES)
+    stopped, slow, whole = Asker(), Asker(), Asker()
+    whole.received = None
+    for one in (stopped, slow, whole):
+        assert memory.take(one, 40 << 20)
+    for check in range(5):
+        slow.received = PROGRESS_BYTES_MIN * check
+        memory.check_progress(Millis(CHECK_MS * (check + 1)))
+    assert not stopped.gave_way, "nobody waits"
+    assert not memory.take(Asker(), 40 << 20)
+    memory.check_progress(Millis(CHECK_MS * 6 - 1))
+    assert not stopped.gave_way, "it is not time yet"
+    slow.received = PROGRESS_BYTES_MIN * 5
+    memory.check_progress(Millis(CHECK_MS * 6))
+    assert (stopped.gave_way, slow.gave_way, whole.gave_way) == (True, False, False)
+
+
+def test_a_request_that_has_just_begun_has_time_to_arrive() -> None:
+    memory = RequestMemory(DEFAULT_BYTES)
+    assert memory.take(Asker(), DEFAULT_BYTES)
+    late = Asker()
+    memory.check_progress(Millis(CHECK_MS))
+    assert not memory.take(late, DEFAULT_BYTES)
+    first = next(iter(memory._holdings))
+    memory.give_back(first)
+    assert late.got == DEFAULT_BYTES
+    assert not memory.take(Asker(), DEFAULT_BYTES)
+    memory.check_progress(Millis(2 * CHECK_MS))
+    assert not late.gave_way
+    memory.check_progress(Millis(3 * CHECK_MS))
+    assert late.gave_way
+
+
+def head(key: int, client_id: bytes) -> bytes:
+    return struct.pack(">ihhih", 1 << 20, key, 12, 1, len(client_id)) + client_id
+
+
+def test_requests_of_other_nodes_have_memory_of_their_own() -> None:
+    of_nodes = RequestMemory(100)
+    memory = RequestMemory(100, of_nodes)
+    assert memory.part_for(head(1, b"broker-2-fetcher-0")) is of_nodes
+    assert memory.part_for(head(23, b"broker-2-fetcher-0")) is of_nodes
+    assert memory.part_for(head(27, b"")) is of_nodes
+    assert memory.part_for(head(1, b"consumer-1")) is memory
+    assert memory.part_for(head(0, b"broker-2")) is memory
+    assert memory.part_for(head(27, b"")[:9]) is memory
+    assert of_nodes.part_for(head(0, b"")) is of_nodes
+
+
+def test_the_bound_is_ours_unless_one_is_set() -> None:
+    def bound(**more: str) -> int:
+        return bound_of(NodeConfig(config_of(Path("logs"), **more)))
+
+    assert bound() == DEFAULT_BYTES
+    assert bound(socket_request_max_bytes=str(300 << 20)) == 300 << 20
+    assert bound(socket_request_max_bytes="1000") == DEFAULT_BYTES
+    assert bound(queued_max_request_bytes=str(200 << 20)) == 200 << 20
+    assert bound(queued_max_request_bytes="-1") == -1
 
 
 @pytest.mark.parametrize("ends", ["is handled", "is never finished"])

@@ -8,7 +8,7 @@ from sparkraft.server.limits import connections_max, per_ip_overrides
 from sparkraft.server.network.connection_rate import ConnectionRates
 from sparkraft.server.network.listener import Limits, Listener
 from sparkraft.server.network.loop_budget import LoopBudget
-from sparkraft.server.network.request_memory import RequestMemory
+from sparkraft.server.network.request_memory import RequestMemory, bound_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,7 +59,9 @@ class NodeListeners:
         Raises:
             OSError: a port is taken.
         """
-        memory = RequestMemory(self._config.number("queued.max.request.bytes"))
+        bound = bound_of(self._config)
+        of_nodes = RequestMemory(bound)
+        memory = RequestMemory(bound, of_nodes)
         for address in self._config.listeners:
             controller_listener = address.name in self._config.controller_listener_names
             listener = Listener(
@@ -73,7 +75,7 @@ class NodeListeners:
                 security_protocol=address.security_protocol,
                 authorizer=authorizer,
                 rates=self.rates.of(address.name),
-                memory=None if controller_listener else memory,
+                memory=of_nodes if controller_listener else memory,
                 translate=translate,
                 on_unreadable=on_unreadable,
             )

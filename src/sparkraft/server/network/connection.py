@@ -169,6 +169,7 @@ class Connection(asyncio.Protocol):
             listener.request_bytes_max,
             on_wait=self.pause_reading,
             on_memory=self.run,
+            on_give_way=self._give_way,
         )
         self.pipelined_refusals = self._responses.refusals
         self._deferred = False
@@ -332,6 +333,9 @@ class Connection(asyncio.Protocol):
         if not self._reading_paused and self.transport is not None:
             self._reading_paused = True
             self.transport.pause_reading()
+
+    def _give_way(self) -> None:
+        self.close("its request does not arrive, and others wait for the memory it has taken")
 
     # ---- requests
 

@@ -22,6 +22,9 @@ SMALL_CHUNK_BYTES = 4096
 
 LENGTH_BYTES = 4
 
+HEAD_BYTES = 64
+"""The start of a frame that shows whether another node sent it."""
+
 _SIZE = struct.Struct(">i")
 _NOTHING = memoryview(b"")
 
@@ -55,11 +58,11 @@ class FrameReader:
         "_chunk_bytes",
         "_chunks",
         "_closed",
-        "_gathered_bytes",
-        "_handled_bytes",
+        "_holds_of",
         "_memory",
         "_needed",
         "_next_needed",
+        "_on_give_way",
         "_on_memory",
         "_on_wait",
         "at",
@@ -74,6 +77,7 @@ class FrameReader:
         *,
         on_wait: "Callable[[], None]",
         on_memory: "Callable[[], None]",
+        on_give_way: "Callable[[], None]",
     ) -> None:
         """Start empty.
 
@@ -82,21 +86,21 @@ class FrameReader:
             bytes_max: socket.request.max.bytes.
             on_wait: called when there is no memory for the frame that arrives.
             on_memory: called when there is again.
+            on_give_way: called when others need the memory of a frame that does not arrive.
         """
         self._memory = memory
         self._bytes_max = bytes_max
         self._on_wait = on_wait
         self._on_memory = on_memory
+        self._on_give_way = on_give_way
         self._chunks: list[bytes | bytearray] = []
         self._chunk_bytes = 0
         self._needed = 0
         """Bytes of the frame in `_chunks`, 4 until its length is known."""
         self._next_needed = 0
         """The same for the frame that `next` found incomplete in `_buffer`."""
-        self._gathered_bytes = 0
-        """Taken of `memory` for the frame in `_chunks`."""
-        self._handled_bytes = 0
-        """The same for what is in `_buffer`; given back once that is handled."""
+        self._holds_of: RequestMemory | None = None
+        """Where the frame in `_chunks` took its memory; given back once it is handled."""
         self._buffer = _NOTHING
         self._closed = False
         self.at = 0
@@ -116,8 +120,6 @@ class FrameReader:
             data = b"".join(self._chunks)
             self._chunks.clear()
             self._chunk_bytes = 0
-            self._handled_bytes += self._gathered_bytes
-            self._gathered_bytes = 0
         if self.end:  # frames that wait for earlier responses or for a slow reader come first
             data = bytes(self._buffer[self.at :]) + data
         self._buffer = memoryview(data)
@@ -154,7 +156,7 @@ class FrameReader:
         rest = bytes(self._buffer[self.at :]) if self.at < self.end else b""
         self._buffer = _NOTHING
         self.at = self.end = 0
-        if self._handled_bytes:
+        if not self._chunks:  # otherwise it is held for a frame that is still arriving
             self._give_back()
         if rest:
             self._chunks.append(rest)
@@ -169,17 +171,22 @@ class FrameReader:
         self._chunks.clear()
         self._buffer = _NOTHING
         self.at = self.end = 0
-        self._handled_bytes += self._gathered_bytes
-        self._gathered_bytes = 0
-        if self._handled_bytes:
-            self._give_back()
+        self._give_back()
+
+    @property
+    def received(self) -> int | None:
+        """Bytes of the frame that took memory; None once all have arrived."""
+        return self._chunk_bytes if self._chunks else None
+
+    def give_way(self) -> None:
+        """Others need the memory of the frame that does not arrive."""
+        self._on_give_way()
 
     def on_memory(self, count: int) -> bool:
         """There are `count` bytes for the frame that waits; whether they are still wanted."""
         if self._closed:
             return False
         self.awaits_memory = False
-        self._gathered_bytes = count
         self._on_memory()
         return True
 
@@ -204,13 +211,14 @@ class FrameReader:
 
     def _take_memory(self) -> None:
         """Take memory for the rest of the frame in `_chunks`, or wait until there is some."""
-        missing = self._needed > self._chunk_bytes
-        if not missing or self._memory.take(self, self._needed):
-            self._gathered_bytes = self._needed if missing else 0
+        if self._needed <= self._chunk_bytes:
             return
-        self.awaits_memory = True
-        self._on_wait()
+        memory = self._holds_of = self._memory.part_for(bytes(self._chunks[0][:HEAD_BYTES]))
+        if not memory.take(self, self._needed):
+            self.awaits_memory = True
+            self._on_wait()
 
     def _give_back(self) -> None:
-        count, self._handled_bytes = self._handled_bytes, 0
-        self._memory.give_back(count)
+        memory, self._holds_of = self._holds_of, None
+        if memory is not None:
+            memory.give_back(self)

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IDLE_CHECK_MS = 1_000
-"""Interval of the search for idle connections; small compared with any sensible idle limit."""
+"""Interval of the search for idle connections, and for requests that hold memory without progress;
+small compared with any sensible idle limit."""
 
 REFUSALS_LOGGED_EACH_MS = 5_000
 """A flood of refused connections is one line in this time."""
@@ -278,6 +279,7 @@ class Listener:
             for connection in list(self._connections):
                 if connection.last_active_ms < oldest and connection.is_idle:
                     connection.expire(f"idle for connections.max.idle.ms={self.limits.idle_ms_max}")
+        self.memory.check_progress(self.clock.mono_ms())
         loop = asyncio.get_running_loop()
         self._idle_timer = loop.call_later(IDLE_CHECK_MS / 1000, self._watch_idle)
 
