@@ -6,6 +6,8 @@ unsafe. An unknown key is logged once and otherwise ignored, as in Kafka.
 
 Keys of our own start with `sparkraft.`:
     sparkraft.record.validation   `full` or `header`: how thoroughly produced batches are checked
+    sparkraft.queued.max.response.bytes
+                                  memory of responses that clients have not read
     sparkraft.http.listener       host:port of /health and /metrics; empty: off
 """
 
@@ -33,6 +35,13 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         check=one_of("header", "full"),
         doc="Whether produced batches are checked record by record, as Kafka does, or by their "
         "header and CRC only.",
+    ),
+    "sparkraft.queued.max.response.bytes": ConfigDef(
+        "sparkraft.queued.max.response.bytes",
+        ConfigType.LONG,
+        default=128 << 20,
+        doc="Above so many bytes of responses that clients have not read, connections that do not "
+        "read are closed; 0 for no bound.",
     ),
     "broker.refused.connection.fence.enable": ConfigDef(
         "broker.refused.connection.fence.enable",

@@ -9,6 +9,7 @@ from sparkraft.server.network.connection_rate import ConnectionRates
 from sparkraft.server.network.listener import Limits, Listener
 from sparkraft.server.network.loop_budget import LoopBudget
 from sparkraft.server.network.request_memory import RequestMemory, bound_of
+from sparkraft.server.network.response_memory import ResponseMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,6 +63,7 @@ class NodeListeners:
         bound = bound_of(self._config)
         of_nodes = RequestMemory(bound)
         memory = RequestMemory(bound, of_nodes)
+        responses = ResponseMemory(self._config.number("sparkraft.queued.max.response.bytes"))
         for address in self._config.listeners:
             controller_listener = address.name in self._config.controller_listener_names
             listener = Listener(
@@ -76,6 +78,7 @@ class NodeListeners:
                 authorizer=authorizer,
                 rates=self.rates.of(address.name),
                 memory=of_nodes if controller_listener else memory,
+                response_memory=responses,
                 translate=translate,
                 on_unreadable=on_unreadable,
             )

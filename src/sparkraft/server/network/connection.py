@@ -94,6 +94,10 @@ class ConnectionOwner(Protocol):
         """So much was written."""
         ...
 
+    def on_backlog(self, connection: "Connection", parts: Any) -> None:
+        """`parts` wait for the client to read; none any more if it is empty."""
+        ...
+
     def on_bad_request(self) -> None:
         """A peer sent what is not a request."""
         ...
@@ -249,6 +253,7 @@ class Connection(asyncio.Protocol):
 
     def _on_room(self) -> None:
         self.last_active_ms = self.listener.clock.mono_ms()
+        self.listener.on_backlog(self, self._responses.backlog)
         if self._deferred or self._reading_paused:
             self._run_when_allowed()
 
@@ -468,6 +473,8 @@ class Connection(asyncio.Protocol):
     def _flush(self) -> None:
         if not self._closed and (sent := self._responses.flush()):
             self.listener.on_sent(sent)
+            if self._responses.backlog:
+                self.listener.on_backlog(self, self._responses.backlog)
 
     # ---- failures
 
@@ -526,6 +533,11 @@ class Connection(asyncio.Protocol):
             self.abort()
         else:
             self.close(why)
+
+    def drop_unread(self, why: str) -> None:
+        """Close at once: this client does not read, and its responses take too much memory."""
+        log.info("Closing %s: %s", self._name, why)
+        self.abort()
 
     def abort(self) -> None:
         """Close at once and drop unsent responses."""

@@ -100,7 +100,7 @@ class FrameReader:
         self._next_needed = 0
         """The same for the frame that `next` found incomplete in `_buffer`."""
         self._holds_of: RequestMemory | None = None
-        """Where the frame in `_chunks` took its memory; given back once it is handled."""
+        """The memory that the frame in `_chunks` has taken from; given back once it is handled."""
         self._buffer = _NOTHING
         self._closed = False
         self.at = 0

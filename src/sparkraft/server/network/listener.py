@@ -23,6 +23,7 @@ from sparkraft.server.network.connection_rate import AcceptLine, CreationRate
 from sparkraft.server.network.dispatch import Routes
 from sparkraft.server.network.loop_budget import LoopBudget
 from sparkraft.server.network.request_memory import RequestMemory
+from sparkraft.server.network.response_memory import ResponseMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +81,7 @@ class Listener:
         rates: Sequence[CreationRate] = (),
         memory: RequestMemory | None = None,
         monitor: LoopMonitor | None = None,
+        response_memory: ResponseMemory | None = None,
         translate: "Callable[[Exception, str], KafkaError] | None" = None,
         on_unreadable: "Callable[[], None] | None" = None,
     ) -> None:
@@ -97,6 +99,7 @@ class Listener:
             rates: the limits its connections are held to.
             memory: for requests that arrive; no bound by default.
             monitor: watches how long requests keep the loop.
+            response_memory: for responses that are not read; no bound by default.
             translate: returns the client's error for an exception and the request it is from.
             on_unreadable: called if records of a response cannot be read from their file.
         """
@@ -118,6 +121,7 @@ class Listener:
         self.port = 0
         self.memory = memory or RequestMemory(0)
         self.monitor = monitor or LoopMonitor(clock)
+        self.response_memory = response_memory or ResponseMemory(0)
         self._line = AcceptLine(rates, clock)
         self._budget = budget
         self._server: asyncio.AbstractServer | None = None
@@ -204,6 +208,10 @@ class Listener:
         """Count what was written."""
         self.bytes_out += byte_count
 
+    def on_backlog(self, connection: Connection, parts: Any) -> None:
+        """Count the bytes that wait for the client of `connection` to read."""
+        self.response_memory.on_backlog(connection, parts, self.clock.mono_ms())
+
     def on_bad_request(self) -> None:
         """Count a request that could not be read."""
         self.bad_requests += 1
@@ -262,6 +270,7 @@ class Listener:
 
     def on_close(self, connection: Connection) -> None:
         """Count a connection out."""
+        self.response_memory.forget(connection)
         on_closed = self._when_closed.pop(connection, None)
         if on_closed is not None:
             on_closed(connection)
@@ -280,6 +289,7 @@ class Listener:
                 if connection.last_active_ms < oldest and connection.is_idle:
                     connection.expire(f"idle for connections.max.idle.ms={self.limits.idle_ms_max}")
         self.memory.check_progress(self.clock.mono_ms())
+        self.response_memory.check_progress(self.clock.mono_ms())
         loop = asyncio.get_running_loop()
         self._idle_timer = loop.call_later(IDLE_CHECK_MS / 1000, self._watch_idle)
 

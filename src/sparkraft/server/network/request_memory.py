@@ -51,7 +51,7 @@ _KEY_OFFSET = 4
 _NODE_KEYS = frozenset({ApiKey.WRITE_TXN_MARKERS, ApiKey.ADD_PARTITIONS_TO_TXN})
 _FOLLOWER_KEYS = frozenset({ApiKey.FETCH, ApiKey.OFFSET_FOR_LEADER_EPOCH})
 _BROKER_CLIENT_ID = b"broker-"
-"""The start of the client ids of followers, Kafka's and ours. Who forges it gets the same bound."""
+"""The start of the client ids of followers, Kafka's and ours. Forging it only changes the pool."""
 
 
 class MemoryWaiter(Protocol):
@@ -73,7 +73,7 @@ class MemoryWaiter(Protocol):
 
 @dataclass(slots=True)
 class _Holding:
-    """What a reader has taken; `seen` is what it had received at the last check, None before."""
+    """Bytes that a reader has taken; `seen`: those received at the last check, None before it."""
 
     count: int
     is_small: bool
@@ -132,7 +132,7 @@ class RequestMemory:
         """Return what `waiter` has taken; those that wait get it."""
         holding = self._holdings.pop(waiter, None)
         if holding is None:
-            return  # It still waits; `on_memory` will tell that it is not wanted any more.
+            return  # It still waits; its `on_memory` refuses the bytes.
         if holding.is_small:
             self._reserve += holding.count
         else:

@@ -1,0 +1,109 @@
+"""Memory of responses that clients do not read.
+
+    sent in part → `on_backlog`: the bytes that wait in this process
+    all sent, or the connection is closed → forgotten
+
+A connection's next request waits while much of its last response is unsent (`responses`), but many
+connections together can keep as much as they like. sparkraft.queued.max.response.bytes is a bound,
+by default one response of the largest size that Kafka's clients accept (100 MB) and hundreds of the
+usual size. Above it, connections that have read nothing for `PATIENCE_MS` are closed, those with
+most bytes first. Far above it (`HARD_FACTOR`) the one with most bytes is closed at once. Within the
+bound no connection is affected: a consumer that processes records for minutes before it reads again
+keeps its response.
+
+Records mapped from files do not count: they are the page cache's.
+"""
+
+import mmap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sparkraft.base.ids import Millis
+
+HARD_FACTOR = 2
+"""This multiple of the bound is exceeded by one response at most."""
+
+PATIENCE_MS = 5_000
+"""Without progress for this long, a connection counts as one that does not read."""
+
+
+class Reader(Protocol):
+    """A connection with responses that wait for its client."""
+
+    def drop_unread(self, why: str) -> None:
+        """Close it at once, and drop its responses."""
+        ...
+
+
+@dataclass(slots=True)
+class _Backlog:
+    """Bytes of a connection, and when they last changed."""
+
+    count: int
+    changed_ms: Millis
+
+
+class ResponseMemory:
+    """The unsent responses of a node's connections.
+
+    Args:
+        bytes_max: the bound; 0 or less: none.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes = 0
+        self.dropped = 0
+        """Connections that were closed because of their unread responses."""
+        self._bytes_max = bytes_max
+        self._backlogs: dict[Reader, _Backlog] = {}
+
+    def on_backlog(self, reader: Reader, parts: Iterable[Any], now: Millis) -> None:
+        """`parts` of a reader's responses wait; none: all are sent."""
+        count = memory_of(parts)
+        known = self._backlogs.get(reader)
+        if known is not None:
+            self.bytes += count - known.count
+            if count != known.count:
+                known.count, known.changed_ms = count, now
+        elif count:
+            self.bytes += count
+            self._backlogs[reader] = _Backlog(count, now)
+        if not count:
+            self._backlogs.pop(reader, None)
+        elif 0 < self._bytes_max * HARD_FACTOR < self.bytes:
+            self._drop(max(self._backlogs, key=lambda each: self._backlogs[each].count))
+
+    def forget(self, reader: Reader) -> None:
+        """Its connection is closed."""
+        known = self._backlogs.pop(reader, None)
+        if known is not None:
+            self.bytes -= known.count
+
+    def check_progress(self, now: Millis) -> None:
+        """Close connections that do not read, until the rest is within the bound."""
+        if not 0 < self._bytes_max < self.bytes:
+            return
+        silent = [
+            (known.count, place, reader)
+            for place, (reader, known) in enumerate(self._backlogs.items())
+            if now - known.changed_ms >= PATIENCE_MS
+        ]
+        for _, _, reader in sorted(silent, reverse=True, key=lambda each: each[:2]):
+            if self.bytes <= self._bytes_max:
+                break
+            self._drop(reader)
+
+    def _drop(self, reader: Reader) -> None:
+        self.dropped += 1
+        self.forget(reader)
+        reader.drop_unread("it does not read its responses, and they fill the memory for responses")
+
+
+def memory_of(parts: Iterable[Any]) -> int:
+    """Bytes of `parts` in this process's own memory."""
+    return sum(
+        len(part)
+        for part in parts
+        if not (isinstance(part, memoryview) and isinstance(part.obj, mmap.mmap))
+    )
