@@ -1,6 +1,7 @@
 """How many connections come in a second, and how much memory their requests may take."""
 
 import asyncio
+import socket
 import struct
 from itertools import pairwise
 from pathlib import Path
@@ -279,5 +280,45 @@ def test_requests_wait_for_memory_that_another_one_has(tmp_path, ends) -> None:
             slow.close()
             for each in (client, *others):
                 await each.close()
+
+    run(test())
+
+
+def test_a_client_that_does_not_read_is_disconnected_when_responses_fill_memory(tmp_path) -> None:
+    async def test() -> None:
+        limits = {"sparkraft_queued_max_response_bytes": "500000"}
+        async with node_in(tmp_path, **limits) as node:
+            port, memory = node.ports["PLAINTEXT"], node.listeners[0].response_memory
+            silent = socket.socket()
+            silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            silent.connect(("127.0.0.1", port))
+            resource = struct.pack(">bh1si", 4, 1, b"1", -1)
+            body = struct.pack(">hhihi", 32, 3, 1, -1, 250) + resource * 250 + b"\1\1"
+            silent.sendall(struct.pack(">i", len(body)) + body)
+            await until(lambda: memory.dropped == 1)
+            await until(lambda: not node.listeners[0].connections)
+            assert memory.bytes == 0
+            silent.close()
+            client = await connect(node)
+            await create_topic(client, "t")
+            await client.close()
+
+    run(test())
+
+
+def test_a_request_that_does_not_arrive_is_dropped_for_one_that_waits(tmp_path) -> None:
+    async def test() -> None:
+        limits = {"queued_max_request_bytes": "700000", "socket_request_max_bytes": "700000"}
+        async with node_in(tmp_path, **limits) as node:
+            client = await connect(node)
+            topic_id = await create_topic(client, "t")
+            reader, stopped = await asyncio.open_connection("127.0.0.1", node.ports["PLAINTEXT"])
+            stopped.write((700_000).to_bytes(4, "big") + bytes(1000))
+            await until(lambda: node.listeners[0].memory.taken == 700_004)
+            assert (await append(client, topic_id, batch(bytes(600_000)), acks=1)).base_offset == 0
+            assert await reader.read() == b""
+            assert node.listeners[0].memory.gave_way == 1
+            stopped.close()
+            await client.close()
 
     run(test())

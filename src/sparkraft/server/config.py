@@ -8,6 +8,8 @@ Keys of our own start with `sparkraft.`:
     sparkraft.record.validation   `full` or `header`: how thoroughly produced batches are checked
     sparkraft.queued.max.response.bytes
                                   memory of responses that clients have not read
+    sparkraft.group.members.max.bytes
+                                  memory of group members' metadata and assignments
     sparkraft.http.listener       host:port of /health and /metrics; empty: off
 """
 
@@ -42,6 +44,13 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         default=128 << 20,
         doc="Above so many bytes of responses that clients have not read, connections that do not "
         "read are closed; 0 for no bound.",
+    ),
+    "sparkraft.group.members.max.bytes": ConfigDef(
+        "sparkraft.group.members.max.bytes",
+        ConfigType.LONG,
+        default=128 << 20,
+        doc="Above so many bytes of metadata and assignments of group members, joins are refused "
+        "until members leave; 0 for no bound.",
     ),
     "broker.refused.connection.fence.enable": ConfigDef(
         "broker.refused.connection.fence.enable",

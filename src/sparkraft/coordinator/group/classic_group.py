@@ -401,6 +401,11 @@ class ClassicGroup:
             group_type="classic",
         )
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of its members' metadata and assignments."""
+        return sum(member.bytes for member in self._members.values())
+
     def _count_protocols(self, member: Member, by: int) -> None:
         for name, _ in member.protocols:
             self._supporters[name] = self._supporters.get(name, 0) + by

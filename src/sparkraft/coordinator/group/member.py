@@ -53,6 +53,11 @@ class Member:
         """In order of preference."""
         return [name for name, _ in self.protocols]
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of its metadata and assignment."""
+        return len(self.assignment) + sum(len(metadata) for _, metadata in self.protocols)
+
     def has_satisfied_heartbeat(self) -> bool:
         """Whether a parked request replaces heartbeats.
 

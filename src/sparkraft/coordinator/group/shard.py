@@ -110,6 +110,11 @@ class GroupShard:
         self._consumer = ConsumerProtocol(config.consumer, entropy, updates, self._groups)
         self._commits = Commits(config, self._rebalancer, self._groups, self._offsets)
 
+    @property
+    def member_bytes(self) -> int:
+        """Bytes of the metadata and assignments of all classic groups' members."""
+        return sum(group.bytes for group in self._groups.all_classic())
+
     # The log
 
     def replay(

@@ -10,7 +10,8 @@ Behaviour:
     * A static member that rejoins a stable group causes no rebalance; its predecessor is fenced
       (FENCED_INSTANCE_ID). From v9 a leader that rejoins so skips the assignment.
     * A session timeout out of bounds: INVALID_SESSION_TIMEOUT; more than group.max.size members:
-      GROUP_MAX_SIZE_REACHED.
+      GROUP_MAX_SIZE_REACHED. Above sparkraft.group.members.max.bytes of metadata in all groups of
+      the broker: COORDINATOR_NOT_AVAILABLE.
 Versions: v1 rebalance timeout (v0: the session timeout); v5 static members; v6 flexible; v7
     protocol type (KIP-559); v8 reason (KIP-800); v9 skip_assignment (KIP-814).
 Not done: joining a KIP-848 group that has members.
@@ -19,6 +20,7 @@ Not done: joining a KIP-848 group that has members.
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Millis
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 from sparkraft.security.acls import AclOperation
@@ -50,6 +52,8 @@ def handle(
         )
     if context.api_version < _REBALANCE_TIMEOUT_FROM:
         request.rebalance_timeout_ms = timeout_ms
+    size = sum(len(protocol.metadata) for protocol in request.protocols)
+    broker.groups.member_memory.admit(size, Millis(context.received_ms))
     peer = peer_of(context)
     response = broker.groups.shard_for(request.group_id).execute_parked(
         JoinGroupResponse,

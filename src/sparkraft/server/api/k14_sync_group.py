@@ -13,6 +13,7 @@ Not done: members of KIP-848 groups.
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Millis
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 from sparkraft.security.acls import AclOperation
@@ -38,6 +39,8 @@ def handle(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type and name are required"
         )
     check_group_id(request.group_id)
+    size = sum(len(one.assignment) for one in request.assignments)
+    broker.groups.member_memory.admit(size, Millis(context.received_ms))
     return broker.groups.shard_for(request.group_id).execute_parked(
         SyncGroupResponse,
         lambda shard, reply_to, now: shard.handle_sync_group(request, reply_to, now),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from sparkraft.server.coordinator.coordinator_service import CoordinatorService, HostFactory
+from sparkraft.server.coordinator.member_memory import MemberMemory
 from sparkraft.server.coordinator.shard_runtime import ShardRuntime, ShardSpec
 
 if TYPE_CHECKING:
@@ -28,7 +29,11 @@ _TOPICS_AT_ONCE = 1_000
 
 
 class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
-    """The groups whose partitions of `__consumer_offsets` this broker leads."""
+    """The groups whose partitions of `__consumer_offsets` this broker leads.
+
+    Attributes:
+        member_memory: bounds the metadata and assignments of members.
+    """
 
     def __init__(
         self,
@@ -48,6 +53,12 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
         self._config = config
         self._entropy = entropy
         self._group_config: GroupConfig | None = None
+        self.member_memory = MemberMemory(
+            config.number("sparkraft.group.members.max.bytes"), self._member_bytes
+        )
+
+    def _member_bytes(self) -> int:
+        return sum(runtime.shard.member_bytes for runtime in self.runtimes.values())
 
     def new_spec(self) -> "ShardSpec[GroupShard, GroupRecord]":
         """The core and its messages are imported with the first partition led."""
