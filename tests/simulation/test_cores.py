@@ -15,7 +15,7 @@ from sparkraft.simulation.world.core_points import CORE_POINTS
 from sparkraft.simulation.world.cores import World
 from sparkraft.simulation.world.nemesis import FAULTS
 
-QUIETER = sorted(set(SCENARIOS) - {"chaos"})
+QUIETER = sorted(set(SCENARIOS) - {"chaos", "rogue"})
 
 SLICE = 6
 """Seeds of each kind in every run of the tests; the long ones run a thousand."""
@@ -57,6 +57,12 @@ def test_a_fault_point_that_is_seldom_reached_always_strikes() -> None:
 def test_every_scenario_comes_out_well(scenario: str) -> None:
     summary = sweep(Settings(seed=0, scenario=scenario), 1, SLICE)
     assert summary.counts["elections won"] >= SLICE
+
+
+def test_a_rogue_changes_no_committed_record_and_leaves_a_quorum_that_works() -> None:
+    summary = sweep(Settings(seed=0, scenario="rogue", seconds=20), 1, 10)
+    assert summary.counts["rogue messages"] > 1_000
+    assert summary.checks["Q12"] > 1_000
 
 
 def test_five_voters_come_and_go_whatever_breaks() -> None:
@@ -112,7 +118,7 @@ def test_a_quorum_of_one_leads_at_its_first_step_and_again_after_a_restart() -> 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("scenario", QUIETER)
+@pytest.mark.parametrize("scenario", [*QUIETER, "rogue"])
 def test_a_thousand_seeds_of_each_scenario(scenario: str) -> None:
     jobs = [Settings(seed=seed, scenario=scenario) for seed in range(1, 1_001)]
     failed = [result for result in run_all(jobs) if result.violation is not None]
