@@ -1,5 +1,7 @@
 """Idempotent producers: retries, sequences, epochs, snapshots (KIP-98, KIP-360)."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -136,6 +138,29 @@ def test_producers_outlive_their_records_until_they_expire(world, log):
     world.manager.removal.retention(START_MS + 86_400_000)
     assert log.active_producers() == []
     assert send(log, 77).base_offset == 10
+
+
+def test_producers_above_the_limit_replace_idle_ones_and_no_active_one(log):
+    log.configure(replace(log.config, producer_ids_max=100))
+    for producer in range(1_000):
+        send(log, 0, producer=producer)
+        send(log, producer, producer=5_000, epoch=0)
+    remembered = {state.producer_id for state in log._producers}
+    assert 60 < len(remembered) <= 100
+    assert {5_000, 999, 998} <= remembered, "it sends all the time"
+    assert send(log, 0, producer=3).base_offset > 0, "a forgotten one starts again"
+
+
+def test_a_producer_with_an_open_transaction_is_not_forgotten():
+    producers = Producers()
+    for producer in range(200):
+        state = producers._state(producer)
+        state.last_timestamp = producer
+        state.txn_first_offset = producer if producer < 3 else -1
+    for _ in range(20):
+        producers.limit(100)
+    assert len(producers) <= 100
+    assert all(producers.get(producer) is not None for producer in (0, 1, 2))
 
 
 def test_a_damaged_snapshot_is_replaced_by_replay(world, log):

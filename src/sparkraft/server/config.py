@@ -10,6 +10,8 @@ Keys of our own start with `sparkraft.`:
                                   memory of responses that clients have not read
     sparkraft.group.members.max.bytes
                                   memory of group members' metadata and assignments
+    sparkraft.partition.producer.ids.max
+                                  producers that a partition remembers
     sparkraft.http.listener       host:port of /health and /metrics; empty: off
 """
 
@@ -22,7 +24,7 @@ from typing import Any
 from sparkraft.base.errors import KafkaError
 from sparkraft.metadata.configs import BROKER_CONFIGS, ConfigValue, parse_value, topic_defaults
 from sparkraft.metadata.configs.broker import definition_of, listener_key
-from sparkraft.metadata.configs.definition import ConfigDef, ConfigType, one_of
+from sparkraft.metadata.configs.definition import ConfigDef, ConfigType, at_least, one_of
 from sparkraft.security.protocols import IMPLEMENTED, SecurityProtocol, is_implemented
 from sparkraft.server.properties import parse_properties
 from sparkraft.server.supported_configs import without_effect
@@ -51,6 +53,14 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         default=128 << 20,
         doc="Above so many bytes of metadata and assignments of group members, joins are refused "
         "until members leave; 0 for no bound.",
+    ),
+    "sparkraft.partition.producer.ids.max": ConfigDef(
+        "sparkraft.partition.producer.ids.max",
+        ConfigType.INT,
+        default=100_000,
+        check=at_least(1_000),
+        doc="Idempotent producers that a partition remembers; further ones replace idle ones "
+        "before producer.id.expiration.ms is over.",
     ),
     "broker.refused.connection.fence.enable": ConfigDef(
         "broker.refused.connection.fence.enable",

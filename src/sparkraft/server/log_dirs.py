@@ -26,6 +26,7 @@ def lock_log_dirs(config: "NodeConfig", env: "Env") -> LogManager:
     base = LogConfig(
         record_validation=config.text("sparkraft.record.validation"),
         producer_id_expiration_ms=config.number("producer.id.expiration.ms"),
+        producer_ids_max=config.number("sparkraft.partition.producer.ids.max"),
     )
     directories = config.log_dirs if config.is_broker else (config.metadata_log_dir,)
     if config.metadata_log_dir not in directories:

@@ -48,6 +48,8 @@ class LogConfig:
     record_validation: str = "header"
     """`sparkraft.record.validation`: `header` or `full`."""
     producer_id_expiration_ms: int = 86_400_000
+    producer_ids_max: int = 100_000
+    """`sparkraft.partition.producer.ids.max`."""
 
     @property
     def rules(self) -> Rules:

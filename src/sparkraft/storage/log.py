@@ -232,6 +232,7 @@ class PartitionLog(ReadableLog):
                 done = self._producers.apply(header, view, header.base_offset)
                 if done is not None:
                     self._complete(done, segment)
+                self._producers.limit(self.config.producer_ids_max)
         self.log_end_offset = Offset(last.last_offset + 1)
 
     def check_marker(
@@ -276,6 +277,7 @@ class PartitionLog(ReadableLog):
         done = self._producers.apply(header, batch, base_offset)
         if done is not None:
             self._complete(done, segment)
+        self._producers.limit(self.config.producer_ids_max)
 
     def _complete(self, done: CompletedTransaction, segment: Segment) -> None:
         if done.aborted:

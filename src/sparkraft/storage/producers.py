@@ -19,6 +19,8 @@ of aborted ones (`storage.index`).
 """
 
 from collections.abc import Iterator
+from itertools import islice
+from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -42,6 +44,9 @@ BATCHES_KEPT = 10
 have five batches in flight to the old leader and send the next ones to the new leader before those
 five time out and are retried. With five kept, the first retry would be unknown and refused as out
 of order; the Java producer retries it until its delivery timeout, and all later batches wait."""
+
+LIMIT_SAMPLE = 64
+"""Producers that are looked at to forget some of them: tens of microseconds."""
 
 _SNAPSHOT_HEAD = Struct(">hIi")
 _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
@@ -338,6 +343,23 @@ class Producers:
             for key, state in self._states.items()
             if state.txn_first_offset >= 0 or now_ms - state.last_timestamp < expiration_ms
         }
+
+    def limit(self, producers_max: int) -> None:
+        """Forget producers above `producers_max`, those that are idle longest of the next few.
+
+        A forgotten producer continues, as after `expire`. Producers are looked at in turn, so one
+        append costs the same however many there are, and an active one is passed over.
+        """
+        if len(self._states) <= producers_max:
+            return
+        turn = list(islice(self._states.values(), LIMIT_SAMPLE))
+        idle = [state for state in turn if state.txn_first_offset < 0]
+        idle.sort(key=attrgetter("last_timestamp"))
+        forgotten = {state.producer_id for state in idle[: LIMIT_SAMPLE // 2]}
+        for state in turn:
+            del self._states[state.producer_id]
+            if state.producer_id not in forgotten:
+                self._states[state.producer_id] = state
 
     def to_snapshot(self) -> bytes:
         """The bytes of a `.snapshot` file."""
