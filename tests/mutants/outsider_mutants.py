@@ -32,7 +32,7 @@ def _anybody_ends_an_epoch() -> Patches:
 
 @_mutant("the last epochs are adopted like any other", "Q11", "Q12")
 def _the_last_epochs_are_adopted() -> Patches:
-    def is_reachable(_: EpochGuard, ours: Any, epoch: int) -> bool:
+    def is_reachable(_: EpochGuard, ours: Any, epoch: int, *, responded: bool = False) -> bool:
         return 0 <= epoch <= EPOCH_LAST
 
     return [(EpochGuard, "is_reachable", is_reachable)]

@@ -49,7 +49,7 @@ def test_whom_a_minority_loses_is_chosen_among_voters_that_are_committed() -> No
 
 
 def test_a_fault_point_that_is_seldom_reached_always_strikes() -> None:
-    summary = sweep(Settings(seed=0, seconds=60), 462, 462)
+    summary = sweep(Settings(seed=0, seconds=60), 493, 493)
     assert summary.counts["point candidate_with_unsynced_records"]
 
 

@@ -12,9 +12,11 @@ stays. These rules refuse what no correct replica needs:
                              leader. Its sender repeats it.
     EndQuorumEpoch           counts only if its sender is the leader we follow, in its epoch.
     an outsider's epoch      at most `OUTSIDER_STEP_MAX` above ours, once per election timeout.
-    the last epochs          from `RESERVED_FROM` on an epoch is adopted only if it is at most
-                             `RESERVED_STEP_MAX` above ours, from any replica. No single message can
-                             use up the range, and elections continue at its end.
+    the last epochs          from `RESERVED_FROM` on, a request of any replica raises our epoch by
+                             `RESERVED_STEP_MAX` at most. No single message can use up the range,
+                             and elections continue at its end. Responses raise it further, up to
+                             `RESPONSES_UNTIL`: voters that forged requests have moved apart meet
+                             there, and one that is at the very end draws in no other.
 
 An outsider is a replica that is not in our voter set. A voter's id can be forged, and a majority
 may really have moved on, so the epochs of voters have no other limit.
@@ -38,6 +40,10 @@ with `metadata-quorum repair`. At one election per second a quorum gets here aft
 RESERVED_STEP_MAX = 100
 """Elections that a voter may miss and still follow at the end of the range. A forged message raises
 the epoch by no more than this there."""
+
+RESPONSES_UNTIL = LeaderEpoch(2**31 - 2**19)
+"""Responses come from addresses that we chose, so strangers do not write them. A voter that adopts
+any epoch, such as Kafka's, may have been brought to the last one all the same."""
 
 OUTSIDER_STEP_MAX = 1_000_000
 """How far an outsider may be ahead: more elections than a replica misses in a year of one every
@@ -68,11 +74,17 @@ class EpochGuard:
         self._election_timeout_ms = election_timeout_ms
         self._next_raise_at: Millis | None = None
 
-    def is_reachable(self, ours: LeaderEpoch, epoch: LeaderEpoch) -> bool:
-        """Whether a replica in epoch `ours` may adopt `epoch` at all, from any peer."""
+    def is_reachable(
+        self, ours: LeaderEpoch, epoch: LeaderEpoch, *, responded: bool = False
+    ) -> bool:
+        """Whether a replica in epoch `ours` may adopt `epoch` at all, from any peer.
+
+        `responded`: it is that of a response, not of a request.
+        """
         if not 0 <= epoch <= EPOCH_LAST:
             return False
-        return epoch < RESERVED_FROM or epoch - ours <= RESERVED_STEP_MAX
+        until = RESPONSES_UNTIL if responded else RESERVED_FROM
+        return epoch < until or epoch - ours <= RESERVED_STEP_MAX
 
     def why_not_vote(
         self, view: LocalView, candidate: ReplicaKey, epoch: LeaderEpoch, claim: EpochAndOffset

@@ -91,8 +91,6 @@ def maybe_transition(
 
 
 def _is_consistent(replica: Replica, epoch: LeaderEpoch, leader_id: BrokerId | None) -> bool:
-    if not replica.guard.is_reachable(replica.epoch, epoch):
-        return False
     if leader_id is not None and leader_id == replica.local.id:
         return isinstance(replica.state, Leader | Resigned) and epoch == replica.epoch
     if epoch != replica.epoch or leader_id is None or replica.leader_id is None:
@@ -302,8 +300,11 @@ def on_begin_request(
     if error is not None:
         return epoch_response(replica, error)
     endpoints = request.leader_endpoints or replica.log.voters.endpoints(request.leader_id)
-    view, leader = replica.local_view(now), ReplicaKey(request.leader_id)
-    refused = replica.guard.why_not_follow(view, leader, request.epoch) is not None
+    view, leader, guard = replica.local_view(now), ReplicaKey(request.leader_id), replica.guard
+    refused = (
+        not guard.is_reachable(replica.epoch, request.epoch)
+        or guard.why_not_follow(view, leader, request.epoch) is not None
+    )
     if refused or not maybe_transition(
         replica, request.epoch, request.leader_id, endpoints, now, by_leader=True
     ):
@@ -344,7 +345,9 @@ def on_end_request(
 def _counts_resignation(replica: Replica, request: EndQuorumEpochRequest) -> bool:
     state = replica.state
     follows = isinstance(state, Follower) and state.leader_id == request.leader_id
-    return replica.guard.counts_resignation(
+    return replica.guard.is_reachable(
+        replica.epoch, request.epoch
+    ) and replica.guard.counts_resignation(
         follows_sender=follows, ours=replica.epoch, epoch=request.epoch
     )
 
@@ -419,7 +422,7 @@ def on_common_response(
     epoch, leader_id, endpoints = response.epoch, response.leader_id, response.leader_endpoints
     if leader_id is not None and not endpoints:
         endpoints = replica.log.voters.endpoints(leader_id)
-    if error in _TOP_LEVEL:
+    if error in _TOP_LEVEL or not replica.guard.is_reachable(replica.epoch, epoch, responded=True):
         return False
     if epoch < replica.epoch or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
         # The peer has an older epoch: its response is stale, and an immediate retry would not help.

@@ -13,7 +13,9 @@ from sparkraft.raft.voters import ReplicaKey
 class KafkaGuard(EpochGuard):
     """Refuses nothing but epochs that do not fit into an int32."""
 
-    def is_reachable(self, ours: LeaderEpoch, epoch: LeaderEpoch) -> bool:
+    def is_reachable(
+        self, ours: LeaderEpoch, epoch: LeaderEpoch, *, responded: bool = False
+    ) -> bool:
         """See `EpochGuard`."""
         return 0 <= epoch <= EPOCH_LAST
 
