@@ -44,15 +44,15 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         "sparkraft.queued.max.response.bytes",
         ConfigType.LONG,
         default=128 << 20,
-        doc="Above so many bytes of responses that clients have not read, connections that do not "
-        "read are closed; 0 for no bound.",
+        doc="The bound of the bytes of responses that clients have not read. Above it, connections "
+        "that do not read are closed; 0 for no bound.",
     ),
     "sparkraft.group.members.max.bytes": ConfigDef(
         "sparkraft.group.members.max.bytes",
         ConfigType.LONG,
         default=128 << 20,
-        doc="Above so many bytes of metadata and assignments of group members, joins are refused "
-        "until members leave; 0 for no bound.",
+        doc="The bound of the bytes of metadata and assignments of group members. Above it, joins "
+        "are refused until members leave; 0 for no bound.",
     ),
     "sparkraft.partition.producer.ids.max": ConfigDef(
         "sparkraft.partition.producer.ids.max",
