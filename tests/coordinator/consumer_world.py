@@ -4,6 +4,7 @@
 K4 subscribed only, K7 balanced, K9 epoch raised for a cause only, K11 holders exact, K12 replay.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,6 +111,8 @@ class ConsumerWorld:
         self.fail_next: ErrorCode | None = None
         self.hidden: set[str] = set()
         """Topics that no client may describe."""
+        self._reply_to = 0
+        self._parked: dict[int, Any] = {}
         self.effects: list[Any] = []
         """Not executed yet."""
 
@@ -128,15 +131,29 @@ class ConsumerWorld:
     def do(self, decision: Decision[Any, Any]) -> Any:
         if decision.records and self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
+            if decision.append_callback is not None:
+                self.shard.on_append_completed(decision.append_callback, error, self.now)
             raise KafkaError(error)
         base = len(self.log)
         self.log += [encode_record(record) for record in decision.records]
-        for at, record in enumerate(decision.records):
+        for at, record in enumerate(decision.records if decision.replay else ()):
             self.shard.replay(Offset(base + at), record)
         if decision.append_callback is not None:
-            self.shard.on_append_completed(decision.append_callback, None, self.now)
+            self.do(self.shard.on_append_completed(decision.append_callback, None, self.now))
         self.effects += decision.effects
         return decision.response
+
+    def ask(self, decide: Callable[[int], Decision[Any, Any]], on_reply: Any) -> None:
+        """Send a request that may be parked; `on_reply` gets its response."""
+        self._reply_to += 1
+        self._parked[self._reply_to] = on_reply
+        self.do(decide(self._reply_to))
+        self.send_replies()
+
+    def send_replies(self) -> None:
+        while replies := self.shard.take_replies():
+            for reply_to, response in replies:
+                self._parked.pop(reply_to)(response)
 
     def resolve(self) -> None:
         """Execute the resolutions of regular expressions."""
@@ -160,6 +177,7 @@ class ConsumerWorld:
             self.now_ms = max(self.now_ms, int(wake_at))
             for decision in self.shard.on_timers(self.now):
                 self.do(decision)
+            self.send_replies()
         self.now_ms = end
 
     def reload(self) -> None:

@@ -133,3 +133,36 @@ def test_a_group_survives_a_restart_of_its_coordinator(node: SparkraftNode) -> N
     until(lambda: len(consumer.read) == 2 * RECORDS, consumer.poll)
     assert sorted(consumer.read) == list(range(2 * RECORDS)), "no record twice"
     consumer.close()
+
+
+def test_a_group_changes_its_protocol_while_it_reads(node: SparkraftNode) -> None:
+    """Classic, mixed, consumer, mixed, classic: nobody stops, and nothing is read twice."""
+    make_topic(node, "change")
+    produce(node, "change")
+    classic = Confluent(node, "change", "change")
+    until(lambda: len(classic.read) == RECORDS, classic.poll)
+    classic.commit()
+    modern = member(node, "change", "change")
+    until(
+        lambda: len(classic.assigned) == len(modern.assigned) == PARTITIONS // 2,
+        lambda: poll_all(classic, modern),
+    )
+    group = described(node, "change")
+    assert (group.type.name, len(group.members)) == ("CONSUMER", 2)
+    classic.close()
+    until(lambda: len(modern.assigned) == PARTITIONS, modern.poll)
+    produce(node, "change", RECORDS)
+    until(lambda: len(modern.read) == RECORDS, modern.poll)
+    modern.commit()
+    again = Confluent(node, "change", "change")
+    until(
+        lambda: len(again.assigned) == len(modern.assigned) == PARTITIONS // 2,
+        lambda: poll_all(again, modern),
+    )
+    modern.close()
+    until(lambda: len(again.assigned) == PARTITIONS, again.poll)
+    assert described(node, "change").type.name == "CLASSIC"
+    produce(node, "change", 2 * RECORDS)
+    until(lambda: len(again.read) == RECORDS, again.poll)
+    assert sorted(again.read) == list(range(2 * RECORDS, 3 * RECORDS))
+    again.close()

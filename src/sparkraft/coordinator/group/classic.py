@@ -75,10 +75,7 @@ class ClassicProtocol:
         error = ErrorCode.NOT_COORDINATOR
         for group in self._groups.all_classic():
             group.transition_to(GroupState.DEAD, now.wall_ms)
-            for member in group.members():
-                join = JoinGroupResponse(member_id=member.member_id, error_code=error)
-                self._rebalancer.complete_join(group, member, join)
-                self._rebalancer.complete_sync(member, SyncGroupResponse(error_code=error))
+            self._rebalancer.fail_parked(group, error)
 
     # JoinGroup
 

@@ -4,14 +4,14 @@ Not here: checks of the request's form (`consumer_requests.py`), the steps of an
 (`consumer_update.py`), members of consumer groups that use the classic protocol.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from sparkraft.base.env import Entropy
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.coordinator.group.classic_group import ClassicGroup
-from sparkraft.coordinator.group.config import ConsumerConfig
+from sparkraft.coordinator.group.config import GroupConfig
 from sparkraft.coordinator.group.consumer_group import ConsumerGroup
 from sparkraft.coordinator.group.consumer_member import (
     JOIN_EPOCH,
@@ -20,6 +20,11 @@ from sparkraft.coordinator.group.consumer_member import (
     ConsumerMember,
     MemberState,
     as_partitions,
+)
+from sparkraft.coordinator.group.consumer_migration import (
+    downgraded,
+    remaining_after,
+    upgraded,
 )
 from sparkraft.coordinator.group.consumer_notes import noted
 from sparkraft.coordinator.group.consumer_records import (
@@ -41,14 +46,23 @@ from sparkraft.coordinator.group.consumer_requests import (
     updated_member,
 )
 from sparkraft.coordinator.group.consumer_update import (
+    JOIN,
     REBALANCE,
     SESSION,
+    SYNC,
     MemberUpdate,
     MemberUpdates,
 )
-from sparkraft.coordinator.group.decision import NOTHING, GroupDecision, Peer, noting
+from sparkraft.coordinator.group.decision import (
+    NOTHING,
+    GroupCreated,
+    GroupDecision,
+    Peer,
+    noting,
+)
 from sparkraft.coordinator.group.groups import Groups
-from sparkraft.coordinator.group.journal import Kind
+from sparkraft.coordinator.group.journal import JournalEntry, Kind
+from sparkraft.coordinator.group.rebalance import Rebalancer, group_metadata_record
 from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.group.timers import TimerKey
 from sparkraft.coordinator.runtime import Decision, Instant, MetadataDelta
@@ -63,6 +77,8 @@ from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
 _LATE = {
     SESSION: "it sent no heartbeat within its session timeout",
     REBALANCE: "it did not give up its partitions within its rebalance timeout",
+    JOIN: "it did not rejoin within its rebalance timeout",
+    SYNC: "it did not send SyncGroup within its rebalance timeout",
 }
 
 HeartbeatDecision = GroupDecision[ConsumerGroupHeartbeatResponse]
@@ -72,10 +88,17 @@ class ConsumerProtocol:
     """The consumer protocol for all groups of a shard."""
 
     def __init__(
-        self, config: ConsumerConfig, entropy: Entropy, updates: MemberUpdates, groups: Groups
+        self,
+        config: GroupConfig,
+        entropy: Entropy,
+        updates: MemberUpdates,
+        rebalancer: Rebalancer,
+        groups: Groups,
     ) -> None:
         """Share `groups` with the shard that owns them."""
-        self._config = config
+        self._config = config.consumer
+        self._classic_max_size = config.max_size
+        self._rebalancer = rebalancer
         self._entropy = entropy
         self._groups = groups
         self._updates = updates
@@ -91,10 +114,7 @@ class ConsumerProtocol:
         """Start a session for every member that was loaded."""
         self._updates.loaded(image)
         for group in self._groups.all_consumer():
-            for member in group.members():
-                self._updates.schedule_session(group, member, now)
-                if member.state is MemberState.UNREVOKED:
-                    self._updates.schedule_revocation(group, member, now)
+            self.resume(group, now)
 
     def on_image(self, delta: MetadataDelta) -> None:
         """Check subscribed topics again at the next heartbeat of their groups."""
@@ -128,10 +148,10 @@ class ConsumerProtocol:
         if request.member_epoch in {LEAVE_EPOCH, LEAVE_STATIC_EPOCH}:
             return self._leave(request, now)
         if not request.member_id:
-            request.member_id = self._new_member_id()
+            request.member_id = self.new_member_id()
         records: list[GroupRecord] = []
         group = self._group_for(request, records, now)
-        self._check_room(group, request.member_id)
+        self.check_room(group, request.member_id)
         member = self._member_for(group, request, records)
         update = MemberUpdate(
             group=group,
@@ -141,6 +161,9 @@ class ConsumerProtocol:
             epoch=group.group_epoch,
             records=records,
         )
+        if len(group) and self._groups.classic(group.group_id) is not None:
+            reason = "to the consumer protocol: a consumer member joined"
+            self._updates.note(update, "converted", reason, now)
         self._updates.advance(update, now)
         return Decision(
             response=self._response(request, update),
@@ -162,12 +185,42 @@ class ConsumerProtocol:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
         if found is None:
             return ConsumerGroup(group_id)
-        if joins and isinstance(found, ClassicGroup) and found.is_empty(now):
-            records += found.tombstones()
-            return ConsumerGroup(group_id)
+        if joins and isinstance(found, ClassicGroup):
+            if found.is_empty(now):
+                records += found.tombstones()
+                return ConsumerGroup(group_id)
+            return self._upgrade(found, records, now)
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
 
-    def _check_room(self, group: ConsumerGroup, member_id: str) -> None:
+    def _upgrade(
+        self, group: ClassicGroup, records: list[GroupRecord], now: Instant
+    ) -> ConsumerGroup:
+        """Convert a classic group; its members are asked to rejoin.
+
+        As in Kafka, parked requests fail before the subscriptions are read, so an upgrade that is
+        refused for a malformed one disturbs the group once.
+        """
+        problem = None
+        if not self._config.allows_upgrade:
+            problem = "online upgrade is disabled"
+        elif not group.uses_consumer_protocol:
+            problem = "it does not use the consumer embedded protocol"
+        elif len(group) > self._config.max_size:
+            problem = "its size exceeds the maximum size of consumer groups"
+        if problem is not None:
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"Cannot upgrade classic group {group.group_id} to a consumer group because "
+                f"{problem}.",
+            )
+        self._rebalancer.fail_parked(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        converted, written = upgraded(group, self.image, self._updates.hashes)
+        records += written
+        for member in converted.members():
+            self._updates.schedule_session(converted, member, now)
+        return converted
+
+    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
         if len(group) >= self._config.max_size and member_id not in group:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -214,9 +267,9 @@ class ConsumerProtocol:
                 f"Static member {request.member_id} with instance id {request.instance_id} was "
                 f"fenced because the instance id is still used by member {holder.member_id}.",
             )
-        return self._replace(group, holder, request.member_id, records)
+        return self.replace_static(group, holder, request.member_id, records)
 
-    def _replace(
+    def replace_static(
         self,
         group: ConsumerGroup,
         holder: ConsumerMember,
@@ -295,6 +348,13 @@ class ConsumerProtocol:
     ) -> GroupDecision[None]:
         """Remove members and raise the group epoch; the next heartbeat computes a new target."""
         ids = list(member_ids)
+        remaining = remaining_after(group, ids)
+        if remaining is not None and self.may_downgrade(remaining):
+            notes = [
+                noted(group.group_id, group.group_epoch, kind, reason, now.wall_ms, member_id)
+                for member_id in ids
+            ]
+            return self.downgrade(group, remaining, now, rebalance=True, entries=notes)
         records: list[GroupRecord] = []
         for member_id in ids:
             records += member_tombstones(group.group_id, member_id)
@@ -308,6 +368,53 @@ class ConsumerProtocol:
         ]
         return Decision(response=None, records=tuple(records), append_callback=noting(entries))
 
+    # Downgrade
+
+    def may_downgrade(self, members: Sequence[ConsumerMember]) -> bool:
+        """Whether these members, all classic, may form a classic group."""
+        return self._config.allows_downgrade and len(members) <= self._classic_max_size
+
+    def downgrade(
+        self,
+        group: ConsumerGroup,
+        members: Sequence[ConsumerMember],
+        now: Instant,
+        *,
+        rebalance: bool,
+        entries: Sequence[JournalEntry] = (),
+    ) -> GroupDecision[None]:
+        """Replace the group by a classic one; `rebalance`: its members must rejoin.
+
+        The classic group is live at once, and `GroupCreated` restores the old one if the append
+        fails.
+        """
+        classic = downgraded(group, members, self.image, now.wall_ms)
+        assignment = {one.member_id: one.assignment for one in classic.members()}
+        records = (*group.tombstones(), group_metadata_record(classic, assignment))
+        self._updates.forget(group)
+        self._groups[group.group_id] = classic
+        for member in classic.members():
+            self._rebalancer.schedule_heartbeat(classic, member, now)
+        if rebalance:
+            self._rebalancer.prepare(classic, now)
+        reason = "to the classic protocol: no member uses the consumer protocol"
+        entry = noted(group.group_id, classic.generation_id, "converted", reason, now.wall_ms)
+        return Decision(
+            response=None,
+            records=records,
+            replay=False,
+            append_callback=GroupCreated(
+                group_id=group.group_id, replaced=group, entries=(*entries, entry)
+            ),
+        )
+
+    def resume(self, group: ConsumerGroup, now: Instant) -> None:
+        """Start the sessions of a group that was loaded, or whose conversion failed."""
+        for member in group.members():
+            self._updates.schedule_session(group, member, now)
+            if member.state is MemberState.UNREVOKED:
+                self._updates.schedule_revocation(group, member, now)
+
     # Timers
 
     def on_regexes_resolved(
@@ -319,8 +426,8 @@ class ConsumerProtocol:
 
     def on_timer(self, group: ConsumerGroup, key: TimerKey, now: Instant) -> GroupDecision[None]:
         """Fence a member that sent no heartbeat, or did not revoke its partitions in time."""
-        kind, member_id = key[0], key[2]
-        if member_id not in group:
+        kind, member_id = key[0], key[-1]
+        if kind not in _LATE or member_id not in group:
             return NOTHING
         if kind == REBALANCE and not self._updates.is_revocation_late(group, member_id):
             return NOTHING
@@ -331,7 +438,7 @@ class ConsumerProtocol:
         """Cancel the timers of a group."""
         self._updates.forget(group)
 
-    def _new_member_id(self) -> str:
+    def new_member_id(self) -> str:
         """A random UUID as Kafka prints it: only clients of v0 leave it to the coordinator."""
         return str(Uuid(self._entropy.random_bytes(16)))
 

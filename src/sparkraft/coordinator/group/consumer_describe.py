@@ -4,7 +4,12 @@ from collections.abc import Set
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.coordinator.group.consumer_group import ConsumerGroup
-from sparkraft.coordinator.group.consumer_member import ConsumerMember, Partitions, as_partitions
+from sparkraft.coordinator.group.consumer_member import (
+    ConsumerMember,
+    Partitions,
+    as_partitions,
+    union,
+)
 from sparkraft.coordinator.group.consumer_targets import preferred_assignor
 from sparkraft.coordinator.group.group import Group
 from sparkraft.metadata.image import ClusterImage
@@ -49,7 +54,10 @@ def _member(group: ConsumerGroup, member: ConsumerMember, image: ClusterImage) -
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.subscribed_topics),
         subscribed_topic_regex=member.subscribed_regex,
-        assignment=_assignment(as_partitions(member.assigned), image),
+        # It is responsible for partitions until it has revoked them.
+        assignment=_assignment(
+            as_partitions(union(member.assigned, member.pending_revocation)), image
+        ),
         target_assignment=_assignment(group.target_of(member), image),
         member_type=_CLASSIC_MEMBER if member.uses_classic_protocol else _CONSUMER_MEMBER,
     )

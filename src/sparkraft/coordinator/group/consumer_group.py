@@ -301,37 +301,32 @@ class ConsumerGroup:
         if generation_id < 0 and not self._members:
             return  # A tool, or a consumer that assigns its partitions itself.
         member = self.member(member_id)
-        if member.uses_classic_protocol:
-            if generation_id != member.member_epoch:
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        elif version < MEMBER_EPOCH_IN_COMMIT_FROM:
+        if not member.uses_classic_protocol and version < MEMBER_EPOCH_IN_COMMIT_FROM:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 "OffsetCommit version 9 or above must be used by members using the modern "
                 "group protocol",
             )
-        elif generation_id > member.member_epoch:
-            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+        if generation_id > member.member_epoch:
+            raise KafkaError(_old_epoch(member))
 
     def check_partition(
         self, member_id: str, generation_id: int, topic_id: Uuid, partition: int
     ) -> None:
-        """Raise STALE_MEMBER_EPOCH unless the member held the partition in that epoch (KIP-1251).
+        """Raise KafkaError unless the member held the partition in that epoch (KIP-1251).
 
         An older epoch is accepted for a partition that was assigned in it or before: the member
         has not learned of its new epoch.
         """
         member = self._members.get(member_id)
-        if member is None or member.uses_classic_protocol:
-            return
-        if generation_id >= member.member_epoch:
+        if member is None or generation_id >= member.member_epoch:
             return
         since = member.assigned.get(topic_id, {}).get(partition)
         if since is None:
             since = member.pending_revocation.get(topic_id, {}).get(partition)
         if since is None or generation_id < since:
             raise KafkaError(
-                ErrorCode.STALE_MEMBER_EPOCH,
+                _old_epoch(member),
                 f"The member epoch {generation_id} is older than the assignment of the partition.",
             )
 
@@ -390,3 +385,10 @@ class ConsumerGroup:
 
 LEFT_EPOCH = -1
 """Epoch of a member whose assignment was removed, between two tombstones."""
+
+
+def _old_epoch(member: ConsumerMember) -> ErrorCode:
+    """The error for a commit in an epoch that the member has not or no longer."""
+    if member.uses_classic_protocol:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.STALE_MEMBER_EPOCH

@@ -134,3 +134,13 @@ def is_held(partitions: AssignedPartitions, topic_id: Uuid, partition: int) -> b
 def as_partitions(assigned: AssignedPartitions) -> Partitions:
     """The partitions without their epochs."""
     return {topic_id: frozenset(epochs) for topic_id, epochs in assigned.items()}
+
+
+def union(left: AssignedPartitions, right: AssignedPartitions) -> AssignedPartitions:
+    """The partitions of both."""
+    if not right:
+        return left
+    joined: dict[Uuid, Mapping[int, int]] = dict(left)
+    for topic_id, epochs in right.items():
+        joined[topic_id] = {**joined.get(topic_id, {}), **epochs}
+    return joined

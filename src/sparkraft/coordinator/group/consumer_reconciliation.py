@@ -22,6 +22,7 @@ from sparkraft.coordinator.group.consumer_member import (
     MemberState,
     Partitions,
     is_held,
+    union,
 )
 
 
@@ -95,7 +96,7 @@ def _shrunk(member: ConsumerMember, target: Target, owned: Partitions | None) ->
         for topic_id, partitions in member.assigned.items()
         if topic_id not in dropped
     }
-    pending = _union(member.pending_revocation, dropped)
+    pending = union(member.pending_revocation, dropped)
     if _still_owns(owned, pending):
         return member.at_epoch(member.member_epoch, MemberState.UNREVOKED, kept, pending)
     return member.at_epoch(member.member_epoch, member.state, kept, {})
@@ -121,7 +122,7 @@ def _next_assignment(
         if free:
             added[topic_id] = dict.fromkeys(sorted(free), target.epoch)
     state = MemberState.UNRELEASED if unreleased else MemberState.STABLE
-    return member.at_epoch(target.epoch, state, _union(kept, added), {})
+    return member.at_epoch(target.epoch, state, union(kept, added), {})
 
 
 def _may_take(member: ConsumerMember, target: Target, topic_id: Uuid, partition: int) -> bool:
@@ -156,12 +157,3 @@ def _still_owns(owned: Partitions | None, partitions: AssignedPartitions) -> boo
         not epochs.keys().isdisjoint(owned.get(topic_id, frozenset()))
         for topic_id, epochs in partitions.items()
     )
-
-
-def _union(left: AssignedPartitions, right: AssignedPartitions) -> AssignedPartitions:
-    if not right:
-        return left
-    joined: dict[Uuid, Mapping[int, int]] = dict(left)
-    for topic_id, epochs in right.items():
-        joined[topic_id] = {**joined.get(topic_id, {}), **epochs}
-    return joined

@@ -55,7 +55,12 @@ from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage, ResourceType
 
 SESSION = "session"
 REBALANCE = "rebalance"
+JOIN = "classic-join"
+SYNC = "classic-sync"
 """Kinds of timers, with group and member id as their owner."""
+
+CONSUMER_TIMERS = frozenset({SESSION, REBALANCE, JOIN, SYNC})
+"""One may outlive its group if a conversion to a consumer group could not be appended."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,13 +147,11 @@ class MemberUpdates:
     def _update_regex(self, update: MemberUpdate) -> None:
         group = update.group
         before, after = update.member.subscribed_regex, update.updated.subscribed_regex
-        if before in group.regexes:
-            update.topics_changed = True
-            if group.regex_subscribers(before) == 1:
-                update.records.append(regex_tombstone(group.group_id, before))
+        if before in group.regexes and group.regex_subscribers(before) == 1:
+            update.records.append(regex_tombstone(group.group_id, before))
         if after and not group.regex_subscribers(after):
             compiled_regex(after)
-        elif after in group.regexes:
+        elif not after or after in group.regexes:
             update.topics_changed = True
 
     def resolve_regexes(
@@ -346,13 +349,39 @@ class MemberUpdates:
         self._revoking.pop((group_id, member_id), None)
         self._timers.cancel((REBALANCE, group_id, member_id))
 
+    def expect_rejoin(self, group: ConsumerGroup, member: ConsumerMember, now: Instant) -> None:
+        """A classic member was asked to rejoin: it has its rebalance timeout for that."""
+        key = (JOIN, group.group_id, member.member_id)
+        if not self._timers.is_scheduled(key):
+            self._timers.schedule(key, Millis(now.mono_ms + member.rebalance_timeout_ms))
+
+    def on_classic_joined(
+        self, group_id: str, member_id: str, rebalance_timeout_ms: int, now: Instant
+    ) -> None:
+        """A classic member has joined: it has its rebalance timeout for SyncGroup."""
+        self._timers.cancel((JOIN, group_id, member_id))
+        self._timers.schedule(
+            (SYNC, group_id, member_id), Millis(now.mono_ms + rebalance_timeout_ms)
+        )
+
+    def on_classic_synced(self, group: ConsumerGroup, member: ConsumerMember, now: Instant) -> None:
+        """A classic member has its assignment."""
+        self._timers.cancel((SYNC, group.group_id, member.member_id))
+        self.schedule_session(group, member, now)
+
+    @property
+    def hashes(self) -> TopicHashes:
+        """Of the topics in the newest image."""
+        return self._hashes
+
     def is_revocation_late(self, group: ConsumerGroup, member_id: str) -> bool:
         """Whether the rebalance timeout that fired is of the member's present epoch."""
         epoch = self._revoking.pop((group.group_id, member_id), None)
         return epoch == group.member(member_id).member_epoch
 
     def cancel(self, group: ConsumerGroup, member_id: str) -> None:
-        self._timers.cancel((SESSION, group.group_id, member_id))
+        for kind in (SESSION, JOIN, SYNC):
+            self._timers.cancel((kind, group.group_id, member_id))
         self.cancel_revocation(group.group_id, member_id)
 
     def forget(self, group: ConsumerGroup) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sparkraft.coordinator.group.journal import JournalEntry
 from sparkraft.coordinator.group.records import GroupRecord
-from sparkraft.coordinator.runtime import AppendCallback, Decision
+from sparkraft.coordinator.runtime import AppendCallback, Decision, ReplyTo
+from sparkraft.protocol.messages.k11_join_group import JoinGroupResponse
 
 if TYPE_CHECKING:
     from sparkraft.coordinator.group.group import Group
@@ -33,6 +34,7 @@ class GroupCreated(AppendCallback):
 
     group_id: str
     replaced: "Group | None" = None
+    entries: tuple[JournalEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,4 +76,18 @@ def noting(entries: Sequence[JournalEntry]) -> GroupNoted | None:
     return GroupNoted(entries=tuple(entries)) if entries else None
 
 
-GroupAppendCallback = GroupCreated | AssignmentDecided | StaticMemberReplaced | GroupNoted
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicJoined(AppendCallback):
+    """A classic member joined a consumer group: it gets `response` once that is committed."""
+
+    group_id: str
+    member_id: str
+    rebalance_timeout_ms: int
+    reply_to: ReplyTo
+    response: JoinGroupResponse
+    entries: tuple[JournalEntry, ...]
+
+
+GroupAppendCallback = (
+    GroupCreated | AssignmentDecided | StaticMemberReplaced | GroupNoted | ClassicJoined
+)

@@ -66,6 +66,13 @@ class Rebalancer:
         self.reply(parked, response)
         return True
 
+    def fail_parked(self, group: ClassicGroup, error: ErrorCode) -> None:
+        """Fail all parked requests of a group."""
+        for member in group.members():
+            join = JoinGroupResponse(member_id=member.member_id, error_code=error)
+            self.complete_join(group, member, join)
+            self.complete_sync(member, SyncGroupResponse(error_code=error))
+
     # Members
 
     def add_member(self, group: ClassicGroup, member: Member, now: Instant) -> None:

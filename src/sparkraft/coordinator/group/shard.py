@@ -19,6 +19,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset
 from sparkraft.coordinator.group.classic import ClassicProtocol
 from sparkraft.coordinator.group.classic_group import ClassicGroup
+from sparkraft.coordinator.group.classic_members import ClassicMembers
 from sparkraft.coordinator.group.commits import Commits
 from sparkraft.coordinator.group.config import GroupConfig
 from sparkraft.coordinator.group.consumer import ConsumerProtocol
@@ -26,10 +27,11 @@ from sparkraft.coordinator.group.consumer_describe import describe_consumer_grou
 from sparkraft.coordinator.group.consumer_group import ConsumerGroup
 from sparkraft.coordinator.group.consumer_regex import ResolveRegexes
 from sparkraft.coordinator.group.consumer_replay import replay_tombstone, replay_value
-from sparkraft.coordinator.group.consumer_update import MemberUpdates
+from sparkraft.coordinator.group.consumer_update import CONSUMER_TIMERS, MemberUpdates
 from sparkraft.coordinator.group.decision import (
     NOTHING,
     AssignmentDecided,
+    ClassicJoined,
     GroupAppendCallback,
     GroupCreated,
     GroupDecision,
@@ -41,7 +43,7 @@ from sparkraft.coordinator.group.describe import describe_as_dead, is_listed
 from sparkraft.coordinator.group.foreign import ForeignGroup
 from sparkraft.coordinator.group.group import Group
 from sparkraft.coordinator.group.groups import Groups
-from sparkraft.coordinator.group.journal import Journal
+from sparkraft.coordinator.group.journal import Journal, JournalEntry
 from sparkraft.coordinator.group.loading import group_from_record
 from sparkraft.coordinator.group.offsets import OffsetStore
 from sparkraft.coordinator.group.rebalance import Rebalancer
@@ -107,7 +109,10 @@ class GroupShard:
         self._rebalancer = Rebalancer(config, self._timers, self.journal)
         self._classic = ClassicProtocol(config, entropy, self._rebalancer, self._groups)
         updates = MemberUpdates(config.consumer, self._timers)
-        self._consumer = ConsumerProtocol(config.consumer, entropy, updates, self._groups)
+        self._consumer = ConsumerProtocol(config, entropy, updates, self._rebalancer, self._groups)
+        self._classic_members = ClassicMembers(
+            config.consumer, self._consumer, updates, self._rebalancer
+        )
         self._commits = Commits(config, self._rebalancer, self._groups, self._offsets)
 
     @property
@@ -217,14 +222,23 @@ class GroupShard:
                 return self._classic.on_assignment_appended(callback, error, now)
             case GroupCreated():
                 self._classic.on_group_appended(callback, error)
-            case GroupNoted():
-                for entry in callback.entries if error is None else ():
-                    self.journal.add(entry)
+                if error is not None and isinstance(callback.replaced, ConsumerGroup):
+                    self._consumer.resume(callback.replaced, now)
+            case ClassicJoined():
+                self._classic_members.on_joined(callback, error, now)
             case StaticMemberReplaced():
                 self._classic.on_replacement_appended(callback, error, now)
+            case GroupNoted():
+                pass
             case _:
                 assert_never(callback)
+        if error is None and not isinstance(callback, StaticMemberReplaced):
+            self._note(callback.entries)
         return NOTHING
+
+    def _note(self, entries: Iterable[JournalEntry]) -> None:
+        for entry in entries:
+            self.journal.add(entry)
 
     def on_effect_completed(self, effect: Effect, result: Any, now: Instant) -> GroupDecision[None]:
         """Store the topics of regular expressions."""
@@ -255,7 +269,7 @@ class GroupShard:
         if consumer is not None:
             return self._consumer.on_timer(consumer, key, now)
         group = self._groups.classic(key[1])
-        if group is None:
+        if group is None or key[0] in CONSUMER_TIMERS:
             return NOTHING
         match key[0]:
             case "heartbeat":
@@ -289,24 +303,36 @@ class GroupShard:
         self, request: JoinGroupRequest, peer: Peer, reply_to: ReplyTo, now: Instant
     ) -> GroupDecision[None]:
         """Always replies through `take_replies`, possibly much later."""
+        group = self._groups.consumer(request.group_id)
+        if group is not None and len(group):
+            return self._classic_members.join(group, request, peer, reply_to, now)
         return self._classic.join(request, peer, reply_to, now)
 
     def handle_sync_group(
         self, request: SyncGroupRequest, reply_to: ReplyTo, now: Instant
     ) -> GroupDecision[None]:
         """Always replies through `take_replies`, at the latest with the leader's assignment."""
+        group = self._groups.consumer(request.group_id)
+        if group is not None:
+            return self._classic_members.sync(group, request, reply_to, now)
         return self._classic.sync(request, reply_to, now)
 
     def handle_heartbeat(
         self, request: HeartbeatRequest, now: Instant
     ) -> GroupDecision[HeartbeatResponse]:
         """Raises KafkaError if the member is unknown, fenced or of another generation."""
+        group = self._groups.consumer(request.group_id)
+        if group is not None:
+            return self._classic_members.heartbeat(group, request, now)
         return self._classic.heartbeat(request, now)
 
     def handle_leave_group(
         self, request: LeaveGroupRequest, now: Instant
     ) -> GroupDecision[LeaveGroupResponse]:
         """Raises KafkaError if the group is unknown; every member has its own error."""
+        group = self._groups.consumer(request.group_id)
+        if group is not None:
+            return self._classic_members.leave(group, request, now)
         return self._classic.leave(request, now)
 
     def handle_consumer_heartbeat(

@@ -33,6 +33,10 @@ class Timers:
         if queued_at is None or deadline < queued_at:
             self._push(key, deadline)
 
+    def is_scheduled(self, key: TimerKey) -> bool:
+        """Whether `key` has a deadline."""
+        return key in self._deadlines
+
     def cancel(self, key: TimerKey) -> None:
         """Remove the deadline of `key`, if it is set."""
         self._deadlines.pop(key, None)

@@ -1,9 +1,8 @@
 """The hash of a group's subscribed topics (KIP-1101): differs if a topic, partition or rack does.
 
     topic   byte 0 | topic id (2 int64) | name | partition count int32
-            then for each partition: index int32 | rack count int32 | for each rack, sorted:
-            length int32 | text
-    group   for each existing topic, sorted: name | hash of the topic int64
+            then for each partition: index int32 | for each rack, sorted: length int32 | text
+    group   the hash int64 of each existing topic, sorted by name
 
 All integers are little-endian; a text is its UTF-16 units, then their number as an int32. The
 values are Kafka's, so a group does not change its epoch when its coordinator moves.
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
 
 _INT32 = struct.Struct("<i")
-_PARTITION = struct.Struct("<ii")
 _UINT64 = struct.Struct("<Q")
 _IDS = struct.Struct(">QQ")
 _IDS_LITTLE = struct.Struct("<QQ")
@@ -51,13 +49,13 @@ class TopicHashes:
         """The hash of a group with these topics, unsigned; unknown ones do not count."""
         image = self._image
         found = [
-            (name, self.of_topic(topic))
+            self.of_topic(topic)
             for name in sorted(topics)
             if (topic := image.topic(name)) is not None
         ]
         if not found:
             return NO_TOPICS
-        return xxh3_64(b"".join(_text(name) + _UINT64.pack(one) for name, one in found))
+        return xxh3_64(b"".join(map(_UINT64.pack, found)))
 
     def of_topic(self, topic: Topic) -> int:
         """The hash of one topic, unsigned."""
@@ -79,7 +77,7 @@ class TopicHashes:
                 if (broker := brokers.get(replica)) is not None
                 and (rack := broker.rack) is not None
             )
-            parts.append(_PARTITION.pack(index, len(racks)))
+            parts.append(_INT32.pack(index))
             parts += [_INT32.pack(_units(rack)) + _text(rack) for rack in racks]
         return b"".join(parts)
 

@@ -9,12 +9,13 @@ Behaviour:
     * From v4 a new dynamic member first gets an id: MEMBER_ID_REQUIRED.
     * A static member that rejoins a stable group causes no rebalance; its predecessor is fenced
       (FENCED_INSTANCE_ID). From v9 a leader that rejoins so skips the assignment.
+    * In a consumer group (KIP-848) with members: answered at once, without a leader; generation =
+      member epoch. `group.consumer.migration.policy=disabled`: INCONSISTENT_GROUP_PROTOCOL.
     * A session timeout out of bounds: INVALID_SESSION_TIMEOUT; more than group.max.size members:
       GROUP_MAX_SIZE_REACHED. Above sparkraft.group.members.max.bytes of metadata in all groups of
       the broker: COORDINATOR_NOT_AVAILABLE.
 Versions: v1 rebalance timeout (v0: the session timeout); v5 static members; v6 flexible; v7
-    protocol type (KIP-559); v8 reason (KIP-800); v9 skip_assignment (KIP-814).
-Not done: joining a KIP-848 group that has members.
+    protocol type (KIP-559); v8 reason (KIP-800); v9 skip_assignment (KIP-814).    Not done: -
 """
 
 from typing import TYPE_CHECKING

@@ -3,9 +3,9 @@
 Behaviour:
     * v0-2 one member, its error at the top; from v3 several, each with its own error.
     * An admin tool identifies a static member by its instance id alone.
+    * In a consumer group (KIP-848), members of either protocol.
     * The group rebalances at once, not only after a session timeout.
-Versions: v1 throttle; v3 several members; v4 flexible; v5 reason.
-Not done: members of KIP-848 groups.
+Versions: v1 throttle; v3 several members; v4 flexible; v5 reason.    Not done: -
 """
 
 from typing import TYPE_CHECKING

@@ -6,8 +6,7 @@ Behaviour:
     * Members that do not send it within the rebalance timeout are removed from the group.
     * From v5 protocol type and name are required and must match the group's:
       INCONSISTENT_GROUP_PROTOCOL.
-Versions: v1 throttle; v3 static members; v4 flexible; v5 protocol type and name.
-Not done: members of KIP-848 groups.
+Versions: v1 throttle; v3 static members; v4 flexible; v5 protocol type and name.    Not done: -
 """
 
 from typing import TYPE_CHECKING
