@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 
 from sparkraft.server.network.sending import (
     PIECE_BYTES,
+    WRITE_BYTES,
     SocketSender,
     TransportSender,
-    join_small,
+    join_front,
     sender_of,
 )
 from sparkraft.storage.disk import OsDisk
@@ -22,9 +24,18 @@ from sparkraft.storage.mapped import VIEW_BYTES_MIN, WINDOW_BYTES
 
 def test_small_parts_are_joined_and_large_ones_are_not_copied() -> None:
     large = bytes(100_000)
-    parts = join_small([b"head", b"more", large, b"tail"])
+    parts = join_front(deque([b"head", b"more", large, b"tail"]))
     assert [bytes(part) for part in parts] == [b"headmore", large, b"tail"]
     assert parts[1].obj is large
+
+
+def test_parts_are_joined_no_earlier_than_they_are_written() -> None:
+    shared = bytes(1_000)
+    backlog = deque([shared] * 10_000)
+    front = join_front(backlog)
+    assert sum(map(len, front)) < 2 * WRITE_BYTES
+    assert sum(part is shared for part in backlog) > 8_000
+    assert sum(map(len, backlog)) == 10_000_000
 
 
 class Served(asyncio.Protocol):
@@ -151,7 +162,7 @@ def test_a_part_cut_off_behind_its_back_closes_the_connection_and_not_the_proces
 
 
 def test_no_part_of_a_file_is_small_enough_to_be_joined() -> None:
-    parts = join_small([b"head", memoryview(bytes(VIEW_BYTES_MIN)), b"tail"])
+    parts = join_front(deque([b"head", memoryview(bytes(VIEW_BYTES_MIN)), b"tail"]))
     assert [len(part) for part in parts] == [4, VIEW_BYTES_MIN, 4]
 
 

@@ -8,6 +8,7 @@ one. Counts are also checked against the bytes that are left, but that is not en
 the wire can become an object of a hundred (CVE-2026-111108, CVE-2026-111115).
 """
 
+from collections.abc import Generator, Iterable
 from typing import TypeVar, cast
 
 from sparkraft.base.errors import DecodeError, InvariantBroken
@@ -15,11 +16,13 @@ from sparkraft.protocol.compiler import (
     ELEMENT_BUDGET,
     RESPONSE_ELEMENT_BUDGET,
     decoder,
+    element_encoder,
     encoder,
+    sliced_decoder,
 )
 from sparkraft.protocol.declare import Message
 from sparkraft.protocol.decode_source import DECODER_ERRORS
-from sparkraft.protocol.encode_source import ENCODER_ERRORS
+from sparkraft.protocol.encode_source import ENCODER_ERRORS, Encoded
 from sparkraft.protocol.errors import EncodeError
 from sparkraft.protocol.reference_codec import Reader, Writer
 from sparkraft.protocol.varint import Buffer
@@ -27,9 +30,13 @@ from sparkraft.protocol.varint import Buffer
 __all__ = [
     "ELEMENT_BUDGET",
     "RESPONSE_ELEMENT_BUDGET",
+    "Encoded",
     "decode",
     "decode_from",
+    "decode_slices",
     "encode",
+    "encode_element_parts",
+    "encode_elements",
     "encode_parts",
 ]
 
@@ -56,6 +63,11 @@ def encode_parts(message: Message, version: int) -> list[bytes | memoryview]:
         write(message, parts, cuts)
     except ENCODER_ERRORS as error:
         raise _encode_error(message, version, error) from None
+    return _pieces(parts, cuts)
+
+
+def _pieces(parts: list[bytes | memoryview], cuts: list[int]) -> list[bytes | memoryview]:
+    """`parts` joined, but for those between pairs of cuts."""
     if not cuts:
         return [b"".join(parts)]
     joined: list[bytes | memoryview] = []
@@ -68,6 +80,45 @@ def encode_parts(message: Message, version: int) -> list[bytes | memoryview]:
         joined.extend(parts[before:after])
     joined.append(b"".join(parts[after:]))
     return joined
+
+
+def encode_elements(cls: type[Message], version: int, elements: Iterable[Message]) -> bytes:
+    """The bytes of structs of one class, elements of an array in the message `cls`; not its count.
+
+    For an `Encoded` array: pieces of a response that are encoded apart from it, and shared. Each
+    element is encoded before the next one is taken, so one object may be filled again and again.
+    """
+    parts: list[bytes | memoryview] = []
+    _encode_each(cls, version, elements, parts, [])
+    return b"".join(parts)
+
+
+def encode_element_parts(
+    cls: type[Message], version: int, elements: Iterable[Message]
+) -> list[bytes | memoryview]:
+    """Like `encode_elements`, in pieces: buffers of `records` and `Encoded` are never copied."""
+    parts: list[bytes | memoryview] = []
+    cuts: list[int] = []
+    _encode_each(cls, version, elements, parts, cuts)
+    return _pieces(parts, cuts)
+
+
+def _encode_each(
+    cls: type[Message],
+    version: int,
+    elements: Iterable[Message],
+    parts: list[bytes | memoryview],
+    cuts: list[int],
+) -> None:
+    kind, write = None, None
+    for element in elements:
+        if write is None or type(element) is not kind:
+            kind = type(element)
+            write = element_encoder(cls, kind, version)
+        try:
+            write(element, parts, cuts)
+        except ENCODER_ERRORS as error:
+            raise EncodeError(f"{kind.__name__}: {error}") from error
 
 
 def _encode_error(message: Message, version: int, error: Exception) -> EncodeError:
@@ -110,6 +161,22 @@ def decode_from(
         return read(data, at, len(data), budget)
     except DECODER_ERRORS as error:
         raise _decode_error(cls, version, data, at, budget, error) from None
+
+
+def decode_slices(
+    cls: type[M], version: int, data: Buffer, budget: int = ELEMENT_BUDGET
+) -> Generator[int, None, M]:
+    """Read a large message at the start of `data`; yields the elements read since the last time.
+
+    Raises:
+        DecodeError: without the field and the place, which would take long to find.
+    """
+    try:
+        message, _ = yield from sliced_decoder(cls, version)(data, 0, len(data), budget)
+    except DECODER_ERRORS as error:
+        wrong = f"{len(data)} bytes are not a {cls.__name__} of version {version}"
+        raise DecodeError(wrong, at=0) from error
+    return cast("M", message)
 
 
 def _decode_error(

@@ -9,7 +9,12 @@ from typing import Final
 
 from sparkraft.base.errors import DecodeError
 from sparkraft.protocol.declare import Message
-from sparkraft.protocol.decode_source import Decoder, write_decoder
+from sparkraft.protocol.decode_source import (
+    Decoder,
+    SlicedDecoder,
+    write_decoder,
+    write_sliced_decoder,
+)
 from sparkraft.protocol.encode_source import Encoder, write_encoder
 from sparkraft.protocol.errors import UnsupportedVersionError
 
@@ -24,6 +29,8 @@ _TUNED_KEYS: Final = (0, 1)
 
 _DECODERS: dict[tuple[type[Message], int], tuple[Decoder, int]] = {}
 _ENCODERS: dict[tuple[type[Message], int], Encoder] = {}
+_SLICED_DECODERS: dict[tuple[type[Message], int], SlicedDecoder] = {}
+_ELEMENT_ENCODERS: dict[tuple[type[Message], type[Message], int], Encoder] = {}
 
 
 def decoder(cls: type[Message], version: int) -> tuple[Decoder, int]:
@@ -40,6 +47,24 @@ def encoder(cls: type[Message], version: int) -> Encoder:
         return _ENCODERS[cls, version]
     except KeyError:
         return _make_encoder(cls, version)
+
+
+def sliced_decoder(cls: type[Message], version: int) -> SlicedDecoder:
+    """The decoder of `cls` in `version` that can be interrupted; for large messages."""
+    found = _SLICED_DECODERS.get((cls, version))
+    if found is None:
+        found = _SLICED_DECODERS[cls, version] = write_sliced_decoder(cls, version)
+    return found
+
+
+def element_encoder(cls: type[Message], element: type[Message], version: int) -> Encoder:
+    """The encoder of `element`, a struct of an array somewhere in the message `cls`."""
+    key = cls, element, version
+    found = _ELEMENT_ENCODERS.get(key)
+    if found is None:
+        flexible = version in cls.SCHEMA.flexible
+        found = _ELEMENT_ENCODERS[key] = write_encoder(element, version, flexible=flexible)
+    return found
 
 
 def _make_decoder(cls: type[Message], version: int) -> tuple[Decoder, int]:

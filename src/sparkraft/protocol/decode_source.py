@@ -14,7 +14,7 @@ Invariant: the written code builds no more than `budget` elements, and raises `M
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from sparkraft.base.errors import DecodeError
@@ -31,16 +31,32 @@ _SMALL: Final = 17
 """Number arrays shorter than this are read by a ready-made struct."""
 
 
+SlicedDecoder = Callable[[Buffer, int, int, int], Generator[int, None, tuple[Any, int]]]
+"""As `Decoder`; yields the elements decoded since the last time, a few hundred."""
+
+SLICE_ELEMENTS: Final = 250
+"""Elements between two yields: at most half a millisecond."""
+
+
 def write_decoder(cls: type[Message], version: int) -> Decoder:
     """Compile the decoder of `cls` in `version`."""
-    writer = _DecoderWriter(version, flexible=version in cls.SCHEMA.flexible)
-    return writer.write(cls)
+    flexible = version in cls.SCHEMA.flexible
+    decoder: Decoder = _DecoderWriter(version, flexible=flexible).write(cls)
+    return decoder
+
+
+def write_sliced_decoder(cls: type[Message], version: int) -> SlicedDecoder:
+    """Compile a decoder of `cls` in `version` that can be interrupted."""
+    flexible = version in cls.SCHEMA.flexible
+    decoder: SlicedDecoder = _DecoderWriter(version, flexible=flexible, sliced=True).write(cls)
+    return decoder
 
 
 class _DecoderWriter:
-    def __init__(self, version: int, *, flexible: bool) -> None:
+    def __init__(self, version: int, *, flexible: bool, sliced: bool = False) -> None:
         self.version = version
         self.flexible = flexible
+        self.sliced = sliced
         self.source = Source("def decode(data, at, end, budget):")
         self.source.scope |= _RUNTIME
         self.batch: list[tuple[str, str]] = []
@@ -48,12 +64,13 @@ class _DecoderWriter:
         self.after: list[str] = []
         """Lines that must follow the reading of the batch."""
 
-    def write(self, cls: type[Message]) -> Decoder:
+    def write(self, cls: type[Message]) -> Any:
+        if self.sliced:
+            self.source.emit("left = SLICE_ELEMENTS", "yield 0")
         made = self.struct(cls)
         self.flush()
         self.source.emit("if at > end: raise Malformed", f"return {made}, at")
-        decoder: Decoder = self.source.function("decode")
-        return decoder
+        return self.source.function("decode")
 
     def flush(self) -> None:
         """Read what the batch holds."""
@@ -197,6 +214,9 @@ class _DecoderWriter:
             each = self.struct(field.struct)
         self.flush()
         source.emit(f"{made}.append({each})")
+        if self.sliced:
+            source.emit("left -= 1")
+            source.emit("if not left: left = SLICE_ELEMENTS; yield SLICE_ELEMENTS")
         source.depth -= 1
 
     def tagged_fields(self, made: str, known: list[Field]) -> None:
@@ -273,6 +293,7 @@ def _skip_tagged(data: Buffer, at: int, end: int, budget: int) -> tuple[int, int
 
 
 _RUNTIME: Final = {
+    "SLICE_ELEMENTS": SLICE_ELEMENTS,
     "new": object.__new__,
     "new_bytes": bytes.__new__,
     "Uuid": Uuid,

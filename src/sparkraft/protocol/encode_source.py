@@ -24,6 +24,27 @@ Encoder = Callable[[Any, list[bytes | memoryview], list[int]], None]
 """(message, parts, cuts): appends to `parts`; `cuts` gets the places around records' buffers."""
 
 
+class Encoded:
+    """Elements of an array that are encoded already: a message's or element's own array of structs.
+
+    `encode_parts` hands the buffers on without copying them, so responses can share them.
+
+    Attributes:
+        count: of the elements.
+        buffers: their bytes, in order; an element may begin in one buffer and end in another.
+    """
+
+    __slots__ = ("buffers", "count")
+
+    def __init__(self, count: int, buffers: Sequence[bytes | memoryview]) -> None:
+        self.count = count
+        self.buffers = buffers
+
+    def __len__(self) -> int:
+        """As the list of the elements."""
+        return self.count
+
+
 class _Numbers(NamedTuple):
     """An array of numbers in a batch: the encoding of its count, and its elements."""
 
@@ -39,10 +60,11 @@ class _Item(NamedTuple):
     elements: str = ""
 
 
-def write_encoder(cls: type[Message], version: int) -> Encoder:
-    """Compile the encoder of `cls` in `version`."""
-    writer = _EncoderWriter(version, flexible=version in cls.SCHEMA.flexible)
-    return writer.write(cls)
+def write_encoder(cls: type[Message], version: int, *, flexible: bool | None = None) -> Encoder:
+    """Compile the encoder of `cls` in `version`; an element's message says if it is `flexible`."""
+    if flexible is None:
+        flexible = version in cls.SCHEMA.flexible
+    return _EncoderWriter(version, flexible=flexible).write(cls)
 
 
 class _EncoderWriter:
@@ -210,18 +232,20 @@ class _EncoderWriter:
         source = self.source
         name = source.name("l")
         source.emit(f"{name} = {value}")
+        own = value == f"m.{field.name}" and self.parts == "parts"
         if self.version not in field.nullable:
-            self.elements(field, name)
+            self.elements(field, name, own=own)
             return
         self.flush()
         null = b"\0" if self.flexible else b"\xff\xff\xff\xff"
         source.emit(f"if {name} is None: {self.w}({null!r})", "else:")
         source.depth += 1
-        self.elements(field, name)
+        self.elements(field, name, own=own)
         self.flush()
         source.depth -= 1
 
-    def elements(self, field: Field, name: str) -> None:
+    def elements(self, field: Field, name: str, *, own: bool) -> None:
+        """Write the list in the local `name`; `own`: the message's, which may be `Encoded`."""
         source = self.source
         length = source.name("n")
         source.emit(f"{length} = len({name}){' + 1' if self.flexible else ''}")
@@ -230,6 +254,10 @@ class _EncoderWriter:
             self.batch.append(_Item(form, length, name))
             return
         self.length(field, length)
+        if own and not isinstance(field.element, str):
+            source.emit(f"if type({name}) is Encoded:")
+            source.emit(f"    cuts.append(len(parts)); parts.extend({name}.buffers)")
+            source.emit(f"    cuts.append(len(parts)); {name} = ()")
         each = source.name("m")
         source.emit(f"for {each} in {name}:")
         source.depth += 1
@@ -351,6 +379,7 @@ _RUNTIME: Final = {
     "long_varint": encode_unsigned,
     "pieces_and_length": pieces_and_length,
     "add_tagged": _add_tagged,
+    "Encoded": Encoded,
 }
 
 ENCODER_ERRORS: Final = (

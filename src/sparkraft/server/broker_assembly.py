@@ -27,8 +27,10 @@ from sparkraft.server.broker.produce_shapes import ProduceShapes
 from sparkraft.server.broker.producer_ids import ProducerIds
 from sparkraft.server.broker.replica_manager import ReplicaManager
 from sparkraft.server.broker.replication_throttles import ReplicationThrottle
+from sparkraft.server.broker.shared_reads import SharedReads
 from sparkraft.server.broker_services import BrokerServices
 from sparkraft.server.config import RACK_AWARE_SELECTOR
+from sparkraft.server.config_pieces import ConfigPieces
 from sparkraft.server.coordinator.directory import CoordinatorDirectory
 from sparkraft.server.coordinator.external_coordinators import ExternalCoordinators
 from sparkraft.server.coordinator.group_service import GroupCoordinatorService
@@ -138,6 +140,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         cluster_id=base.cluster_id,
         node_id=config.node_id,
         config=config,
+        config_pieces=ConfigPieces(),
         env=env,
         clock=env.clock,
         metadata=metadata,
@@ -157,6 +160,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
             env.entropy,
             slots=config.number("max.incremental.fetch.session.cache.slots"),
         ),
+        shared_reads=SharedReads(replicas.wheel),
         fetchers=fetchers,
         reads_by_rack=config.text("replica.selector.class") == RACK_AWARE_SELECTOR,
         produce_shapes=ProduceShapes(),

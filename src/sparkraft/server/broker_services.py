@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.producer_ids import ProducerIds
     from sparkraft.server.broker.replica_manager import ReplicaManager
     from sparkraft.server.broker.replication_throttles import ReplicationThrottle
+    from sparkraft.server.broker.shared_reads import SharedReads
     from sparkraft.server.config import NodeConfig
+    from sparkraft.server.config_pieces import ConfigPieces
     from sparkraft.server.controller.driver import ControllerDriver
     from sparkraft.server.coordinator.directory import CoordinatorDirectory
     from sparkraft.server.coordinator.group_service import GroupCoordinatorService
@@ -47,6 +49,7 @@ class BrokerServices:
     cluster_id: str
     node_id: int
     config: "NodeConfig"
+    config_pieces: "ConfigPieces"
     env: "Env"
     clock: "Clock"
     metadata: "MetadataCache"
@@ -62,6 +65,7 @@ class BrokerServices:
     verification: "TransactionVerification"
     log_dir_moves: "LogDirMoves"
     fetch_sessions: "FetchSessions"
+    shared_reads: "SharedReads"
     fetchers: "ReplicaFetchers"
     reads_by_rack: bool
     produce_shapes: "ProduceShapes"

@@ -24,7 +24,7 @@ from sparkraft.server.health import health_of
 from sparkraft.server.http_hosts import is_allowed_host, own_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sparkraft.server.env import Network
     from sparkraft.server.status import NodeStatus
@@ -41,6 +41,12 @@ IDLE_SECONDS_MAX = 75
 HEAD_SECONDS_MAX = 10
 """From a request's first byte to the end of its head; a head is one packet or two."""
 
+METRICS_SECONDS_MAX = 0.2
+"""How long rendered metrics serve further scrapes: far below any scrape interval."""
+
+PIPELINED_BYTES_MAX = 2 * HEAD_BYTES_MAX
+"""Received bytes of a connection's further requests; beyond it they wait in the kernel."""
+
 LINGER_SECONDS_MAX = 2
 """After a refusal: closing at once with unread data makes TCP discard the response."""
 
@@ -55,6 +61,7 @@ _REASONS = {
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
+METRICS = "/metrics"
 _TEXT = "text/plain; charset=utf-8"
 _PORT_MAX = 0xFFFF
 _METHODS = ("GET", "HEAD")
@@ -63,6 +70,9 @@ log = logging.getLogger(__name__)
 
 Response = tuple[int, str, bytes]
 """Status, content type, body."""
+
+
+_FAILED: Response = 500, _TEXT, b"Internal error; see the node's log.\n"
 
 
 class HttpServer:
@@ -82,10 +92,16 @@ class HttpServer:
         # Ordered by the time of the last request, or of the connection's start: oldest first.
         self._connections: dict[_Connection, None] = {}
         self._server: asyncio.AbstractServer | None = None
+        self._waiting: dict[_Connection, None] = {}
+        """Connections with a whole request, in order of their turns."""
+        self._turn_is_due = False
+        self._exposition = b""
+        self._exposition_until = 0.0
+        self._rendering: Iterator[bytes] | None = None
+        self._rendered: list[bytes] = []
         self._routes: dict[str, Callable[[], Response]] = {
             "/": self._index,
             "/health": self._health,
-            "/metrics": self._metrics,
         }
 
     async def start(self) -> None:
@@ -124,6 +140,54 @@ class HttpServer:
     def discard(self, connection: _Connection) -> None:
         """Forget a closed connection."""
         self._connections.pop(connection, None)
+        self._waiting.pop(connection, None)
+
+    # ---- turns: one response, or one piece of the metrics, in an event-loop iteration
+
+    def wait(self, connection: _Connection) -> None:
+        """Give `connection`, which has a whole request, its turn."""
+        self._waiting[connection] = None
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn_is_due = False
+        if self._rendering is not None:
+            self._render(self._rendering)
+        elif self._waiting:
+            connection = next(iter(self._waiting))
+            if connection.wants_metrics and not self._has_metrics():
+                self._start_rendering()
+            else:
+                del self._waiting[connection]
+                connection.respond()
+        if self._waiting:
+            self.wait(next(iter(self._waiting)))
+
+    def _has_metrics(self) -> bool:
+        return asyncio.get_running_loop().time() < self._exposition_until
+
+    def _start_rendering(self) -> None:
+        # prometheus_client takes 20 ms and 3 MiB: only nodes that are scraped pay for it.
+        from sparkraft.server.metrics import exposition
+
+        self._rendering = iter(exposition(self._node))
+        self._rendered = []
+
+    def _render(self, rendering: Iterator[bytes]) -> None:
+        try:
+            self._rendered.append(next(rendering))
+        except StopIteration:
+            self._exposition = b"".join(self._rendered)
+            self._rendering = None
+        except Exception:  # a scrape must not stop a node
+            log.exception("GET /metrics failed")
+            self._exposition = b""
+            self._rendering = None
+        if self._rendering is None:
+            self._rendered = []
+            self._exposition_until = asyncio.get_running_loop().time() + METRICS_SECONDS_MAX
 
     def serves(self, host: str) -> bool:
         """Whether a request with the Host header `host` is for this node."""
@@ -131,15 +195,17 @@ class HttpServer:
 
     def respond(self, path: str) -> Response:
         """The response to a GET of `path`."""
+        if path == METRICS:
+            return self._metrics()
         route = self._routes.get(path)
         if route is None:
-            known = ", ".join(sorted(self._routes))
+            known = ", ".join(sorted((*self._routes, METRICS)))
             return 404, _TEXT, f"No page {path[:80]}; available: {known}\n".encode()
         try:
             return route()
         except Exception:  # a scrape must not stop a node
             log.exception("GET %s failed", path)
-            return 500, _TEXT, b"Internal error; see the node's log.\n"
+            return _FAILED
 
     def _index(self) -> Response:
         return 200, _TEXT, b"sparkraft: /health /metrics\n"
@@ -150,10 +216,11 @@ class HttpServer:
         return 200 if found["healthy"] else 503, "application/json", body
 
     def _metrics(self) -> Response:
-        # prometheus_client takes 20 ms and 3 MiB: only nodes that are scraped pay for it.
-        from sparkraft.server.metrics import CONTENT_TYPE, exposition
+        if not self._exposition:
+            return _FAILED
+        from sparkraft.server.metrics import CONTENT_TYPE
 
-        return 200, CONTENT_TYPE, exposition(self._node)
+        return 200, CONTENT_TYPE, self._exposition
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -166,7 +233,11 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class _Connection(asyncio.Protocol):
-    """Reads requests and responds at once; there is no queue."""
+    """Reads requests; the server gives each its turn, in which it is answered.
+
+    Attributes:
+        wants_metrics: whether the next request is for the metrics.
+    """
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
@@ -174,6 +245,11 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._is_closing = False
+        self._is_full = False
+        """The client does not read its responses."""
+        self._at_end = False
+        """The client sends no more."""
+        self.wants_metrics = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -197,8 +273,17 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def pause_writing(self) -> None:
-        # The client sends requests without reading the responses.
-        self.abort()
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._look_for_request()
+
+    def eof_received(self) -> bool:
+        """Answer what was received, then close."""
+        self._at_end = True
+        self._look_for_request()
+        return not self._is_closing
 
     def data_received(self, data: bytes) -> None:
         if self._is_closing:
@@ -206,18 +291,37 @@ class _Connection(asyncio.Protocol):
         if not self._buffer:
             self._close_in(HEAD_SECONDS_MAX)
         self._buffer += data
-        while not self._is_closing:
-            head, end, rest = self._buffer.partition(b"\r\n\r\n")
-            if len(head) > HEAD_BYTES_MAX:
-                self._refuse(431)
-                return
-            if not end:
-                return
-            self._buffer = rest
-            self._server.renew(self)
-            self._on_request(head)
-            if not self._is_closing:
-                self._close_in(HEAD_SECONDS_MAX if rest else IDLE_SECONDS_MAX)
+        if len(self._buffer) > PIPELINED_BYTES_MAX and self._transport is not None:
+            self._transport.pause_reading()
+        self._look_for_request()
+
+    def _look_for_request(self) -> None:
+        """Wait for a turn if there is a whole request and room for its response."""
+        if self._is_closing or self._is_full:
+            return
+        head, end, _ = self._buffer.partition(b"\r\n\r\n")
+        if len(head) > HEAD_BYTES_MAX:
+            self._refuse(431)
+            return
+        if end:
+            self.wants_metrics = METRICS.encode() in head.split(b"\r\n", 1)[0]
+            self._server.wait(self)
+        elif self._at_end:
+            self._is_closing = True
+            self.close()
+
+    def respond(self) -> None:
+        """Answer the next request."""
+        head, _, rest = self._buffer.partition(b"\r\n\r\n")
+        self._buffer = rest
+        self._server.renew(self)
+        self._on_request(head)
+        if self._is_closing:
+            return
+        self._close_in(HEAD_SECONDS_MAX if rest else IDLE_SECONDS_MAX)
+        if len(rest) <= PIPELINED_BYTES_MAX and self._transport is not None:
+            self._transport.resume_reading()
+        self._look_for_request()
 
     def _close_in(self, seconds: float) -> None:
         self._cancel_deadline()

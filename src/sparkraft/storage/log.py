@@ -346,6 +346,7 @@ class PartitionLog(ReadableLog):
         self.high_watermark = Offset(max(self.high_watermark, offset))
         self._epochs.truncate_from_start(offset)
         self._producers.replicated_to(offset)
+        self.on_start_moved()
         return True
 
     def truncate_to(self, offset: int) -> bool:

@@ -5,7 +5,7 @@ there.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -53,6 +53,10 @@ _marker_offset = attrgetter("last_offset")
 NO_HINT = (-1, -1, None)
 
 
+def _ignore() -> None:
+    """Take no note."""
+
+
 class LogKeeper(Protocol):
     """Keeps checkpoints about a log."""
 
@@ -88,6 +92,7 @@ class ReadableLog:
         "log_dir",
         "log_end_offset",
         "log_start_offset",
+        "on_start_moved",
         "partition",
         "recovery_point",
         "topic",
@@ -134,6 +139,8 @@ class ReadableLog:
         self.last_flush_ms = clock.wall_ms()
         self.keeper: LogKeeper | None = None
         """Keeps the checkpoints of the log's directory."""
+        self.on_start_moved: Callable[[], None] = _ignore
+        """Called on the log's thread after `log_start_offset` has advanced."""
         # Guards `recovery_point` between `flush` and truncation; made at the first of these,
         # because most of a node's logs are idle.
         self._flush_lock: Lock | None = None
@@ -242,6 +249,11 @@ class ReadableLog:
     def rules(self) -> "Rules":
         """The rules for a leader's appends, from the topic's configs."""
         return self._rules
+
+    @property
+    def truncations(self) -> int:
+        """How often records were truncated: equal offsets before and after may differ."""
+        return self._truncations
 
     def active_producers(self) -> list[ProducerState]:
         """The idempotent and transactional producers known here, by id (DescribeProducers)."""

@@ -6,7 +6,7 @@ of both kinds, the later one in the log wins.
 Memory: one tuple per partition and group.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from sparkraft.base.ids import TopicPartition
@@ -50,6 +50,14 @@ class OffsetStore:
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         return self._committed.get(group_id, {}).get((topic, partition))
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """The committed offsets of a group as they are now; they change with the next replay."""
+        return self._committed.get(group_id, {})
+
+    def pending(self, group_id: str) -> Collection[TopicPartition]:
+        """The group's partitions with a commit in an open transaction, as they are now."""
+        return self._open.get(group_id, {}).keys()
 
     def of_group(self, group_id: str) -> list[tuple[TopicPartition, CommittedOffset]]:
         """All committed offsets of a group, by topic and partition."""

@@ -15,14 +15,15 @@ Behaviour:
       moved high watermark within `HIGH_WATERMARK_LINGER_MS` (KIP-1166).
     * A throttled replica that is not in sync gets nothing while the leader's rate is exceeded
       (KIP-73).
-    * A partition of a follower's session without changes costs one comparison.
+    * A partition of a follower's session without changes costs one comparison; in a consumer's
+      session it costs nothing (`fetch_sessions`). Its topic's rights are checked at each fetch.
     * `last_fetched_epoch` not in the leader's log: `diverging_epoch` instead of records.
 Versions: v5 log start; v7 sessions; v9 leader epochs; v11 rack; v12 flexible; v13 topic ids; v15
     replica state; v16 leader hints; v17 directory id; v18 the follower's high watermark.
 Not done: -
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -103,6 +104,7 @@ class _Fetch:
         "max_bytes",
         "quiet",
         "rack",
+        "reads_changed",
         "replica",
         "replica_id",
         "request",
@@ -133,6 +135,8 @@ class _Fetch:
         self.max_bytes = min(request.max_bytes, broker.config.number("fetch.max.bytes"))
         self.session: FetchSession | None = None
         self.asked: Asked = {}
+        self.reads_changed = False
+        """Whether only the partitions that changed are read: an incremental fetch of a consumer."""
         self.held: set[tuple[str | None, int]] = set()
         """Partitions that the throttle kept out of the response."""
         self.quiet = 0
@@ -148,45 +152,62 @@ class _Fetch:
         if request.session_epoch not in {INITIAL_EPOCH, FINAL_EPOCH}:
             session = sessions.find(request.session_id, request.session_epoch, uses_ids=uses_ids)
             self._forget(session)
-            self._take(session.partitions)
+            self._take(session.partitions, session.add)
             self.asked = session.partitions
             if not self.asked:
                 sessions.end(session.id)
                 return False
             self.session = session
+            if session.is_consumers:
+                self._find_changed(session)
             return True
         if request.session_id:
             sessions.end(request.session_id)
-        self._take(self.asked)
+        self._take(self.asked, self.asked.__setitem__)
         if request.session_epoch == INITIAL_EPOCH and self.asked:
-            self.session = sessions.make(uses_ids=uses_ids)
+            is_consumers = self.replica_id == _CONSUMER
+            self.session = sessions.make(uses_ids=uses_ids, is_consumers=is_consumers)
             if self.session is not None:
                 self.session.start_with(self.asked)
+                self.session.read_as(self._reads_as)
         return False
 
     def _forget(self, session: FetchSession) -> None:
         for topic in self.request.forgotten_topics_data:
             for index in topic.partitions:
-                session.partitions.pop(session.key_of(topic, index), None)
+                session.forget(session.key_of(topic, index))
 
-    def _take(self, into: Asked) -> None:
-        """Add the partitions of the request to `into`."""
+    def _take(self, known: Asked, add: Callable[[Key, SessionPartition], None]) -> None:
+        """Note the request's partitions in `known`, and `add` those that are new."""
         uses_ids = self.context.api_version >= _IDS_VERSION
         for topic in self.request.topics:
             for part in topic.partitions:
                 key: Key = (topic.topic_id if uses_ids else topic.topic, part.partition)
-                asked = into.get(key)
+                asked = known.get(key)
                 if asked is None:
                     asked = SessionPartition(
                         None if uses_ids else topic.topic, topic.topic_id, part.partition
                     )
-                    into[key] = asked
+                    add(key, asked)
                 asked.on_request(part)
+
+    @property
+    def _reads_as(self) -> object:
+        """What else than the partitions' state decides what is read of them."""
+        return self.replica_id, self.request.isolation_level, self.context.api_version
+
+    def _find_changed(self, session: FetchSession) -> None:
+        """Let the session's `changed` be what this request must read."""
+        session.read_as(self._reads_as)
+        self.reads_changed = self.replica_id == _CONSUMER and not self.rack
+        if self.reads_changed and not self.allows_all:
+            topics = {asked.topic for asked in self.asked.values() if asked.topic is not None}
+            session.recheck({topic for topic in topics if not self._may_read(topic)})
 
     # ---- reading
 
     def read(self, *, parked: bool = False) -> tuple[Found, int, bool]:
-        """Every requested partition's data, the bytes of all, and whether to respond at once.
+        """The data of the partitions to read, the bytes of all, and whether to respond at once.
 
         `parked`: it was read before, and waited; its fetch offsets are not news of the follower.
         """
@@ -194,13 +215,16 @@ class _Fetch:
         self.held.clear()
         self.quiet = 0
         now_ms = None if parked else self.broker.clock.mono_ms()
+        wanted: Iterable[SessionPartition] = self.asked.values()
+        if self.reads_changed and self.session is not None:
+            wanted = self.session.to_read()
         may_skip = (
             self.session is not None and self.replica and self.allows_all and self._is_alive()
         )
         left = self.max_bytes
         total = 0
         urgent = False
-        for asked in self.asked.values():
+        for asked in wanted:
             if may_skip and asked.quiet is not None and self._is_quiet(asked, asked.quiet, now_ms):
                 self.quiet += 1
                 continue
@@ -248,6 +272,8 @@ class _Fetch:
         self, asked: SessionPartition, data: PartitionData, left: int, *, first: bool
     ) -> int:
         partition = self._partition(asked)
+        if asked.session is not None:
+            asked.watch(partition)
         partition.check_epoch(asked.current_leader_epoch)
         if self.replica:
             assert partition.leading is not None
@@ -271,7 +297,8 @@ class _Fetch:
         to_end = self.replica or self.replica_id == DEBUGGING_REPLICA
         end = partition.visible_end(isolation=self.request.isolation_level, replica=to_end)
         try:
-            result = log.read(
+            result = self.broker.shared_reads.read(
+                log,
                 asked.fetch_offset,
                 max_bytes=max(min(asked.max_bytes, left), 0),
                 up_to=end,
@@ -348,10 +375,11 @@ class _Fetch:
 
     def _authorize(self, topic: str) -> None:
         """Refuse a topic the client may not read; every fetch asks again, sessions included."""
-        if self.replica or not self.context.is_allowed(
-            AclOperation.READ, AclResourceType.TOPIC, topic
-        ):
+        if self.replica or not self._may_read(topic):
             raise denied(AclResourceType.TOPIC)
+
+    def _may_read(self, topic: str) -> bool:
+        return self.context.is_allowed(AclOperation.READ, AclResourceType.TOPIC, topic)
 
     def _diverges(
         self, partition: "HostedPartition", asked: SessionPartition, data: PartitionData
@@ -379,7 +407,32 @@ class _Fetch:
         early = code in _WITHOUT_ISOLATION
         data.aborted_transactions = [] if early or self.request.isolation_level == 1 else None
 
+    # ---- waiting
+
+    def queues(self) -> "Iterable[dict[Any, None]]":
+        """Where the request waits: with its session, or with each partition it may read."""
+        session = self.session
+        if self.replica_id == _CONSUMER and session is not None and session.is_consumers:
+            return [session.waiters]
+        manager = self.broker.replica_manager
+        hosted = (
+            asked.quiet or manager.hosted(asked.topic, asked.index)
+            for asked in self.asked.values()
+            if asked.topic is not None and (asked.topic, asked.index) not in self.held
+        )
+        if self.replica:
+            return [each.replica_waiters for each in hosted if each is not None]
+        return [each.waiters for each in hosted if each is not None]
+
     # ---- the response
+
+    def note_read(self, asked: SessionPartition, data: PartitionData) -> None:
+        """Leave a consumer's partition alone from now on if there is nothing more to say of it."""
+        session = asked.session
+        if session is not None:
+            committed = self.request.isolation_level == 1
+            end = data.last_stable_offset if committed else data.high_watermark
+            session.on_read(asked, data, end)
 
     def answer(self, found: Found, *, incremental: bool) -> FetchResponse:
         """The response; records in the session what it contains."""
@@ -388,6 +441,8 @@ class _Fetch:
         told: list[Key] = []
         for asked, data in found:
             news = asked.has_news(data) if session is not None else True
+            if asked.session is not None:
+                self.note_read(asked, data)
             if incremental and not news:
                 continue
             if self.context.api_version >= _HINTS_VERSION and data.error_code in _LEADER_ERRORS:
@@ -446,27 +501,20 @@ def handle(
         return FetchResponse(error_code=int(error.code))
     found, total, urgent = fetch.read()
     min_bytes = min(request.min_bytes, fetch.max_bytes)
-    is_empty = not found and not fetch.quiet
-    if urgent or is_empty or total >= min_bytes or request.max_wait_ms <= 0:
+    if urgent or not fetch.asked or total >= min_bytes or request.max_wait_ms <= 0:
         return fetch.answer(found, incremental=incremental)
 
     def answer_now() -> FetchResponse:
         return fetch.answer(fetch.read(parked=True)[0], incremental=incremental)
 
-    manager = broker.replica_manager
     wait_ms = request.max_wait_ms
     if fetch.lacks_high_watermark(found):
         wait_ms = min(wait_ms, HIGH_WATERMARK_LINGER_MS)
-    partitions = (
-        hosted
-        for asked in fetch.asked.values()
-        if asked.topic is not None
-        and (asked.topic, asked.index) not in fetch.held
-        and (hosted := asked.quiet or manager.hosted(asked.topic, asked.index)) is not None
-    )
+    for asked, data in found:
+        fetch.note_read(asked, data)
     waiter = FetchWaiter(
-        manager.wheel,
-        partitions,
+        broker.replica_manager.wheel,
+        fetch.queues(),
         missing_bytes=min_bytes - total,
         wait_ms=wait_ms,
         linger_ms=HIGH_WATERMARK_LINGER_MS if fetch.replica else None,

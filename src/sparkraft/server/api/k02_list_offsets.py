@@ -12,11 +12,11 @@ Behaviour:
 Versions: v2 isolation level; v4 leader epochs; v6 flexible; v10 timeout.    Not done: -
 """
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -26,8 +26,9 @@ from sparkraft.protocol.messages.k02_list_offsets import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.encoded_array import CHUNK, EncodedArray
 from sparkraft.server.api.item_errors import PartitionErrors
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
     -6,
 )
 
+UNITS_OF_SEARCH = 25
+"""A search by time reads an index and a batch: 100 µs."""
+
 _NOT_AVAILABLE = 5
 """The first version whose clients know OFFSET_NOT_AVAILABLE."""
 
@@ -56,28 +60,37 @@ _FIRST_VERSION = {
 }
 
 
-def handle(
-    broker: "BrokerServices", context: RequestContext, request: ListOffsetsRequest
-) -> ListOffsetsResponse:
-    """Look up each partition; errors are per partition."""
-    named = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
-    response = ListOffsetsResponse()
+def handle(broker: "BrokerServices", context: RequestContext, request: ListOffsetsRequest) -> Steps:
+    """Look up each partition; errors are per partition. Returns the encoded response."""
+    version = context.api_version
+    seen: set[tuple[str, int]] = set()
+    repeated: set[tuple[str, int]] = set()
+    for number, (name, index) in enumerate(
+        (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
+    ):
+        (repeated if (name, index) in seen else seen).add((name, index))
+        if number % CHUNK == CHUNK - 1:
+            yield CHUNK // 5
+    topics = EncodedArray(ListOffsetsResponse, version)
     for topic in request.topics:
-        answers = []
+        allowed = context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic.name)
+        answers = EncodedArray(ListOffsetsResponse, version)
         for part in topic.partitions:
             answer = ListOffsetsPartitionResponse(partition_index=part.partition_index)
-            if not context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic.name):
+            if not allowed:
                 answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif named[topic.name, part.partition_index] > 1:
+            elif (topic.name, part.partition_index) in repeated:
                 answer.error_code = ErrorCode.INVALID_REQUEST
             else:
                 try:
                     _fill(broker, context, request, topic.name, part, answer)
                 except KafkaError as error:
                     answer.error_code = error.code
-            answers.append(answer)
-        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return response
+            answers.add(answer)
+            yield UNITS_OF_SEARCH if part.timestamp >= 0 else 1
+        topics.add(ListOffsetsTopicResponse(name=topic.name, partitions=answers.encoded()))
+        yield 1
+    return encode_parts(ListOffsetsResponse(topics=topics.encoded()), version)
 
 
 def _fill(

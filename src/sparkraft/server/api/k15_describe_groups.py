@@ -3,14 +3,17 @@
 Behaviour:
     * An unknown group, or one of another protocol: state Dead; from v6 GROUP_ID_NOT_FOUND.
     * Metadata and assignor only in state Stable.
+    * A group named repeatedly is described repeatedly, from one encoding.
 Versions: v1 throttle; v3 authorized operations; v4 instance ids; v5 flexible; v6 errors.
 Not done: -
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, cast
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import Encoded, encode_elements, encode_parts
 from sparkraft.protocol.messages.k15_describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
@@ -19,9 +22,9 @@ from sparkraft.protocol.messages.k15_describe_groups import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.item_errors import check_group
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.broker.cluster_view import GROUP_OPERATIONS
-from sparkraft.server.coordinator.responses import Response, catch_error, map_responses
+from sparkraft.server.coordinator.responses import Response, catch_error
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
@@ -31,21 +34,29 @@ _AUTHORIZED_OPERATIONS_FROM = 3
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: DescribeGroupsRequest
-) -> Response[DescribeGroupsResponse]:
-    """Read from the shard of each group."""
+) -> Steps:
+    """Read from the shard of each group; returns the encoded response."""
     shows_operations = (
         request.include_authorized_operations and context.api_version >= _AUTHORIZED_OPERATIONS_FROM
     )
-
-    def respond(found: list[DescribedGroup]) -> DescribeGroupsResponse:
-        for group in found:
+    known: dict[str, bytes] = {}
+    buffers: list[bytes] = []
+    for group_id in request.groups:
+        piece = known.get(group_id)
+        if piece is None:
+            described = _describe(broker, context, group_id)
+            group = (yield described) if isinstance(described, Awaitable) else described
             if shows_operations and not group.error_code:
                 group.authorized_operations = context.allowed_operations(
                     GROUP_OPERATIONS, AclResourceType.GROUP, group.group_id
                 )
-        return DescribeGroupsResponse(groups=found)
-
-    return map_responses([_describe(broker, context, one) for one in request.groups], respond)
+            version = context.api_version
+            piece = known[group_id] = encode_elements(DescribeGroupsResponse, version, (group,))
+            yield 5 + len(group.members)
+        buffers.append(piece)
+        yield 1
+    response = DescribeGroupsResponse(groups=cast("Any", Encoded(len(buffers), buffers)))
+    return encode_parts(response, context.api_version)
 
 
 def _describe(

@@ -9,11 +9,13 @@ Versions: v2 flexible; v3 top-level error; v4 total and usable bytes (KIP-827); 
     (KIP-1066).    Not done: -
 """
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.metadata.features import CORDONED_LEVEL
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k35_describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -23,12 +25,15 @@ from sparkraft.protocol.messages.k35_describe_log_dirs import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.encoded_array import CHUNK, EncodedArray
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
+    from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.server.broker_services import BrokerServices
     from sparkraft.storage.log import PartitionLog
-    from sparkraft.storage.log_dir import LogDirDescription
 
 NO_LAG = -1
 """Lag of a copy whose replica is offline."""
@@ -36,57 +41,85 @@ NO_LAG = -1
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: DescribeLogDirsRequest
-) -> DescribeLogDirsResponse:
-    """Describe every directory of this broker."""
-    asked = None
-    if request.topics is not None:
-        asked = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+) -> Steps:
+    """Describe every directory of this broker; returns the encoded response."""
+    version = context.api_version
     cordons = broker.image.metadata_version >= CORDONED_LEVEL
-    by_dir: dict[str, list[PartitionLog]] = {}
-    for hosted in broker.replica_manager.all_hosted():
-        if asked is None or (hosted.topic, hosted.index) in asked:
-            by_dir.setdefault(hosted.log.log_dir, []).append(hosted.log)
+    by_dir = yield from _logs_by_dir(broker, request)
+    results = EncodedArray(DescribeLogDirsResponse, version)
+    for entry in broker.log_manager.describe_dirs():
+        if not entry.online:
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            results.add(DescribeLogDirsResult(error_code=code, log_dir=entry.path))
+            continue
+        topics = EncodedArray(DescribeLogDirsResponse, version)
+        logs = by_dir.get(entry.path, {})
+        for name in sorted(logs):
+            partitions = EncodedArray(DescribeLogDirsResponse, version)
+            for log in sorted(logs[name], key=_index_of):
+                partitions.add(_partition(broker, log))
+                yield 1
+            topics.add(DescribeLogDirsTopic(name=name, partitions=partitions.encoded()))
+        results.add(
+            DescribeLogDirsResult(
+                log_dir=entry.path,
+                total_bytes=entry.total_bytes,
+                usable_bytes=entry.usable_bytes,
+                topics=topics.encoded(),
+                is_cordoned=cordons and entry.path in broker.log_manager.cordoned,
+            )
+        )
+        yield 1
+    return encode_parts(DescribeLogDirsResponse(results=results.encoded()), version)
+
+
+_ByDir = dict[str, dict[str, list["PartitionLog"]]]
+"""Logs by directory and topic."""
+
+_index_of = attrgetter("partition")
+
+
+def _logs_by_dir(
+    broker: "BrokerServices", request: DescribeLogDirsRequest
+) -> "Generator[int, None, _ByDir]":
+    """The requested logs, replicas before copies that move here."""
+    found: _ByDir = {}
+    manager = broker.replica_manager
+    if request.topics is None:
+        hosted: Iterable[HostedPartition] = list(manager.all_hosted())
+        asked = None
+    else:
+        asked = set()
+        for topic in request.topics:
+            for index in topic.partitions:
+                asked.add((topic.topic, index))
+                if len(asked) % CHUNK == 0:
+                    yield CHUNK // 5
+        hosted = filter(None, (manager.hosted(*each) for each in sorted(asked)))
+    for number, each in enumerate(hosted):
+        log = each.log
+        found.setdefault(log.log_dir, {}).setdefault(log.topic, []).append(log)
+        if number % CHUNK == CHUNK - 1:
+            yield CHUNK // 5
     for copy in broker.log_manager.futures.all():
         if asked is None or (copy.topic, copy.partition) in asked:
-            by_dir.setdefault(copy.log_dir, []).append(copy)
-    response = DescribeLogDirsResponse()
-    for entry in broker.log_manager.describe_dirs():
-        result = _describe(entry, [_partition(broker, log) for log in by_dir.get(entry.path, [])])
-        result.is_cordoned = cordons and entry.online and entry.path in broker.log_manager.cordoned
-        response.results.append(result)
-    return response
+            found.setdefault(copy.log_dir, {}).setdefault(copy.topic, []).append(copy)
+    return found
 
 
-def _partition(
-    broker: "BrokerServices", log: "PartitionLog"
-) -> tuple[str, DescribeLogDirsPartition]:
+def _partition(broker: "BrokerServices", log: "PartitionLog") -> DescribeLogDirsPartition:
     replica = broker.log_manager.get(log.topic, log.partition)
     is_future = broker.log_manager.futures.get(log.topic, log.partition) is log
     if is_future:
         lag = NO_LAG if replica is None else replica.log_end_offset - log.log_end_offset
     else:
         lag = max(log.high_watermark - log.log_end_offset, 0)
-    return log.topic, DescribeLogDirsPartition(
+    return DescribeLogDirsPartition(
         partition_index=log.partition,
         partition_size=log.size_in_bytes,
         offset_lag=lag,
         is_future_key=is_future,
     )
-
-
-def _describe(
-    entry: "LogDirDescription", partitions: list[tuple[str, DescribeLogDirsPartition]]
-) -> DescribeLogDirsResult:
-    if not entry.online:
-        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=entry.path)
-    result = DescribeLogDirsResult(
-        log_dir=entry.path, total_bytes=entry.total_bytes, usable_bytes=entry.usable_bytes
-    )
-    for topic, partition in sorted(partitions, key=lambda each: (each[0], each[1].partition_index)):
-        if not result.topics or result.topics[-1].name != topic:
-            result.topics.append(DescribeLogDirsTopic(name=topic))
-        result.topics[-1].partitions.append(partition)
-    return result
 
 
 API = Api(

@@ -9,6 +9,7 @@ Behaviour:
 Versions: v0.    Not done: -
 """
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -23,7 +24,8 @@ from sparkraft.protocol.messages.k75_describe_topic_partitions import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.authorized_operations import topic_operations
-from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.api.encoded_array import CHUNK
+from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.broker.cluster_view import (
     INTERNAL_TOPICS,
     leaderless_error,
@@ -33,6 +35,8 @@ from sparkraft.server.broker.cluster_view import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
     from sparkraft.metadata.image import ClusterImage, Topic
     from sparkraft.metadata.partition_state import PartitionState
     from sparkraft.server.broker_services import BrokerServices
@@ -43,19 +47,16 @@ _DESCRIBE = AclOperation.DESCRIBE
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+) -> Steps:
     """Describe one page."""
     image = broker.image
-    names = _names(image, request)
-    hidden = [n for n in names if not context.is_allowed(_DESCRIBE, AclResourceType.TOPIC, n)]
-    if hidden:
-        names = sorted(set(names).difference(hidden))
     limit = min(
         request.response_partition_limit,
         broker.config.number("max.request.partition.size.limit"),
     )
     left = max(limit, 1)
     response = DescribeTopicPartitionsResponse()
+    names, hidden = yield from _visible_names(broker, context, request)
     for name in names:
         if left == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
@@ -64,11 +65,13 @@ def handle(
         if topic is None:
             if request.topics:
                 response.topics.append(_unknown(context, name))
+            yield 1
             continue
         start = 0
         if request.cursor is not None and request.cursor.topic_name == name:
             start = request.cursor.partition_index
         answer = _topic(image, topic, context, range(start, start + left))
+        yield len(answer.partitions) + 1
         response.topics.append(answer)
         if start + left < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=start + left)
@@ -79,10 +82,33 @@ def handle(
     return response
 
 
-def _names(image: "ClusterImage", request: DescribeTopicPartitionsRequest) -> list[str]:
+def _visible_names(
+    broker: "BrokerServices", context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> "Generator[int, None, tuple[Sequence[str], list[str]]]":
+    """The names from the cursor's on, sorted: those the client may see, and the others."""
+    names = yield from _names(broker, request)
+    if context.session.authorizer.allows_all:
+        return names, []
+    visible: list[str] = []
+    hidden: list[str] = []
+    for name in names:
+        allowed = context.is_allowed(_DESCRIBE, AclResourceType.TOPIC, name)
+        (visible if allowed else hidden).append(name)
+        yield 1
+    return visible, hidden
+
+
+def _names(
+    broker: "BrokerServices", request: DescribeTopicPartitionsRequest
+) -> "Generator[int, None, Sequence[str]]":
+    """The names from the cursor's on, sorted."""
     cursor = request.cursor
-    listed = {topic.name for topic in request.topics}
     first = cursor.topic_name if cursor is not None else ""
+    listed: dict[str, None] = {}
+    for topic in request.topics:
+        listed[topic.name] = None
+        if len(listed) % CHUNK == 0:
+            yield CHUNK // 5
     if cursor is not None:
         if listed and cursor.topic_name not in listed:
             raise KafkaError(
@@ -92,7 +118,8 @@ def _names(image: "ClusterImage", request: DescribeTopicPartitionsRequest) -> li
             )
         if cursor.partition_index < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the cursor's partition is negative")
-    return sorted(name for name in (listed or image.topics_by_name) if name >= first)
+    names = sorted(listed) if listed else broker.metadata.topic_names(broker.image)
+    return names[bisect_left(names, first) :]
 
 
 def _denied(name: str) -> DescribeTopicPartitionsResponseTopic:

@@ -5,13 +5,14 @@ key) and it is served and advertised. Files load at first use: a node that start
 
 A handler is `handle(node, context, request)`. It returns the response message (or its encoded
 body: bytes, or a list of buffers), or an awaitable of that, or None for no response (Produce with
-acks=0). It may raise `KafkaError`; dispatch turns that into a response by `Api.refuse`, which by
-default sets `error_code` (and `error_message`).
+acks=0). If its work grows with the request or the cluster, it is a generator (`Steps`). It may
+raise `KafkaError`; dispatch turns that into a response by `Api.refuse`, which by default sets
+`error_code` (and `error_message`).
 On the broker listener `node` is a `sparkraft.server.broker.BrokerServices`, on the controller
 listener a `sparkraft.server.controller.services.ControllerServices`.
 """
 
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Generator, Hashable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -24,6 +25,14 @@ from sparkraft.security.session import Session
 from sparkraft.server.api.authorization import Authorization, check_request, request_rules
 
 Handler = Callable[[Any, "RequestContext", Any], Any | Awaitable[Any] | None]
+
+Steps = Generator[Any, Any, Any]
+"""A handler's work that can be interrupted (`server.network.slices`).
+
+It yields, after each small piece, the units of work done since the last time: a unit is a
+partition, a resource or a record, about 4 µs. It may also yield an awaitable, and gets its result.
+It returns the response, or an awaitable of it.
+"""
 
 
 class RequestContext:

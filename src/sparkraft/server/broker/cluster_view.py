@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     from sparkraft.base.ids import Uuid
     from sparkraft.metadata.image import BrokerRegistration, ClusterImage, Endpoint
@@ -76,13 +76,15 @@ def offline_replicas(
     return offline
 
 
-def live_only(
-    image: "ClusterImage", replicas: "Iterable[int]", listener: str, *, only_live: bool
+def offline_among(
+    live: "Mapping[int, BrokerRegistration]", partition: "PartitionState"
 ) -> list[int]:
-    """`replicas`; only those on live brokers if `only_live` (Metadata v0)."""
-    if not only_live:
-        return list(replicas)
-    return [r for r in replicas if live_endpoint(image, r, listener) is not None]
+    """As `offline_replicas`; `live`: the brokers that are live for the client's listener, by id."""
+    return [
+        replica
+        for replica, directory in zip(partition.replicas, partition.directories, strict=False)
+        if (broker := live.get(replica)) is None or not broker.has_online_directory(directory)
+    ]
 
 
 def leader_hint(image: "ClusterImage", topic_id: "Uuid", index: int) -> tuple[int, int]:

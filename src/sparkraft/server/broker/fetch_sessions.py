@@ -8,11 +8,23 @@ session, and ends the one it names.
     session_id n, epoch k   → k must be the next one, else INVALID_FETCH_SESSION_EPOCH
     session_id n, epoch -1  → session n ends
 
+A consumer's session costs what changed. Its partitions are registered with the hosted partitions
+(`HostedPartition.waiters`), which report every event that a consumer could notice: more readable
+bytes, a moved log start, a truncation, another role, epoch or log, the end. A fetch reads only
+`FetchSession.changed`:
+
+    named by a request, or reported by its partition → changed
+    read to its visible end, and the client has its values → settled, until the next report
+    data returned, an error, cut off by max_bytes → still changed
+
 The cache is bounded (max.incremental.fetch.session.cache.slots, 1000). A new session takes the
 slot of one unused for `EVICTION_MS_MIN`; if there is none the client gets no session (id 0), which
 is correct but slower.
 """
 
+from collections import deque
+from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -23,6 +35,7 @@ if TYPE_CHECKING:
     from sparkraft.base.env import Clock, Entropy
     from sparkraft.base.ids import Uuid
     from sparkraft.server.broker.partition import HostedPartition
+    from sparkraft.server.broker.purgatory import FetchWaiter
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -31,11 +44,20 @@ EVICTION_MS_MIN = 120_000
 
 EPOCH_MAX = (1 << 31) - 1
 
+LEFT_AT_ONCE_MAX = 2_000
+"""Partitions of ended sessions that are unregistered with each request: well below 1 ms."""
+
+_by_order = attrgetter("order")
+
 
 class SessionPartition:
-    """One partition of a session: the last request and the last response."""
+    """One partition of a session: the last request and the last response.
+
+    In a consumer's session it is a `PartitionReader`: it notes that its partition changed.
+    """
 
     __slots__ = (
+        "_watched",
         "current_leader_epoch",
         "fetch_offset",
         "had_error",
@@ -44,8 +66,10 @@ class SessionPartition:
         "last_fetched_epoch",
         "log_start_offset",
         "max_bytes",
+        "order",
         "quiet",
         "replica_log_start_offset",
+        "session",
         "topic",
         "topic_id",
     )
@@ -65,6 +89,49 @@ class SessionPartition:
         self.had_error = False
         self.quiet: HostedPartition | None = None
         """Set for a follower that has read to the log's end: the partition to check for news."""
+        self.session: FetchSession | None = None
+        """The consumer's session; None in others, whose partitions are read each time."""
+        self.order = 0
+        """Its place in the session's reading order."""
+        self._watched: HostedPartition | None = None
+
+    # ---- reports of its partition
+
+    def watch(self, hosted: "HostedPartition") -> None:
+        """Have `hosted` report to this partition of a session, and no other."""
+        if self._watched is not hosted:
+            self.unwatch()
+            self._watched = hosted
+            hosted.waiters[self] = None
+
+    def unwatch(self) -> None:
+        """Get no reports any more."""
+        if self._watched is not None:
+            self._watched.waiters.pop(self, None)
+            self._watched = None
+
+    def on_bytes(self, count: int) -> None:
+        """See `PartitionReader.on_bytes`."""
+        session = self.session
+        if session is not None:
+            session.changed[self] = None
+            for waiter in session.waiters:
+                waiter.on_bytes(count)
+
+    def on_bounds(self) -> None:
+        """See `PartitionReader.on_bounds`."""
+        if self.session is not None:
+            self.session.changed[self] = None
+
+    def finish(self) -> None:
+        """See `PartitionReader.finish`."""
+        session = self.session
+        if session is not None:
+            session.changed[self] = None
+            for waiter in session.waiters:
+                waiter.finish()
+
+    # ---- requests and responses
 
     def on_request(self, asked: Any) -> None:
         """Apply a request (a `FetchPartition`)."""
@@ -74,6 +141,21 @@ class SessionPartition:
         self.last_fetched_epoch = asked.last_fetched_epoch
         self.replica_log_start_offset = asked.log_start_offset
         self.quiet = None
+        if self.session is not None:
+            self.session.changed[self] = None
+
+    def is_settled(self, answer: Any, visible_end: int) -> bool:
+        """Whether `answer` has no news for the client, and nothing was left unread."""
+        return (
+            self.fetch_offset >= visible_end
+            and not answer.records
+            and not answer.error_code
+            and not self.had_error
+            and self.high_watermark == answer.high_watermark
+            and self.log_start_offset == answer.log_start_offset
+            and answer.diverging_epoch.epoch < 0
+            and answer.preferred_read_replica < 0
+        )
 
     def is_quiet(self, hosted: "HostedPartition") -> bool:
         """Whether `hosted` has no news, and is still led in the same epoch."""
@@ -113,22 +195,93 @@ Key = tuple[bytes | str, int]
 
 
 class FetchSession:
-    """A client's session; `partitions` are in the order in which they are read."""
+    """A client's session.
 
-    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "uses_ids")
+    Attributes:
+        partitions: in the order in which they are read.
+        changed: those that the next fetch must read, in a consumer's session.
+        waiters: parked fetches of a consumer's session.
+        is_consumers: whether its partitions report changes.
+    """
 
-    def __init__(self, session_id: int, *, now: int, uses_ids: bool) -> None:
+    __slots__ = (
+        "_last_order",
+        "_read_as",
+        "changed",
+        "created_ms",
+        "epoch",
+        "id",
+        "is_consumers",
+        "last_used_ms",
+        "partitions",
+        "uses_ids",
+        "waiters",
+    )
+
+    def __init__(self, session_id: int, *, now: int, uses_ids: bool, is_consumers: bool) -> None:
         """Start at epoch 1: the request that created it was epoch 0."""
         self.id = session_id
         self.epoch = 1
         self.created_ms = now
         self.last_used_ms = now
         self.uses_ids = uses_ids
+        self.is_consumers = is_consumers
         self.partitions: dict[Key, SessionPartition] = {}
+        self.changed: dict[SessionPartition, None] = {}
+        self.waiters: dict[FetchWaiter, None] = {}
+        self._read_as: object = None
+        self._last_order = 0
 
     def start_with(self, partitions: "dict[Key, SessionPartition]") -> None:
         """Adopt the partitions of the request that created the session."""
         self.partitions = partitions
+        for partition in partitions.values():
+            self._adopt(partition)
+
+    def add(self, key: Key, partition: SessionPartition) -> None:
+        """Add a partition, to be read last."""
+        self.partitions[key] = partition
+        self._adopt(partition)
+
+    def _adopt(self, partition: SessionPartition) -> None:
+        if self.is_consumers:
+            partition.session = self
+            self._put_last(partition)
+            self.changed[partition] = None
+
+    def _put_last(self, partition: SessionPartition) -> None:
+        self._last_order += 1
+        partition.order = self._last_order
+
+    def forget(self, key: Key) -> None:
+        """Remove a partition, if it is there."""
+        partition = self.partitions.pop(key, None)
+        if partition is not None:
+            partition.unwatch()
+            self.changed.pop(partition, None)
+
+    def read_as(self, how: object) -> None:
+        """Read every partition again if `how`, what reads depend on, is not as the last time."""
+        if self._read_as != how:
+            self._read_as = how
+            self.changed.update(dict.fromkeys(self.partitions.values()))
+
+    def recheck(self, topics: "set[str]") -> None:
+        """Read the partitions of these topics again, changed or not."""
+        for partition in self.partitions.values():
+            if partition.topic in topics:
+                self.changed[partition] = None
+
+    def to_read(self) -> list[SessionPartition]:
+        """The changed partitions, in the session's order."""
+        return sorted(self.changed, key=_by_order)
+
+    def on_read(self, partition: SessionPartition, answer: Any, visible_end: int) -> None:
+        """Leave `partition` out of the next fetches if `answer` has no news."""
+        if partition.is_settled(answer, visible_end):
+            self.changed.pop(partition, None)
+        else:
+            self.changed[partition] = None
 
     def advance(self, now: int) -> None:
         """Expect the next epoch; the session was used at `now`, monotonic ms."""
@@ -145,6 +298,7 @@ class FetchSession:
             partition = self.partitions.pop(key, None)
             if partition is not None:
                 self.partitions[key] = partition
+                self._put_last(partition)
 
 
 class FetchSessions:
@@ -155,6 +309,8 @@ class FetchSessions:
         self._entropy = entropy
         self._slots = slots
         self._sessions: dict[int, FetchSession] = {}
+        self._ended: deque[SessionPartition] = deque()
+        """Partitions of ended sessions that still get reports."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -174,29 +330,45 @@ class FetchSessions:
         if session.uses_ids != uses_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.advance(self._clock.mono_ms())
+        if self._ended:
+            self._leave_partitions()
         # Ordered by last use: the first is the one to evict.
         del self._sessions[session_id]
         self._sessions[session_id] = session
         return session
 
-    def make(self, *, uses_ids: bool) -> FetchSession | None:
+    def make(self, *, uses_ids: bool, is_consumers: bool) -> FetchSession | None:
         """A new session, or None if every slot is in use."""
+        self._leave_partitions()
         now = self._clock.mono_ms()
         if len(self._sessions) >= self._slots and not self._evict(now):
             return None
-        session = FetchSession(self._new_id(), now=now, uses_ids=uses_ids)
+        session = FetchSession(
+            self._new_id(), now=now, uses_ids=uses_ids, is_consumers=is_consumers
+        )
         self._sessions[session.id] = session
         return session
 
     def end(self, session_id: int) -> None:
-        """Remove a session."""
-        self._sessions.pop(session_id, None)
+        """Remove a session; its parked fetches complete."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None and session.is_consumers:
+            self._ended.extend(session.partitions.values())
+            for waiter in session.waiters:
+                waiter.finish()
+
+    def _leave_partitions(self) -> None:
+        """Unregister some partitions of ended sessions."""
+        ended = self._ended
+        for partition in list(islice(ended, LEFT_AT_ONCE_MAX)):
+            partition.unwatch()
+            ended.popleft()
 
     def _evict(self, now: int) -> bool:
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now - oldest.last_used_ms < EVICTION_MS_MIN:
             return False
-        del self._sessions[oldest.id]
+        self.end(oldest.id)
         return True
 
     def _new_id(self) -> int:

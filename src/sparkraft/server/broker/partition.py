@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sparkraft.records.validate import Prepared
     from sparkraft.replication.follower import FollowerState
     from sparkraft.server.broker.partition_host import PartitionHost
-    from sparkraft.server.broker.purgatory import FetchWaiter
+    from sparkraft.server.broker.purgatory import FetchWaiter, PartitionReader
     from sparkraft.storage.config import LogConfig
     from sparkraft.storage.log import AppendInfo, PartitionLog
 
@@ -78,6 +78,7 @@ class HostedPartition:
         self.topic_id = topic_id
         self.index = index
         self.log: PartitionLog = log
+        log.on_start_moved = self._on_bounds
         self.is_leader = False
         self.leader_id = -1
         self.leader_epoch = -1
@@ -87,8 +88,8 @@ class HostedPartition:
         """The leader's state; None while another broker leads."""
         self.followers: dict[int, FollowerState] = {}
         """Those of `leading`; empty for a single replica, which is the fast path."""
-        self.waiters: dict[FetchWaiter, None] = {}
-        """Consumers' fetches, which read up to the high watermark."""
+        self.waiters: dict[PartitionReader, None] = {}
+        """Consumers' parked fetches and sessions, which read up to the high watermark."""
         self.replica_waiters: dict[FetchWaiter, None] = {}
         """Followers' fetches, which read to the log's end."""
         self._acks = OffsetWaiters()
@@ -320,8 +321,8 @@ class HostedPartition:
         unseen = self._unseen
         while unseen and unseen[0][0] <= offset:
             size += unseen.popleft()[1]
-        if self.waiters and size:
-            self.wake(size)
+        if self.waiters:
+            self.wake(max(size, 1))  # appends of an earlier leader are not counted
         for waiter in self.replica_waiters:
             waiter.on_watermark()
 
@@ -448,6 +449,7 @@ class HostedPartition:
         if swap is None:
             return
         self.log = swap()
+        self.log.on_start_moved = self._on_bounds
         if self.is_leader:
             self.log.assign_epoch(self.leader_epoch)  # the copy may have no record of it
         self.wake_all()
@@ -488,7 +490,9 @@ class HostedPartition:
             As `follower_append`.
         """
         self._check_following(leader_epoch)
-        return self.log.truncate_to(offset)
+        truncated = self.log.truncate_to(offset)
+        self._on_bounds()
+        return truncated
 
     def follower_start_at(self, offset: int, *, leader_epoch: int) -> None:
         """Remove everything and start at `offset`: the leader's log starts after our end.
@@ -498,6 +502,7 @@ class HostedPartition:
         """
         self._check_following(leader_epoch)
         self.log.truncate_fully_and_start_at(offset)
+        self._on_bounds()
 
     def synced(self, info: "AppendInfo") -> "asyncio.Future[None] | None":
         """A future that completes when a follower's append may be acknowledged; None if now."""
@@ -551,10 +556,15 @@ class HostedPartition:
 
     def wake(self, readable_bytes: int) -> None:
         """Report new readable bytes to consumers' fetches."""
-        for waiter in list(self.waiters):
+        for waiter in self.waiters:
             waiter.on_bytes(readable_bytes)
 
     def wake_all(self) -> None:
         """Complete every parked fetch."""
         for waiter in (*self.waiters, *self.replica_waiters):
             waiter.finish()
+
+    def _on_bounds(self) -> None:
+        """Report a moved start or a truncation to consumers' sessions; no fetch wakes."""
+        for waiter in self.waiters:
+            waiter.on_bounds()

@@ -4,11 +4,12 @@ A `FetchWaiter` waits for bytes (min_bytes, max_wait_ms), an `OffsetWaiter` for 
 an offset: the high watermark for a produce with acks=all, the low watermark for DeleteRecords. All
 timeouts are in one `TimingWheel`.
 
-A `FetchWaiter` is registered with the partitions it reads. They report new bytes: at the log's end
-to a follower's fetch, below the high watermark to a consumer's. Once there are enough bytes, its
-time is up or the partition changes (leadership, deletion), it completes: once, at the end of the
-current event-loop iteration, so that several appends wake it only once. If its connection closes,
-its future is cancelled and it unregisters.
+A `FetchWaiter` is registered with the partitions it reads, or with its fetch session, which is
+registered with them for as long as it lasts. They report new bytes: at the log's end to a
+follower's fetch, below the high watermark to a consumer's. Once there are enough bytes, its time is
+up or the partition changes (leadership, deletion), it completes: once, at the end of the current
+event-loop iteration, so that several appends wake it only once. If its connection closes, its
+future is cancelled and it unregisters.
 """
 
 import asyncio
@@ -22,16 +23,17 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.timing_wheel import Deadline, TimingWheel
 
 
-class WaitedPartition(Protocol):
-    """The part of a partition that a `FetchWaiter` uses."""
+class PartitionReader(Protocol):
+    """Registered with a partition that consumers read: a parked fetch, or a session's partition."""
 
-    @property
-    def waiters(self) -> "dict[FetchWaiter, None]":
-        """Consumers' fetches, which read up to the high watermark."""
+    def on_bytes(self, count: int) -> None:
+        """`count` more bytes may be read."""
 
-    @property
-    def replica_waiters(self) -> "dict[FetchWaiter, None]":
-        """Followers' fetches, which read to the log's end."""
+    def on_bounds(self) -> None:
+        """The log start offset moved, or the log was truncated: no reason to wake."""
+
+    def finish(self) -> None:
+        """The partition changed: leadership, epoch, log, or it is gone."""
 
 
 class FetchWaiter:
@@ -43,7 +45,7 @@ class FetchWaiter:
         "_linger_ms",
         "_loop",
         "_missing",
-        "_partitions",
+        "_queues",
         "_read",
         "_scheduled",
         "_wheel",
@@ -53,7 +55,7 @@ class FetchWaiter:
     def __init__(
         self,
         wheel: "TimingWheel",
-        partitions: "Iterable[WaitedPartition]",
+        queues: "Iterable[dict[Any, None]]",
         *,
         missing_bytes: int,
         wait_ms: int,
@@ -62,12 +64,13 @@ class FetchWaiter:
     ) -> None:
         """Wait for `missing_bytes` more bytes, at most `wait_ms`; then `answer()` is the result.
 
-        `linger_ms` is set for a follower's fetch, which reads to the log's end: how long it still
-        waits for records once the high watermark has moved. Needs a running event loop.
+        It is in all `queues` (of partitions or of a session) until then. `linger_ms` is set for a
+        follower's fetch, which reads to the log's end: how long it still waits for records once
+        the high watermark has moved. Needs a running event loop.
         """
         self._wheel = wheel
         self._loop = asyncio.get_running_loop()
-        self._partitions = list(partitions)
+        self._queues = list(queues)
         self._missing = missing_bytes
         self._linger_ms = linger_ms
         self._linger: Deadline | None = None
@@ -76,17 +79,17 @@ class FetchWaiter:
         self.future: asyncio.Future[Any] = self._loop.create_future()
         self.future.add_done_callback(self._leave)
         self._deadline: Deadline = wheel.add(wait_ms, self._finish_now)
-        for partition in self._partitions:
-            self._waiters_of(partition)[self] = None
-
-    def _waiters_of(self, partition: WaitedPartition) -> "dict[FetchWaiter, None]":
-        return partition.waiters if self._linger_ms is None else partition.replica_waiters
+        for queue in self._queues:
+            queue[self] = None
 
     def on_bytes(self, count: int) -> None:
         """Count `count` more readable bytes in one of the partitions."""
         self._missing -= count
         if self._missing <= 0:
             self.finish()
+
+    def on_bounds(self) -> None:
+        """See `PartitionReader.on_bounds`."""
 
     def on_watermark(self) -> None:
         """Complete a follower's fetch soon: a high watermark or log start offset moved."""
@@ -113,8 +116,8 @@ class FetchWaiter:
         self._deadline.cancel()
         if self._linger is not None:
             self._linger.cancel()
-        for partition in self._partitions:
-            self._waiters_of(partition).pop(self, None)
+        for queue in self._queues:
+            queue.pop(self, None)
 
 
 class OffsetWaiter:

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from sparkraft.server.config_pieces import ConfigPieces
+
 if TYPE_CHECKING:
     from sparkraft.base.env import Clock
     from sparkraft.metadata.image import ClusterImage
@@ -33,6 +35,7 @@ class ControllerServices:
         self.raft = raft
         self.controller = controller
         self.processes = processes
+        self.config_pieces = ConfigPieces()
 
     @property
     def clock(self) -> "Clock":

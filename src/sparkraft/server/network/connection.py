@@ -19,12 +19,14 @@ import asyncio
 import logging
 import struct
 from functools import partial
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkraft.base.errors import DecodeError, InvariantBroken, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import decode_slices
 from sparkraft.protocol.errors import EncodeError
-from sparkraft.server.api.registry import RequestContext
+from sparkraft.server.api.registry import RequestContext, Steps
 from sparkraft.server.loop_monitor import LONG_PIECE_MS
 from sparkraft.server.network.dispatch import (
     HEADER,
@@ -37,6 +39,7 @@ from sparkraft.server.network.frames import BadLengthError, FrameReader
 from sparkraft.server.network.refusals import log_bad_length, log_malformed, log_unserved
 from sparkraft.server.network.responses import RUN_BYTES_MAX, PendingResponse, ResponseQueue
 from sparkraft.server.network.sending import Sender, sender_of
+from sparkraft.server.network.slices import SLICE_UNITS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -47,6 +50,9 @@ if TYPE_CHECKING:
     from sparkraft.server.network.request_memory import RequestMemory
 
 log = logging.getLogger(__name__)
+
+WHOLE_BYTES_MAX = 64 * 1024
+"""Requests up to this are decoded in one piece: at most 5 ms, for 30,000 names of one byte."""
 
 _ROUTE_CODE = struct.Struct(">i")
 """The first bytes of a frame, key and version, as `Routes.by_code` has them."""
@@ -88,6 +94,10 @@ class ConnectionOwner(Protocol):
 
     def must_yield(self, connection: "Connection") -> bool:
         """Whether the connection must stop now; it is run later then."""
+        ...
+
+    def start_slices(self, steps: Steps) -> Any:
+        """Begin work in slices: its result, or a future of it."""
         ...
 
     def on_sent(self, byte_count: int) -> None:
@@ -388,12 +398,39 @@ class Connection(asyncio.Protocol):
             self._respond(route, context, None, response)
 
     def _call(self, route: Route, context: RequestContext, body: memoryview) -> None:
+        if len(body) > WHOLE_BYTES_MAX and not route.pipelined:
+            self._call_large(route, context, body)
+            return
         request, _ = route.decode(route.request_class, route.version, body, 0)
         try:
             response = route.handle(self._node, context, request)
+            if type(response) is GeneratorType:
+                response = self.listener.start_slices(response)
+                if isinstance(response, asyncio.Future):
+                    slot = PendingResponse(route, context, request)
+                    slot.ends_with_connection = True
+                    self._respond_later(slot, response)
+                    return
         except Exception as error:  # the root of a request's work
             response = self._failed(route, context, request, error)
         self._respond(route, context, request, response)
+
+    def _call_large(self, route: Route, context: RequestContext, body: memoryview) -> None:
+        """Decode a large request in slices, too."""
+        slot = PendingResponse(route, context, None)
+        slot.ends_with_connection = True
+
+        def steps() -> Steps:
+            yield SLICE_UNITS_MAX  # the request takes its place before anything can fail
+            request = slot.request = yield from decode_slices(
+                route.request_class, route.version, body
+            )
+            response = route.handle(self._node, context, request)
+            if type(response) is GeneratorType:
+                response = yield from response
+            return response
+
+        self._respond_later(slot, self.listener.start_slices(steps()))
 
     def _respond(self, route: Route, context: RequestContext, request: Any, response: Any) -> None:
         """Send a response, or keep it until it is next."""
@@ -402,13 +439,27 @@ class Connection(asyncio.Protocol):
             responses.forget_refusals(context)
         elif hasattr(response, "__await__"):
             self._respond_later(PendingResponse(route, context, request), response)
+        elif (parts := self._encode(route, context, response)) is None:
+            return
         elif responses.pending:
             slot = PendingResponse(route, context, None)
-            slot.complete(encode_response(route, context.correlation_id, response))
+            slot.complete(parts)
             responses.add_in_order(slot)
         else:
             responses.forget_refusals(context)
-            responses.add(encode_response(route, context.correlation_id, response))
+            responses.add(parts)
+
+    def _encode(self, route: Route, context: RequestContext, response: Any) -> list[Any] | None:
+        """A response frame; None if it cannot be encoded, and the connection is closed.
+
+        That is a response of 2 GB, or a bug of ours: better to close than to never respond.
+        """
+        try:
+            return encode_response(route, context.correlation_id, response)
+        except EncodeError as problem:
+            log.exception("The response to %s can't be encoded", route.api.key.name)
+            self.close(f"its response can't be encoded: {problem}")
+            return None
 
     def set_client_software(self, name: str, version: str) -> None:
         """Record the client's software from its ApiVersions request (KIP-511)."""
@@ -432,19 +483,18 @@ class Connection(asyncio.Protocol):
             self.close("its request was cancelled")
             return
         error = future.exception()
-        response = future.result() if error is None else self._late(slot, error)
-        route = slot.route
-        try:
-            slot.complete(
-                []
-                if response is None
-                else encode_response(route, slot.context.correlation_id, response)
-            )
-        except EncodeError as problem:  # a bug of ours: better to close than to never respond
-            log.exception("The response to %s can't be encoded", route.api.key.name)
-            self.close(f"its response can't be encoded: {problem}")
+        if isinstance(error, DecodeError):
+            log.warning("Closing %s: %s", self._name, error)
+            self.listener.on_bad_request()
+            self.close()
             return
-        self._release()
+        response = future.result() if error is None else self._late(slot, error)
+        parts: list[Any] | None = []
+        if response is not None:
+            parts = self._encode(slot.route, slot.context, response)
+        if parts is not None:
+            slot.complete(parts)
+            self._release()
 
     def _late(self, slot: PendingResponse, error: BaseException) -> Any:
         if not isinstance(error, Exception):

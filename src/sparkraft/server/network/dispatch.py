@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import DecodeError
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.codec import decode_from, encode_parts
+from sparkraft.protocol.errors import EncodeError
 from sparkraft.server.api.registry import Api, load_api
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ HEADER = struct.Struct(">hhih")
 
 RESPONSE_HEAD = struct.Struct(">ii")
 """size, correlation_id."""
+
+RESPONSE_BYTES_MAX = 0x7FFFFFFF
+"""The length prefix is signed; Kafka fails to allocate such a response, and closes."""
 
 HEADER_TAGS_MAX = 16
 """Tagged fields of one request header; Kafka 4.3 defines none, so anything more is an attack."""
@@ -154,6 +158,8 @@ def encode_response(route: Route, correlation_id: int, body: Any) -> list[Any]:
     size = 4 + route.flexible_response
     for part in parts:
         size += len(part)
+    if size > RESPONSE_BYTES_MAX:
+        raise EncodeError(f"{size} bytes are more than a response may have")
     head = size.to_bytes(4, "big") + correlation_id.to_bytes(4, "big", signed=True)
     if route.flexible_response:
         head += b"\0"

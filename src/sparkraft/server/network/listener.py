@@ -24,11 +24,13 @@ from sparkraft.server.network.dispatch import Routes
 from sparkraft.server.network.loop_budget import LoopBudget
 from sparkraft.server.network.request_memory import RequestMemory
 from sparkraft.server.network.response_memory import ResponseMemory
+from sparkraft.server.network.slices import SlicedWork
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparkraft.base.env import Clock
+    from sparkraft.server.api.registry import Steps
     from sparkraft.server.env import Network
 
 log = logging.getLogger(__name__)
@@ -203,6 +205,10 @@ class Listener:
             return False
         self._budget.queue(connection)
         return True
+
+    def start_slices(self, steps: "Steps") -> Any:
+        """Run a request's first slice: its result, or a future of it."""
+        return SlicedWork(steps, self._budget).start()
 
     def on_sent(self, byte_count: int) -> None:
         """Count what was written."""

@@ -17,15 +17,22 @@ ITERATION_MS_MAX = 8
 
 
 class Runnable(Protocol):
-    """A client connection with frames to handle."""
+    """A client connection with frames to handle, or a request's work with slices left."""
 
     def run(self) -> None: ...
 
 
 class LoopBudget:
-    """Shared by the client listeners of a node."""
+    """Shared by the listeners of a node.
+
+    Attributes:
+        slices: how many slices of requests' work have run (`slices`).
+        slice_units_max: the units of the largest one.
+    """
 
     def __init__(self, clock: "Clock") -> None:
+        self.slices = 0
+        self.slice_units_max = 0
         self._clock = clock
         self._started_ms: int | None = None
         self._queue: OrderedDict[Runnable, Runnable] = OrderedDict()
@@ -38,8 +45,14 @@ class LoopBudget:
         return False
 
     def queue(self, client: Runnable) -> None:
-        """Run `client` in a later iteration, after those that wait already."""
+        """Run `client` when there is time, after those that wait already."""
+        self.exhausted()  # starts the budget, and so the next iteration's
         self._queue.setdefault(client, client)
+
+    def on_slice(self, units: int) -> None:
+        """Count a slice of a request's work."""
+        self.slices += 1
+        self.slice_units_max = max(self.slice_units_max, units)
 
     def exhausted(self) -> bool:
         """Whether this iteration's time is used up; starts the budget if none has started."""

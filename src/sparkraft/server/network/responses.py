@@ -38,13 +38,15 @@ BACKLOG_AHEAD_MAX = 1 << 20
 class PendingResponse:
     """A response that is not complete or not next in order, and the request it belongs to."""
 
-    __slots__ = ("context", "future", "parts", "ready", "request", "route")
+    __slots__ = ("context", "ends_with_connection", "future", "parts", "ready", "request", "route")
 
     def __init__(self, route: "Route", context: "RequestContext", request: Any) -> None:
         self.route = route
         self.context = context
         self.request = request
         self.future: asyncio.Future[Any] | None = None
+        self.ends_with_connection = route.api.dies_with_connection
+        """Whether the future is cancelled when the client leaves."""
         self.parts: list[Any] | None = None
         self.ready = False
 
@@ -156,7 +158,7 @@ class ResponseQueue:
     def close(self) -> None:
         """The connection is lost: drop everything, and cancel long polls that wait."""
         for slot in self.pending:
-            if slot.future is not None and slot.route.api.dies_with_connection:
+            if slot.future is not None and slot.ends_with_connection:
                 slot.future.cancel()
         self.pending.clear()
         self._out = []

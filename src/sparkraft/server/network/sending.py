@@ -19,7 +19,6 @@ import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from itertools import islice
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -36,14 +35,26 @@ _JOINED_BYTES_MAX = 512 * 1024
 _BUFFERS_MAX = 64
 """Buffers of one writev: more than a response has, and far below Linux's 1024."""
 
+WRITE_BYTES = 1 << 20
+"""Bytes gathered for one writev: about what a socket takes."""
 
-def join_small(parts: list[Any]) -> list[Any]:
-    """`parts` with small neighbors joined; large ones are not copied."""
+RUN_BYTES_MAX = 8 << 20
+"""Bytes written at once to a peer that reads as fast as we write: 3 ms; then others have a turn."""
+
+
+def join_front(backlog: deque[Any]) -> list[Any]:
+    """The parts at the front of `backlog` for one write; they stay in it.
+
+    Small neighbors are joined in place, no earlier than they are needed: a response may consist of
+    a thousand references to one part. Large parts are not copied.
+    """
     out: list[Any] = []
     small: list[Any] = []
-    small_bytes = 0
-    for part in parts:
+    small_bytes = total = 0
+    while backlog and total < WRITE_BYTES and len(out) < _BUFFERS_MAX:
+        part = backlog.popleft()
         size = len(part)
+        total += size
         if size < _SMALL_BYTES:
             small.append(part)
             small_bytes += size
@@ -56,6 +67,7 @@ def join_small(parts: list[Any]) -> list[Any]:
             out.append(memoryview(part))
     if small:
         out.append(b"".join(small) if len(small) > 1 else small[0])
+    backlog.extendleft(reversed(out))
     return out
 
 
@@ -64,17 +76,14 @@ class Sender(ABC):
 
     Attributes:
         backlog: the parts that wait, in order; read-only to others.
+        unsent: their bytes.
     """
 
-    __slots__ = ("backlog",)
+    __slots__ = ("backlog", "unsent")
 
     def __init__(self) -> None:
         self.backlog: deque[Any] = deque()
-
-    @property
-    def unsent(self) -> int:
-        """Bytes that wait for room in the socket."""
-        return sum(map(len, self.backlog)) if self.backlog else 0
+        self.unsent = 0
 
     @property
     def waits(self) -> bool:
@@ -105,6 +114,7 @@ class Sender(ABC):
     def drop(self) -> None:
         """Drop the backlog: the connection is lost."""
         self.backlog.clear()
+        self.unsent = 0
 
 
 class SocketSender(Sender):
@@ -145,14 +155,16 @@ class SocketSender(Sender):
         """See `Sender.send`."""
         backlog = self.backlog
         if backlog:
-            backlog.extend(join_small(parts))
+            backlog.extend(parts)
+            self.unsent += size
             return
         if self._fd < 0:
             return
         if size > PIECE_BYTES:
-            backlog.extend(join_small(parts))
+            backlog.extend(parts)
         else:
             backlog.append(parts[0] if len(parts) == 1 else b"".join(parts))
+        self.unsent = size
         self._write()
 
     def close(self) -> None:
@@ -178,17 +190,20 @@ class SocketSender(Sender):
     def _write(self) -> None:
         """Send from the front of the backlog what the socket takes now; then wait for room."""
         backlog = self.backlog
-        while backlog:
+        budget = RUN_BYTES_MAX
+        while backlog and budget > 0:
             try:
                 if len(backlog) == 1:
                     sent = os.write(self._fd, backlog[0])
                 else:
-                    sent = os.writev(self._fd, list(islice(backlog, _BUFFERS_MAX)))
+                    sent = os.writev(self._fd, join_front(backlog))
             except BlockingIOError:
                 break
             except OSError as error:
                 self._fail(error)
                 return
+            self.unsent -= sent
+            budget -= sent
             while backlog and sent >= len(backlog[0]):
                 sent -= len(backlog.popleft())
             if sent:
@@ -253,7 +268,8 @@ class TransportSender(Sender):
     def send(self, parts: list[Any], size: int) -> None:
         """See `Sender.send`."""
         if self.backlog or self._paused or size > PIECE_BYTES or len(parts) > 1:
-            self.backlog.extend(join_small(parts))
+            self.backlog.extend(parts)
+            self.unsent += size
             self._drain()
         elif not self._transport.is_closing():
             self._transport.write(parts[0])
@@ -262,6 +278,7 @@ class TransportSender(Sender):
         """See `Sender.close`; the transport keeps what it hasn't sent until it has."""
         while self.backlog and not self._transport.is_closing():
             self._transport.write(self.backlog.popleft())
+        self.unsent = 0
         self._transport.close()
 
     def pause(self) -> None:
@@ -276,14 +293,18 @@ class TransportSender(Sender):
     def _drain(self) -> None:
         while self.backlog and not self._paused:
             if self._transport.is_closing():  # the peer is gone, and `connection_lost` on its way
-                self.backlog.clear()
+                self.drop()
                 return
-            self._transport.write(_next_piece(self.backlog))
+            piece = _next_piece(self.backlog)
+            self.unsent -= len(piece)
+            self._transport.write(piece)
 
 
 def _next_piece(backlog: deque[Any]) -> Any:
     """Take what a transport gets next from the front of a `backlog` that isn't empty."""
     front = backlog[0]
+    if len(front) < _SMALL_BYTES and len(backlog) > 1:
+        front = join_front(backlog)[0]
     if len(front) <= PIECE_BYTES:
         return backlog.popleft()
     view = memoryview(front)
