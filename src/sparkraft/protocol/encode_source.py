@@ -61,7 +61,7 @@ class _Item(NamedTuple):
 
 
 def write_encoder(cls: type[Message], version: int, *, flexible: bool | None = None) -> Encoder:
-    """Compile the encoder of `cls` in `version`; an element's message says if it is `flexible`."""
+    """Compile the encoder of `cls` in `version`; `flexible`: as its message, for an element."""
     if flexible is None:
         flexible = version in cls.SCHEMA.flexible
     return _EncoderWriter(version, flexible=flexible).write(cls)

@@ -41,7 +41,7 @@ IDLE_SECONDS_MAX = 75
 HEAD_SECONDS_MAX = 10
 """From a request's first byte to the end of its head; a head is one packet or two."""
 
-METRICS_SECONDS_MAX = 0.2
+METRICS_SECONDS_MAX = 0.05
 """How long rendered metrics serve further scrapes: far below any scrape interval."""
 
 PIPELINED_BYTES_MAX = 2 * HEAD_BYTES_MAX

@@ -1,6 +1,8 @@
 """A broker around `GroupCoordinatorService`: a `ShardHost` in memory, and one topic."""
 
-from types import SimpleNamespace
+import asyncio
+from collections.abc import Awaitable
+from types import GeneratorType, SimpleNamespace
 from typing import Any
 
 from sparkraft.base.errors import KafkaError
@@ -8,9 +10,13 @@ from sparkraft.base.ids import Uuid
 from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
+from sparkraft.protocol.codec import decode
 from sparkraft.server.api.registry import RequestContext, load_api
 from sparkraft.server.config import NodeConfig
 from sparkraft.server.coordinator.group_service import GroupCoordinatorService
+from sparkraft.server.env import SystemClock
+from sparkraft.server.network.loop_budget import LoopBudget
+from sparkraft.server.network.slices import SlicedWork
 from tests.coordinator.world import CountingEntropy
 from tests.server.coordinator.fake_host import FakeHost
 from tests.support.sessions import client_session
@@ -58,9 +64,25 @@ class FakeBroker:
             key, used, 1, "client", session=client_session(), connection=None, received_ms=0,
         )  # fmt: skip
         try:
-            return api.handle(self, context, request)
+            answer = api.handle(self, context, request)
+            if isinstance(answer, GeneratorType):
+                answer = SlicedWork(answer, LoopBudget(SystemClock())).start()
+            if isinstance(answer, Awaitable):
+                return asyncio.ensure_future(_decoded_later(answer, key, used))
+            return _decoded(answer, key, used)
         except KafkaError as error:
             return api.refuse(API_INFO[key].response_class(), request, used, error)
+
+
+def _decoded(answer: Any, key: ApiKey, version: int) -> Any:
+    """A response as a message, also if it is encoded already."""
+    if not isinstance(answer, list):
+        return answer
+    return decode(API_INFO[key].response_class(), version, b"".join(answer))
+
+
+async def _decoded_later(answer: Awaitable[Any], key: ApiKey, version: int) -> Any:
+    return _decoded(await answer, key, version)
 
 
 class FakeImage:

@@ -193,7 +193,7 @@ class _Fetch:
 
     @property
     def _reads_as(self) -> object:
-        """What else than the partitions' state decides what is read of them."""
+        """The parts of the request that reads depend on, other than partitions and offsets."""
         return self.replica_id, self.request.isolation_level, self.context.api_version
 
     def _find_changed(self, session: FetchSession) -> None:
@@ -410,7 +410,7 @@ class _Fetch:
     # ---- waiting
 
     def queues(self) -> "Iterable[dict[Any, None]]":
-        """Where the request waits: with its session, or with each partition it may read."""
+        """The queues in which the request waits: its session's, or those of its partitions."""
         session = self.session
         if self.replica_id == _CONSUMER and session is not None and session.is_consumers:
             return [session.waiters]
