@@ -87,3 +87,8 @@ def test_mapped_parts_do_not_count() -> None:
         parts: list[Any] = [b"1234", memoryview(b"56"), bytearray(3), memoryview(mapped)]
         assert memory_of(parts) == 9
         parts.clear()
+
+
+def test_a_part_that_is_sent_repeatedly_counts_once() -> None:
+    shared, other = bytes(1_000), bytes(500)
+    assert memory_of([shared, other, shared, shared]) == 1_500

@@ -101,9 +101,9 @@ class ResponseMemory:
 
 
 def memory_of(parts: Iterable[Any]) -> int:
-    """Bytes of `parts` in this process's own memory."""
+    """Bytes of `parts` in this process's own memory; a part that is sent repeatedly counts once."""
     return sum(
         len(part)
-        for part in parts
+        for part in {id(part): part for part in parts}.values()
         if not (isinstance(part, memoryview) and isinstance(part.obj, mmap.mmap))
     )
