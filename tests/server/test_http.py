@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import socket
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -21,6 +22,7 @@ from sparkraft.server.http import (
     parse_address,
 )
 from sparkraft.server.http_hosts import is_allowed_host, own_names
+from tests.server.harness import node_in, run
 from tests.support.ports import wait_until
 
 pytestmark = pytest.mark.real_clients
@@ -121,6 +123,53 @@ def test_metrics_tell_what_the_controller_spent_its_time_on(address, sparkraft_c
 def test_pipelined_requests_are_answered_in_order(address):
     answer = exchange(address, b"GET /health HTTP/1.1\r\n\r\nGET /none HTTP/1.1\r\n\r\n")
     assert [int(part[:3]) for part in answer.split(b"HTTP/1.1 ")[1:]] == [200, 404]
+
+
+class Counted(HttpServer):
+    """Counts renderings, and the event-loop iteration of each response."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.renderings = 0
+        self.iteration = 0
+        self.responses: list[int] = []
+
+    def _start_rendering(self) -> None:
+        self.renderings += 1
+        super()._start_rendering()
+
+    def respond(self, path: str) -> Any:
+        self.responses.append(self.iteration)
+        return super().respond(path)
+
+    def count_iterations(self) -> None:
+        self.iteration += 1
+        asyncio.get_running_loop().call_soon(self.count_iterations)
+
+
+def test_a_flood_of_scrapes_is_rendered_once_and_answered_one_at_a_time(tmp_path):
+    clients, requests = 20, 100
+
+    async def scrape(port: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        last = b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n"
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n" * (requests - 1) + last)
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            server = Counted(node, SystemNetwork(), "127.0.0.1:0")
+            await server.start()
+            server.count_iterations()
+            answers = await asyncio.gather(*(scrape(server.port) for _ in range(clients)))
+            assert all(answer.count(b"HTTP/1.1 200") == requests for answer in answers)
+            assert len(server.responses) == len(set(server.responses)) == clients * requests
+            assert server.renderings <= 2 * clients
+            await server.stop()
+
+    run(test())
 
 
 def test_head_has_no_body(address):

@@ -41,9 +41,6 @@ IDLE_SECONDS_MAX = 75
 HEAD_SECONDS_MAX = 10
 """From a request's first byte to the end of its head; a head is one packet or two."""
 
-METRICS_SECONDS_MAX = 0.05
-"""How long rendered metrics serve further scrapes: far below any scrape interval."""
-
 PIPELINED_BYTES_MAX = 2 * HEAD_BYTES_MAX
 """Received bytes of a connection's further requests; beyond it they wait in the kernel."""
 
@@ -95,8 +92,11 @@ class HttpServer:
         self._waiting: dict[_Connection, None] = {}
         """Connections with a whole request, in order of their turns."""
         self._turn_is_due = False
+        self._chunks = 0
+        """Received so far, of all connections."""
         self._exposition = b""
-        self._exposition_until = 0.0
+        self._exposition_of = 0
+        """The chunks received before it was rendered: it is current for their requests."""
         self._rendering: Iterator[bytes] | None = None
         self._rendered: list[bytes] = []
         self._routes: dict[str, Callable[[], Response]] = {
@@ -144,6 +144,11 @@ class HttpServer:
 
     # ---- turns: one response, or one piece of the metrics, in an event-loop iteration
 
+    def count_chunk(self) -> int:
+        """Number a received chunk."""
+        self._chunks += 1
+        return self._chunks
+
     def wait(self, connection: _Connection) -> None:
         """Give `connection`, which has a whole request, its turn."""
         self._waiting[connection] = None
@@ -157,7 +162,7 @@ class HttpServer:
             self._render(self._rendering)
         elif self._waiting:
             connection = next(iter(self._waiting))
-            if connection.wants_metrics and not self._has_metrics():
+            if connection.wants_metrics and connection.chunk > self._exposition_of:
                 self._start_rendering()
             else:
                 del self._waiting[connection]
@@ -165,13 +170,11 @@ class HttpServer:
         if self._waiting:
             self.wait(next(iter(self._waiting)))
 
-    def _has_metrics(self) -> bool:
-        return asyncio.get_running_loop().time() < self._exposition_until
-
     def _start_rendering(self) -> None:
         # prometheus_client takes 20 ms and 3 MiB: only nodes that are scraped pay for it.
         from sparkraft.server.metrics import exposition
 
+        self._exposition_of = self._chunks
         self._rendering = iter(exposition(self._node))
         self._rendered = []
 
@@ -187,7 +190,6 @@ class HttpServer:
             self._rendering = None
         if self._rendering is None:
             self._rendered = []
-            self._exposition_until = asyncio.get_running_loop().time() + METRICS_SECONDS_MAX
 
     def serves(self, host: str) -> bool:
         """Whether a request with the Host header `host` is for this node."""
@@ -237,6 +239,7 @@ class _Connection(asyncio.Protocol):
 
     Attributes:
         wants_metrics: whether the next request is for the metrics.
+        chunk: the last one received (`HttpServer.count_chunk`).
     """
 
     def __init__(self, server: HttpServer) -> None:
@@ -250,6 +253,7 @@ class _Connection(asyncio.Protocol):
         self._at_end = False
         """The client sends no more."""
         self.wants_metrics = False
+        self.chunk = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -291,6 +295,7 @@ class _Connection(asyncio.Protocol):
         if not self._buffer:
             self._close_in(HEAD_SECONDS_MAX)
         self._buffer += data
+        self.chunk = self._server.count_chunk()
         if len(self._buffer) > PIPELINED_BYTES_MAX and self._transport is not None:
             self._transport.pause_reading()
         self._look_for_request()
