@@ -30,6 +30,8 @@ log.dirs=$DATA/data
 default.replication.factor=$replicas
 min.insync.replicas=$((replicas == 1 ? 1 : 2))
 offsets.topic.replication.factor=$replicas
+transaction.state.log.replication.factor=$replicas
+transaction.state.log.min.isr=$((replicas == 1 ? 1 : 2))
 sparkraft.http.listener=$HTTP
 EOF
 

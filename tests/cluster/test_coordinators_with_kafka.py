@@ -1,4 +1,4 @@
-"""What our brokers don't coordinate yet stays with Apache Kafka's brokers of the same cluster."""
+"""Share groups, which ours do not coordinate, stay with Kafka's brokers; transactions move."""
 
 import asyncio
 from pathlib import Path
@@ -41,14 +41,19 @@ def partitions_of(cluster: Cluster, topic: str) -> dict[int, PartitionInfo]:
 
 def until_led_by_kafkas(cluster: Cluster, topic: str) -> None:
     """Every partition is there and led by one of Kafka's brokers, whose replicas come first."""
+    until_led_by(cluster, topic, KAFKAS)
+
+
+def until_led_by(cluster: Cluster, topic: str, brokers: tuple[int, ...]) -> None:
+    """Every partition is there and led by one of `brokers`, whose replicas come first."""
 
     def led() -> bool:
         found = partitions_of(cluster, topic).values()
         return len(found) == PARTITIONS and all(
-            p.leader in KAFKAS and p.replicas[0] in KAFKAS for p in found
+            p.leader in brokers and p.replicas[0] in brokers for p in found
         )
 
-    wait_until(led, f"{topic} is led by {KAFKAS}", 90)
+    wait_until(led, f"{topic} is led by {brokers}", 90)
 
 
 def coordinator(cluster: Cluster, key_type: int, key: str, *, of: int) -> tuple[ErrorCode, int]:
@@ -106,7 +111,7 @@ def commit_a_transaction(cluster: Cluster, name: str) -> None:
         pytest.param("kafka", 3, marks=pytest.mark.long),
     ],
 )
-def test_coordinators_stay_with_brokers_that_serve_them(
+def test_coordinators_are_led_by_brokers_that_serve_them(
     tmp_path: Path, kafka_jars: Path, controller: Kind, replicas: int
 ) -> None:
     factor = {
@@ -123,7 +128,6 @@ def test_coordinators_stay_with_brokers_that_serve_them(
     ) as cluster:
         place_on(cluster, "on-kafkas", KAFKAS[0])
         commit_a_transaction(cluster, "first")
-        until_led_by_kafkas(cluster, TRANSACTIONS)
         wait_until(
             lambda: coordinator(cluster, 2, SHARE_KEY, of=OURS[0])[1] in KAFKAS, "it is told", 90
         )
@@ -132,13 +136,14 @@ def test_coordinators_stay_with_brokers_that_serve_them(
         if replicas > 1:
             for topic in (TRANSACTIONS, SHARES):
                 put_on_ours(cluster, topic)
-                until_led_by_kafkas(cluster, topic)
+            until_led_by_kafkas(cluster, SHARES)
             cluster.kill(KAFKAS[1])
             cluster.start([KAFKAS[1]])
-            until_led_by_kafkas(cluster, TRANSACTIONS)
             until_led_by_kafkas(cluster, SHARES)
+            until_led_by(cluster, TRANSACTIONS, OURS)
+        commit_a_transaction(cluster, "first")
         commit_a_transaction(cluster, "second")
-        assert committed_records(cluster, 2) == ["first", "second"]
+        assert committed_records(cluster, 3) == ["first", "first", "second"]
 
 
 def committed_records(cluster: Cluster, count: int) -> list[str]:

@@ -10,7 +10,7 @@ from sparkraft.coordinator.group import election
 from sparkraft.coordinator.group.classic_group import ClassicGroup, subscription_topics
 from sparkraft.coordinator.group.journal import Journal, JournalEntry
 from sparkraft.coordinator.group.states import NEXT_STATES, GroupState
-from sparkraft.coordinator.group.timers import Timers
+from sparkraft.coordinator.timers import Timers
 
 KEYS = st.sampled_from([("a",), ("b",), ("c",)])
 STEPS = st.one_of(

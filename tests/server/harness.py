@@ -118,6 +118,9 @@ def config_of(
         "log.dirs": ",".join(map(str, log_dirs)),
         "offsets.topic.num.partitions": "2",
         "offsets.topic.replication.factor": "1",
+        "transaction.state.log.num.partitions": "2",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
         **{key.replace("_", "."): value for key, value in overrides.items()},
     }

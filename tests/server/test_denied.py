@@ -55,7 +55,13 @@ from sparkraft.protocol.messages import (
     k23_offset_for_leader_epoch as k23,
 )
 from sparkraft.protocol.messages import (
+    k24_add_partitions_to_txn as k24,
+)
+from sparkraft.protocol.messages import (
     k27_write_txn_markers as k27,
+)
+from sparkraft.protocol.messages import (
+    k28_txn_offset_commit as k28,
 )
 from sparkraft.protocol.messages import (
     k30_create_acls as k30,
@@ -92,6 +98,9 @@ from sparkraft.protocol.messages import (
 )
 from sparkraft.protocol.messages import (
     k61_describe_producers as k61,
+)
+from sparkraft.protocol.messages import (
+    k65_describe_transactions as k65,
 )
 from sparkraft.protocol.messages import (
     k68_consumer_group_heartbeat as k68,
@@ -255,6 +264,23 @@ REQUESTS: dict[ApiKey, list[tuple[Any, set[int]]]] = {
             {TOPIC},
         )
     ],
+    ApiKey.ADD_PARTITIONS_TO_TXN: [(k24.AddPartitionsToTxnRequest(), {CLUSTER})],
+    ApiKey.TXN_OFFSET_COMMIT: [
+        (
+            k28.TxnOffsetCommitRequest(
+                transactional_id="x",
+                topics=[
+                    k28.TxnOffsetCommitRequestTopic(
+                        name="t", partitions=[k28.TxnOffsetCommitRequestPartition()]
+                    )
+                ],
+            ),
+            {TRANSACTIONAL_ID},
+        )
+    ],
+    ApiKey.DESCRIBE_TRANSACTIONS: [
+        (k65.DescribeTransactionsRequest(transactional_ids=["x"]), {TRANSACTIONAL_ID})
+    ],
     ApiKey.WRITE_TXN_MARKERS: [
         (
             k27.WriteTxnMarkersRequest(
@@ -332,6 +358,10 @@ REQUESTS: dict[ApiKey, list[tuple[Any, set[int]]]] = {
     ApiKey.DESCRIBE_HISTORY: [
         (k10002.DescribeHistoryRequest(), {CLUSTER}),
     ],
+    **{
+        key: [(API_INFO[key].request_class()(transactional_id="x"), {TRANSACTIONAL_ID})]
+        for key in (ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN)
+    },
     **{
         key: [(API_INFO[key].request_class()(group_id="g"), {GROUP})]
         for key in (ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.SYNC_GROUP)

@@ -214,19 +214,6 @@ def test_an_idempotent_producer_gets_the_original_offset_for_a_duplicate(tmp_pat
     run(test())
 
 
-def test_transactional_producers_are_told_at_once_that_it_is_hopeless(tmp_path):
-    async def test():
-        from sparkraft.protocol.messages.k22_init_producer_id import InitProducerIdRequest
-
-        async with node_in(tmp_path) as node:
-            connection = await connect(node)
-            answer = await connection.send(InitProducerIdRequest(transactional_id="t1"))
-            assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            await connection.close()
-
-    run(test())
-
-
 def test_flush_messages_1_syncs_before_the_answer_and_shares_syncs(tmp_path):
     async def test():
         disk = FaultyDisk()

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from sparkraft.base.errors import ErrorCode
+from sparkraft.server.api.k00_transactional import check_kind, produce_error
 from sparkraft.server.coordinator import transaction_verification as verification_module
-from sparkraft.server.coordinator.transaction_verification import TransactionVerification
+from sparkraft.server.coordinator.partition_check import AddPartitionsCheck, CheckKind
 from tests.server.harness import (
     append,
     batch,
@@ -23,12 +24,11 @@ from tests.server.test_transactions import PRODUCER, data, mark, read_committed
 class Coordinator:
     """What the coordinator says, and what it was asked; `meanwhile` and `hold` come in between."""
 
-    def __init__(self, node, monkeypatch):
+    def __init__(self, node):
         self.questions = []
         self.code = ErrorCode.NONE
         self.hold = None
         self.meanwhile = None
-        monkeypatch.setattr(TransactionVerification, "is_possible", True)
         node.broker.verification.verify = self.ask
 
     async def ask(self, question):
@@ -47,11 +47,14 @@ async def send(connection, topic_id, *values, version=None, transactional_id="tx
     return answer.responses[0].partition_responses[0]
 
 
-@pytest.mark.parametrize(("version", "adds"), [(11, False), (12, True), (13, True)])
-def test_the_coordinator_is_asked_once_a_transaction(tmp_path, monkeypatch, version, adds):
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [(10, CheckKind.DEFAULT), (11, CheckKind.ABORTABLE), (12, CheckKind.ADD), (13, CheckKind.ADD)],
+)
+def test_the_coordinator_is_asked_once_a_transaction(tmp_path, version, kind):
     async def test():
         async with node_in(tmp_path) as node:
-            coordinator = Coordinator(node, monkeypatch)
+            coordinator = Coordinator(node)
             connection = await connect(node)
             topic_id = await create_topic(connection, "t")
             topic = topic_id if version >= 13 else "t"
@@ -59,7 +62,7 @@ def test_the_coordinator_is_asked_once_a_transaction(tmp_path, monkeypatch, vers
                 answer = await send(connection, topic, b"a", sequence=sequence, version=version)
                 assert (answer.error_code, answer.base_offset) == (0, sequence)
             (question,) = coordinator.questions
-            assert question == ("tx", PRODUCER, 0, [("t", 0)], adds)
+            assert question == ("tx", PRODUCER, 0, [("t", 0)], kind)
             seen = await read_committed(connection, topic_id)
             assert seen.last_stable_offset == 0
             assert await mark(connection, "t", commit=True) == {("t", 0): ErrorCode.NONE}
@@ -81,10 +84,10 @@ REFUSALS = (
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-def test_what_the_coordinator_refuses_is_not_appended(tmp_path, monkeypatch, code):
+def test_what_the_coordinator_refuses_is_not_appended(tmp_path, code):
     async def test():
         async with node_in(tmp_path) as node:
-            coordinator = Coordinator(node, monkeypatch)
+            coordinator = Coordinator(node)
             coordinator.code = code
             connection = await connect(node)
             topic_id = await create_topic(connection, "t")
@@ -106,9 +109,7 @@ def test_what_the_coordinator_refuses_is_not_appended(tmp_path, monkeypatch, cod
         (2, ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE),
     ],
 )
-def test_an_answer_that_a_marker_makes_outdated_is_asked_for_anew(
-    tmp_path, monkeypatch, markers, said, told
-):
+def test_an_answer_that_a_marker_makes_outdated_is_asked_for_anew(tmp_path, markers, said, told):
     """Else the batch would hang behind the marker (KIP-890), or be refused for the one before.
 
     A producer is told of a decision before its markers are written, and goes on: the marker may
@@ -117,7 +118,7 @@ def test_an_answer_that_a_marker_makes_outdated_is_asked_for_anew(
 
     async def test():
         async with node_in(tmp_path) as node:
-            coordinator = Coordinator(node, monkeypatch)
+            coordinator = Coordinator(node)
             connection, other = await connect(node), await connect(node)
             topic_id = await create_topic(connection, "t")
 
@@ -138,10 +139,10 @@ def test_an_answer_that_a_marker_makes_outdated_is_asked_for_anew(
     run(test())
 
 
-def test_batches_of_a_producer_stay_in_order_while_the_first_is_asked_about(tmp_path, monkeypatch):
+def test_batches_of_a_producer_stay_in_order_while_the_first_is_asked_about(tmp_path):
     async def test():
         async with node_in(tmp_path) as node:
-            coordinator = Coordinator(node, monkeypatch)
+            coordinator = Coordinator(node)
             coordinator.hold = asyncio.Event()
             connection = await connect(node)
             topic_id = await create_topic(connection, "t")
@@ -159,10 +160,10 @@ def test_batches_of_a_producer_stay_in_order_while_the_first_is_asked_about(tmp_
     run(test())
 
 
-def test_sequences_and_producers_that_can_t_be_are_refused(tmp_path, monkeypatch):
+def test_sequences_and_producers_that_can_t_be_are_refused(tmp_path):
     async def test():
         async with node_in(tmp_path) as node:
-            Coordinator(node, monkeypatch)
+            Coordinator(node)
             connection = await connect(node)
             topic_id = await create_topic(connection, "t", partitions=2)
             answer = await send(connection, topic_id, b"a", sequence=4)
@@ -184,39 +185,89 @@ def test_sequences_and_producers_that_can_t_be_are_refused(tmp_path, monkeypatch
     run(test())
 
 
-def test_without_a_coordinator_in_the_cluster_it_is_refused_at_once(tmp_path):
+def test_without_a_coordinator_the_client_retries(tmp_path):
     async def test():
         async with node_in(tmp_path) as node:
             connection = await connect(node)
             topic_id = await create_topic(connection, "t")
             answer = await send(connection, topic_id, b"a")
-            assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
             await connection.close()
 
     run(test())
 
 
 @pytest.mark.parametrize(
-    ("said", "add", "told"),
+    ("said", "version", "told"),
     [
-        (ErrorCode.NONE, True, ErrorCode.NONE),
-        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, True, ErrorCode.NOT_ENOUGH_REPLICAS),
-        (ErrorCode.NOT_COORDINATOR, False, ErrorCode.NOT_ENOUGH_REPLICAS),
-        (ErrorCode.CONCURRENT_TRANSACTIONS, False, ErrorCode.NOT_ENOUGH_REPLICAS),
-        (ErrorCode.CONCURRENT_TRANSACTIONS, True, ErrorCode.CONCURRENT_TRANSACTIONS),
-        (ErrorCode.PRODUCER_FENCED, True, ErrorCode.INVALID_PRODUCER_EPOCH),
-        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, True, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (ErrorCode.NONE, 13, ErrorCode.NONE),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 13, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.NETWORK_EXCEPTION, 13, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.NOT_COORDINATOR, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, 11, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, 12, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (ErrorCode.PRODUCER_FENCED, 12, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, 12, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (ErrorCode.TRANSACTION_ABORTABLE, 10, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.TRANSACTION_ABORTABLE, 11, ErrorCode.TRANSACTION_ABORTABLE),
     ],
 )
-def test_a_coordinators_words_become_a_producers(said, add, told):
-    assert verification_module._for_producer(said, adds=add) is told
+def test_a_coordinators_words_become_a_producers(said, version, told):
+    kind = check_kind(version)
+    assert produce_error(verification_module._translated(said, kind), kind) is told
+
+
+def test_a_completion_in_progress_is_waited_for_a_little(tmp_path):
+    """A client that adds partitions by producing would often meet it (KAFKA-18654)."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            coordinator = Coordinator(node)
+            coordinator.code = ErrorCode.CONCURRENT_TRANSACTIONS
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t")
+            answer = await send(connection, topic_id, b"a")
+            assert answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+            assert len(coordinator.questions) > 2
+
+            async def meanwhile():
+                if len(coordinator.questions) > 2:
+                    coordinator.code = ErrorCode.NONE
+
+            coordinator.questions, coordinator.meanwhile = [], meanwhile
+            coordinator.code = ErrorCode.CONCURRENT_TRANSACTIONS
+            assert (await send(connection, topic_id, b"a")).error_code == 0
+            coordinator.questions, coordinator.meanwhile = [], None
+            coordinator.code = ErrorCode.CONCURRENT_TRANSACTIONS
+            assert await mark(connection, "t", commit=True) == {("t", 0): ErrorCode.NONE}
+            answer = await send(connection, "t", b"b", sequence=1, version=11)
+            assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+            assert len(coordinator.questions) == 1
+            await connection.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(("version", "asked"), [(10, 0), (11, 0), (12, 1)])
+def test_without_verification_only_additions_are_sent(tmp_path, version, asked):
+    async def test():
+        overrides = {"transaction_partition_verification_enable": "false"}
+        async with node_in(tmp_path, **overrides) as node:
+            coordinator = Coordinator(node)
+            connection = await connect(node)
+            await create_topic(connection, "t")
+            assert (await send(connection, "t", b"a", version=version)).error_code == 0
+            assert len(coordinator.questions) == asked
+            await connection.close()
+
+    run(test())
 
 
 def test_a_coordinator_that_can_t_be_reached_is_to_be_tried_again(tmp_path):
     async def test():
         async with node_in(tmp_path) as node:
-            question = verification_module.AddPartitionsCheck("tx", 1, 0, [("t", 0)], adds=True)
+            question = AddPartitionsCheck("tx", 1, 0, [("t", 0)], CheckKind.ADD)
             said = await node.broker.verification.verify(question)
-            assert said == {("t", 0): ErrorCode.NOT_ENOUGH_REPLICAS}
+            assert said == {("t", 0): ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
     run(test())

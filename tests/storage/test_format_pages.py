@@ -8,7 +8,10 @@ import pytest
 from sparkraft.base.ids import Uuid
 from sparkraft.coordinator.group.consumer_member import ConsumerMember
 from sparkraft.coordinator.group.consumer_records import current_record
-from sparkraft.coordinator.group.records import encode_record
+from sparkraft.coordinator.group.records import encode_record as encode_group_record
+from sparkraft.coordinator.transaction.metadata import TransactionMetadata
+from sparkraft.coordinator.transaction.records import TransactionRecord, encode_record
+from sparkraft.coordinator.transaction.states import TransactionState
 from sparkraft.protocol.framing import encode_metadata_record
 from sparkraft.protocol.messages.metadata_records import FeatureLevelRecord
 from sparkraft.records.batch import crc_ok, parse_header
@@ -74,7 +77,28 @@ def test_the_quorum_state():
     assert (state.leader_id, state.leader_epoch, state.version) == (1, 1, 1)
 
 
-@pytest.mark.parametrize("page", ["record-batch.md", "log-directory.md", "metadata-log.md"])
+def test_a_transaction_record():
+    metadata = TransactionMetadata(
+        transactional_id="tx",
+        producer_id=4000,
+        producer_epoch=8,
+        timeout_ms=60_000,
+        updated_ms=1_795_210_913_830,
+        state=TransactionState.PREPARE_COMMIT,
+        previous_producer_id=4000,
+        partitions=frozenset({("t", 0), ("t", 2)}),
+        start_ms=1_795_210_913_000,
+        client_version=2,
+    )
+    key, value = encode_record(TransactionRecord(transactional_id="tx", metadata=metadata))
+    assert example("transaction-log.md", "transaction-key") == key
+    assert example("transaction-log.md", "transaction-value") == value
+
+
+PAGE_NAMES = ["record-batch.md", "log-directory.md", "metadata-log.md", "transaction-log.md"]
+
+
+@pytest.mark.parametrize("page", PAGE_NAMES)
 def test_pages_exist(page):
     assert (PAGES / page).stat().st_size > 1000
 
@@ -84,6 +108,6 @@ def test_a_group_record():
     member = ConsumerMember(
         member_id="a", member_epoch=2, previous_member_epoch=0, assigned=assigned
     )
-    key, value = encode_record(current_record("g", member))
+    key, value = encode_group_record(current_record("g", member))
     assert example("group-records.md", "group-key") == key
     assert example("group-records.md", "group-value") == value

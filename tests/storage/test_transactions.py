@@ -123,6 +123,33 @@ def test_from_version_2_a_marker_comes_in_an_epoch_of_its_own(log, version, epoc
     assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+def test_a_repeated_marker_of_version_2_finds_no_transaction_and_is_accepted(log):
+    """KAFKA-19999: a coordinator that has lost the answer sends it again."""
+    send(log, 1, epoch=3)
+    ending = EndTransaction(COMMIT, 1)
+    log.check_marker(1, 4, ending, transaction_version=2)
+    end(log, 1, COMMIT, epoch=4)
+    log.check_marker(1, 4, ending, transaction_version=2)
+    send(log, 1, epoch=4)
+    with pytest.raises(KafkaError) as caught:
+        log.check_marker(1, 4, ending, transaction_version=2)
+    assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_the_largest_epoch_may_end_its_own_transaction(log):
+    send(log, 1, epoch=32_767)
+    log.check_marker(1, 32_767, EndTransaction(COMMIT, 0), transaction_version=2)
+
+
+def test_a_guard_without_an_append_expires(log):
+    producers = log.producers
+    guard = producers.begin_verification(7)
+    log.expire_producers(START_MS)
+    assert producers.is_verified(7, guard)
+    log.expire_producers(START_MS)
+    assert not producers.is_verified(7, guard)
+
+
 def test_a_record_outside_an_open_transaction_is_refused(log):
     send(log, 1)
     with pytest.raises(KafkaError) as caught:

@@ -47,6 +47,13 @@ class Instant(NamedTuple):
     wall_ms: Millis
 
 
+class ProducerEpoch(NamedTuple):
+    """The producer whose transaction records belong to."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 class AppendCallback:
     """Base of what a shard wants to know about an append; opaque to the runtime."""
 
@@ -71,6 +78,7 @@ class Decision(Generic[R_co, T_co]):
         records: appended as one batch; empty if there is nothing to write.
         replay: whether the runtime replays the records once appended. False if the live state
             is ahead of its record already.
+        producer: the transaction that the records belong to; None: they count at once.
         append_callback: passed to `on_append_completed`; requires records.
         effects: started once the records are committed, or, without records, once everything
             written before them is. Dropped if the append fails.
@@ -79,6 +87,7 @@ class Decision(Generic[R_co, T_co]):
     response: T_co
     records: tuple[R_co, ...] = ()
     replay: bool = True
+    producer: ProducerEpoch | None = None
     append_callback: AppendCallback | None = None
     effects: tuple[Effect, ...] = ()
 
@@ -88,6 +97,7 @@ class Decision(Generic[R_co, T_co]):
             response=response,
             records=self.records,
             replay=self.replay,
+            producer=self.producer,
             append_callback=self.append_callback,
             effects=self.effects,
         )

@@ -4,7 +4,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sparkraft.coordinator.internal_topics import KeyType
+from sparkraft.coordinator.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    KeyType,
+)
 from sparkraft.server.broker.active_brokers import ActiveBrokers
 from sparkraft.server.broker.alter_partition import AlterPartitionQueue
 from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
@@ -31,10 +35,14 @@ from sparkraft.server.broker.shared_reads import SharedReads
 from sparkraft.server.broker_services import BrokerServices
 from sparkraft.server.config import RACK_AWARE_SELECTOR
 from sparkraft.server.config_pieces import ConfigPieces
+from sparkraft.server.coordinator.broker_batches import BrokerConnections
 from sparkraft.server.coordinator.directory import CoordinatorDirectory
 from sparkraft.server.coordinator.external_coordinators import ExternalCoordinators
 from sparkraft.server.coordinator.group_service import GroupCoordinatorService
 from sparkraft.server.coordinator.host import LedPartition
+from sparkraft.server.coordinator.marker_log import MarkerLog
+from sparkraft.server.coordinator.marker_sender import MarkerSender
+from sparkraft.server.coordinator.transaction_service import TransactionCoordinatorService
 from sparkraft.server.coordinator.transaction_verification import TransactionVerification
 
 if TYPE_CHECKING:
@@ -113,7 +121,8 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         assignments=assignments,
     )
     fetchers = _follow_leaders(base, metadata, broker_epoch, replicas, moves)
-    coordinators = _coordinators(base, metadata, replicas)
+    producer_ids = ProducerIds(config, base.channel, broker_epoch, fault_point=env.fault_point)
+    coordinators = _coordinators(base, metadata, replicas, producer_ids)
     replicas.placement_listeners.append(moves.on_placement)
     lifecycle = _lifecycle(base, metadata, broker_epoch, replicas)
     dynamic_configs = DynamicConfigs(config, base.log_manager, base.limit_connections)
@@ -125,7 +134,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         off_loop=replicas.off_loop,
         on_storage_fault=supervisor.on_storage_fault,
     )
-    _subscribe(base.publisher, metadata, dynamic_configs, fetchers, replicas, coordinators.groups)
+    _subscribe(base.publisher, metadata, dynamic_configs, fetchers, replicas, coordinators)
     for work, name in (
         (assignments.run(), "directory assignments"),
         (moves.run(), "moves between log directories"),
@@ -149,11 +158,14 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         isr_changes=isr_changes,
         isr_journal=isr_journal,
         groups=coordinators.groups,
+        transactions=coordinators.transactions,
         raft=base.raft,
         controller=base.controller,
         channel=base.channel,
         coordinators=coordinators.directory,
         verification=coordinators.verification,
+        marker_log=coordinators.marker_log,
+        broker_connections=coordinators.connections,
         log_dir_moves=moves,
         fetch_sessions=FetchSessions(
             env.clock,
@@ -166,7 +178,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         produce_shapes=ProduceShapes(),
         forwarding=Forwarding(config, base.channel),
         auto_topic_creation=coordinators.topic_creation,
-        producer_ids=ProducerIds(config, base.channel, broker_epoch, fault_point=env.fault_point),
+        producer_ids=producer_ids,
         leader_throttle=ReplicationThrottle("leader", config, metadata, env.clock),
         lifecycle=lifecycle,
         compaction=compaction,
@@ -203,6 +215,9 @@ def _follow_leaders(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Coordinators:
     groups: GroupCoordinatorService
+    transactions: TransactionCoordinatorService
+    marker_log: MarkerLog
+    connections: BrokerConnections
     topic_creation: AutoTopicCreation
     external: ExternalCoordinators
     directory: CoordinatorDirectory
@@ -213,36 +228,51 @@ def _coordinators(
     base: BrokerFoundation,
     metadata: MetadataCache,
     replicas: ReplicaManager,
+    producer_ids: ProducerIds,
 ) -> _Coordinators:
-    groups = GroupCoordinatorService(
-        base.config,
-        base.env.entropy,
-        metadata=metadata,
-        host_of=partial(LedPartition, replicas, metadata, base.supervisor.spawn),
-    )
-    replicas.leadership_listeners.append(groups.on_leadership)
+    config, spawn = base.config, base.supervisor.spawn
+    host_of = partial(LedPartition, replicas, metadata, spawn)
+    groups = GroupCoordinatorService(config, base.env.entropy, metadata=metadata, host_of=host_of)
     external = ExternalCoordinators(
-        base.config, base.env.network, metadata, base.channel, own_topics={groups.topic}
+        config,
+        base.env.network,
+        metadata,
+        base.channel,
+        own_topics={GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC},
     )
+    marker_log = MarkerLog(replicas, groups, base.env.clock)
+    connections = BrokerConnections(metadata, external)
+    transactions = TransactionCoordinatorService(
+        config,
+        metadata=metadata,
+        host_of=host_of,
+        producer_ids=producer_ids,
+        markers=MarkerSender(config, metadata, connections, marker_log, spawn),
+    )
+    replicas.leadership_listeners.extend((groups.on_leadership, transactions.on_leadership))
     replicas.placement_listeners.append(external.on_placement)
     topic_creation = AutoTopicCreation(
-        base.config,
+        config,
         base.channel,
-        internal_topics={groups.topic: groups.topic_to_create},
-        spawn=base.supervisor.spawn,
+        internal_topics={one.topic: one.topic_to_create for one in (groups, transactions)},
+        spawn=spawn,
     )
     directory = CoordinatorDirectory(
         metadata,
-        services={KeyType.GROUP: groups},
+        node_id=config.node_id,
+        services={KeyType.GROUP: groups, KeyType.TRANSACTION: transactions},
         external=external,
         create_topic=topic_creation.create,
     )
     return _Coordinators(
         groups=groups,
+        transactions=transactions,
+        marker_log=marker_log,
+        connections=connections,
         topic_creation=topic_creation,
         external=external,
         directory=directory,
-        verification=TransactionVerification(base.config, metadata, directory, external),
+        verification=TransactionVerification(config, directory, transactions, connections, spawn),
     )
 
 
@@ -292,7 +322,7 @@ def _subscribe(
     dynamic_configs: DynamicConfigs,
     fetchers: ReplicaFetchers,
     replicas: ReplicaManager,
-    groups: GroupCoordinatorService,
+    coordinators: _Coordinators,
 ) -> None:
     """Pass every image to the parts, in the order in which they need each other's changes."""
 
@@ -303,6 +333,7 @@ def _subscribe(
         dynamic_configs.on_image(image)
         fetchers.resize(dynamic_configs.number("num.replica.fetchers"))
         replicas.on_image(image, changed)
-        groups.on_image(before, image, changed)
+        coordinators.groups.on_image(before, image, changed)
+        coordinators.transactions.on_image(before, image, changed)
 
     publisher.subscribe(on_image)

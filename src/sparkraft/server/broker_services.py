@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.config_pieces import ConfigPieces
     from sparkraft.server.controller.driver import ControllerDriver
+    from sparkraft.server.coordinator.broker_batches import BrokerConnections
     from sparkraft.server.coordinator.directory import CoordinatorDirectory
     from sparkraft.server.coordinator.group_service import GroupCoordinatorService
+    from sparkraft.server.coordinator.marker_log import MarkerLog
+    from sparkraft.server.coordinator.transaction_service import TransactionCoordinatorService
     from sparkraft.server.coordinator.transaction_verification import TransactionVerification
     from sparkraft.server.env import Env
     from sparkraft.server.raft.driver import RaftDriver
@@ -58,11 +61,14 @@ class BrokerServices:
     isr_changes: "AlterPartitionQueue"
     isr_journal: "IsrJournal"
     groups: "GroupCoordinatorService"
+    transactions: "TransactionCoordinatorService"
     raft: "RaftDriver"
     controller: "ControllerDriver | None"
     channel: "ControllerChannel"
     coordinators: "CoordinatorDirectory"
     verification: "TransactionVerification"
+    marker_log: "MarkerLog"
+    broker_connections: "BrokerConnections"
     log_dir_moves: "LogDirMoves"
     fetch_sessions: "FetchSessions"
     shared_reads: "SharedReads"

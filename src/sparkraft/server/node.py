@@ -367,8 +367,9 @@ class Node:
         if self._http is not None:
             await self._http.stop()
         if self.broker is not None:
+            self.broker.transactions.close()
             self.broker.groups.close()
-            await self.broker.verification.close()
+            await self.broker.broker_connections.close()
 
     async def _close_quorum(self) -> None:
         for channel in (self.channel, self.heartbeats):

@@ -9,6 +9,7 @@ from sparkraft.metadata.configs.topic import TOPIC_SYNONYMS
 
 _READ = frozenset(
     """
+    add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
     advertised.listeners auto.create.topics.enable auto.leader.rebalance.enable broker.id
     broker.heartbeat.interval.ms broker.rack broker.session.timeout.ms connections.max.idle.ms
     controlled.shutdown.enable controller.listener.names controller.quorum.append.linger.ms
@@ -43,7 +44,12 @@ _READ = frozenset(
     replica.lag.time.max.ms replica.selector.class replica.socket.timeout.ms
     replication.quota.window.num replication.quota.window.size.seconds
     request.timeout.ms security.inter.broker.protocol socket.request.max.bytes
-    transaction.partition.verification.enable unclean.leader.election.interval.ms
+    transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
+    transaction.partition.verification.enable
+    transaction.remove.expired.transaction.cleanup.interval.ms
+    transaction.state.log.min.isr transaction.state.log.num.partitions
+    transaction.state.log.replication.factor transaction.state.log.segment.bytes
+    transactional.id.expiration.ms unclean.leader.election.interval.ms
     """.split()  # noqa: SIM905 (a list of sixty quoted names is harder to read)
 )
 

@@ -14,8 +14,8 @@ Invariants:
       keeps a producer's last batch; those before it are looked up in the log (`remember`), as far
       back as `producer_replay` goes.
 
-Not here: asking coordinators about transactions (KIP-890, `server.broker.verification`), the index
-of aborted ones (`storage.index`).
+Not here: asking coordinators about transactions (`server.coordinator.guarded_appends`, KIP-890),
+the index of aborted ones (`storage.index`).
 """
 
 from collections.abc import Iterator
@@ -52,6 +52,8 @@ _SNAPSHOT_HEAD = Struct(">hIi")
 _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
 _CRC_END = 6
 _SNAPSHOT_VERSION = 1
+
+_EPOCH_MAX = 32_767
 
 _EPOCH_PER_TRANSACTION_VERSION = 2
 """From this transaction version on each transaction ends in an epoch of its own (KIP-890)."""
@@ -125,7 +127,14 @@ class DamagedSnapshot(Exception):  # noqa: N818 (callers fall back to an older o
 class Producers:
     """The producers of one partition."""
 
-    __slots__ = ("_open", "_states", "_unreplicated", "_verifying", "first_unstable_offset")
+    __slots__ = (
+        "_open",
+        "_states",
+        "_unreplicated",
+        "_verifying",
+        "_verifying_before",
+        "first_unstable_offset",
+    )
 
     def __init__(self) -> None:
         """No producer is known."""
@@ -136,6 +145,7 @@ class Producers:
         self._unreplicated: dict[int, int] = {}
         # Producer id -> what a verification with the coordinator was begun under (KIP-890).
         self._verifying: dict[int, object] = {}
+        self._verifying_before: frozenset[int] = frozenset()
         self.first_unstable_offset: int | None = None
         """First offset of an open or unreplicated transaction."""
 
@@ -200,9 +210,10 @@ class Producers:
             producer_id: the producer whose transaction ends.
             producer_epoch: the marker's.
             end: the marker's content.
-            transaction_version: the feature level at the coordinator. From 2 on, the marker's
-                epoch is above that of the records; below, a late marker cannot be distinguished
-                from one of the current transaction (KIP-890, KIP-1228).
+            transaction_version: of the producer's client. From 2 on, the marker's epoch is above
+                that of the records; below, a late marker cannot be distinguished from one of the
+                current transaction (KIP-890, KIP-1228). Epoch 32767 is exempt, as in Kafka: an
+                earlier version may have used it for records.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
@@ -211,7 +222,9 @@ class Producers:
         if state is None:
             return
         strict = transaction_version >= _EPOCH_PER_TRANSACTION_VERSION
-        if producer_epoch < state.epoch or (strict and producer_epoch == state.epoch):
+        # A repeated marker has the epoch of the one that was written, and finds no transaction.
+        is_current = producer_epoch == state.epoch and state.txn_first_offset >= 0
+        if producer_epoch < state.epoch or (strict and is_current and producer_epoch < _EPOCH_MAX):
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"producer {producer_id} has epoch {state.epoch}, the marker {producer_epoch}",
@@ -250,6 +263,7 @@ class Producers:
         if header.attributes & TRANSACTIONAL_BIT and state.txn_first_offset < 0:
             state.txn_first_offset = base_offset
             self._open[base_offset] = header.producer_id
+            self._verifying.pop(header.producer_id, None)
             if self.first_unstable_offset is None:
                 self.first_unstable_offset = base_offset
         return None
@@ -337,7 +351,13 @@ class Producers:
         return guard is not None and self._verifying.get(producer_id) is guard
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers idle for `expiration_ms`, unless a transaction is open."""
+        """Forget producers idle for `expiration_ms`, unless a transaction is open.
+
+        Guards that were there at the previous call are dropped too: nothing was appended.
+        """
+        stale = self._verifying_before
+        self._verifying = {key: one for key, one in self._verifying.items() if key not in stale}
+        self._verifying_before = frozenset(self._verifying)
         self._states = {
             key: state
             for key, state in self._states.items()

@@ -1,13 +1,18 @@
-// A transactional producer of one of the two libraries; prints how it was refused.
-//   node transactions.js kafkajs|platformatic BOOTSTRAP
-const [, , library, bootstrap] = process.argv;
+// A transactional producer of one of the two libraries: aborts one record, commits another.
+//   node transactions.js kafkajs|platformatic BOOTSTRAP TOPIC
+const [, , library, bootstrap, topic] = process.argv;
 
 async function kafkajs() {
   const { Kafka, logLevel } = require("kafkajs");
   const kafka = new Kafka({ clientId: "txn", brokers: [bootstrap], logLevel: logLevel.NOTHING });
   const producer = kafka.producer({ transactionalId: "js", maxInFlightRequests: 1, idempotent: true });
   await producer.connect();
-  await producer.transaction();
+  for (const end of ["aborted", "committed"]) {
+    const transaction = await producer.transaction();
+    await transaction.send({ topic, messages: [{ value: end }] });
+    await (end === "aborted" ? transaction.abort() : transaction.commit());
+  }
+  await producer.disconnect();
 }
 
 async function platformatic() {
@@ -15,17 +20,20 @@ async function platformatic() {
   const producer = new Producer({
     clientId: "txn",
     bootstrapBrokers: [bootstrap],
-    transactionalId: "js",
+    transactionalId: "pjs",
     idempotent: true,
   });
-  await producer.beginTransaction();
+  for (const end of ["aborted", "committed"]) {
+    const transaction = await producer.beginTransaction();
+    await transaction.send({ messages: [{ topic, value: Buffer.from(end) }], acks: -1 });
+    await (end === "aborted" ? transaction.abort() : transaction.commit());
+  }
+  await producer.close();
 }
 
-const deepest = (error) => error.cause || (error.errors && error.errors[0]) || error;
-
 (library === "kafkajs" ? kafkajs() : platformatic())
-  .then(() => process.exit(1))
+  .then(() => process.exit(0))
   .catch((error) => {
-    console.log("refused:", error.name, error.message, deepest(error).message);
-    process.exit(0);
+    console.log("failed:", error.name, error.message, error.cause || error.errors);
+    process.exit(1);
   });

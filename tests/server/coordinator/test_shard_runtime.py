@@ -107,7 +107,7 @@ class Sender:
 def runtime_on(host: FakeHost, sender: Sender) -> ShardRuntime[WordShard, str]:
     spec = ShardSpec(
         topic="words",
-        new_shard=WordShard,
+        new_shard=lambda _epoch: WordShard(),
         encode=lambda word: (b"word", word.encode()),
         decode=lambda _, value: None if value is None else value.decode(),
         translate_error=lambda error: error,

@@ -5,7 +5,8 @@ explicit expiry time (OffsetCommit v2-4) expire then. All others expire
 `offsets.retention.minutes` after the group became empty or, if it never had members, after the
 commit.
 
-Not here: whether topics and partitions exist (the API files); TxnOffsetCommit (not served yet).
+Not here: whether topics and partitions exist (the API files); TxnOffsetCommit
+(`transactional_commits.py`).
 """
 
 from collections.abc import Mapping

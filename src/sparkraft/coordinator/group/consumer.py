@@ -64,8 +64,8 @@ from sparkraft.coordinator.group.groups import Groups
 from sparkraft.coordinator.group.journal import JournalEntry, Kind
 from sparkraft.coordinator.group.rebalance import Rebalancer, group_metadata_record
 from sparkraft.coordinator.group.records import GroupRecord
-from sparkraft.coordinator.group.timers import TimerKey
 from sparkraft.coordinator.runtime import Decision, Instant, MetadataDelta
+from sparkraft.coordinator.timers import TimerKey
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
     Assignment,

@@ -48,9 +48,9 @@ from sparkraft.coordinator.group.consumer_targets import NewTarget, new_target, 
 from sparkraft.coordinator.group.decision import NOTHING, GroupDecision, GroupNoted
 from sparkraft.coordinator.group.journal import JournalEntry, Kind, Move
 from sparkraft.coordinator.group.records import GroupRecord
-from sparkraft.coordinator.group.timers import Timers
 from sparkraft.coordinator.group.topic_hash import TopicHashes
 from sparkraft.coordinator.runtime import Decision, Effect, Instant, MetadataDelta
+from sparkraft.coordinator.timers import Timers
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage, ResourceType
 
 SESSION = "session"

@@ -20,8 +20,8 @@ from sparkraft.coordinator.group.journal import Journal, JournalEntry
 from sparkraft.coordinator.group.member import Member
 from sparkraft.coordinator.group.records import GROUP_METADATA_VALUE_VERSION, GroupRecord
 from sparkraft.coordinator.group.states import GroupState
-from sparkraft.coordinator.group.timers import Timers
 from sparkraft.coordinator.runtime import Decision, Instant, ReplyTo
+from sparkraft.coordinator.timers import Timers
 from sparkraft.protocol.messages.classic_group_records import (
     GroupMetadataKey,
     GroupMetadataValue,

@@ -11,12 +11,12 @@ Invariants:
 Not here: the partition of a group, and waiting for commits (`server.coordinator`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, assert_never
 
 from sparkraft.base.env import Entropy
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.base.ids import Millis, Offset
+from sparkraft.base.ids import Millis, Offset, Uuid
 from sparkraft.coordinator.group.classic import ClassicProtocol
 from sparkraft.coordinator.group.classic_group import ClassicGroup
 from sparkraft.coordinator.group.classic_members import ClassicMembers
@@ -53,7 +53,7 @@ from sparkraft.coordinator.group.records import (
     RawKey,
     record_type_of,
 )
-from sparkraft.coordinator.group.timers import TimerKey, Timers
+from sparkraft.coordinator.group.transactional_commits import commit_in_transaction
 from sparkraft.coordinator.runtime import (
     NO_PRODUCER_ID,
     AppendCallback,
@@ -63,6 +63,7 @@ from sparkraft.coordinator.runtime import (
     MetadataDelta,
     ReplyTo,
 )
+from sparkraft.coordinator.timers import TimerKey, Timers
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.protocol.messages.classic_group_records import GroupMetadataKey, OffsetCommitKey
 from sparkraft.protocol.messages.consumer_group_records import ConsumerGroupMetadataKey
@@ -77,6 +78,10 @@ from sparkraft.protocol.messages.k13_leave_group import LeaveGroupRequest, Leave
 from sparkraft.protocol.messages.k14_sync_group import SyncGroupRequest
 from sparkraft.protocol.messages.k15_describe_groups import DescribedGroup
 from sparkraft.protocol.messages.k16_list_groups import ListedGroup, ListGroupsRequest
+from sparkraft.protocol.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
 from sparkraft.protocol.messages.k42_delete_groups import DeletableGroupResult
 from sparkraft.protocol.messages.k47_offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
@@ -350,6 +355,12 @@ class GroupShard:
     ) -> GroupDecision[OffsetCommitResponse]:
         """Topics must have names. Raises KafkaError if the whole commit is rejected."""
         return self._commits.commit(request, peer, now)
+
+    def handle_txn_offset_commit(
+        self, request: TxnOffsetCommitRequest, topic_ids: Mapping[str, Uuid], now: Instant
+    ) -> GroupDecision[TxnOffsetCommitResponse]:
+        """Topics must exist, with these ids. Raises KafkaError if the whole commit is rejected."""
+        return commit_in_transaction(request, topic_ids, self._groups, self._config, now)
 
     def handle_offset_delete(
         self, request: OffsetDeleteRequest

@@ -14,13 +14,14 @@ Behaviour:
     * Every record is checked (`sparkraft.record.validation=header`: only header and CRC).
     * Batches whose records are compressed, decompressed or checked in bulk are prepared in a thread
       and appended in order (`server.broker.append_queue`).
-    * Transactional batches: the coordinator, one of Apache Kafka's brokers, first verifies that
-      they are part of an open transaction (KIP-890); otherwise INVALID_TXN_STATE or its own error.
+    * Transactional batches: the coordinator first verifies that they are part of an open
+      transaction; from v12 it adds their partitions (KIP-890). Otherwise TRANSACTION_ABORTABLE,
+      below v11 INVALID_TXN_STATE, or the coordinator's own error. NOT_ENOUGH_REPLICAS, which all
+      clients retry, if the coordinator cannot answer now.
     * Internal topics refuse clients other than `__admin_client`: INVALID_TOPIC_EXCEPTION.
 Versions: v5 log_start_offset; v7 zstd; v8 record errors; v9 flexible; v10 leader hints; v12
     transactions v2; v13 topic ids. Advertised from v0, as librdkafka needs (KAFKA-18659).
-Not done: transactions, if no broker of the cluster coordinates them: a transactional batch or id is
-    then refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client treats as fatal.
+Not done: -
 """
 
 import asyncio
@@ -98,11 +99,6 @@ def handle(
             AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, transactional_id
         ):
             raise denied(AclResourceType.TRANSACTIONAL_ID)
-        if not broker.verification.is_possible:
-            raise KafkaError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "transactions are not supported yet",
-            )
         return _handle_transactional(broker, context, request)
     waits: list[Wait] = []
     response = _append_all(broker, context, request, waits)

@@ -1,18 +1,16 @@
 """FindCoordinator: v0-6. Which broker coordinates a key? (KIP-699, KIP-890, KIP-932)
 
 Behaviour:
-    * Groups (key type 0): the leader of the group's partition of `__consumer_offsets`. The first
-      request creates the topic. Until it exists, or while the partition has no leader on the
-      client's listener: COORDINATOR_NOT_AVAILABLE, and the client retries.
-    * Transactions (1) and share partitions (2), if other brokers of the cluster (Kafka's) serve
-      them: the leader of the key's partition of `__transaction_state` or `__share_group_state` if
-      it is one of those brokers. One of them is asked to create the topic.
-    * If no broker serves them: transactions TRANSACTIONAL_ID_AUTHORIZATION_FAILED, with a message
-      that states the reason. It is the only code that all clients treat as fatal at once; some
-      clients retry any other forever. Share partitions, and unknown types: INVALID_REQUEST.
+    * Groups (key type 0) and transactional ids (1): the leader of the key's partition of
+      `__consumer_offsets` or `__transaction_state`. The first request creates the topic. Until it
+      exists, while the partition has no leader on the client's listener, or while its leader does
+      not serve transactions (an older version): COORDINATOR_NOT_AVAILABLE, and the client retries.
+    * Share partitions (2), if other brokers of the cluster (Kafka's) serve them: the leader of the
+      key's partition of `__share_group_state` if it is one of those brokers. One of them is asked
+      to create the topic. Otherwise, and for unknown types: INVALID_REQUEST.
     * Below v4 one key, its error at the top; from v4 many, each with its own.
 Versions: v1 key type, error message; v3 flexible; v4 several keys; v6 share keys.
-Not done: transactions and share groups of our own.
+Not done: share groups of our own.
 """
 
 from typing import TYPE_CHECKING
@@ -91,7 +89,7 @@ def _find(
         return _error(key, denial.code)
     location = broker.coordinators.locate(key_type, key)
     if location is None:
-        return _not_served(key_type, key)
+        return _error(key, ErrorCode.INVALID_REQUEST, f"no coordinators of key type {key_type}")
     found = live_endpoint(broker.image, location.broker_id, context.listener_name)
     if found is None:
         return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, location.problem)
@@ -126,16 +124,6 @@ def _denial(context: RequestContext, key_type: int, key: str) -> KafkaError | No
     if context.is_allowed(operation, resource_type, name):
         return None
     return denied(resource_type)
-
-
-def _not_served(key_type: int, key: str) -> Coordinator:
-    if key_type == KeyType.TRANSACTION:
-        return _error(
-            key,
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "transactions are not implemented by this broker yet",
-        )
-    return _error(key, ErrorCode.INVALID_REQUEST, f"no coordinators of key type {key_type}")
 
 
 def _error(key: str, error: ErrorCode, message: str = "") -> Coordinator:

@@ -1,21 +1,22 @@
-"""InitProducerId: v0-5. An id for an idempotent producer. (KIP-98, KIP-360)
+"""InitProducerId: v0-5. An id for an idempotent or transactional producer. (KIP-98, KIP-360)
 
 Behaviour:
-    * Ids come from blocks of 1,000 that the controller allocates; the epoch is always 0.
-    * A producer id without an epoch, or an epoch without an id: INVALID_REQUEST.
-    * A transactional id if other brokers (Kafka's) coordinate transactions: NOT_COORDINATOR, as the
-      partition that led the client here is about to move to one of them.
-Versions: v2 flexible; v3 the producer's current id.
-Not done: transactions: if no broker coordinates them, a transactional id is
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which every client treats as fatal, so that it stops at
-    once instead of retrying forever.
+    * Ids come from blocks of 1,000 that the controller allocates. Without a transactional id the
+      epoch is 0.
+    * A producer id without an epoch, or an epoch without an id: INVALID_REQUEST. So is the empty
+      transactional id.
+    * With a transactional id: the same producer id with the next epoch, which fences older
+      producers; a new producer id once the epochs are used up. A producer id or epoch that is not
+      the current one: PRODUCER_FENCED, below v4 INVALID_PRODUCER_EPOCH.
+    * An open transaction is aborted: CONCURRENT_TRANSACTIONS, and the client retries.
+    * A timeout above transaction.max.timeout.ms: INVALID_TRANSACTION_TIMEOUT.
+Versions: v2 flexible; v3 the producer's current id; v4 PRODUCER_FENCED; v5 TRANSACTION_ABORTABLE.
+Not done: two-phase commit (KIP-939), unstable in Kafka 4.3.
 """
 
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.coordinator.internal_topics import KeyType
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k22_init_producer_id import (
     InitProducerIdRequest,
@@ -24,9 +25,13 @@ from sparkraft.protocol.messages.k22_init_producer_id import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import Permissions, RequestRule, on_transactional_id
 from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.coordinator.responses import Response
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
+
+
+_FENCED_FROM = 4
 
 
 class IdempotentProducerRule(RequestRule):
@@ -45,25 +50,24 @@ class IdempotentProducerRule(RequestRule):
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
-    """Return a new id, from the current block if one is left."""
-    if request.transactional_id is not None:
-        if not request.transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST)
-        return _refuse_transactions(broker)
+) -> Response[InitProducerIdResponse]:
+    """Return a new id, or let the shard of the transactional id decide."""
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
+    transactional_id = request.transactional_id
+    if transactional_id is not None:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        return broker.transactions.execute(
+            transactional_id,
+            lambda shard, new_producer_id, now: shard.handle_init_producer_id(
+                request, new_producer_id, now
+            ),
+        )
     ready = broker.producer_ids.take()
     if ready is not None:
         return InitProducerIdResponse(producer_id=ready, producer_epoch=0)
     return _fetch(broker)
-
-
-async def _refuse_transactions(broker: "BrokerServices") -> InitProducerIdResponse:
-    await broker.coordinators.discover(KeyType.TRANSACTION, [])
-    if broker.coordinators.is_served(KeyType.TRANSACTION):
-        raise KafkaError(ErrorCode.NOT_COORDINATOR, "other brokers coordinate transactions")
-    raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 async def _fetch(broker: "BrokerServices") -> InitProducerIdResponse:
@@ -73,8 +77,11 @@ async def _fetch(broker: "BrokerServices") -> InitProducerIdResponse:
 
 
 def refuse(_: type, request: Any, version: int, error: KafkaError) -> InitProducerIdResponse:
-    """The error, without an id."""
-    return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
+    """The error in the form that the version knows, without an id."""
+    code = error.code
+    if code is ErrorCode.PRODUCER_FENCED and version < _FENCED_FROM:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
 
 
 API = Api(

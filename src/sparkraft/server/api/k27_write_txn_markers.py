@@ -1,11 +1,12 @@
 """WriteTxnMarkers: v1-2. End a transaction in partitions led here. (KIP-98, KIP-890, KIP-1228)
 
-Sent by transaction coordinators, which are Kafka's: a cluster of both kinds has them.
+Sent by transaction coordinators on other brokers, Kafka's or ours.
 
 Behaviour:
     * A marker is appended like a record of acks=all; answered once it is below the high watermark.
     * A coordinator epoch below the newest seen: TRANSACTION_COORDINATOR_FENCED. A producer epoch
-      below the producer's: INVALID_PRODUCER_EPOCH; from transaction version 2 on also an equal one.
+      below the producer's: INVALID_PRODUCER_EPOCH; from transaction version 2 on also an equal one
+      while a transaction is open.
     * In `__consumer_offsets` the group coordinator publishes or drops what was pending.
     * Not hosted here: UNKNOWN_TOPIC_OR_PARTITION. Hosted, but led elsewhere or loading:
       NOT_LEADER_OR_FOLLOWER; the coordinator tries again.
@@ -16,8 +17,7 @@ Versions: v2 transaction version.    Not done: -
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
+from sparkraft.base.errors import KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k27_write_txn_markers import (
     WritableTxnMarker,
@@ -27,23 +27,13 @@ from sparkraft.protocol.messages.k27_write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
-from sparkraft.records.validate import Origin
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.coordinator.marker_log import Marker
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
-
-_NOT_READY = frozenset(
-    {
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.NOT_COORDINATOR,
-    }
-)
-"""Errors of a group coordinator that a transaction coordinator does not expect."""
 
 _Answers = dict[tuple[str, int], WritableTxnMarkerPartitionResult]
 
@@ -73,35 +63,14 @@ async def _write(
     topic: str,
     answer: WritableTxnMarkerPartitionResult,
 ) -> None:
-    try:
-        await _append(broker, marker, topic, answer.partition_index)
-    except KafkaError as error:
-        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _NOT_READY else error.code
-        answer.error_code = int(code)
-
-
-async def _append(
-    broker: "BrokerServices", marker: WritableTxnMarker, topic: str, index: int
-) -> None:
-    hosted = broker.replica_manager.hosted(topic, index)
-    if hosted is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    committed = marker.transaction_result
-    kind = ControlType.COMMIT if committed else ControlType.ABORT
-    producer_id, epoch = marker.producer_id, marker.producer_epoch
-    end = EndTransaction(kind, marker.coordinator_epoch)
-    if hosted.is_leader:
-        version = marker.transaction_version
-        hosted.log.check_marker(producer_id, epoch, end, transaction_version=version)
-    batch = end_transaction_batch(
-        end, timestamp=broker.clock.wall_ms(), producer_id=producer_id, producer_epoch=epoch
+    written = Marker(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        committed=marker.transaction_result,
+        coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=marker.transaction_version,
     )
-    if topic == GROUP_METADATA_TOPIC:
-        await broker.groups.end_transaction(index, batch, producer_id, committed=committed)
-        return
-    await broker.replica_manager.append_and_wait(
-        topic, index, batch, acks=-1, origin=Origin.COORDINATOR
-    )
+    answer.error_code = int(await broker.marker_log.write(written, topic, answer.partition_index))
 
 
 def _result(producer_id: int, answers: _Answers) -> WritableTxnMarkerResult:

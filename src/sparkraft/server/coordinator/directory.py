@@ -3,7 +3,9 @@
     key type → internal topic → partition of the key → its leader, if that broker is able to serve
 
 A key type is served here if this broker has a `CoordinatorService` for it, externally if another
-broker of the cluster serves it (`external_coordinators.py`), otherwise not at all.
+broker of the cluster serves it (`external_coordinators.py`), otherwise not at all. Brokers of
+earlier versions lack the transaction coordinator: while one of them leads a partition, its
+transactional ids have no coordinator. It hands the partition over by itself.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,6 +42,7 @@ class CoordinatorDirectory:
         self,
         metadata: "ImageSource",
         *,
+        node_id: int,
         services: "Mapping[KeyType, CoordinatorService[Any, Any]]",
         external: "ExternalCoordinators",
         create_topic: Callable[[list[str]], None],
@@ -48,22 +51,28 @@ class CoordinatorDirectory:
 
         Args:
             metadata: holds the current image.
+            node_id: this broker.
             services: the coordinators of this broker.
             external: the coordinators of other brokers.
             create_topic: requests internal topics of this broker's coordinators.
         """
         self._metadata = metadata
+        self._node_id = node_id
         self._services = services
         self._external = external
         self._create_topic = create_topic
 
     def needs_discovery(self, key_type: int) -> bool:
         """Whether `discover` must be awaited before `locate` and `is_served`."""
-        return key_type in INTERNAL_TOPICS and key_type not in self._services
+        if key_type in self._services:
+            return key_type == KeyType.TRANSACTION and self._external.has_unknown
+        return key_type in INTERNAL_TOPICS
 
     async def discover(self, key_type: KeyType, keys: list[str]) -> None:
         """Learn which brokers serve `key_type`; one of them creates the topic if there are keys."""
         await self._external.learn()
+        if key_type in self._services:
+            return
         topic = INTERNAL_TOPICS[key_type]
         if keys and self._metadata.image.topic(topic) is None and self._external.able(topic):
             await self._external.request_topic(key_type, keys[0])
@@ -94,9 +103,17 @@ class CoordinatorDirectory:
             return Location(NO_LEADER)
         index = partition_of(key, len(known.partitions))
         leader = _leader(known, index)
-        if key_type not in self._services and leader not in self._external.able(topic):
+        if not self._is_able(key_type, leader):
             return Location(NO_LEADER, f"the leader of {topic}-{index} is about to move")
         return Location(leader)
+
+    def _is_able(self, key_type: int, leader: int) -> bool:
+        """Whether the leader of a partition serves its keys. Every broker serves groups."""
+        if key_type in self._services and (
+            key_type != KeyType.TRANSACTION or leader in {NO_LEADER, self._node_id}
+        ):
+            return True
+        return leader in self._external.able(INTERNAL_TOPICS[KeyType(key_type)])
 
     def leader_of(self, key_type: KeyType, key: str) -> int:
         """The leader of the partition of `key`, able to serve it or not; NO_LEADER if unknown."""

@@ -1,10 +1,11 @@
-"""Coordinators that other brokers of the cluster (Apache Kafka's) serve and this broker does not.
+"""Coordinators of other brokers, and the leadership of internal topics that this one lacks.
 
     __transaction_state    served by brokers that advertise EndTxn
     __share_group_state    served by brokers that advertise ReadShareGroupState
 
-While this broker hosts partitions of these topics, it checks them every `CHECK_MS` and requests
-the reassignments and elections of `replication.coordinator_placement`, so that able brokers lead.
+While this broker hosts partitions of such a topic and does not serve it, it checks them every
+`CHECK_MS` and requests the reassignments and elections of `replication.coordinator_placement`, so
+that able brokers lead.
 Each broker is asked once per incarnation what it serves (ApiVersions). Nothing is done if no broker
 serves the topic, or once this broker does.
 """
@@ -113,6 +114,16 @@ class ExternalCoordinators:
                     await self._check(topic)
                 except KafkaError as error:
                     log.warning("Failed to move leaders of %s: %s", topic, error)
+
+    @property
+    def has_unknown(self) -> bool:
+        """Whether an unfenced broker has not been asked yet what it serves."""
+        return any(
+            not other.fenced
+            and other.id != self._config.node_id
+            and (other.id, bytes(other.incarnation_id)) not in self._served
+            for other in self._metadata.image.brokers.values()
+        )
 
     async def learn(self) -> None:
         """Ask new incarnations of brokers what they serve."""

@@ -68,7 +68,7 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
 
         return ShardSpec(
             topic=GROUP_METADATA_TOPIC,
-            new_shard=lambda: GroupShard(self.group_config, self._entropy),
+            new_shard=lambda _epoch: GroupShard(self.group_config, self._entropy),
             encode=encode_record,
             decode=decode_record,
             translate_error=as_group_error,

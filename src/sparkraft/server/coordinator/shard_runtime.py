@@ -27,6 +27,7 @@ from sparkraft.coordinator.runtime import (
     Effect,
     Instant,
     MetadataDelta,
+    ProducerEpoch,
     ReplyTo,
 )
 from sparkraft.records.batch import BatchHeader, iter_batches
@@ -54,7 +55,7 @@ class ShardSpec(Generic[S, R]):
 
     Attributes:
         topic: the internal topic.
-        new_shard: makes a shard without state.
+        new_shard: makes a shard without state, for a leader epoch of its partition.
         encode: a record to its key and value.
         decode: a record of a key and a value; None if its type is unknown.
         translate_error: of a failed append, to one that clients of this coordinator handle.
@@ -64,7 +65,7 @@ class ShardSpec(Generic[S, R]):
     """
 
     topic: str
-    new_shard: Callable[[], S]
+    new_shard: Callable[[int], S]
     encode: Callable[[R], tuple[bytes, bytes | None]]
     decode: Callable[[bytes, bytes | None], R | None]
     translate_error: Callable[[ErrorCode], ErrorCode]
@@ -88,7 +89,7 @@ class ShardRuntime(Generic[S, R]):
         self._host = host
         self._clock = host.clock
         self._name = f"{spec.topic}-{index}"
-        self._shard = spec.new_shard()
+        self._shard = spec.new_shard(leader_epoch)
         self._timeout_s = spec.write_timeout_ms / 1000
         self._parked: dict[ReplyTo, asyncio.Future[Any]] = {}
         self._last_reply_to = 0
@@ -252,10 +253,12 @@ class ShardRuntime(Generic[S, R]):
 
     def _append(self, decision: Decision[R, Any]) -> None:
         self._check_open()
-        appended = self._host.append(self._batch(decision.records))
+        producer = decision.producer
+        appended = self._host.append(self._batch(decision.records, producer))
         if decision.replay:
+            producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
             for at, record in enumerate(decision.records):
-                self._shard.replay(Offset(appended.base_offset + at), record)
+                self._shard.replay(Offset(appended.base_offset + at), record, producer_id)
         future = self._host.committed(appended)
         if future is not None:
             self._uncommitted = future
@@ -300,8 +303,17 @@ class ShardRuntime(Generic[S, R]):
         if not self._closed:
             self._execute_or_log(self._shard.on_effect_completed(effect, result, self._now()))
 
-    def _batch(self, records: tuple[R, ...]) -> bytes:
-        batch = BatchBuilder(codec=self._spec.compression)
+    def _batch(self, records: tuple[R, ...], producer: ProducerEpoch | None) -> bytes:
+        if producer is None:
+            batch = BatchBuilder(codec=self._spec.compression)
+        else:
+            batch = BatchBuilder(
+                codec=self._spec.compression,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                base_sequence=0,
+                transactional=True,
+            )
         now_ms = self._clock.wall_ms()
         encode = self._spec.encode
         for record in records:

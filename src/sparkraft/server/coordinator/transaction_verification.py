@@ -8,54 +8,33 @@ there is nothing to verify. A guard taken before the request and checked after i
 transaction that has ended meanwhile from admitting the batch; it is verified once more then.
 Requests of one producer are verified and appended in sequence, so that its batches stay in order.
 
-The coordinators are Apache Kafka's (`external_coordinators`).
+The coordinator may be this broker, another one, or one of Apache Kafka's.
 """
 
 import asyncio
-from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import TopicPartition
 from sparkraft.coordinator.internal_topics import KeyType
+from sparkraft.server.coordinator.broker_batches import BrokerBatches, BrokerConnections
 from sparkraft.server.coordinator.directory import NO_LEADER
+from sparkraft.server.coordinator.partition_check import AddPartitionsCheck, CheckKind
 
 if TYPE_CHECKING:
-    from sparkraft.client.connection import Connection
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
     from sparkraft.protocol.messages import k24_add_partitions_to_txn as k24
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.coordinator.directory import CoordinatorDirectory
-    from sparkraft.server.coordinator.external_coordinators import ExternalCoordinators
-    from sparkraft.server.coordinator.host import ImageSource
+    from sparkraft.server.coordinator.transaction_service import TransactionCoordinatorService
 
 CHECK_MS_MAX = 10_000
 """Less than the clients' timeout of a Produce; it then fails with a retriable error."""
 
-_RETRIABLE = frozenset(
-    {
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.BROKER_NOT_AVAILABLE,
-    }
-)
-
-
-class AddPartitionsCheck(NamedTuple):
-    """Whether partitions belong to a producer's open transaction.
-
-    Attributes:
-        adds: whether partitions that do not are added (Produce from v12 on).
-    """
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    partitions: list[TopicPartition]
-    adds: bool
+Results = dict[TopicPartition, ErrorCode]
 
 
 class TransactionVerification:
@@ -64,22 +43,28 @@ class TransactionVerification:
     def __init__(
         self,
         config: "NodeConfig",
-        metadata: "ImageSource",
         directory: "CoordinatorDirectory",
-        external: "ExternalCoordinators",
+        transactions: "TransactionCoordinatorService",
+        connections: BrokerConnections,
+        spawn: "Callable[[Coroutine[Any, Any, Any], str], Any]",
     ) -> None:
-        """Connect to coordinators on demand."""
-        self._config = config
-        self._metadata = metadata
-        self._directory = directory
-        self._external = external
-        self._connections: dict[int, Connection] = {}
-        self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        """Check nothing yet.
 
-    @property
-    def is_possible(self) -> bool:
-        """Whether the cluster has transaction coordinators."""
-        return self._directory.has_topic(KeyType.TRANSACTION)
+        Args:
+            config: of this broker.
+            directory: finds coordinators.
+            transactions: the coordinator on this broker.
+            connections: to other brokers.
+            spawn: runs a task of the node.
+        """
+        self._config = config
+        self._directory = directory
+        self._transactions = transactions
+        self._connections = connections
+        self._batches: BrokerBatches[AddPartitionsCheck, Results] = BrokerBatches(
+            self._request, spawn, "verification of transactions"
+        )
+        self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     @property
     def is_enabled(self) -> bool:
@@ -93,90 +78,110 @@ class TransactionVerification:
             lock = self._locks[producer_id] = asyncio.Lock()
         return lock
 
-    async def verify(self, check: AddPartitionsCheck) -> dict[TopicPartition, ErrorCode]:
-        """The coordinator's result per partition, as an error that producers handle."""
+    async def verify(self, check: AddPartitionsCheck) -> Results:
+        """The coordinator's result per partition, as Kafka's brokers translate it.
+
+        NETWORK_EXCEPTION if the coordinator did not answer.
+        """
         try:
             async with asyncio.timeout(CHECK_MS_MAX / 1000):
                 results = await self._send(check)
-        except (KafkaError, TimeoutError) as error:
-            code = error.code if isinstance(error, KafkaError) else ErrorCode.REQUEST_TIMED_OUT
-            results = dict.fromkeys(check.partitions, code)
-        return {one: _for_producer(code, adds=check.adds) for one, code in results.items()}
+        except KafkaError as error:
+            results = dict.fromkeys(check.partitions, error.code)
+        except TimeoutError:
+            results = dict.fromkeys(check.partitions, ErrorCode.NETWORK_EXCEPTION)
+        return {one: _translated(code, check.kind) for one, code in results.items()}
 
-    async def _send(self, check: AddPartitionsCheck) -> dict[TopicPartition, ErrorCode]:
+    async def _send(self, check: AddPartitionsCheck) -> Results:
+        broker_id = self._directory.leader_of(KeyType.TRANSACTION, check.transactional_id)
+        if broker_id == NO_LEADER:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if broker_id == self._config.node_id:
+            return await self._transactions.check_partitions(check)
+        return await self._batches.submit(broker_id, check)
+
+    async def _request(self, broker_id: int, checks: list[AddPartitionsCheck]) -> list[Results]:
+        """One AddPartitionsToTxn for several transactional ids; the last check of an id counts."""
         from sparkraft.protocol.messages import k24_add_partitions_to_txn as k24
 
-        topics: dict[str, k24.AddPartitionsToTxnTopic] = {}
-        for name, index in check.partitions:
-            topic = topics.setdefault(name, k24.AddPartitionsToTxnTopic(name=name))
-            topic.partitions.append(index)
+        sent = _newest(checks)
         request = k24.AddPartitionsToTxnRequest(
-            transactions=[
-                k24.AddPartitionsToTxnTransaction(
-                    transactional_id=check.transactional_id,
-                    producer_id=check.producer_id,
-                    producer_epoch=check.producer_epoch,
-                    verify_only=not check.adds,
-                    topics=list(topics.values()),
-                )
-            ]
+            transactions=[_transaction(check) for check in sent.values()]
         )
-        broker_id = self._coordinator_of(check.transactional_id)
-        connection = await self._connected(broker_id)
         try:
-            response = await connection.send(request, timeout_ms=CHECK_MS_MAX)
-        except KafkaError:
-            self._connections.pop(broker_id, None)
-            await connection.close()
-            raise
-        return _results(response, check)
+            response = await self._connections.send(broker_id, request, timeout_ms=CHECK_MS_MAX)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, error.detail) from error
+        found = _results(response)
+        return [
+            _results_of(check, found) if sent[check.transactional_id] is check
+            # Overtaken by a later request of the same id, and retried by the client.
+            else dict.fromkeys(check.partitions, _overtaken(check, sent))
+            for check in checks
+        ]  # fmt: skip
 
-    def _coordinator_of(self, transactional_id: str) -> int:
-        leader = self._directory.leader_of(KeyType.TRANSACTION, transactional_id)
-        if leader in (NO_LEADER, self._config.node_id):
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return leader
 
-    async def _connected(self, broker_id: int) -> "Connection":
-        known = self._connections.get(broker_id)
-        if known is not None and not known.is_closed:
-            return known
-        registration = self._metadata.image.brokers.get(broker_id)
-        if registration is None:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        opened = await self._external.connect(registration)
-        other = self._connections.get(broker_id)
-        if other is not None and not other.is_closed:  # Opened by another request meanwhile.
-            await opened.close()
-            return other
-        self._connections[broker_id] = opened
-        return opened
+def _newest(checks: list[AddPartitionsCheck]) -> dict[str, AddPartitionsCheck]:
+    """By transactional id, the check of the highest epoch; of equal ones the last."""
+    newest: dict[str, AddPartitionsCheck] = {}
+    for check in checks:
+        known = newest.get(check.transactional_id)
+        if known is None or check.producer_epoch >= known.producer_epoch:
+            newest[check.transactional_id] = check
+    return newest
 
-    async def close(self) -> None:
-        """Close the connections."""
-        for broker_id in sorted(self._connections):
-            with suppress(KafkaError):
-                await self._connections[broker_id].close()
-        self._connections.clear()
+
+def _overtaken(check: AddPartitionsCheck, sent: dict[str, AddPartitionsCheck]) -> ErrorCode:
+    if check.producer_epoch < sent[check.transactional_id].producer_epoch:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return ErrorCode.NETWORK_EXCEPTION
+
+
+def _transaction(check: AddPartitionsCheck) -> "k24.AddPartitionsToTxnTransaction":
+    from sparkraft.protocol.messages import k24_add_partitions_to_txn as k24
+
+    topics: dict[str, k24.AddPartitionsToTxnTopic] = {}
+    for name, index in check.partitions:
+        topic = topics.setdefault(name, k24.AddPartitionsToTxnTopic(name=name))
+        topic.partitions.append(index)
+    return k24.AddPartitionsToTxnTransaction(
+        transactional_id=check.transactional_id,
+        producer_id=check.producer_id,
+        producer_epoch=check.producer_epoch,
+        verify_only=not check.adds,
+        topics=list(topics.values()),
+    )
 
 
 def _results(
-    response: "k24.AddPartitionsToTxnResponse", check: AddPartitionsCheck
-) -> dict[TopicPartition, ErrorCode]:
+    response: "k24.AddPartitionsToTxnResponse",
+) -> dict[tuple[str, TopicPartition], ErrorCode]:
+    if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the coordinator denies this broker")
     if response.error_code:
         raise KafkaError(ErrorCode(response.error_code))
-    results = dict.fromkeys(check.partitions, ErrorCode.UNKNOWN_SERVER_ERROR)
-    for result in response.results_by_transaction:
-        for topic in result.topic_results:
-            for part in topic.results_by_partition:
-                results[topic.name, part.partition_index] = ErrorCode(part.partition_error_code)
-    return results
+    return {
+        (result.transactional_id, (topic.name, part.partition_index)): ErrorCode(
+            part.partition_error_code
+        )
+        for result in response.results_by_transaction
+        for topic in result.topic_results
+        for part in topic.results_by_partition
+    }
 
 
-def _for_producer(code: ErrorCode, *, adds: bool) -> ErrorCode:
-    """Translate as Kafka does: errors that old clients treat as fatal become retriable ones."""
-    if code in _RETRIABLE or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
-        return ErrorCode.NOT_ENOUGH_REPLICAS
+def _results_of(
+    check: AddPartitionsCheck, found: dict[tuple[str, TopicPartition], ErrorCode]
+) -> Results:
+    return {
+        one: found.get((check.transactional_id, one), ErrorCode.UNKNOWN_SERVER_ERROR)
+        for one in check.partitions
+    }
+
+
+def _translated(code: ErrorCode, kind: CheckKind) -> ErrorCode:
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and kind is CheckKind.DEFAULT:
+        return ErrorCode.INVALID_TXN_STATE
     return code

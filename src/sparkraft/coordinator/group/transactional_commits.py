@@ -1,0 +1,109 @@
+"""TxnOffsetCommit: offsets that count once their transaction commits (KIP-98, KIP-447).
+
+The records carry the producer id of the transaction; `offsets.py` keeps them pending until its
+marker. A request without member, generation and instance id (before v3) is not checked against the
+group. Unlike OffsetCommit, it is accepted while members wait for their assignment.
+
+Not here: the transaction (`server.coordinator.guarded_appends`), the topics (the API file).
+"""
+
+from collections.abc import Mapping
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Uuid
+from sparkraft.coordinator.group.config import GroupConfig
+from sparkraft.coordinator.group.decision import GroupDecision
+from sparkraft.coordinator.group.group import Group
+from sparkraft.coordinator.group.records import OFFSET_COMMIT_VALUE_VERSION, GroupRecord
+from sparkraft.coordinator.runtime import Decision, Instant, ProducerEpoch
+from sparkraft.protocol.messages.classic_group_records import OffsetCommitKey, OffsetCommitValue
+from sparkraft.protocol.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+
+def commit_in_transaction(
+    request: TxnOffsetCommitRequest,
+    topic_ids: Mapping[str, Uuid],
+    groups: Mapping[str, Group],
+    config: GroupConfig,
+    now: Instant,
+) -> GroupDecision[TxnOffsetCommitResponse]:
+    """Write one pending record for each accepted partition.
+
+    Args:
+        request: its topics and partitions exist.
+        topic_ids: of the request's topics.
+        groups: the shard's.
+        config: of the groups.
+        now: the current time.
+
+    Raises:
+        KafkaError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+    """
+    _check_member(request, groups.get(request.group_id), now)
+    records: list[GroupRecord] = []
+    topics: list[TxnOffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        committed = TxnOffsetCommitResponseTopic(name=topic.name)
+        topics.append(committed)
+        for partition in topic.partitions:
+            error = ErrorCode.NONE
+            if len(partition.committed_metadata or "") > config.offset_metadata_max_chars:
+                error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                key = OffsetCommitKey(
+                    group=request.group_id, topic=topic.name, partition=partition.partition_index
+                )
+                records.append(_record(key, partition, topic_ids[topic.name], now))
+            committed.partitions.append(
+                TxnOffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=error
+                )
+            )
+    return Decision(
+        records=tuple(records),
+        producer=ProducerEpoch(request.producer_id, request.producer_epoch),
+        response=TxnOffsetCommitResponse(topics=topics),
+    )
+
+
+def _check_member(request: TxnOffsetCommitRequest, group: Group | None, now: Instant) -> None:
+    generation_id = request.generation_id
+    if group is None:
+        if generation_id >= 0:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        return
+    if generation_id < 0 and not request.member_id and request.group_instance_id is None:
+        return
+    try:
+        group.check_commit(request.member_id, request.group_instance_id, generation_id, now)
+    except KafkaError as error:
+        if error.code is ErrorCode.STALE_MEMBER_EPOCH:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.detail) from error
+        if error.code is not ErrorCode.REBALANCE_IN_PROGRESS:
+            raise
+
+
+def _record(
+    key: OffsetCommitKey,
+    partition: TxnOffsetCommitRequestPartition,
+    topic_id: Uuid,
+    now: Instant,
+) -> GroupRecord:
+    return GroupRecord(
+        key=key,
+        value=OffsetCommitValue(
+            offset=partition.committed_offset,
+            leader_epoch=partition.committed_leader_epoch,
+            metadata=partition.committed_metadata or "",
+            commit_timestamp=now.wall_ms,
+            expire_timestamp=-1,
+            topic_id=topic_id,
+        ),
+        value_version=OFFSET_COMMIT_VALUE_VERSION,
+    )

@@ -1,0 +1,426 @@
+"""The transaction coordinator's shard: all ids of one `__transaction_state` partition, without I/O.
+
+Implements `CoordinatorShard[TransactionRecord]`; see `coordinator.runtime` for the order of calls.
+
+    EndTxn → Prepare* appended and committed → markers written → Complete* appended
+
+Invariants:
+    * An id's metadata changes by replay alone. It equals its last record in the log, but for the
+      last producer epoch, which records lack.
+    * At most one transition of an id is not committed yet. Until it is, and while the id is
+      prepared, requests get CONCURRENT_TRANSACTIONS.
+    * Markers are written only for a committed Prepare* record, and Complete* only after all of
+      them. Both are repeated after loading.
+
+Not here: writing markers and waiting for commits (`server.coordinator`).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, assert_never
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Millis, Offset, TopicPartition
+from sparkraft.coordinator.runtime import (
+    NO_PRODUCER_ID,
+    AppendCallback,
+    Decision,
+    Effect,
+    Instant,
+    MetadataDelta,
+    ReplyTo,
+)
+from sparkraft.coordinator.timers import TimerKey, Timers
+from sparkraft.coordinator.transaction import completion, listing, producer_ids
+from sparkraft.coordinator.transaction.config import TransactionConfig
+from sparkraft.coordinator.transaction.decision import (
+    NOTHING,
+    AllocateProducerId,
+    IdsExpired,
+    ProducerIdNeeded,
+    TransactionDecision,
+    TransitionAppended,
+    WriteMarkers,
+)
+from sparkraft.coordinator.transaction.metadata import TransactionMetadata
+from sparkraft.coordinator.transaction.records import TransactionRecord
+from sparkraft.coordinator.transaction.states import TransactionState
+from sparkraft.metadata.features import TRANSACTION_VERSION
+from sparkraft.metadata.image import ClusterImage
+from sparkraft.protocol.messages import k65_describe_transactions as k65
+from sparkraft.protocol.messages import k66_list_transactions as k66
+from sparkraft.protocol.messages.k22_init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+IDS_PER_STEP = 1_000
+"""Ids examined for timeout or expiry per event-loop iteration: well below a millisecond."""
+
+STEP_MS = 5
+"""Between two such steps."""
+
+RETRY_MS = 500
+"""Before a transition that could not be appended is tried again."""
+
+_ABORTS: TimerKey = ("aborts",)
+_EXPIRY: TimerKey = ("expiry",)
+
+PartitionErrors = dict[TopicPartition, ErrorCode]
+
+
+class TransactionShard:
+    """All transactional ids that hash to one partition."""
+
+    def __init__(self, config: TransactionConfig, leader_epoch: int) -> None:
+        """Know no id yet; `leader_epoch` is the coordinator epoch of the markers."""
+        self._config = config
+        self._leader_epoch = leader_epoch
+        self._timers = Timers()
+        self._known: dict[str, TransactionMetadata] = {}
+        self._ongoing: dict[str, None] = {}
+        """Ids with an open transaction, in the order in which the transactions began."""
+        self._prepared: dict[str, None] = {}
+        """Ids whose markers are being written."""
+        self._pending: dict[str, TransitionAppended] = {}
+        """Transitions that are appended, but not committed."""
+        self._transaction_version = 0
+        self._to_check: dict[TimerKey, Iterator[str]] = {}
+        """Ids that a running search for timeouts or expiry has not reached yet."""
+
+    # The log
+
+    def replay(
+        self, offset: Offset, record: TransactionRecord, producer_id: int = NO_PRODUCER_ID
+    ) -> None:
+        """Apply one record: the last one of an id wins."""
+        del offset, producer_id
+        transactional_id, metadata = record.transactional_id, record.metadata
+        self._ongoing.pop(transactional_id, None)
+        self._prepared.pop(transactional_id, None)
+        if metadata is None:
+            self._known.pop(transactional_id, None)
+            return
+        self._known[transactional_id] = metadata
+        if metadata.state is TransactionState.ONGOING:
+            self._ongoing[transactional_id] = None
+        elif metadata.state.is_prepared:
+            self._prepared[transactional_id] = None
+
+    def replay_end_of_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Ignore a marker: no producer writes transactionally to `__transaction_state`."""
+
+    def loaded(self, image: ClusterImage, now: Instant) -> TransactionDecision[None]:
+        """Start serving: write the markers of all decided transactions, again if need be."""
+        self._transaction_version = image.features.get(TRANSACTION_VERSION, 0)
+        self._schedule(_ABORTS, self._config.abort_interval_ms, now)
+        self._schedule(_EXPIRY, self._config.expiry_interval_ms, now)
+        effects = tuple(self._markers_of(self._known[one]) for one in self._prepared)
+        return Decision(response=None, effects=effects)
+
+    def unload(self, now: Instant) -> None:
+        """Stop serving. No request is ever parked."""
+        del now
+        self._timers.clear()
+
+    # Events
+
+    def on_image(self, delta: MetadataDelta, now: Instant) -> TransactionDecision[None]:
+        """Adopt the finalized transaction.version."""
+        del now
+        self._transaction_version = delta.image.features.get(TRANSACTION_VERSION, 0)
+        return NOTHING
+
+    def on_append_completed(
+        self, callback: AppendCallback, error: ErrorCode | None, now: Instant
+    ) -> TransactionDecision[None]:
+        """Admit the next transition of the id; retry one of the coordinator's own that failed."""
+        if isinstance(callback, IdsExpired):
+            return NOTHING
+        assert isinstance(callback, TransitionAppended)
+        transactional_id = callback.metadata.transactional_id
+        if self._pending.get(transactional_id) is callback:
+            del self._pending[transactional_id]
+        if error is not None and transactional_id in self._prepared:
+            self._schedule(("retry", transactional_id), RETRY_MS, now)
+        return NOTHING
+
+    def on_effect_completed(
+        self, effect: Effect, result: Any | KafkaError, now: Instant
+    ) -> TransactionDecision[None]:
+        """Complete a transaction whose markers are written; abort with an allocated id."""
+        assert isinstance(effect, WriteMarkers | AllocateProducerId)
+        metadata = effect.metadata
+        transactional_id = metadata.transactional_id
+        if self._known.get(transactional_id) != metadata or transactional_id in self._pending:
+            return NOTHING  # Repeated or outdated.
+        match effect:
+            case WriteMarkers():
+                if isinstance(result, KafkaError):
+                    return NOTHING  # Fenced: a newer coordinator completes it.
+                return self._transition(metadata.completed(now.wall_ms))
+            case AllocateProducerId():
+                if isinstance(result, KafkaError):
+                    return NOTHING  # The next search for timeouts tries again.
+                return self._abort(metadata, result, now)
+            case _:
+                assert_never(effect)
+
+    # Timers and replies
+
+    @property
+    def wake_at(self) -> Millis | None:
+        """When to call `on_timers` next, on the monotonic clock; None for never."""
+        return self._timers.wake_at
+
+    def on_timers(self, now: Instant) -> Iterable[TransactionDecision[None]]:
+        """Fire the timers that are due. Execute each decision before requesting the next."""
+        while (key := self._timers.due(now.mono_ms)) is not None:
+            match key[0]:
+                case "aborts":
+                    for one in self._step(key, self._ongoing, self._config.abort_interval_ms, now):
+                        if self._must_abort(one, now):
+                            yield self._abort_timed_out(self._known[one], now)
+                case "expiry":
+                    ids = self._step(key, self._known, self._config.expiry_interval_ms, now)
+                    yield self._expire(ids, now)
+                case _:
+                    yield self._retry(key[1], now)
+
+    def take_replies(self) -> list[tuple[ReplyTo, Any]]:
+        """No request is ever parked."""
+        return []
+
+    def _schedule(self, key: TimerKey, delay_ms: int, now: Instant) -> None:
+        self._timers.schedule(key, Millis(now.mono_ms + delay_ms))
+
+    def _step(
+        self, key: TimerKey, ids: Iterable[str], interval_ms: int, now: Instant
+    ) -> Sequence[str]:
+        """The next ids of a search, which starts again after `interval_ms`."""
+        if key not in self._to_check:
+            self._to_check[key] = iter(list(ids))
+        step = list(islice(self._to_check[key], IDS_PER_STEP))
+        if len(step) == IDS_PER_STEP:
+            self._schedule(key, STEP_MS, now)
+        else:
+            del self._to_check[key]
+            self._schedule(key, interval_ms, now)
+        return step
+
+    def _must_abort(self, transactional_id: str, now: Instant) -> bool:
+        known = self._known.get(transactional_id)
+        return (
+            known is not None
+            and transactional_id not in self._pending
+            and known.is_timed_out(now.wall_ms)
+        )
+
+    def _abort_timed_out(
+        self, known: TransactionMetadata, now: Instant
+    ) -> TransactionDecision[None]:
+        try:
+            return self._abort(known, None, now)
+        except ProducerIdNeeded:
+            return Decision(response=None, effects=(AllocateProducerId(metadata=known),))
+
+    def _expire(self, ids: Sequence[str], now: Instant) -> TransactionDecision[None]:
+        """Delete ids that have had no transaction for `transactional.id.expiration.ms`."""
+        deadline = now.wall_ms - self._config.id_expiration_ms
+        expired = tuple(
+            one
+            for one in ids
+            if one not in self._pending
+            and (known := self._known.get(one)) is not None
+            and known.state.has_ended
+            and known.updated_ms <= deadline
+        )
+        if not expired:
+            return NOTHING
+        return Decision(
+            response=None,
+            records=tuple(TransactionRecord(transactional_id=one) for one in expired),
+            append_callback=IdsExpired(transactional_ids=expired),
+        )
+
+    def _retry(self, transactional_id: str, now: Instant) -> TransactionDecision[None]:
+        """Append a decision again whose record, or whose completion, could not be committed."""
+        known = self._known.get(transactional_id)
+        if known is None or not known.state.is_prepared or transactional_id in self._pending:
+            return NOTHING
+        return self._transition(known, self._markers_of(known))
+
+    # Requests
+
+    def handle_init_producer_id(
+        self, request: InitProducerIdRequest, new_producer_id: int | None, now: Instant
+    ) -> TransactionDecision[InitProducerIdResponse]:
+        """Give the transactional id its next epoch; abort its open transaction first.
+
+        Args:
+            request: with a transactional id.
+            new_producer_id: None if none has been allocated yet.
+            now: the current time.
+
+        Raises:
+            KafkaError: CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, INVALID_TRANSACTION_TIMEOUT.
+            ProducerIdNeeded: repeat the call with a producer id.
+        """
+        producer_ids.check_timeout(request.transaction_timeout_ms, self._config.max_timeout_ms)
+        transactional_id = str(request.transactional_id)
+        self._check_settled(transactional_id)
+        known = self._known.get(transactional_id)
+        if known is not None:
+            producer_ids.check_expected(known, request)
+            if known.state is TransactionState.ONGOING:
+                return self._abort(known, new_producer_id, now).with_response(
+                    InitProducerIdResponse(
+                        error_code=ErrorCode.CONCURRENT_TRANSACTIONS, producer_epoch=-1
+                    )
+                )
+        initialized = producer_ids.initialize(known, request, new_producer_id, now)
+        return self._transition(initialized).with_response(
+            InitProducerIdResponse(
+                producer_id=initialized.producer_id, producer_epoch=initialized.producer_epoch
+            )
+        )
+
+    def handle_add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: frozenset[TopicPartition],
+        *,
+        client_version: int,
+        now: Instant,
+    ) -> TransactionDecision[None]:
+        """Add partitions to a transaction, which begins with the first ones.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
+        """
+        known = self._get(transactional_id)
+        self._check_settled(transactional_id)
+        _check_producer(known, producer_id, producer_epoch)
+        if known.state is TransactionState.ONGOING and partitions <= known.partitions:
+            return NOTHING
+        return self._transition(
+            known.with_partitions(partitions, client_version=client_version, now_ms=now.wall_ms)
+        )
+
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+    ) -> PartitionErrors:
+        """Whether partitions are part of the producer's transaction: an error for each.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
+        """
+        known = self._get(transactional_id)
+        _check_producer(known, producer_id, producer_epoch)
+        if known.state.is_prepared:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return {
+            one: ErrorCode.NONE if one in known.partitions else ErrorCode.TRANSACTION_ABORTABLE
+            for one in partitions
+        }
+
+    def handle_end_transaction(
+        self,
+        transactional_id: str,
+        request: completion.Completion,
+        new_producer_id: int | None,
+        now: Instant,
+    ) -> TransactionDecision[tuple[int, int]]:
+        """Decide a transaction; the response is the producer id and epoch of the next one.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED,
+                INVALID_TXN_STATE.
+            ProducerIdNeeded: repeat the call with a producer id.
+        """
+        known = self._get(transactional_id)
+        self._check_settled(transactional_id)
+        prepared = completion.complete(known, request, new_producer_id, now)
+        if prepared is None:
+            return Decision(response=(known.producer_id, known.producer_epoch))
+        return self._transition(prepared, self._markers_of(prepared)).with_response(
+            (prepared.final_producer_id, prepared.final_epoch)
+        )
+
+    def describe(self, transactional_id: str) -> k65.TransactionState:
+        """With TRANSACTIONAL_ID_NOT_FOUND for an unknown id."""
+        return listing.described(transactional_id, self._known.get(transactional_id))
+
+    def list_transactions(
+        self, wanted: listing.ListFilter, now: Instant
+    ) -> list[k66.TransactionState]:
+        """Ids that pass the filter."""
+        return [
+            listing.listed(one) for one in self._known.values() if wanted.permits(one, now.wall_ms)
+        ]
+
+    # State, for tests and tools
+
+    def get(self, transactional_id: str) -> TransactionMetadata | None:
+        """The state of an id; None if it is unknown."""
+        return self._known.get(transactional_id)
+
+    def transactional_ids(self) -> list[str]:
+        """Sorted."""
+        return sorted(self._known)
+
+    # Parts of decisions
+
+    def _get(self, transactional_id: str) -> TransactionMetadata:
+        known = self._known.get(transactional_id)
+        if known is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return known
+
+    def _check_settled(self, transactional_id: str) -> None:
+        """Raise CONCURRENT_TRANSACTIONS until the id's last transition has ended.
+
+        Before any check of the producer id and epoch, which the transition may change
+        (KAFKA-18660).
+        """
+        if transactional_id in self._pending or transactional_id in self._prepared:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    def _abort(
+        self, known: TransactionMetadata, new_producer_id: int | None, now: Instant
+    ) -> TransactionDecision[None]:
+        prepared = completion.abort(
+            known,
+            transaction_version=self._transaction_version,
+            new_producer_id=new_producer_id,
+            now=now,
+        )
+        return self._transition(prepared, self._markers_of(prepared))
+
+    def _transition(
+        self, metadata: TransactionMetadata, *effects: WriteMarkers
+    ) -> TransactionDecision[None]:
+        callback = TransitionAppended(metadata=metadata)
+        self._pending[metadata.transactional_id] = callback
+        record = TransactionRecord(
+            transactional_id=metadata.transactional_id,
+            metadata=metadata,
+            value_version=min(self._transaction_version, 1),
+        )
+        return Decision(response=None, records=(record,), append_callback=callback, effects=effects)
+
+    def _markers_of(self, prepared: TransactionMetadata) -> WriteMarkers:
+        return WriteMarkers(metadata=prepared, coordinator_epoch=self._leader_epoch)
+
+
+def _check_producer(known: TransactionMetadata, producer_id: int, producer_epoch: int) -> None:
+    if known.producer_id != producer_id:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if known.producer_epoch != producer_epoch:
+        raise KafkaError(ErrorCode.PRODUCER_FENCED)

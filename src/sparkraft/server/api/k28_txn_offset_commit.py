@@ -1,0 +1,164 @@
+"""TxnOffsetCommit: v0-5. Store a group's offsets as part of a transaction. (KIP-98, 447, 890)
+
+Behaviour:
+    * The offsets are visible once the transaction commits. Until then OffsetFetch with
+      require_stable gets UNSTABLE_OFFSET_COMMIT.
+    * The group's partition of `__consumer_offsets` must be part of the transaction; from v5 it is
+      added. Otherwise TRANSACTION_ABORTABLE, below v4 INVALID_TXN_STATE.
+    * From v3 the member and its generation must be current: ILLEGAL_GENERATION,
+      UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+    * Topics and partitions must exist: UNKNOWN_TOPIC_OR_PARTITION. Metadata longer than
+      offset.metadata.max.bytes: OFFSET_METADATA_TOO_LARGE for the partition.
+    * If the transaction's coordinator cannot be reached: COORDINATOR_LOAD_IN_PROGRESS, below v2
+      COORDINATOR_NOT_AVAILABLE; both make clients retry.
+Versions: v2 leader epochs; v3 flexible, members; v4 TRANSACTION_ABORTABLE; v5 adds the partition.
+Not done: -
+"""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
+from sparkraft.coordinator.runtime import ProducerEpoch
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import on_each, on_group, on_transactional_id
+from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.coordinator.guarded_appends import GuardedAppends
+from sparkraft.server.coordinator.partition_check import CheckKind
+
+if TYPE_CHECKING:
+    from sparkraft.server.broker_services import BrokerServices
+
+_RETRIED_LOADING_FROM = 2
+_ABORTABLE_FROM = 4
+_ADDING_FROM = 5
+_FIRST_SEQUENCE = 0
+
+
+async def handle(
+    broker: "BrokerServices", context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    """Verify the transaction, then let the group's shard decide."""
+    refused: list[TxnOffsetCommitResponseTopic] = []
+    accepted: list[TxnOffsetCommitRequestTopic] = []
+    for topic in request.topics:
+        _check_topic(broker, context, topic, accepted, refused)
+    if not accepted:
+        return TxnOffsetCommitResponse(topics=refused)
+    every, request.topics = request.topics, accepted
+    try:
+        response = await _commit(broker, context.api_version, request)
+    except KafkaError:
+        request.topics = every
+        raise
+    return _merged(refused, response)
+
+
+async def _commit(
+    broker: "BrokerServices", version: int, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    runtime = broker.groups.shard_for(request.group_id)
+    producer = ProducerEpoch(request.producer_id, request.producer_epoch)
+    index = broker.groups.partition_for(request.group_id)
+    topic_ids = {one.name: broker.image.topics_by_name[one.name] for one in request.topics}
+    guarded = GuardedAppends(broker.replica_manager, broker.verification, _check_kind(version))
+    async with broker.verification.lock_of(request.producer_id):
+        await guarded.verify(request.transactional_id, [((GROUP_METADATA_TOPIC, index), producer)])
+        partition = broker.replica_manager.leader(GROUP_METADATA_TOPIC, index)
+        guarded.check(partition, producer, base_sequence=_FIRST_SEQUENCE)
+        response = runtime.execute_write(
+            lambda shard, now: shard.handle_txn_offset_commit(request, topic_ids, now)
+        )
+    return await response if isinstance(response, Awaitable) else response
+
+
+def _check_kind(version: int) -> CheckKind:
+    if version >= _ADDING_FROM:
+        return CheckKind.ADD
+    return CheckKind.ABORTABLE if version >= _ABORTABLE_FROM else CheckKind.DEFAULT
+
+
+def _check_topic(
+    broker: "BrokerServices",
+    context: RequestContext,
+    topic: TxnOffsetCommitRequestTopic,
+    accepted: list[TxnOffsetCommitRequestTopic],
+    refused: list[TxnOffsetCommitResponseTopic],
+) -> None:
+    """Divide `topic` into the partitions that exist (`accepted`) and the rest (`refused`)."""
+    if not context.is_allowed(AclOperation.READ, AclResourceType.TOPIC, topic.name):
+        indexes = [one.partition_index for one in topic.partitions]
+        refused.append(_refused(topic.name, indexes, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        return
+    found = broker.image.topic(topic.name)
+    existing = {} if found is None else found.partitions
+    known = [one for one in topic.partitions if one.partition_index in existing]
+    unknown = [
+        one.partition_index for one in topic.partitions if one.partition_index not in existing
+    ]
+    if unknown:
+        refused.append(_refused(topic.name, unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    if known:
+        accepted.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=known))
+
+
+def _refused(name: str, indexes: list[int], error: ErrorCode) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        name=name,
+        partitions=[
+            TxnOffsetCommitResponsePartition(partition_index=index, error_code=error)
+            for index in indexes
+        ],
+    )
+
+
+def _merged(
+    refused: list[TxnOffsetCommitResponseTopic], response: TxnOffsetCommitResponse
+) -> TxnOffsetCommitResponse:
+    topics = {one.name: one for one in refused}
+    for topic in response.topics:
+        known = topics.setdefault(topic.name, topic)
+        if known is not topic:
+            known.partitions += topic.partitions
+    response.topics = list(topics.values())
+    return response
+
+
+def refuse(
+    _: type, request: TxnOffsetCommitRequest, version: int, error: KafkaError
+) -> TxnOffsetCommitResponse:
+    """Every partition with the request's error, in the form that the version knows."""
+    code = error.code
+    if code is ErrorCode.NETWORK_EXCEPTION:
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        code = ErrorCode.NOT_COORDINATOR
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _RETRIED_LOADING_FROM:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return TxnOffsetCommitResponse(
+        topics=[
+            _refused(topic.name, [one.partition_index for one in topic.partitions], code)
+            for topic in request.topics
+        ]
+    )
+
+
+API = Api(
+    key=ApiKey.TXN_OFFSET_COMMIT,
+    handle=handle,
+    authorize=(
+        on_transactional_id(AclOperation.WRITE),
+        on_group(AclOperation.READ),
+        on_each(AclOperation.READ, AclResourceType.TOPIC),
+    ),
+    refuse=refuse,
+)

@@ -1,0 +1,91 @@
+"""DescribeTransactions: v0. State, producer and partitions of transactions. (KIP-664)
+
+Behaviour:
+    * An id that the client may not describe: TRANSACTIONAL_ID_AUTHORIZATION_FAILED; the empty id:
+      INVALID_REQUEST; unknown: TRANSACTIONAL_ID_NOT_FOUND; not coordinated here: NOT_COORDINATOR.
+    * Partitions of topics that the client may not describe are left out.
+Versions: v0.    Not done: -
+"""
+
+from typing import TYPE_CHECKING
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k65_describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.server.api.authorization import denied, on_each
+from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.coordinator.responses import (
+    Response,
+    catch_error,
+    map_response,
+    map_responses,
+)
+
+if TYPE_CHECKING:
+    from sparkraft.server.broker_services import BrokerServices
+
+
+def handle(
+    broker: "BrokerServices", context: RequestContext, request: DescribeTransactionsRequest
+) -> Response[DescribeTransactionsResponse]:
+    """Describe each id once it is committed."""
+    results = [_describe(broker, context, one) for one in request.transactional_ids]
+    return map_responses(
+        results, lambda found: DescribeTransactionsResponse(transaction_states=found)
+    )
+
+
+def _describe(
+    broker: "BrokerServices", context: RequestContext, transactional_id: str
+) -> Response[TransactionState]:
+    def read() -> Response[TransactionState]:
+        if not context.is_allowed(
+            AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, transactional_id
+        ):
+            raise denied(AclResourceType.TRANSACTIONAL_ID)
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        return broker.transactions.shard_for(transactional_id).execute_read(
+            lambda shard, _: shard.describe(transactional_id)
+        )
+
+    response = catch_error(read, lambda error: _refused(transactional_id, error))
+    return map_response(response, lambda found: _visible(context, found))
+
+
+def _visible(context: RequestContext, found: TransactionState) -> TransactionState:
+    found.topics = [
+        one
+        for one in found.topics
+        if context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, one.topic)
+    ]
+    return found
+
+
+def _refused(transactional_id: str, error: KafkaError) -> TransactionState:
+    return TransactionState(transactional_id=transactional_id, error_code=error.code)
+
+
+def refuse(
+    _: type, request: DescribeTransactionsRequest, _version: int, error: KafkaError
+) -> DescribeTransactionsResponse:
+    """Every id with the request's error."""
+    return DescribeTransactionsResponse(
+        transaction_states=[_refused(one, error) for one in request.transactional_ids]
+    )
+
+
+API = Api(
+    key=ApiKey.DESCRIBE_TRANSACTIONS,
+    handle=handle,
+    authorize=(
+        on_each(AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID),
+        on_each(AclOperation.DESCRIBE, AclResourceType.TOPIC),
+    ),
+    refuse=refuse,
+)

@@ -1,0 +1,77 @@
+"""Append transaction markers to partitions led by this broker (KIP-98, KIP-890, KIP-1228).
+
+For WriteTxnMarkers of other coordinators, and for the coordinator on this broker.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
+from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
+from sparkraft.records.validate import Origin
+
+if TYPE_CHECKING:
+    from sparkraft.base.env import Clock
+    from sparkraft.server.broker.replica_manager import ReplicaManager
+    from sparkraft.server.coordinator.group_service import GroupCoordinatorService
+
+_NOT_READY = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""Errors of a group coordinator that a transaction coordinator does not expect."""
+
+
+class Marker(NamedTuple):
+    """The end of a transaction; `coordinator_epoch` fences older coordinators of its id."""
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
+class MarkerLog:
+    """See the module docstring."""
+
+    def __init__(
+        self, replicas: "ReplicaManager", groups: "GroupCoordinatorService", clock: "Clock"
+    ) -> None:
+        self._replicas = replicas
+        self._groups = groups
+        self._clock = clock
+
+    async def write(self, marker: Marker, topic: str, index: int) -> ErrorCode:
+        """Append a marker; the result of its partition once it is committed."""
+        try:
+            await self._append(marker, topic, index)
+        except KafkaError as error:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _NOT_READY else error.code
+        return ErrorCode.NONE
+
+    async def _append(self, marker: Marker, topic: str, index: int) -> None:
+        hosted = self._replicas.hosted(topic, index)
+        if hosted is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        kind = ControlType.COMMIT if marker.committed else ControlType.ABORT
+        producer_id, epoch = marker.producer_id, marker.producer_epoch
+        end = EndTransaction(kind, marker.coordinator_epoch)
+        if hosted.is_leader:
+            hosted.log.check_marker(
+                producer_id, epoch, end, transaction_version=marker.transaction_version
+            )
+        batch = end_transaction_batch(
+            end, timestamp=self._clock.wall_ms(), producer_id=producer_id, producer_epoch=epoch
+        )
+        if topic == GROUP_METADATA_TOPIC:
+            await self._groups.end_transaction(
+                index, batch, producer_id, committed=marker.committed
+            )
+            return
+        await self._replicas.append_and_wait(
+            topic, index, batch, acks=-1, origin=Origin.COORDINATOR
+        )
