@@ -183,7 +183,7 @@ def test_transactions_and_unknown_records_of_another_broker_are_read() -> None:
         log = broker.host
         strange = BatchBuilder()
         strange.append(1, struct.pack(">h", 99), b"?")
-        strange.append(2, struct.pack(">hh", 3, 1) + b"k", b"\0\0epoch")
+        strange.append(2, struct.pack(">hh", 10, 1) + b"k", b"\0\0epoch")
         log.append(strange.build())
         committed = log.batches[0]
         for producer_id, offset, kind in ((7, 6, ControlType.ABORT), (8, 9, ControlType.COMMIT)):
@@ -206,7 +206,7 @@ def test_transactions_and_unknown_records_of_another_broker_are_read() -> None:
         groups = broker.ask(ApiKey.LIST_GROUPS, ListGroupsRequest()).groups
         assert [(one.group_id, one.group_type) for one in groups] == [
             ("g", "classic"),
-            ("k", "consumer"),
+            ("k", "share"),
         ]
 
     run(test)
