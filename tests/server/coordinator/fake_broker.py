@@ -93,6 +93,7 @@ class FakeImage:
             TOPIC_ID: SimpleNamespace(name="t", id=TOPIC_ID, partitions={0: None})
         }
         self.topics_by_name = {"t": TOPIC_ID}
+        self.brokers: dict[int, Any] = {}
 
     def topic(self, name: str) -> Any:
         return self.topics_by_id.get(self.topics_by_name.get(name))
