@@ -1,9 +1,12 @@
 """The Delta sink: no column or value is lost in silence, and tombstones delete rows."""
 
+import json
+
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from sparkraft.pipeline import sinks, spec
 from sparkraft.pipeline.delta import DeltaSink, Stored
 from sparkraft.pipeline.spec import SpecError
 
@@ -104,3 +107,77 @@ def test_without_keys_a_tombstone_stays_a_row_that_can_be_told_from_nulls(tmp_pa
     for number in range(2):
         written.write(batch, "q", number)
     assert [row["tombstone"] for row in stored(written)] == [True, True, False, False]
+
+
+def test_rows_that_do_not_fit_are_separated_with_the_reason(sink):
+    written = sink()
+    ids = list(range(100))
+    values = [float(number) for number in ids]
+    values[17], values[50] = 1e300, 2.0
+    batch = pa.table({"id": [0.5 if n in {3, 99} else float(n) for n in ids], "a": values})
+    rows, misfits = written.without_misfits(batch)
+    assert rows.num_rows == 98
+    assert [misfit.row["id"] for misfit in misfits] == [0.5, 0.5]
+    assert misfits[0].error.startswith(f"column id of the delta sink {written.path}: Float value")
+    large = pa.table({"id": [1, 2], "s": [{"x": 2**70 // 2**8}, {"x": 1}], "a": [1, 2**60]})
+    assert [misfit.row["id"] for misfit in written.without_misfits(large)[1]] == [2]
+
+
+def test_without_a_table_every_row_fits(tmp_path):
+    rows = pa.table({"id": [1.5]})
+    assert DeltaSink(str(tmp_path / "none"), ()).without_misfits(rows) == (rows, [])
+
+
+class Batch:
+    """What a Delta sink uses of a DataFrame."""
+
+    def __init__(self, rows):
+        self.rows = rows
+        self.sparkSession = self.sparkContext = self
+
+    def getLocalProperty(self, _):  # noqa: N802 (Spark's)
+        return "q"
+
+    def toArrow(self):  # noqa: N802 (Spark's)
+        return self.rows
+
+
+DEAD = """
+name = "n"
+checkpoint = "c"
+[source]
+subscribe = "t"
+[dead_letter]
+kind = "delta"
+path = "dead"
+[[sink]]
+kind = "delta"
+path = "table"
+on_error = "dead_letter"
+"""
+
+
+def test_misfits_are_dead_letters_before_the_table_has_their_batch(sink, tmp_path):
+    sink()
+    pipeline = spec.parse(DEAD, folder=tmp_path, values={})
+    write = sinks._delta(pipeline.sinks[0], pipeline)
+    columns = {"id": [3.0, 4.5], "a": [1.0, 1.0], "s": [{"x": 1}] * 2}
+    for _ in range(2):
+        write(Batch(pa.table(columns)), 1)
+    assert [row["id"] for row in stored(sink())] == [1, 2, 3]
+    (letter,) = DeltaTable(str(tmp_path / "dead")).to_pyarrow_table().to_pylist()
+    assert json.loads(letter["value"]) == {"id": 4.5, "a": 1.0, "s": {"x": 1}}
+    assert (letter["query"], letter["batch"], letter["offset"]) == ("q", 1, None)
+    assert letter["stage"] == "TASK_PUT"
+    assert "truncated" in letter["error"]
+
+
+def test_misfits_are_dropped_and_counted(sink, tmp_path, caplog):
+    sink()
+    text = DEAD.replace("dead_letter]", "unused]").partition("[unused]")
+    text = text[0] + text[2][text[2].index("[[sink]]") :].replace("dead_letter", "drop")
+    pipeline = spec.parse(text, folder=tmp_path, values={})
+    columns = {"id": [3.0, 4.5], "a": [1.0, 1.0], "s": [{"x": 1}] * 2}
+    sinks._delta(pipeline.sinks[0], pipeline)(Batch(pa.table(columns)), 1)
+    assert [row["id"] for row in stored(sink())] == [1, 2, 3]
+    assert "batch 1: left out 1 rows" in caplog.text

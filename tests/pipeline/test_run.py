@@ -81,6 +81,14 @@ def test_workers_that_lack_the_package_are_told_what_to_install():
     assert "install sparkraft[pipeline] on every worker" in told
 
 
+def test_an_error_of_java_is_told_and_not_the_call_that_raised_it():
+    error = Exception(
+        "An error occurred while calling o59.count.\n: org.x.SparkException: Job aborted\n\tat a.b"
+    )
+    assert running.cause_of(error) == "org.x.SparkException: Job aborted"
+    assert running.cause_of(Exception("one line")) == "one line"
+
+
 def test_an_error_in_sql_names_its_place():
     error = Exception(
         "[PARSE_SYNTAX_ERROR] Syntax error at 'SELEC'. SQLSTATE: 42601 (line 2, pos 5)"

@@ -1,8 +1,9 @@
 """Dead letters: records that a pipeline could not process, kept with the reason.
 
-A record's identity is (query, batch, topic, partition, offset). The sinks of a batch are written
-first, then its dead letters, then Spark marks the batch as done. So a crash repeats the batch
-and its dead letters: a table takes them once, a topic may have them twice.
+A record's identity is (query, batch, topic, partition, offset). Dead letters are written before
+Spark marks their batch as done: those of a sink before the sink, those of the sources after all
+sinks. So a crash repeats the batch and its dead letters: a table takes them once, a topic may have
+them twice.
 
 In a topic, a dead letter has the key and value of its record, byte for byte, and headers with
 Kafka Connect's names (KIP-298) for the fields that Connect has. Its own timestamp is the time of
@@ -29,24 +30,28 @@ if TYPE_CHECKING:
 
 VALUE_CONVERTER: Final = "VALUE_CONVERTER"
 """Connect's name of the stage that decodes values."""
+TASK_PUT: Final = "TASK_PUT"
+"""Connect's name of the stage that writes into a sink."""
 
 _CONNECT: Final = "__connect.errors."
 _OURS: Final = "sparkraft.errors."
 
 
 class DeadLetter(NamedTuple):
-    """A record that was not processed.
+    """A record, or a row of the result, that was not processed.
 
     Args:
+        topic: of the record; None, as the next three, for a row without such a column.
         timestamp: of the record, in milliseconds since 1970.
+        value: of the record; a row as JSON.
         error: the reason, in a sentence.
         stage: the step that failed, in Connect's words.
     """
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    timestamp: int | None
     key: bytes | None
     value: bytes | None
     error: str
@@ -55,11 +60,16 @@ class DeadLetter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchName:
-    """The batch that dead letters belong to."""
+    """The batch that dead letters belong to.
+
+    Args:
+        part: the sink whose dead letters they are; empty for those of the sources.
+    """
 
     pipeline: str
     query: str
     batch: int
+    part: str = ""
 
 
 class DeadLetterTopic:
@@ -97,7 +107,8 @@ def _headers(letter: DeadLetter, name: BatchName) -> list[tuple[str, bytes | Non
         f"{_OURS}query": name.query,
         f"{_OURS}batch": name.batch,
     }
-    return [(header, str(text).encode()) for header, text in texts.items()]
+    known = {header: text for header, text in texts.items() if text is not None}
+    return [(header, str(text).encode()) for header, text in known.items()]
 
 
 class DeadLetterTable:
@@ -108,9 +119,10 @@ class DeadLetterTable:
         self._table = DeltaSink(path, ())
 
     def write(self, letters: Sequence[DeadLetter], name: BatchName) -> None:
-        """Commit all of a batch at once; nothing if the table has the batch."""
-        if not self._table.has(name.query, name.batch):
-            self._table.write(as_table(letters, name), name.query, name.batch)
+        """Commit all of a part of a batch at once; nothing if the table has it."""
+        marker = name.query + name.part
+        if not self._table.has(marker, name.batch):
+            self._table.write(as_table(letters, name), marker, name.batch)
 
 
 def as_table(letters: Sequence[DeadLetter], name: BatchName) -> pa.Table:

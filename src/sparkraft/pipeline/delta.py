@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sparkraft.pipeline.spec import SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -34,6 +34,13 @@ class Stored(NamedTuple):
     deletes: int = 0
     ignored: int = 0
     """Values of columns that the table does not have."""
+
+
+class Misfit(NamedTuple):
+    """A row that does not fit the table, and the reason."""
+
+    row: dict[str, Any]
+    error: str
 
 
 class DeltaSink:
@@ -58,6 +65,25 @@ class DeltaSink:
         table = self._table()
         known = None if table is None else table.transaction_version(query_id)
         return known is not None and known >= batch_id
+
+    def without_misfits(self, rows: pa.Table) -> tuple[pa.Table, list[Misfit]]:
+        """Separate the rows whose values do not fit the table's columns.
+
+        A column of another kind, such as text for a number, is a change of the schema, and `write`
+        fails.
+        """
+        table = self._table()
+        if table is None:
+            return rows, []
+        known = _arrow_schema(table)
+        errors: dict[int, str] = {}
+        for name in rows.column_names:
+            if name in known.names and _widens(
+                rows.schema.field(name).type, known.field(name).type
+            ):
+                for row, error in _misfits(rows.column(name), known.field(name).type):
+                    errors.setdefault(row, f"column {name} of the delta sink {self.path}: {error}")
+        return _separated(rows, errors) if errors else (rows, [])
 
     def write(self, rows: pa.Table, query_id: str, batch_id: int) -> Stored:
         """Add or merge the rows, and name the batch in the same commit.
@@ -219,6 +245,30 @@ class DeltaSink:
                 f"delta sink: a batch holds several rows for one {', '.join(self.keys)}; "
                 "aggregate them, or merge by more columns"
             )
+
+
+def _separated(rows: pa.Table, errors: Mapping[int, str]) -> tuple[pa.Table, list[Misfit]]:
+    kept = [row for row in range(rows.num_rows) if row not in errors]
+    places = sorted(errors)
+    found = rows.take(places).to_pylist()
+    return rows.take(kept), [
+        Misfit(row, errors[place]) for row, place in zip(found, places, strict=True)
+    ]
+
+
+def _misfits(column: Any, wanted: pa.DataType, first: int = 0) -> Iterator[tuple[int, str]]:
+    """The rows that a checked cast refuses, from `first` on, by cutting the column in halves."""
+    import pyarrow as pa
+
+    try:
+        column.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        half = len(column) // 2
+        if half == 0:
+            yield first, str(error)
+            return
+        yield from _misfits(column.slice(0, half), wanted, first)
+        yield from _misfits(column.slice(half), wanted, first + half)
 
 
 def _false_if_null(column: Any) -> Any:

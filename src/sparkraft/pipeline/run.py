@@ -448,6 +448,9 @@ def cause_of(error: BaseException) -> str:
         )
     spark = _SPARK_ERROR.search(text)
     if not spark:
-        return text.strip().splitlines()[0]
+        lines = text.strip().splitlines()
+        # Python's own line about an error in Java, which is in the next one.
+        is_call = lines[0].startswith("An error occurred while calling") and len(lines) > 1
+        return lines[1].removeprefix(": ") if is_call else lines[0]
     place = _SPARK_PLACE.search(text)
     return f"{spark[1]} (line {place[1]}, position {place[2]})" if place else spark[1]

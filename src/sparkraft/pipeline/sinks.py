@@ -13,11 +13,18 @@ Dead letters of a batch are written after its sinks, and before Spark marks the 
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkraft.pipeline import json_values
-from sparkraft.pipeline.dead_letters import BatchName, DeadLetterTable, DeadLetterTopic
+from sparkraft.pipeline.dead_letters import (
+    TASK_PUT,
+    BatchName,
+    DeadLetter,
+    DeadLetterTable,
+    DeadLetterTopic,
+)
 from sparkraft.pipeline.delta import TOMBSTONE, DeltaSink
 from sparkraft.pipeline.functions import load_function
 
@@ -26,7 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from sparkraft.pipeline.dead_letters import DeadLetter
+    from sparkraft.pipeline.delta import Misfit
     from sparkraft.pipeline.spec import Pipeline, Sink
 
     BatchSink = Callable[[DataFrame, int], None]
@@ -50,7 +57,8 @@ def build(pipeline: Pipeline, spark: SparkSession) -> BatchSink:
     # Spark counts a damaged record each time it is read, and some sinks read a batch twice.
     counts = pipeline.loses_records and pipeline.sinks[0].kind not in _READ_ONCE
     keep = len(writers) > 1 or counts
-    if pipeline.dead_letter is not None:
+    of_sources = any(source.on_error == "dead_letter" for source in pipeline.sources)
+    if pipeline.dead_letter is not None and of_sources:
         writers.append(_dead_letter(pipeline.dead_letter, pipeline, spark))
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -168,14 +176,25 @@ def _query_id(batch: DataFrame) -> str:
 # delta
 
 
-def _delta(sink: Sink, _: Pipeline) -> BatchSink:
+def _delta(sink: Sink, pipeline: Pipeline) -> BatchSink:
     table = DeltaSink(sink.path, sink.keys, sink.schema_changes)
+    letters = _letter_writer(pipeline.dead_letter, pipeline) if pipeline.dead_letter else None
 
     def write(batch: DataFrame, batch_id: int) -> None:
         query_id = _query_id(batch)
         if table.has(query_id, batch_id):
             return
-        ignored = table.write(batch.toArrow(), query_id, batch_id).ignored
+        rows = batch.toArrow()
+        misfits: list[Misfit] = []
+        if sink.on_error != "stop":
+            rows, misfits = table.without_misfits(rows)
+        if misfits and sink.on_error == "dead_letter" and letters:
+            # Before the table has the batch: a repeated batch is skipped then.
+            name = BatchName(pipeline.name, query_id, batch_id, part=f":{sink.path}")
+            letters.write([_as_letter(misfit) for misfit in misfits], name)
+        elif misfits:
+            log.warning("%s: batch %d: left out %d rows", sink.path, batch_id, len(misfits))
+        ignored = table.write(rows, query_id, batch_id).ignored
         if ignored:
             log.warning(
                 "%s: batch %d had %d values in columns that the table does not have",
@@ -185,6 +204,17 @@ def _delta(sink: Sink, _: Pipeline) -> BatchSink:
             )
 
     return write
+
+
+def _as_letter(misfit: Misfit) -> DeadLetter:
+    """A row as a dead letter, with its record's place if the row has the source's columns."""
+    known: list[Any] = [
+        value if isinstance(value := misfit.row.get(name), kind) else None
+        for name, kind in (("topic", str), ("partition", int), ("offset", int))
+    ]
+    topic, partition, offset = known
+    value = json.dumps(misfit.row, default=str).encode()
+    return DeadLetter(topic, partition, offset, None, None, value, misfit.error, TASK_PUT)
 
 
 # others

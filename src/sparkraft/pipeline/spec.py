@@ -38,6 +38,7 @@
     kind = "delta"                        # delta, topic, parquet, console, function
     path = "tables/delays"
     keys = ["origin"]
+    on_error = "stop"                     # at a row that does not fit: stop, drop, dead_letter
 
     [[test]]                              # optional, for `pipeline test`
     name = "flights are counted by origin"
@@ -130,6 +131,7 @@ class Sink:
     topic: str = ""
     function: str = ""
     schema_changes: str = "fail"
+    on_error: str = "stop"
     rows: int = 20
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -201,7 +203,7 @@ _TOP: Final = frozenset(
 )
 _SINK_FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "topic": frozenset({"topic", "keys", "options"}),
-    "delta": frozenset({"path", "keys", "schema_changes"}),
+    "delta": frozenset({"path", "keys", "schema_changes", "on_error"}),
     "parquet": frozenset({"path"}),
     "console": frozenset({"rows"}),
     "function": frozenset({"function"}),
@@ -245,7 +247,7 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
     connector = _one_of(read, "connector", tuple(_CONNECTORS), "sparkraft")
     if connector != "sparkraft" and "group" in read:
         raise SpecError('group: only connector = "sparkraft" shows its offsets in a group')
-    sources = _sources(read)
+    sources, written = _sources(read), _sinks(read, folder)
     return Pipeline(
         name=_text(read, "name", "the file"),
         checkpoint=_path(_text(read, "checkpoint", "the file"), folder),
@@ -257,8 +259,8 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
         spark=_strings(_table(read, "spark", needed=False)),
         sources=sources,
         stages=_stages(read, [source.name for source in sources]),
-        sinks=_sinks(read, folder),
-        dead_letter=_dead_letter(read, folder, sources),
+        sinks=written,
+        dead_letter=_dead_letter(read, folder, [*sources, *written]),
         cases=_cases(read, [source.name for source in sources]),
         folder=folder,
     )
@@ -405,19 +407,22 @@ def _destination(
         topic=given.get("topic", ""),
         function=given.get("function", ""),
         schema_changes=_one_of(given, "schema_changes", _SCHEMA_CHANGES, "fail"),
+        on_error=_one_of(given, "on_error", _ON_ERROR, "stop"),
         rows=int(given.get("rows", 20)),
         options=_strings(given.get("options", {})),
     )
 
 
-def _dead_letter(read: Mapping[str, Any], folder: Path, sources: Sequence[Source]) -> Sink | None:
-    needed = any(source.on_error == "dead_letter" for source in sources)
+def _dead_letter(
+    read: Mapping[str, Any], folder: Path, parts: Sequence[Source | Sink]
+) -> Sink | None:
+    needed = any(part.on_error == "dead_letter" for part in parts)
     if "dead_letter" not in read:
         if needed:
             raise SpecError('on_error = "dead_letter" needs [dead_letter]: a topic or a table')
         return None
     if not needed:
-        raise SpecError('[dead_letter] needs on_error = "dead_letter" in [source.json]')
+        raise SpecError('[dead_letter] needs on_error = "dead_letter" in [source.json] or a sink')
     return _destination(_table(read, "dead_letter"), folder, "[dead_letter]", _DEAD_LETTER_FIELDS)
 
 
