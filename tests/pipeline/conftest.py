@@ -1,4 +1,4 @@
-"""A node, clients of it, and a Spark session, each started once for this folder."""
+"""A node for each file, clients of it, and one Spark session for this folder."""
 
 import shutil
 
@@ -29,7 +29,7 @@ def cluster(client_options):
     made.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     if not shutil.which("java"):
         pytest.skip("Spark needs Java 17 or newer, and there is no java on the PATH")

@@ -111,7 +111,8 @@ def test_the_package_ships_itself(node, cluster, tmp_path, master):
         env={**os.environ, "PYSPARK_PYTHON": str(python)},
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    log = tmp_path / "checkpoint.log"
+    assert done.returncode == 0, done.stderr + log.read_text()[-5000:]
     rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
     assert len({(row["partition"], row["offset"]) for row in rows}) == len(rows) == 2000
     ends = cluster.list_offsets({("shipped-out", 0): -1})

@@ -67,6 +67,7 @@ def test_the_pipeline_prints_its_table(sparkraft_cluster, tmp_path: Path):
 
 
 @pytest.mark.spark
+@pytest.mark.long  # tests/pipeline/test_damaged_records.py has more, and stays in ./test
 def test_dead_letters_are_printed(sparkraft_cluster, tmp_path: Path):
     shown, page = shown_by("dead_letters", "readings", sparkraft_cluster.bootstrap, tmp_path)
     assert "dead readings-0@5" in shown

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -44,9 +46,10 @@ def ship_package(spark: SparkSession) -> None:
         return  # Spark Connect: the server has its own package
     if (context.master or "").startswith("local"):
         return
-    with tempfile.TemporaryDirectory(prefix="sparkraft-") as folder:
-        # Spark copies the file, and serves it under its name.
-        context.addPyFile(str(packed(Path(folder) / "sparkraft.zip")))
+    # Executors may start and fetch the file at any time while the application runs.
+    folder = tempfile.mkdtemp(prefix="sparkraft-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    context.addPyFile(str(packed(Path(folder) / "sparkraft.zip")))
 
 
 def packed(path: Path) -> Path:
