@@ -22,6 +22,7 @@ from sparkraft.protocol.messages.k57_update_features import (
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
+from sparkraft.server.controller.audit import log_change
 
 if TYPE_CHECKING:
     from sparkraft.server.controller.services import ControllerServices
@@ -77,12 +78,14 @@ def _parted(request: UpdateFeaturesRequest) -> _Parts:
 
 
 async def _submit(node: "ControllerServices", context: RequestContext, request: Any) -> Any:
-    return await node.controller.submit(
+    response = await node.controller.submit(
         ApiKey.UPDATE_FEATURES,
         request,
         version=context.api_version,
         principal=context.principal,
     )
+    log_change(context, request, response)
+    return response
 
 
 API = Api(

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.server.controller.audit import log_change
 
 if TYPE_CHECKING:
     from sparkraft.server.api.registry import RequestContext
@@ -13,14 +14,19 @@ if TYPE_CHECKING:
 async def submit_to_controller(
     node: "ControllerServices", context: "RequestContext", request: Any
 ) -> Any:
-    """Let the active controller decide by the function that `DECISIONS` has for the API key."""
-    return await node.controller.submit(
+    """Let the active controller decide by the function that `DECISIONS` has for the API key.
+
+    Administrative changes are logged when they are committed (`audit`).
+    """
+    response = await node.controller.submit(
         ApiKey(context.api_key),
         request,
         version=context.api_version,
         principal=context.principal,
         received_ms=context.received_ms,
     )
+    log_change(context, request, response)
+    return response
 
 
 def set_error(result: Any, error: KafkaError) -> Any:

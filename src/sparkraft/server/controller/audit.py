@@ -1,0 +1,139 @@
+"""One log line for each administrative change: who made it, from which address, what changed.
+
+    User:ANONYMOUS (127.0.0.1, client admin-1) created topics orders, returns
+
+The active controller logs a change after it was committed. Requests that were refused or only
+validated, and those of brokers about themselves, are not logged. Values of configs are not logged,
+since they may be secret.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.metadata.image import ResourceType
+from sparkraft.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from sparkraft.server.api.registry import RequestContext
+
+log = logging.getLogger(__name__)
+
+_KINDS = {
+    ResourceType.TOPIC: "topic",
+    ResourceType.BROKER: "broker",
+    ResourceType.CLIENT_METRICS: "client metrics",
+    ResourceType.GROUP: "group",
+}
+
+NAMES_MAX = 20
+"""Names on one line; the rest are counted."""
+
+
+def log_change(context: "RequestContext", request: Any, response: Any) -> None:
+    """Log what a committed request has changed, if anything."""
+    describe = _DESCRIPTIONS.get(ApiKey(context.api_key))
+    if describe is None or getattr(request, "validate_only", False):
+        return
+    change = describe(request, response)
+    if change:
+        session = context.session
+        client = context.client_id or "unknown"
+        log.info("%s (%s, client %s) %s", session.principal, session.client_host, client, change)
+
+
+def _created_topics(request: Any, response: Any) -> str:
+    names = [topic.name for topic in response.topics if not topic.error_code]
+    return f"created topics {_listed(names)}" if names else ""
+
+
+def _deleted_topics(request: Any, response: Any) -> str:
+    done = [topic for topic in response.responses if not topic.error_code]
+    names = [topic.name or str(topic.topic_id) for topic in done]
+    return f"deleted topics {_listed(names)}" if names else ""
+
+
+def _added_partitions(request: Any, response: Any) -> str:
+    counts = {topic.name: topic.count for topic in request.topics}
+    done = [
+        f"{topic.name} ({counts[topic.name]})" for topic in response.results if not topic.error_code
+    ]
+    return f"set the number of partitions of {_listed(done)}" if done else ""
+
+
+def _changed_configs(request: Any, response: Any) -> str:
+    keys = {
+        (resource.resource_type, resource.resource_name): [each.name for each in resource.configs]
+        for resource in request.resources
+    }
+    done = [
+        f"{_resource(*key)} ({_listed(keys.get(key, []))})"
+        for result in response.responses
+        if not result.error_code
+        for key in [(result.resource_type, result.resource_name)]
+    ]
+    return f"changed configs of {_listed(done)}" if done else ""
+
+
+def _resource(kind: int, name: str) -> str:
+    return f"{_KINDS.get(kind, kind)} {name or '(default)'}"
+
+
+def _elected_leaders(request: Any, response: Any) -> str:
+    kind = "unclean" if request.election_type else "preferred"
+    done = [
+        f"{topic.topic}-{partition.partition_id}"
+        for topic in response.replica_election_results
+        for partition in topic.partition_result
+        if not partition.error_code
+    ]
+    return f"elected {kind} leaders of {_listed(done)}" if done else ""
+
+
+def _reassigned(request: Any, response: Any) -> str:
+    if response.error_code:
+        return ""
+    targets = {
+        (topic.name, partition.partition_index): partition.replicas
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    done = [
+        f"{topic.name}-{partition.partition_index} ({'cancelled' if to is None else f'to {to}'})"
+        for topic in response.responses
+        for partition in topic.partitions
+        if not partition.error_code
+        for to in [targets.get((topic.name, partition.partition_index))]
+    ]
+    return f"reassigned {_listed(done)}" if done else ""
+
+
+def _updated_features(request: Any, response: Any) -> str:
+    if response.error_code or any(result.error_code for result in response.results):
+        return ""
+    done = [f"{each.feature} ({each.max_version_level})" for each in request.feature_updates]
+    return f"set the levels of features {_listed(done)}" if done else ""
+
+
+def _unregistered_broker(request: Any, response: Any) -> str:
+    return "" if response.error_code else f"unregistered broker {request.broker_id}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    more = len(names) - NAMES_MAX
+    text = ", ".join(names[:NAMES_MAX])
+    return f"{text} and {more} more" if more > 0 else text
+
+
+_DESCRIPTIONS: dict[ApiKey, Callable[[Any, Any], str]] = {
+    ApiKey.CREATE_TOPICS: _created_topics,
+    ApiKey.DELETE_TOPICS: _deleted_topics,
+    ApiKey.CREATE_PARTITIONS: _added_partitions,
+    ApiKey.ALTER_CONFIGS: _changed_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _changed_configs,
+    ApiKey.ELECT_LEADERS: _elected_leaders,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _reassigned,
+    ApiKey.UPDATE_FEATURES: _updated_features,
+    ApiKey.UNREGISTER_BROKER: _unregistered_broker,
+}
