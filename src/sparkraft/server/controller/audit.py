@@ -1,4 +1,4 @@
-"""One log line for each administrative change: who made it, from which address, what changed.
+"""One log line for each administrative change: its author and address, and the resources changed.
 
     User:ANONYMOUS (127.0.0.1, client admin-1) created topics orders, returns
 
