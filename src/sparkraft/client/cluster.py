@@ -1,6 +1,6 @@
 """The whole cluster as a client sees it: nodes, leaders, routing and retries.
 
-A `Cluster` keeps one connection per node and a copy of the metadata. A request goes to its
+A `Cluster` keeps one connection per node, one more for fetches, and a copy of the metadata. A request goes to its
 destination: any node, the controller, a partition's leader, a group's coordinator.
 `Cluster.retrying` repeats an attempt while its error is one that Kafka calls retriable, with
 exponential back-off, until its time is up.
@@ -167,6 +167,8 @@ class Cluster:
         self.view = View()
         self._fetched_at: dict[str, float] = {}
         self._connections: dict[tuple[str, int], asyncio.Task[Connection]] = {}
+        self._parked: dict[tuple[str, int], asyncio.Task[Connection]] = {}
+        """Connections whose requests nodes may hold for a while."""
         self._coordinators: dict[tuple[int, str], int] = {}
         self._told_by: tuple[str, int] | None = None
         """The controller that named the current leader."""
@@ -185,8 +187,9 @@ class Cluster:
     async def close(self) -> None:
         """Close every connection."""
         self._is_closed = True
-        tasks = list(self._connections.values())
+        tasks = [*self._connections.values(), *self._parked.values()]
         self._connections.clear()
+        self._parked.clear()
         for task in tasks:
             if not task.done():
                 task.cancel()
@@ -195,10 +198,17 @@ class Cluster:
 
     # connections
 
-    async def connect(self, host: str, port: int) -> Connection:
-        """The connection to an address: the one there is, or a new one."""
-        key = (host, port)
-        task = self._connections.get(key)
+    async def connect(self, host: str, port: int, *, parked: bool = False) -> Connection:
+        """The connection to an address: the one there is, or a new one.
+
+        Args:
+            host: of the node.
+            port: of the node.
+            parked: the node may hold the requests for a while, as Fetch. Responses keep the order
+                of requests, so these have a connection of their own.
+        """
+        key, connections = (host, port), self._parked if parked else self._connections
+        task = connections.get(key)
         if task is not None and task.done() and _is_dead(task):
             task = None
         if task is None:
@@ -211,7 +221,7 @@ class Cluster:
                 timeout_ms=min(CONNECT_TIMEOUT_MS, self.api_timeout_ms),
             )
             task = asyncio.get_running_loop().create_task(opening)
-            self._connections[key] = task
+            connections[key] = task
         # Shielded: several callers may wait for one connection, and one may give up.
         return await asyncio.shield(task)
 
@@ -233,7 +243,7 @@ class Cluster:
         known = [(node.host, node.port) for node in self.view.nodes.values()]
         return dict.fromkeys([*known, *self.bootstrap])
 
-    async def connection(self, node_id: int) -> Connection:
+    async def connection(self, node_id: int, *, parked: bool = False) -> Connection:
         """Return the connection to a node by its id; fetch metadata if the node is unknown."""
         node = self.view.nodes.get(node_id)
         if node is None:
@@ -243,7 +253,7 @@ class Cluster:
             raise KafkaError(
                 ErrorCode.BROKER_NOT_AVAILABLE, f"no node {node_id} is in the cluster's metadata"
             )
-        return await self.connect(node.host, node.port)
+        return await self.connect(node.host, node.port, parked=parked)
 
     def finalized_level(self, feature: str) -> int:
         """The finalized level of a feature in the newest ApiVersions response; 0 if there is none.

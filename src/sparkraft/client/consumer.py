@@ -292,7 +292,7 @@ class Consumer:
     async def _fetch(self, leader: int, partitions: list[TopicPartition]) -> None:
         asked = {tp: (self._readings[tp], self._readings[tp].epoch) for tp in partitions}
         try:
-            connection = await self.cluster.connection(leader)
+            connection = await self.cluster.connection(leader, parked=True)
             version = connection.version_for(ApiKey.FETCH)
             answer = await connection.send(
                 self._request(partitions, by_id=version >= _BY_TOPIC_ID),

@@ -57,8 +57,8 @@ BY_BROKERS = 2
 NO_PRODUCER = (-1, -1)
 
 ADD_BACKOFF_MS = 20
-"""Between attempts to add the first partition: the markers of the last transaction are on their
-way. Kafka's ADD_PARTITIONS_RETRY_BACKOFF_MS."""
+"""Before the second attempt to add something to a transaction: the markers of the last transaction
+are on their way. Kafka's ADD_PARTITIONS_RETRY_BACKOFF_MS."""
 
 _RENEWED_BY_EPOCH = 3
 """The version of InitProducerId that can raise an epoch (KIP-360)."""
@@ -238,11 +238,13 @@ class TransactionalId:
         async with self._lock:
             self.require_open("send offsets")
             if not self.is_by_brokers and group.group_id not in self._groups:
-                await self._within(lambda: self._add_offsets(group.group_id))
+                await self._within(
+                    lambda: self._add_offsets(group.group_id), backoff_ms=ADD_BACKOFF_MS
+                )
                 self._groups.add(group.group_id)
             self._has_begun = True
             left = dict(offsets)
-            await self._within(lambda: self._commit_offsets(left, group))
+            await self._within(lambda: self._commit_offsets(left, group), backoff_ms=ADD_BACKOFF_MS)
 
     def start_end(self, *, committed: bool) -> None:
         """Take no more records and offsets; `finish_end` follows when all records have ended."""
