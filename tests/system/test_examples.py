@@ -42,6 +42,13 @@ def test_the_pytest_example_passes(tmp_path: Path):
     assert "2 passed" in shown
 
 
+def test_each_record_comes_out_once_while_the_worker_is_killed(sparkraft_cluster):
+    folder = EXAMPLES / "exactly_once"
+    shown = run("run.py", sparkraft_cluster.bootstrap, cwd=folder)
+    assert shown in (folder / "README.md").read_text()
+    assert "each once: True" in shown
+
+
 def shown_by(example: str, topic: str, bootstrap: str, tmp_path: Path) -> tuple[str, str]:
     """What a pipeline's `show.py` prints after it ran, and the README that shows the same."""
     if java() is None:

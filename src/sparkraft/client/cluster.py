@@ -1,9 +1,9 @@
 """The whole cluster as a client sees it: nodes, leaders, routing and retries.
 
-A `Cluster` keeps one connection per node, one more for fetches, and a copy of the metadata. A request goes to its
-destination: any node, the controller, a partition's leader, a group's coordinator.
-`Cluster.retrying` repeats an attempt while its error is one that Kafka calls retriable, with
-exponential back-off, until its time is up.
+A `Cluster` keeps one connection per node, one more for fetches, and a copy of the metadata. A
+request goes to its destination: any node, the controller, a partition's leader, a group's
+coordinator. `Cluster.retrying` repeats an attempt while its error is one that Kafka calls
+retriable, with exponential back-off, until its time is up.
 
 Invariants:
     * Metadata only moves forward: a partition's leader of an older epoch never replaces a newer.
