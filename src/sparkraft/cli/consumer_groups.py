@@ -5,7 +5,6 @@ Describing is in `group_describe`, resetting in `group_reset`.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -98,10 +97,17 @@ def _check(values: Values, action: str) -> None:
 
 
 def _validate_regex(text: str) -> int:
+    """Say whether coordinators take `text` as a pattern (RE2); 1 if they do not."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
     try:
-        re.compile(text)
-    except re.error as error:
-        print(f"The regular expression `{text}` is invalid: {error}.")
+        re2.compile(text, options)
+    except re2.error as error:
+        reason = error.args[0]
+        reason = reason.decode() if isinstance(reason, bytes) else str(reason)
+        print(f"The regular expression `{text}` is invalid: {reason}.")
         return 1
     print(f"The regular expression `{text}` is valid.")
     return 0
