@@ -68,9 +68,19 @@ class OffsetMap:
         """A later record of a key."""
         self._offsets[_name(key)] = offset
 
+    def put_all(self, base: int, found: Sequence[Place], start: int) -> None:
+        """Put the keys of a batch with this base offset, from offset `start` on."""
+        offsets = self._offsets
+        for place in found:
+            key = place[5]
+            offset = base + place[4]
+            if key is not None and offset >= start:
+                offsets[key if len(key) < _DIGEST_BYTES else _name(key)] = offset
+
     def superseded(self, key: bytes, offset: int) -> bool:
         """Whether a later record of `key` is there."""
-        return self._offsets.get(_name(key), -1) > offset
+        name = key if len(key) < _DIGEST_BYTES else _name(key)
+        return self._offsets.get(name, -1) > offset
 
 
 def _name(key: bytes) -> bytes:
@@ -167,7 +177,7 @@ class BatchFilter:
         """
         self.records_in += header.records_count
         data = plain_bytes(header, batch)
-        found = list(_places(header, data))
+        found = _places(header, data)
         gone = self._is_unneeded(header, found)
         horizon = delete_horizon(header)
         is_over = horizon is not None and horizon <= self._rules.now_ms
@@ -199,12 +209,14 @@ class BatchFilter:
     ) -> list[Place]:
         offsets, base = self._offsets, header.base_offset
         kept = []
+        latest, superseded = offsets.latest, offsets.superseded
         for place in found:
-            offset = base + place.offset_delta
-            if offset <= offsets.latest:
-                if place.key is None or offsets.superseded(place.key, offset):
+            _, _, _, _, offset_delta, key, has_value = place
+            offset = base + offset_delta
+            if offset <= latest:
+                if key is None or superseded(key, offset):
                     continue
-                if not (place.has_value or keep_tombstones):
+                if not (has_value or keep_tombstones):
                     continue
             kept.append(place)
         return kept
@@ -230,7 +242,7 @@ def plain_bytes(header: BatchHeader, batch: bytes) -> bytes:
 
 def _places(header: BatchHeader, data: bytes) -> list[Place]:
     try:
-        return list(places(data, header.records_count))
+        return places(data, header.records_count)
     except DecodeError as error:
         raise CorruptRecords(f"the batch at offset {header.base_offset}: {error}") from error
 
@@ -247,7 +259,4 @@ def marker_of(header: BatchHeader, batch: bytes) -> ControlType | None:
 
 def index_batch(offsets: OffsetMap, header: BatchHeader, batch: bytes, start: int) -> None:
     """Put the keys of a data batch into the map, from offset `start` on."""
-    base = header.base_offset
-    for place in _places(header, plain_bytes(header, batch)):
-        if place.key is not None and base + place.offset_delta >= start:
-            offsets.put(place.key, base + place.offset_delta)
+    offsets.put_all(header.base_offset, _places(header, plain_bytes(header, batch)), start)

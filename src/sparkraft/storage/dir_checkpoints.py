@@ -145,14 +145,17 @@ class DirCheckpoints:
                     offsets[key] = offset
 
     def _put(self, log_dir: LogDir, name: str, offsets: dict[TopicPartition, int]) -> None:
-        self._write(log_dir, name, format_offsets(offsets), _next_version(log_dir, name))
+        self._write(log_dir, name, offsets, _next_version(log_dir, name))
 
     def _job(self, log_dir: LogDir, name: str, offsets: dict[TopicPartition, int]) -> DiskJob:
-        data, version = format_offsets(offsets), _next_version(log_dir, name)
-        return DiskJob(log_dir, "checkpoint", partial(self._write, log_dir, name, data, version))
+        write = partial(self._write, log_dir, name, offsets, _next_version(log_dir, name))
+        return DiskJob(log_dir, "checkpoint", write)
 
-    def _write(self, log_dir: LogDir, name: str, data: bytes, version: int) -> None:
+    def _write(
+        self, log_dir: LogDir, name: str, offsets: dict[TopicPartition, int], version: int
+    ) -> None:
         """Replace a file unless newer content is there already; in any thread."""
+        data = format_offsets(offsets)
         with log_dir.checkpoint_lock:
             if version > log_dir.written_versions.get(name, 0):
                 self._disk.replace(f"{log_dir.path}/{name}", data)
