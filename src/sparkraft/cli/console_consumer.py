@@ -20,6 +20,7 @@ from sparkraft.cli.options import Options, Values, exactly_one, key_values
 from sparkraft.cli.session import client_properties, connected, run, warn
 from sparkraft.client.consumer import Consumer
 from sparkraft.client.decoders.consumed import Formatter, as_json
+from sparkraft.client.errors import UnreadableBatchError
 from sparkraft.client.values import EARLIEST, LATEST
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ async def _print(
     last = loop.time()
     out = sys.stdout.buffer
     while count < wanted and not stop.is_set():
-        records = await _poll(consumer, stop)
+        records = await _poll(consumer, stop, skip=values.skip_message_on_error)
         room = int(min(wanted - count, len(records)))
         for record in records[:room]:
             _write(out, record, form, skip=values.skip_message_on_error)
@@ -220,8 +221,8 @@ async def _print(
     return count
 
 
-async def _poll(consumer: Consumer, stop: asyncio.Event) -> list[ConsumedRecord]:
-    """Records, or nothing once `stop` is set."""
+async def _poll(consumer: Consumer, stop: asyncio.Event, *, skip: bool) -> list[ConsumedRecord]:
+    """Records, or nothing once `stop` is set; `skip`: continue after an unreadable batch."""
     poll = asyncio.ensure_future(consumer.poll(_POLL_MS))
     stopped = asyncio.ensure_future(stop.wait())
     await asyncio.wait({poll, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -231,6 +232,12 @@ async def _poll(consumer: Consumer, stop: asyncio.Event) -> list[ConsumedRecord]
         return []
     try:
         return poll.result()
+    except UnreadableBatchError as error:
+        if not skip:
+            raise
+        warn(str(error))
+        consumer.seek((error.topic, error.partition), error.next_offset)
+        return []
     except KafkaError as error:
         if error.code.is_retriable:
             warn(str(error))

@@ -28,6 +28,7 @@ from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster, check, code_of
 from sparkraft.client.consumer_membership import ConsumerMembership
+from sparkraft.client.errors import UnreadableBatchError
 from sparkraft.client.groups import Groups
 from sparkraft.client.membership import Membership
 from sparkraft.client.reading import ConsumedRecord, Reading, is_unset, visible_records
@@ -235,6 +236,10 @@ class Consumer:
                 continue
             try:
                 done = self._take_from(reading, records, room)
+            except UnreadableBatchError as error:
+                self._failure = error
+                reading.pending = None
+                continue
             except DecodeError as error:
                 detail = f"{tp[0]}-{tp[1]} at offset {reading.position}: {error}"
                 self._failure = KafkaError(ErrorCode.CORRUPT_MESSAGE, detail)

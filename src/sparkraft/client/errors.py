@@ -7,6 +7,32 @@ class PlanError(Exception):
     """A change cannot be planned or carried out; the message is for the person who wants it."""
 
 
+class UnreadableBatchError(KafkaError):
+    """CORRUPT_MESSAGE: a stored batch cannot be decoded; the consumer stays in front of it.
+
+    `consumer.seek((topic, partition), next_offset)` continues after it.
+
+    Attributes:
+        topic: of the batch.
+        partition: of the batch.
+        base_offset: its first offset.
+        next_offset: the first offset after it.
+    """
+
+    def __init__(
+        self, topic: str, partition: int, base_offset: int, next_offset: int, reason: object
+    ) -> None:
+        super().__init__(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"the batch at offset {base_offset} of {topic}-{partition} cannot be read: {reason}; "
+            f"seek to offset {next_offset} to continue after it",
+        )
+        self.topic = topic
+        self.partition = partition
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+
+
 class TransactionError(KafkaError):
     """A transactional producer cannot do what was asked; the same call will not work later."""
 

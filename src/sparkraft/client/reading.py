@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError
+from sparkraft.client.errors import UnreadableBatchError
 from sparkraft.records.batch import crc_ok, iter_batches
 from sparkraft.records.control import ControlType, parse_control_key
 from sparkraft.records.record import decode_records
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sparkraft.base.ids import TopicPartition
+    from sparkraft.records.batch import BatchHeader
+    from sparkraft.records.record import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,10 @@ def visible_records(
         reading: its position.
         entry: its part of the Fetch response.
         read_committed: leave out records of aborted transactions.
-        check_crcs: raise `DecodeError` for a batch that fails its CRC.
+        check_crcs: whether a batch must pass its CRC.
+
+    Raises:
+        UnreadableBatchError: a batch fails its CRC, or its records cannot be decoded.
     """
     start = reading.position or 0
     aborted = sorted(
@@ -77,7 +83,7 @@ def visible_records(
     hidden: set[int] = set()
     for header, batch in iter_batches(entry.records):
         if check_crcs and not crc_ok(batch):
-            raise DecodeError(f"the batch at offset {header.base_offset} fails its CRC")
+            raise _unreadable(tp, header, "it fails its CRC")
         while aborted and aborted[0][0] <= header.last_offset:
             hidden.add(aborted.pop(0)[1])
         if header.is_control:
@@ -85,7 +91,7 @@ def visible_records(
         elif header.last_offset >= start and not (
             read_committed and header.is_transactional and header.producer_id in hidden
         ):
-            for record in decode_records(batch):
+            for record in _decoded(tp, header, batch):
                 if record.offset >= start:
                     yield ConsumedRecord(
                         tp[0],
@@ -99,6 +105,19 @@ def visible_records(
                         header.partition_leader_epoch,
                     )
         reading.position = max(reading.position or 0, header.next_offset)
+
+
+def _decoded(tp: TopicPartition, header: BatchHeader, batch: memoryview) -> Iterator[Record]:
+    try:
+        yield from decode_records(batch)
+    except DecodeError as error:
+        raise _unreadable(tp, header, error) from error
+
+
+def _unreadable(tp: TopicPartition, header: BatchHeader, reason: object) -> UnreadableBatchError:
+    return UnreadableBatchError(
+        tp[0], tp[1], int(header.base_offset), int(header.next_offset), reason
+    )
 
 
 def _end_transaction(batch: memoryview, producer_id: int, hidden: set[int]) -> None:
