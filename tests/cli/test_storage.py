@@ -2,7 +2,6 @@
 
 import hmac
 import json
-import subprocess
 from base64 import b64decode, b64encode
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +17,7 @@ from sparkraft.storage.disk import OsDisk
 from sparkraft.storage.format import read_checkpoint
 from sparkraft.storage.meta_properties import read_meta_properties
 from sparkraft.storage.snapshot_files import open_snapshot
-from tests.support.jvm import java_command
+from tests.support.kafka_tools import run_kafka_tool
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
 SALT = "W22ZaJ0SNY7soEsUEjb6gQ=="
@@ -196,9 +195,9 @@ def test_the_bytes_are_those_of_kafkas_storage_tool(tmp_path, kafka_jars):
     for root in (ours, theirs):
         root.mkdir()
     assert format_with(properties(ours), *options) == 0
-    command = [*java_command(kafka_jars, "-Xmx256m"), "kafka.tools.StorageTool", "format"]
-    command += ["-c", properties(theirs), "-t", CLUSTER, *options]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    argv = ["format", "-c", properties(theirs), "-t", CLUSTER, *options]
+    done = run_kafka_tool(kafka_jars, "kafka.tools.StorageTool", *argv)
+    assert done.returncode == 0, done.stdout + done.stderr
     files = sorted(str(path.relative_to(theirs)) for path in theirs.rglob("*") if path.is_file())
     assert files == sorted(str(p.relative_to(ours)) for p in ours.rglob("*") if p.is_file())
     bootstrap = "a/bootstrap.checkpoint"

@@ -3,9 +3,12 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from tests.support.clusters import Cluster
+from tests.support.clusters import Cluster, Member
 
 QUICK = {
     # A killed node may come back once its session has lapsed; Kafka's 9 s would be most of a test.
@@ -22,6 +25,18 @@ STEADY = {
     "auto.leader.rebalance.enable": "false",
 }
 """For tests in which only a broker that stops or dies is to be fenced."""
+
+
+@pytest.fixture(scope="session")
+def shared_kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One node of Kafka for all tests that only ask it, or create topics of their own there.
+
+    Mark them `shared_kafka`, so that one worker runs them all. Tests that stop a node, change its
+    configs or use its directory start their own.
+    """
+    folder = tmp_path_factory.mktemp("kafka")
+    with Cluster(folder, [Member(1, "kafka")], overrides=STEADY, jars=kafka_jars) as cluster:
+        yield cluster
 
 
 class TopicStream:

@@ -220,10 +220,15 @@ def code_of(answer: Any) -> ErrorCode:
     return ErrorCode(next((code for code in codes if code), 0))
 
 
-@pytest.fixture(params=["sparkraft", pytest.param("kafka", marks=pytest.mark.java)])
+KAFKAS = pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.shared_kafka])
+
+
+@pytest.fixture(params=["sparkraft", KAFKAS])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
-    jars = request.getfixturevalue("kafka_jars") if request.param == "kafka" else None
-    with Cluster(tmp_path, [Member(1, request.param)], quorum="standalone", jars=jars) as cluster:
+    if request.param == "kafka":
+        yield request.getfixturevalue("shared_kafka")
+        return
+    with Cluster(tmp_path, [Member(1)], quorum="standalone") as cluster:
         yield cluster
 
 

@@ -7,7 +7,6 @@ and by our commands; all four answers are the same, but for what a cluster calls
 import contextlib
 import io
 import re
-import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ import pytest
 from sparkraft.cli import main as cli
 from tests.cluster.conftest import STEADY
 from tests.support.clusters import Cluster, Kind, Member
-from tests.support.jvm import java_command
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.nodes import CLUSTER_ID
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
@@ -54,46 +53,6 @@ QUESTIONS = [
 REFUSED = {"cluster unregister --id 99"}
 """What can't be done; the tools' own words for that are many lines, and no command of ours."""
 
-_IN_ONE_JVM = """
-import java.io.ByteArrayOutputStream;
-import java.io.PrintStream;
-import java.lang.reflect.InvocationTargetException;
-import java.util.Arrays;
-import java.util.Scanner;
-import org.apache.kafka.common.utils.Exit;
-
-public class Tools {
-    static final class Ended extends RuntimeException {
-        final int code;
-        Ended(int code) { this.code = code; }
-    }
-
-    public static void main(String[] none) throws Exception {
-        Exit.setExitProcedure((code, message) -> { throw new Ended(code); });
-        PrintStream out = System.out;
-        for (Scanner lines = new Scanner(System.in); lines.hasNextLine(); ) {
-            String[] words = lines.nextLine().split(" ");
-            ByteArrayOutputStream said = new ByteArrayOutputStream();
-            System.setOut(new PrintStream(said, true));
-            System.setErr(System.out);
-            int code = 0;
-            try {
-                Object argv = Arrays.copyOfRange(words, 1, words.length);
-                Class.forName(words[0]).getMethod("main", String[].class).invoke(null, argv);
-            } catch (InvocationTargetException error) {
-                if (!(error.getCause() instanceof Ended)) throw error;
-                code = ((Ended) error.getCause()).code;
-            }
-            out.printf("=== %d%n%s%n", code, said);
-        }
-    }
-}
-"""
-"""Runs a tool a line, one after another: a JVM for each would take most of the test's time.
-
-What each said follows on a line with its exit code.
-"""
-
 
 class Told(NamedTuple):
     """What a tool of Kafka's said and its exit code, and what our command said."""
@@ -113,7 +72,7 @@ def told(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[Kin
         for cluster in clusters:
             cluster.create_topic("asked", partitions=2)
         asked = [argv(q, c.controller_bootstrap) for c in clusters for q in QUESTIONS]
-        kafkas = iter(by_kafkas_tools(folder, kafka_jars, asked))
+        kafkas = iter(by_kafkas_tools(kafka_jars, asked))
         ours = iter([by_our_command(words) for words in asked])
     return {
         kind: {question: as_told(cluster, *next(kafkas), next(ours)) for question in QUESTIONS}
@@ -140,23 +99,10 @@ def argv(question: str, controllers: str) -> list[str]:
     return [command, *words[:place], "--bootstrap-controller", controllers, *words[place:]]
 
 
-def by_kafkas_tools(folder: Path, jars: Path, asked: list[list[str]]) -> list[tuple[int, str]]:
+def by_kafkas_tools(jars: Path, asked: list[list[str]]) -> list[tuple[int, str]]:
     """The exit code and output of each."""
-    source = folder / "Tools.java"
-    source.write_text(_IN_ONE_JVM)
-    lines = [" ".join([TOOLS[command], *options]) for command, *options in asked]
-    quiet = Path(__file__).parents[1] / "support" / "kafka_tools_log4j2.properties"
-    done = subprocess.run(
-        [
-            *java_command(jars, "-Xmx256M", f"-Dlog4j2.configurationFile={quiet}"),
-            str(source),
-        ],
-        input="".join(f"{line}\n" for line in lines),
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    answers = re.findall(r"^=== (\d+)\n(.*?)(?=^===|\Z)", done.stdout, re.DOTALL | re.MULTILINE)
-    return [(int(code), said) for code, said in answers]
+    done = [run_kafka_tool(jars, TOOLS[command], *options) for command, *options in asked]
+    return [(each.returncode, each.stdout + each.stderr) for each in done]
 
 
 def by_our_command(words: list[str]) -> str:

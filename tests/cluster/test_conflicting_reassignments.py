@@ -19,7 +19,7 @@ from tests.support.clusters import Cluster, Member
 from tests.support.registrations import registration_of
 from tests.support.replicas import create_assigned, partition_of
 
-pytestmark = [pytest.mark.real_clients, pytest.mark.java]
+pytestmark = [pytest.mark.real_clients, pytest.mark.java, pytest.mark.shared_kafka]
 
 TOPIC = "contested"
 AWAY = (2, 3, 4)
@@ -52,15 +52,13 @@ OF_ONE_SIZE: dict[str, list[list[int] | None]] = {
 
 
 @pytest.fixture
-def clusters(tmp_path: Path, kafka_jars: Path) -> Iterator[tuple[Cluster, Cluster]]:
+def clusters(tmp_path: Path, shared_kafka: Cluster) -> Iterator[tuple[Cluster, Cluster]]:
     """Ours and Kafka's."""
-    ours = Cluster(tmp_path / "ours", [Member(1)], overrides=STEADY)
-    kafkas = Cluster(tmp_path / "kafka", [Member(1, "kafka")], overrides=STEADY, jars=kafka_jars)
-    with ours, kafkas:
-        for cluster in (ours, kafkas):
+    with Cluster(tmp_path, [Member(1)], overrides=STEADY) as ours:
+        for cluster in (ours, shared_kafka):
             cluster.ask(lambda admin, port=cluster.ports[1][1]: register(admin, port))
             create_assigned(cluster, TOPIC, [[1]] * (len(MOVES) + len(OF_ONE_SIZE)))
-        yield ours, kafkas
+        yield ours, shared_kafka
 
 
 async def register(admin: Admin, controller_port: int) -> None:

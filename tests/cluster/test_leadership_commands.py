@@ -21,7 +21,7 @@ from tests.cluster.test_log_dirs import (
     slow_down,
 )
 from tests.support.clusters import Cluster, Member
-from tests.support.nodes import run_kafka_tool
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.ports import wait_until
 from tests.support.replicas import create_assigned, partition_of
 

@@ -15,7 +15,7 @@ from sparkraft.records.batch import CRC_AT, HEADER
 from sparkraft.records.crc import crc32c
 from tests.cluster.conftest import STEADY
 from tests.support.clusters import Cluster, Member
-from tests.support.nodes import kafka_tool_command, run_kafka_tool
+from tests.support.kafka_tools import kafka_tool_command, run_kafka_tool
 from tests.support.ports import wait_until
 from tests.support.replicas import (
     log_folders,

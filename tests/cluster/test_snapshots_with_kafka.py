@@ -24,7 +24,8 @@ from sparkraft.client.quorum_admin import add_voter, remove_voter
 from sparkraft.protocol.messages.k30_create_acls import AclCreation, CreateAclsRequest
 from tests.support.clusters import Cluster, Member
 from tests.support.kafka_files import dumped, in_shell, records
-from tests.support.nodes import KafkaNode, NodeProcess, run_kafka_tool
+from tests.support.kafka_tools import run_kafka_tool
+from tests.support.nodes import KafkaNode, NodeProcess
 from tests.support.ports import lasting_ports, wait_until
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]

@@ -14,7 +14,7 @@ from sparkraft.client.admin import Admin
 from sparkraft.client.leadership import LeadershipAdmin
 from tests.support.clusters import Cluster, Kind, Member
 from tests.support.groups import init_transactions
-from tests.support.nodes import run_kafka_tool
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.ports import wait_until
 from tests.support.replicas import create_assigned, partition_of, until_equal, until_in_sync
 

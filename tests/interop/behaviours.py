@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.jvm import java
-from tests.support.nodes import run_kafka_tool
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.outside_tools import Missing, javascript_clients, kcat
 
 SECONDS = 120

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support.jvm import java
-from tests.support.nodes import run_kafka_tool
+from tests.support.kafka_tools import run_kafka_tool
 from tests.support.outside_tools import Missing, javascript_clients, kcat
 
 ALL_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

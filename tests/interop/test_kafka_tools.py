@@ -16,7 +16,8 @@ import pytest
 
 from sparkraft.metadata.features import SUPPORTED_FEATURES
 from tests.support import groups
-from tests.support.nodes import SparkraftNode, run_kafka_tool
+from tests.support.kafka_tools import run_kafka_tool
+from tests.support.nodes import SparkraftNode
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparkraft.cli import main as cli
-from tests.support.nodes import run_kafka_tool
+from tests.support.kafka_tools import run_kafka_tool
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
 

@@ -9,13 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.nodes import (
-    KafkaFormattedNode,
-    KafkaNode,
-    NodeProcess,
-    SparkraftNode,
-    run_kafka_tool,
-)
+from tests.support.kafka_tools import run_kafka_tool
+from tests.support.nodes import KafkaFormattedNode, KafkaNode, NodeProcess, SparkraftNode
 from tests.support.ports import wait_until
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]

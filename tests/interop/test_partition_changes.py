@@ -199,11 +199,11 @@ def without_last_in_sync(line: str, before: PartitionState) -> str:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_records_are_kafkas(kafka_jars: Path, tmp_path: Path, seed: int) -> None:
+def test_the_records_are_kafkas(kafka_jars: Path, seed: int) -> None:
     dice = random.Random(seed)
     cases = [a_case(dice) for _ in range(CASES)]
     lines = [case.line() for case in cases]
-    answers = ask_java(kafka_jars, tmp_path, "PartitionChanges", lines)
+    answers = ask_java(kafka_jars, "PartitionChanges", lines)
     assert len(answers) == CASES
     wrong = []
     remembered = 0

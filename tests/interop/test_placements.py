@@ -39,7 +39,7 @@ def a_cluster(dice: random.Random) -> list[UsableBroker]:
     return [UsableBroker(i, dice.choice(racks), dice.random() < fenced) for i in ids]
 
 
-def test_replicas_go_where_kafka_puts_them(kafka_jars: Path, tmp_path: Path) -> None:
+def test_replicas_go_where_kafka_puts_them(kafka_jars: Path) -> None:
     dice = random.Random(7)
     cases: list[tuple[list[UsableBroker], int, int, int]] = []
     for _ in range(CASES):
@@ -57,7 +57,7 @@ def test_replicas_go_where_kafka_puts_them(kafka_jars: Path, tmp_path: Path) -> 
         )
         for brokers, partitions, factor, seed in cases
     ]
-    answers = ask_java(kafka_jars, tmp_path, "Placements", lines)
+    answers = ask_java(kafka_jars, "Placements", lines)
     assert len(answers) == CASES
     wrong = [
         f"{line}\n  Kafka {kafka}\n  we    {ours(*case)}"

@@ -14,7 +14,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.groups import init_transactions
-from tests.support.nodes import SparkraftNode, run_kafka_tool
+from tests.support.kafka_tools import run_kafka_tool
+from tests.support.nodes import SparkraftNode
 from tests.support.outside_tools import Missing, javascript_clients
 from tests.support.ports import wait_until
 

@@ -1,6 +1,5 @@
 """Options: official names in any case, and everything else refused in words that help."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from sparkraft.pipeline.options import (
     sink_options,
     source_options,
 )
-from tests.support.jvm import java_command
+from tests.interop.java_source import ask_java
 
 
 def read(streaming=True, **more):
@@ -78,28 +77,10 @@ def test_tuning_of_other_clients_is_taken_so_that_a_job_can_switch():
     read(**{"kafka.max.poll.records": "5", "kafka.group.id": "g"})
 
 
-NAMES_OF_KAFKAS_CLIENTS = """
-import org.apache.kafka.clients.consumer.ConsumerConfig;
-import org.apache.kafka.clients.producer.ProducerConfig;
-
-public class Names {
-    public static void main(String[] none) {
-        ConsumerConfig.configNames().forEach(name -> System.out.println("source " + name));
-        ProducerConfig.configNames().forEach(name -> System.out.println("sink " + name));
-    }
-}
-"""
-
-
 @pytest.mark.java
-def test_no_setting_of_kafkas_clients_is_unknown(kafka_jars, tmp_path):
+def test_no_setting_of_kafkas_clients_is_unknown(kafka_jars):
     """What the official connector hands on is honoured, without effect, or refused by name."""
-    (tmp_path / "Names.java").write_text(NAMES_OF_KAFKAS_CLIENTS)
-    done = subprocess.run(
-        [*java_command(kafka_jars), str(tmp_path / "Names.java")],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    pairs = [line.split() for line in done.stdout.splitlines()]
+    pairs = [line.split() for line in ask_java(kafka_jars, "ClientConfigNames")]
     assert len(pairs) > 200
     unknown = []
     for place, name in pairs:

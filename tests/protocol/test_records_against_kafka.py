@@ -6,7 +6,6 @@ field null, and with defaults. The JSON that Kafka prints must equal `to_json`.
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +36,9 @@ from sparkraft.protocol.messages.transaction_records import TRANSACTION_RECORDS
 from sparkraft.records.control import ControlType, control_batch
 from sparkraft.records.record import BatchBuilder
 from tests.protocol.strategies import Fill, versions_of
-from tests.support.jvm import java_command
+from tests.support.kafka_tools import run_kafka_tool
 
 pytestmark = pytest.mark.java
-
-DUMP_SECONDS_MAX = 120
 
 
 def variants(cls: type[Message], version: int) -> list[Message]:
@@ -55,10 +52,8 @@ def dump(jars: Path, folder: Path, segment: bytes, decoder: str) -> list[str]:
     """The lines that DumpLogSegments prints for records."""
     file = folder / "00000000000000000000.log"
     file.write_bytes(segment)
-    command = java_command(jars, "-Xmx256m")
-    command += ["org.apache.kafka.tools.DumpLogSegments", decoder, "--files", str(file)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=DUMP_SECONDS_MAX, check=False
+    done = run_kafka_tool(
+        jars, "org.apache.kafka.tools.DumpLogSegments", decoder, "--files", str(file)
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "invalid bytes" not in done.stdout

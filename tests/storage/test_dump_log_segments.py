@@ -1,6 +1,5 @@
 """Kafka's own DumpLogSegments reads our files and finds nothing to complain about."""
 
-import subprocess
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,7 +11,7 @@ from sparkraft.storage.disk import OsDisk
 from sparkraft.storage.log import Origin
 from sparkraft.storage.log_manager import LogManager
 from tests.storage.worlds import SMALL, START_MS, HandClock, SeededDice, append, clean, keyed
-from tests.support.jvm import java_command
+from tests.support.kafka_tools import run_kafka_tool
 
 pytestmark = pytest.mark.java
 
@@ -105,9 +104,10 @@ def test_a_compacted_log_is_whole(kafka_jars, compacted):
 
 
 def dump(jars, files, *options):
-    command = [*java_command(jars), "org.apache.kafka.tools.DumpLogSegments"]
-    command += ["--files", ",".join(str(file) for file in files), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    named = ",".join(str(file) for file in files)
+    done = run_kafka_tool(
+        jars, "org.apache.kafka.tools.DumpLogSegments", "--files", named, *options
+    )
     assert done.returncode == 0, done.stderr
     for complaint in COMPLAINTS:
         assert complaint not in done.stdout, done.stdout

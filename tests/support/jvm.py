@@ -18,10 +18,11 @@ def java() -> str | None:
     return shutil.which("java")
 
 
-def java_command(jars: Path, *flags: str) -> list[str]:
-    """`java` with Kafka's jars as its classpath; a main class follows."""
+def java_command(jars: Path, *flags: str, beside: Path | None = None) -> list[str]:
+    """`java` with Kafka's jars, and one `beside` them, as its classpath; a main class follows."""
     archive = f"-XX:SharedArchiveFile={class_archive(jars)}"
-    return ["java", *flags, *_QUICK, archive, "-cp", f"{jars}/*"]
+    classpath = f"{jars}/*" if beside is None else f"{jars}/*:{beside}"
+    return ["java", *flags, *_QUICK, archive, "-cp", classpath]
 
 
 def archiving_java_command(jars: Path, archive: Path, *flags: str) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.support.nodes import run_kafka_tool
+from tests.support.kafka_tools import run_kafka_tool
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 SHELL = "org.apache.kafka.shell.MetadataShell"

@@ -8,7 +8,8 @@ a third of a core each. Lane `cpu` holds the rest: pure functions and simulation
 imports one of `REAL_TIME_MODULES`.
 
 In lane `wait`, tests that share a fixture wider than one test stay on one worker, and so do all
-tests of Spark. Every other test may run on any worker, whatever its file.
+tests of Spark, and all that share a node of Kafka (marker `shared_kafka`). Every other test may run
+on any worker, whatever its file.
 
 `--report-file` gets one JSON object a line: the number of tests, then each phase of each test.
 """
@@ -38,6 +39,9 @@ CHEAP_WIDE_FIXTURES = frozenset(
     {"kafka_jars", "pytestconfig", "request", "tmp_path_factory", "testrun_uid", "worker_id"}
 )
 """Fixtures wider than one test that any number of workers may have."""
+
+SHARING_MARKERS = ("spark", "shared_kafka")
+"""Markers of tests that share a worker, whatever their files."""
 
 FIRST_SECONDS_MIN = 1.0
 """Lane `cpu` keeps its order but for tests that take longer: these come first."""
@@ -104,8 +108,9 @@ def grouped(items: list[pytest.Item], seconds: dict[pytest.Item, float]) -> list
 
 def group_of(item: pytest.Item) -> str | None:
     """What must share a worker with this test; None if nothing must."""
-    if item.get_closest_marker("spark"):
-        return "spark"
+    for marker in SHARING_MARKERS:
+        if item.get_closest_marker(marker):
+            return marker
     info = getattr(item, "_fixtureinfo", None)  # pytest has no public way to ask
     fixtures: dict[str, Any] = info.name2fixturedefs if info is not None else {}
     wide = {name for name, found in fixtures.items() if found[-1].scope != "function"}

@@ -18,28 +18,6 @@ from tests.support.turns import JVM_STARTS, turn
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 
-
-_TOOLS_LOG4J2 = Path(__file__).with_name("kafka_tools_log4j2.properties")
-
-
-def kafka_tool_command(jars: Path, main_class: str) -> list[str]:
-    """The command of one of Kafka's own tools; it logs to stderr, as Kafka's scripts have it."""
-    return [
-        *java_command(jars, "-Xmx256M", f"-Dlog4j2.configurationFile={_TOOLS_LOG4J2}"),
-        main_class,
-    ]
-
-
-def run_kafka_tool(
-    jars: Path, main_class: str, *arguments: str, stdin: str | None = None, seconds: float = 120
-) -> subprocess.CompletedProcess[str]:
-    """Run one of Kafka's own tools to its end."""
-    return subprocess.run(
-        [*kafka_tool_command(jars, main_class), *arguments],
-        input=stdin, capture_output=True, text=True, timeout=seconds, check=False,
-    )  # fmt: skip
-
-
 START_SECONDS = 180
 """A node, or a tool, has so long to come up: several JVMs may start on two busy cores."""
 

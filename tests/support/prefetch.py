@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.support.jvm import archiving_java_command, class_archive
 from tests.support.kafka_jars import kafka_3_9_jars_or_reason, kafka_jars_or_reason
+from tests.support.kafka_tools import compiled
 from tests.support.nodes import KafkaNode
 from tests.support.outside_tools import Missing, fetching, javascript_clients, kcat
 
@@ -48,6 +49,12 @@ def _archive(jars: Path, archive: Path) -> Path | Missing:
     return archive
 
 
+def compiled_programs() -> Path | Missing:
+    """The jar of the tests' own Java programs."""
+    jars = kafka_jars_or_reason()
+    return jars if isinstance(jars, Missing) else compiled(jars)
+
+
 def main() -> None:
     """Fetch, and say what there is."""
     wanted = {
@@ -56,6 +63,7 @@ def main() -> None:
         "JavaScript clients": javascript_clients,
         "kcat": kcat,
         "archive of Kafka's classes": archived_classes,
+        "programs that run Kafka's classes": compiled_programs,
     }
     for name, find in wanted.items():
         found = find()
