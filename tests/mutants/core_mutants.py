@@ -11,6 +11,7 @@ from sparkraft.raft.log_view import LogView
 from sparkraft.raft.replica import Replica
 from sparkraft.raft.states import Candidate, Follower, Leader, Prospective, Unattached
 from sparkraft.raft.voters import VoterSet
+from sparkraft.simulation.checks.invariants import Invariants
 from sparkraft.simulation.world.core_disk import fold
 from sparkraft.simulation.world.core_node import FETCH_BYTES_MAX, CoreNode
 from tests.mutants.mutant import BOTH, CORES, Mutant, Patches, registrar
@@ -337,9 +338,10 @@ def _a_stale_controller_answers() -> Patches:
         replica.respond(request_id, Appended(last_offset=batch.last_offset))
 
     def is_leader(self: CoreNode) -> bool:
-        return self.core is not None and (
-            self.core.is_leader or (self.id in self.world.invariants.rules.leading_since)
-        )
+        invariants = self.world.invariants
+        assert isinstance(invariants, Invariants)
+        led = self.id in invariants.rules.leading_since
+        return self.core is not None and (self.core.is_leader or led)
 
     return [(leading, "on_append", on_append), (CoreNode, "is_leader", property(is_leader))]
 

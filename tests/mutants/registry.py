@@ -49,7 +49,7 @@ def cases_named(words: list[str]) -> list[MutantCase]:
     Raises:
         KeyError: a word names none.
     """
-    found = {}
+    found: dict[MutantCase, None] = {}
     for word in words:
         named = [c for c in CASES if word in {"all", c.name, str(c)}]
         if not named:
