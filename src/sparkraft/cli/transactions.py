@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from sparkraft import __version__
 from sparkraft.base.errors import KafkaError
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options, Values
@@ -63,6 +64,7 @@ _FIELDS = {
 def _options() -> Options:
     options = Options("transactions", "Shows transactions and their producers, ends hanging ones.")
     options.add_argument("action", choices=list(_ALLOWED))
+    options.add_argument("-v", action="version", version=__version__, help="the same as --version")
     options.connection()
     options.value(
         "--duration-filter", about="list: only transactions open for longer, in ms", type=int
