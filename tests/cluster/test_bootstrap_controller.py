@@ -54,6 +54,9 @@ REFUSED = {"cluster unregister --id 99"}
 """What can't be done; the tools' own words for that are many lines, and no command of ours."""
 
 
+_LOG_LINE = re.compile(r"^\[\d{4}-\d\d-\d\d .*\n", re.MULTILINE)
+
+
 class Told(NamedTuple):
     """What a tool of Kafka's said and its exit code, and what our command said."""
 
@@ -100,9 +103,9 @@ def argv(question: str, controllers: str) -> list[str]:
 
 
 def by_kafkas_tools(jars: Path, asked: list[list[str]]) -> list[tuple[int, str]]:
-    """The exit code and output of each."""
+    """The exit code and output of each, without what it logs: that has times in it."""
     done = [run_kafka_tool(jars, TOOLS[command], *options) for command, *options in asked]
-    return [(each.returncode, each.stdout + each.stderr) for each in done]
+    return [(each.returncode, each.stdout + _LOG_LINE.sub("", each.stderr)) for each in done]
 
 
 def by_our_command(words: list[str]) -> str:

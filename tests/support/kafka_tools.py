@@ -52,6 +52,9 @@ OWN_JVM = frozenset(
 )
 """Programs that leave threads or shutdown hooks behind; all others share a JVM."""
 
+OWN_JVM_FOR_HELP = frozenset({"org.apache.kafka.tools.ClusterTool"})
+"""Programs that end the JVM with System.exit after their help."""
+
 
 def run_kafka_tool(
     jars: Path, main_class: str, *arguments: str, stdin: str | None = None, seconds: float = 120
@@ -60,8 +63,8 @@ def run_kafka_tool(
 
     Without a Java compiler each gets a JVM of its own.
     """
-    is_shared = main_class not in OWN_JVM or "--help" in arguments
-    if is_shared and shutil.which("javac"):
+    alone = OWN_JVM_FOR_HELP if "--help" in arguments else OWN_JVM
+    if main_class not in alone and shutil.which("javac"):
         return tools_jvm(jars).run(main_class, arguments, stdin=stdin or "", seconds=seconds)
     return subprocess.run(
         [*kafka_tool_command(jars, main_class), *arguments],
