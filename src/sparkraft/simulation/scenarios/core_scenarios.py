@@ -340,14 +340,20 @@ def can_recover_from_single_node_committed_data_loss(settings: Settings) -> Worl
 # ---- ours
 
 
-def a_wiped_voter_does_not_count(settings: Settings) -> World:
-    """Of three voters one stops and one loses its disk: nothing is committed till one is back."""
+def _three_at_work(settings: Settings) -> tuple[World, CoreNode]:
+    """A world of three voters that have committed something, and their leader."""
     world = make_world(replace(settings, nodes=3), voters=(3, 3), dynamic=True)
     world.start_all()
     await_(world, "a leader all agree on", world.has_consistent_leader)
     reach(world, 10, [1, 2, 3])
     leader = world.leader()
     assert leader is not None
+    return world, leader
+
+
+def a_wiped_voter_does_not_count(settings: Settings) -> World:
+    """Of three voters one stops and one loses its disk: nothing is committed till one is back."""
+    world, leader = _three_at_work(settings)
     stopped, wiped = (node for node in world.nodes.values() if node.may_vote and node is not leader)
     stopped.stop(power=True)
     wiped.stop(power=True)
@@ -432,12 +438,7 @@ def a_voter_unknown_to_the_rest_leads(settings: Settings) -> World:
     Of the voters {A, B} + D, D alone has all committed records, so B must vote for D, which is not
     in B's voter set.
     """
-    world = make_world(replace(settings, nodes=3), voters=(3, 3), dynamic=True)
-    world.start_all()
-    await_(world, "a leader all agree on", world.has_consistent_leader)
-    reach(world, 10, [1, 2, 3])
-    leader = world.leader()
-    assert leader is not None
+    world, leader = _three_at_work(settings)
     other, new = (node for node in world.nodes.values() if node.may_vote and node is not leader)
     _change_voters(world, leader, RemoveVoterRequest(cluster_id=CLUSTER_ID, voter=new.key))
     await_(
