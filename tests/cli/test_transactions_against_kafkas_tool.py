@@ -13,7 +13,8 @@ from sparkraft.client.producer import Producer, ProducerSettings
 from sparkraft.client.subscription import CONSUMER, GroupSettings
 from sparkraft.client.transactional_producer import TransactionalProducer
 from sparkraft.client.values import ConfigOperation, NewTopic, ResourceType
-from tests.support.nodes import KafkaNode, run_kafka_tool
+from tests.support.kafka_tools import run_kafka_tool
+from tests.support.nodes import KafkaNode
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
 
