@@ -126,6 +126,25 @@ def test_more_that_expires_meanwhile_has_its_start_written_first():
     assert on_disk.get(("t", 0), log.segment_base_offsets[0]) == log.log_start_offset
 
 
+def test_a_start_that_a_leader_moves_meanwhile_is_written_before_files_go():
+    world = World(config=replace(SMALL, retention_bytes=2000))
+    log = filled(world)
+    for _ in range(40):
+        append(log, bytes(100))
+    log.set_high_watermark(50)
+    starts = f"{LOG_DIR}/log-start-offset-checkpoint"
+    moved = False
+    for step in world.manager.removal.retention_steps(START_MS):
+        if not isinstance(step, DiskJob):
+            continue
+        step.work()
+        if step.operation == "checkpoint" and not moved:
+            moved = log.advance_log_start(49)  # as a follower does
+    assert moved
+    assert log.segment_base_offsets[0] > 40
+    assert read_offsets(world.disk, starts)["t", 0] == 49
+
+
 @pytest.mark.parametrize("folders", [1, 40])
 def test_deleted_logs_go_in_jobs_of_a_few_folders(folders):
     world = World()

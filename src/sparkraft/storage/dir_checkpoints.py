@@ -178,6 +178,12 @@ class DirCheckpoints:
                 self.write_starts(log_dir)
                 return
 
+    def keep_start(self, log_dir: LogDir, log: ReadableLog) -> None:
+        """Write log start offsets if that of `log` has moved since they were written."""
+        known = log_dir.log_starts.get((log.topic, log.partition), 0)
+        if log.log_start_offset > max(_start_by_files(log), known):
+            self.write_starts(log_dir)
+
     def forget(self, log_dir: LogDir, key: TopicPartition) -> None:
         """Remove the entries of an older log of the same name."""
         log_dir.revised.add(key)

@@ -93,7 +93,8 @@ class Removal:
     def _delete_expired(self, log_dir: LogDir, log: PartitionLog, now_ms: int) -> int:
         if log_dir.fault is not None or log.fault is not None:
             return 0  # the start is not on disk, or the log was deleted meanwhile
-        # More may have expired since: then that start is written first, too.
+        # Meanwhile the start may have moved, or more may have expired: write that first, too.
+        self._checkpoints.keep_start(log_dir, log)
         return log.apply_retention(now_ms, partial(self._checkpoints.write_starts, log_dir))
 
     def _empty_trash(self, log_dir: LogDir, now_ms: int) -> Steps[int]:
