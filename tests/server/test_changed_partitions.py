@@ -11,9 +11,11 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.messages.k01_fetch import FetchRequest, FetchTopic, ForgottenTopic
 from sparkraft.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparkraft.security.acls import AclOperation
-from sparkraft.server.api import k01_fetch
+from sparkraft.server.api import fetch_work
+from sparkraft.server.api.fetch_work import FetchWork
 from sparkraft.server.broker import fetch_sessions
 from tests.server.harness import (
+    NOW_MS,
     append,
     batch,
     connect,
@@ -73,14 +75,14 @@ class Consumer:
 @pytest.fixture
 def read_of(monkeypatch):
     """Count the partitions that are read, for one consumer at a time."""
-    original = k01_fetch._Fetch._read_one
+    original = FetchWork._read_one
     counters: list[Counter[int]] = []
 
     def counted(self: Any, asked: Any, *rest: Any, **more: Any) -> int:
         counters[-1][asked.index] += 1
         return original(self, asked, *rest, **more)
 
-    monkeypatch.setattr(k01_fetch._Fetch, "_read_one", counted)
+    monkeypatch.setattr(FetchWork, "_read_one", counted)
     return counters
 
 
@@ -332,11 +334,99 @@ def test_records_of_an_earlier_leader_are_read_once_they_are_committed(tmp_path,
     run(test())
 
 
+def test_a_fetch_reads_a_bounded_part_of_the_changes_and_the_next_one_the_rest(
+    tmp_path, read_of, monkeypatch
+):
+    monkeypatch.setattr(fetch_work, "WHOLE_PARTITIONS_MAX", 2)
+
+    async def test():
+        async with consuming(tmp_path, read_of) as (consumer, writer):
+            await consumer.open()
+            for _ in range(4):
+                await consumer.poll()
+            for index in range(PARTITIONS):
+                await append(writer, consumer.topic_id, batch(b"x"), partition=index)
+            served = [
+                [part.partition_index for part in await consumer.poll(max_wait_ms=25_000)]
+                for _ in range(4)
+            ]
+            assert served == [[0, 1], [2, 3], [4, 0], [1, 2]]
+
+    run(test())
+
+
+def large(monkeypatch) -> None:
+    """Let every fetch of more than two partitions be a large one."""
+    monkeypatch.setattr(fetch_work, "WHOLE_PARTITIONS_MAX", 2)
+
+
+def test_a_large_fetch_waits_for_records_of_each_partition(tmp_path, read_of, monkeypatch):
+    async def test():
+        async with consuming(tmp_path, read_of) as (consumer, writer):
+            large(monkeypatch)
+            every = tuple(range(PARTITIONS))
+            for index in (4, 0):
+                request = fetch(consumer.topic_id, partitions=every)
+                request.max_wait_ms = 25_000
+                if not index:
+                    request.topics[0].partitions[4].fetch_offset = 1  # it has a record by now
+                waiting = consumer.connection.send_nowait(request)
+                hosted = consumer.node.broker.replica_manager.leader("t", index)
+                await until(lambda hosted=hosted: hosted.waiters)
+                await append(writer, consumer.topic_id, batch(b"x"), partition=index)
+                (topic,) = (await waiting).responses
+                values = {part.partition_index: values_of(part) for part in topic.partitions}
+                assert values[index] == [b"x"]
+                assert sorted(values) == list(every)
+
+    run(test())
+
+
+def test_records_that_come_while_a_large_fetch_is_read_are_not_missed(
+    tmp_path, read_of, monkeypatch
+):
+    """Partition 0 gets its record after it was read, and before the fetch waits for it."""
+
+    async def test():
+        async with consuming(tmp_path, read_of) as (consumer, _):
+            large(monkeypatch)
+            hosted = consumer.node.broker.replica_manager.leader("t", 0)
+            original = FetchWork.wait_everywhere
+
+            def late(self: Any, waiter: Any) -> Any:
+                hosted.append(batch(b"late"), acks=1, now_ms=NOW_MS)
+                return original(self, waiter)
+
+            monkeypatch.setattr(FetchWork, "wait_everywhere", late)
+            request = fetch(consumer.topic_id, partitions=tuple(range(PARTITIONS)))
+            request.max_wait_ms = 25_000
+            response = await consumer.connection.send(request)
+            assert response.error_code == 0
+            (topic,) = response.responses
+            assert values_of(topic.partitions[0]) == [b"late"]
+
+    run(test())
+
+
+def test_a_large_session_is_opened_and_continued(tmp_path, read_of, monkeypatch):
+    async def test():
+        async with consuming(tmp_path, read_of) as (consumer, writer):
+            large(monkeypatch)
+            await append(writer, consumer.topic_id, batch(b"a"), partition=1)
+            await consumer.open()
+            await consumer.poll({1: 1})
+            await append(writer, consumer.topic_id, batch(b"b"), partition=3)
+            (part,) = await consumer.poll()
+            assert (part.partition_index, values_of(part)) == (3, [b"b"])
+
+    run(test())
+
+
 def test_a_truncation_is_noticed():
     """A consumer of a follower: its offset may be out of range from now on."""
     session = fetch_sessions.FetchSession(1, now=0, uses_ids=True, is_consumers=True)
     part = fetch_sessions.SessionPartition("t", b"", 0)
-    session.start_with({(b"", 0): part})
+    session.add((b"", 0), part)
     session.changed.clear()
     part.on_bounds()
-    assert session.to_read() == [part]
+    assert session.to_read(1) == ([part], False)

@@ -16,6 +16,8 @@ from sparkraft.metadata.image import ResourceType
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.codec import Encoded, decode, encode, encode_elements
 from sparkraft.protocol.headers import request_header_version
+from sparkraft.protocol.messages import k01_fetch as k01
+from sparkraft.protocol.messages import k02_list_offsets as k02
 from sparkraft.protocol.messages import k03_metadata as k03
 from sparkraft.protocol.messages import k08_offset_commit as k08
 from sparkraft.protocol.messages import k09_offset_fetch as k09
@@ -23,6 +25,9 @@ from sparkraft.protocol.messages import k10_find_coordinator as k10
 from sparkraft.protocol.messages import k15_describe_groups as k15
 from sparkraft.protocol.messages import k18_api_versions as k18
 from sparkraft.protocol.messages import k32_describe_configs as k32
+from sparkraft.protocol.messages import k35_describe_log_dirs as k35
+from sparkraft.protocol.messages import k61_describe_producers as k61
+from sparkraft.protocol.messages import k75_describe_topic_partitions as k75
 from sparkraft.protocol.messages.headers import RequestHeader
 from sparkraft.security.acls import AclResourceType
 from sparkraft.server.api.registry import RequestContext, load_api
@@ -321,6 +326,105 @@ def test_groups_named_1000_times_are_described_once(tmp_path):
             assert distinct(buffers) < size_of(buffers) / 100
             groups = decode(k15.DescribeGroupsResponse, 5, b"".join(buffers)).groups
             assert [each.group_id for each in groups] == ["g"] * 1_000
+            await connection.close()
+
+    run(test())
+
+
+def test_a_fetch_of_100000_unknown_partitions_is_answered_in_slices(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            partitions = [k01.FetchPartition(partition=index) for index in range(100_000)]
+            topic = k01.FetchTopic(topic_id=Uuid(b"x" * 16), partitions=partitions)
+            request = k01.FetchRequest(topics=[topic], max_wait_ms=500, min_bytes=1)
+            units, buffers = work_on(node, ApiKey.FETCH, request, 17)
+            assert max(units) <= STEP_UNITS_MAX
+            assert len(units) > 500
+            (topic,) = decode(k01.FetchResponse, 17, b"".join(buffers)).responses
+            assert len(topic.partitions) == 100_000
+            assert {part.error_code for part in topic.partitions} == {ErrorCode.UNKNOWN_TOPIC_ID}
+
+    run(test())
+
+
+def test_a_large_request_is_decoded_in_slices(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node, flooding(node) as flood:
+            partitions = [k01.FetchPartition(partition=index) for index in range(50_000)]
+            topic = k01.FetchTopic(topic_id=Uuid(b"x" * 16), partitions=partitions)
+            request = k01.FetchRequest(topics=[topic], max_wait_ms=500, min_bytes=1)
+            send = partial(flood.send, ApiKey.FETCH, request, 17)
+            assert await probes_beside(node, flood, send, slices=50) >= 3
+            assert flood.budget.slice_units_max < SLICE_UNITS_MAX + STEP_UNITS_MAX
+
+    run(test())
+
+
+def test_a_large_request_that_cannot_be_decoded_closes_its_connection(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.ports["PLAINTEXT"])
+            head = int(ApiKey.FETCH).to_bytes(2, "big") + b"\0\x11" + bytes(4) + b"\xff\xff\0"
+            frame = head + b"\xff" * 200_000
+            writer.write(len(frame).to_bytes(4, "big") + frame)
+            assert await reader.read() == b""
+            writer.close()
+
+    run(test())
+
+
+# ---- lists of partitions
+
+
+def test_list_offsets_of_100000_partitions_is_answered_in_slices(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            await create_topic(connection, "t")
+            parts = [
+                k02.ListOffsetsPartition(partition_index=index, timestamp=-1)
+                for index in [*range(100_000), 7]
+            ]
+            request = k02.ListOffsetsRequest(
+                replica_id=-1, topics=[k02.ListOffsetsTopic(name="t", partitions=parts)]
+            )
+            units, buffers = work_on(node, ApiKey.LIST_OFFSETS, request, 8)
+            assert max(units) <= STEP_UNITS_MAX
+            (topic,) = decode(k02.ListOffsetsResponse, 8, b"".join(buffers)).topics
+            codes = [part.error_code for part in topic.partitions]
+            assert codes[0] == 0
+            assert codes[7] == codes[-1] == ErrorCode.INVALID_REQUEST
+            assert codes[1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            await connection.close()
+
+    run(test())
+
+
+def test_log_dirs_producers_and_topic_partitions_are_described_in_slices(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            await create_topic(connection, "t", partitions=300)
+            await node.broker.replica_manager.settle()
+            units, buffers = work_on(
+                node, ApiKey.DESCRIBE_LOG_DIRS, k35.DescribeLogDirsRequest(topics=None), 4
+            )
+            assert max(units) <= STEP_UNITS_MAX
+            (found,) = decode(k35.DescribeLogDirsResponse, 4, b"".join(buffers)).results
+            counts = {topic.name: len(topic.partitions) for topic in found.topics}
+            assert counts["t"] == 300
+            units, buffers = work_on(
+                node, ApiKey.DESCRIBE_PRODUCERS,
+                k61.DescribeProducersRequest(
+                    topics=[k61.TopicRequest(name="t", partition_indexes=[0] * 50_000)]
+                ), 0,
+            )  # fmt: skip
+            assert max(units) <= STEP_UNITS_MAX
+            assert len(units) > 50_000
+            request = k75.DescribeTopicPartitionsRequest(topics=[], response_partition_limit=200)
+            units, response = work_on(node, ApiKey.DESCRIBE_TOPIC_PARTITIONS, request, 0)
+            assert max(units) <= STEP_UNITS_MAX
+            assert response.next_cursor.partition_index == 200
             await connection.close()
 
     run(test())

@@ -5,7 +5,7 @@ from typing import Any
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.messages.k01_fetch import FetchRequest, ReplicaState
-from sparkraft.server.api import k01_fetch
+from sparkraft.server.api.fetch_work import FetchWork
 from tests.server.harness import append, batch, run, until, values_of
 from tests.server.test_leading import OTHER, Place, place
 
@@ -59,7 +59,7 @@ def test_a_quiet_partition_is_not_read_and_its_follower_counts_as_caught_up(tmp_
             session = await quiet(there)
             follower = there.partition.followers[OTHER]
             follower.last_caught_up_ms = follower.last_fetch_ms = 0
-            monkeypatch.setattr(k01_fetch._Fetch, "_read_one", None)  # whoever reads now, fails
+            monkeypatch.setattr(FetchWork, "_read_one", None)  # whoever reads now, fails
             assert await session.poll() == []
             assert follower.last_caught_up_ms > 0
             assert follower.last_fetch_ms == follower.last_caught_up_ms

@@ -15,7 +15,7 @@ listener a `sparkraft.server.controller.services.ControllerServices`.
 from collections.abc import Awaitable, Callable, Generator, Hashable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
@@ -25,6 +25,8 @@ from sparkraft.security.session import Session
 from sparkraft.server.api.authorization import Authorization, check_request, request_rules
 
 Handler = Callable[[Any, "RequestContext", Any], Any | Awaitable[Any] | None]
+
+Result = TypeVar("Result")
 
 Steps = Generator[Any, Any, Any]
 """A handler's work that can be interrupted (`server.network.slices`).
@@ -132,6 +134,16 @@ class RequestContext:
     def connection_id(self) -> str:
         """Names the connection in logs and member ids' hosts: `host:port-host:port-n`."""
         return str(self.connection)
+
+
+def result_of(steps: "Generator[int, None, Result]") -> Result:
+    """What small work returns, done in one piece."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
 
 
 def refuse_at_top(response_class: type, request: Any, version: int, error: KafkaError) -> Any:

@@ -47,6 +47,9 @@ EPOCH_MAX = (1 << 31) - 1
 LEFT_AT_ONCE_MAX = 2_000
 """Partitions of ended sessions that are unregistered with each request: well below 1 ms."""
 
+SORTED_MAX = 10_000
+"""Changed partitions that are put in order for one fetch: 2 ms."""
+
 _by_order = attrgetter("order")
 
 
@@ -232,18 +235,9 @@ class FetchSession:
         self._read_as: object = None
         self._last_order = 0
 
-    def start_with(self, partitions: "dict[Key, SessionPartition]") -> None:
-        """Adopt the partitions of the request that created the session."""
-        self.partitions = partitions
-        for partition in partitions.values():
-            self._adopt(partition)
-
     def add(self, key: Key, partition: SessionPartition) -> None:
         """Add a partition, to be read last."""
         self.partitions[key] = partition
-        self._adopt(partition)
-
-    def _adopt(self, partition: SessionPartition) -> None:
         if self.is_consumers:
             partition.session = self
             self._put_last(partition)
@@ -272,9 +266,11 @@ class FetchSession:
             if partition.topic in topics:
                 self.changed[partition] = None
 
-    def to_read(self) -> list[SessionPartition]:
-        """The changed partitions, in the session's order."""
-        return sorted(self.changed, key=_by_order)
+    def to_read(self, count_max: int) -> tuple[list[SessionPartition], bool]:
+        """The first changed partitions in the session's order, and whether there are more."""
+        changed = self.changed
+        first = changed if len(changed) <= SORTED_MAX else islice(changed, SORTED_MAX)
+        return sorted(first, key=_by_order)[:count_max], len(changed) > count_max
 
     def on_read(self, partition: SessionPartition, answer: Any, visible_end: int) -> None:
         """Leave `partition` out of the next fetches if `answer` has no news."""
@@ -336,6 +332,11 @@ class FetchSessions:
         del self._sessions[session_id]
         self._sessions[session_id] = session
         return session
+
+    def size_of(self, session_id: int) -> int:
+        """Partitions of a session; 0 if it is unknown."""
+        session = self._sessions.get(session_id)
+        return 0 if session is None else len(session.partitions)
 
     def make(self, *, uses_ids: bool, is_consumers: bool) -> FetchSession | None:
         """A new session, or None if every slot is in use."""

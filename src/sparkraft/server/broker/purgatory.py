@@ -82,6 +82,12 @@ class FetchWaiter:
         for queue in self._queues:
             queue[self] = None
 
+    def join(self, queue: "dict[Any, None]") -> None:
+        """Wait in one more queue."""
+        if not self.future.done():
+            self._queues.append(queue)
+            queue[self] = None
+
     def on_bytes(self, count: int) -> None:
         """Count `count` more readable bytes in one of the partitions."""
         self._missing -= count

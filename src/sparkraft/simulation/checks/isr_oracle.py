@@ -20,7 +20,7 @@ from unittest.mock import patch
 from sparkraft.controller.controller import Controller
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.metadata_records import BrokerRegistrationChangeRecord
-from sparkraft.server.api.k01_fetch import _Fetch
+from sparkraft.server.api.fetch_work import FetchWork
 from sparkraft.server.broker.alter_partition import AlterPartitionQueue
 from sparkraft.server.broker.isr_journal import JOURNAL_MAX
 from sparkraft.server.broker.partition import HostedPartition
@@ -237,7 +237,7 @@ def listening(probe: Probe, oracle: IsrOracle) -> Iterator[None]:
 
     with ExitStack() as stack:
         for owner, name, listen in (
-            (_Fetch, "read", _read),
+            (FetchWork, "read", _read),
             (HostedPartition, "apply", _apply),
             (AlterPartitionQueue, "submit", _submit),
             (AlterPartitionQueue, "_on_partition_response", _take),
