@@ -534,7 +534,7 @@ class FetchWork:
         *,
         incremental: bool,
     ) -> bool:
-        """Record that the client is told of `data`; False if the response leaves it out."""
+        """Record `data` in the session and the throttle; False if the response leaves it out."""
         news = asked.has_news(data) if self.session is not None else True
         if asked.session is not None:
             self.note_read(asked, data)

@@ -137,7 +137,7 @@ class RequestContext:
 
 
 def result_of(steps: "Generator[int, None, Result]") -> Result:
-    """What small work returns, done in one piece."""
+    """Do small work in one piece, and return its result."""
     while True:
         try:
             next(steps)
