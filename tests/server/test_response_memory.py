@@ -82,6 +82,11 @@ def test_without_a_bound_nobody_is_dropped() -> None:
     assert dropped(clients) == [False, False]
 
 
+def test_a_buffer_that_is_sent_repeatedly_counts_once() -> None:
+    shared = bytes(100)
+    assert memory_of([shared, memoryview(shared)[40:], shared, bytes(7)]) == 107
+
+
 def test_mapped_parts_do_not_count() -> None:
     with mmap.mmap(-1, 4096) as mapped:
         parts: list[Any] = [b"1234", memoryview(b"56"), bytearray(3), memoryview(mapped)]

@@ -90,9 +90,10 @@ class LimitedNode(SparkraftNode):
 
     @property
     def resident_bytes(self) -> int:
+        """Of its own memory, without the files it maps."""
         assert self.process is not None
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+        line = next(line for line in status.splitlines() if line.startswith("RssAnon"))
         return int(line.split()[1]) * 1024
 
     def produce(self, topic: str, data: bytes, *, acks: int = 1) -> bytes:

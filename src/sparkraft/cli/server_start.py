@@ -54,9 +54,14 @@ def _run(config: "NodeConfig") -> int:
     import asyncio
 
     from sparkraft.server.env import real_env
+    from sparkraft.server.limits import MemoryTrimmer
     from sparkraft.server.node import Node
 
-    return asyncio.run(Node(config, real_env()).run(started=_collect_from_now_on))
+    def started() -> None:
+        _collect_from_now_on()
+        MemoryTrimmer().start()
+
+    return asyncio.run(Node(config, real_env()).run(started=started))
 
 
 def _collect_from_now_on() -> None:

@@ -5,6 +5,7 @@
 
 import asyncio
 import os
+import threading
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ DISK_THREADS_MAX = 4
 
 RECORD_THREADS_MAX = 4
 """Threads for codecs, at most one less than cores; more would wait for the interpreter."""
+
+THREAD_STACK_BYTES = 1 << 20
+"""Address space of a thread's stack, 8 MiB by default; no work in threads recurses."""
 
 
 class SystemClock:
@@ -135,19 +139,27 @@ class Env:
             done.result()
 
 
+def _threads(count: int, name: str) -> ThreadPoolExecutor:
+    """A pool whose threads run already: without memory none could be started later."""
+    pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+    all_run = threading.Barrier(count)
+    for done in [pool.submit(all_run.wait) for _ in range(count)]:
+        done.result()
+    return pool
+
+
 def real_env() -> Env:
     """The machine itself."""
     from sparkraft.storage.disk import OsDisk
 
+    threading.stack_size(THREAD_STACK_BYTES)
+    record_threads = min(max((os.cpu_count() or 1) - 1, 1), RECORD_THREADS_MAX)
     return Env(
         clock=SystemClock(),
         entropy=SystemEntropy(),
         network=SystemNetwork(),
         disk=OsDisk(),
-        executor=ThreadPoolExecutor(DISK_THREADS_MAX, thread_name_prefix="disk"),
-        record_executor=ThreadPoolExecutor(
-            min(max((os.cpu_count() or 1) - 1, 1), RECORD_THREADS_MAX),
-            thread_name_prefix="records",
-        ),
+        executor=_threads(DISK_THREADS_MAX, "disk"),
+        record_executor=_threads(record_threads, "records"),
         breathe=partial(time.sleep, BREATH_S),
     )

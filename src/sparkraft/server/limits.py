@@ -1,14 +1,20 @@
-"""Limits of the process: open files and malloc's thresholds.
+"""Limits of the process: open files, malloc's thresholds, address space.
 
 * By default malloc maps and unmaps large buffers (1 MB fetches) each time; higher thresholds keep
   them, which is 4-5 times faster (docs/PERFORMANCE.md).
+* What a burst has freed is returned to the system within seconds (`MemoryTrimmer`): malloc keeps it
+  for as long as a small allocation lies above it.
 * The soft limit of open files is raised to the hard limit; connections may use what the logs' files
   leave.
 """
 
+import asyncio
 import ctypes
+import gc
 import logging
 import socket
+from contextlib import suppress
+from typing import Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.storage.disk import CACHED_FILES_MAX, SPARE_FILES, raise_file_limit
@@ -17,6 +23,11 @@ log = logging.getLogger(__name__)
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
+_ARENAS = 2
+"""glibc reserves 64 MiB of address space for each arena, and by default makes eight a core. Threads
+allocate few buffers and large ones, so they can share one beside the main thread's."""
+
 _KEPT_BYTES = 32 << 20
 """Freed memory that stays with the process: enough for a few large fetches."""
 
@@ -29,6 +40,73 @@ def tune_malloc(kept_bytes: int = _KEPT_BYTES) -> None:
         return
     mallopt(_M_MMAP_THRESHOLD, kept_bytes)
     mallopt(_M_TRIM_THRESHOLD, kept_bytes)
+    mallopt(_M_ARENA_MAX, _ARENAS)
+
+
+TRIM_CHECK_SECONDS = 5.0
+"""Interval of the checks for freed memory; a check takes microseconds."""
+
+TRIM_BYTES_MIN = 64 << 20
+"""Freed bytes that are worth a trim, which takes milliseconds in a thread: twice `_KEPT_BYTES`."""
+
+
+_YOUNG = 1
+"""The generation of objects that are younger than a few checks. A busy node makes that many in
+seconds; to look at them takes some milliseconds."""
+
+_MALLINFO2_FIELDS = (
+    *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+    *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+)
+
+
+class _MallInfo2(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_size_t) for name in _MALLINFO2_FIELDS)
+
+
+class MemoryTrimmer:
+    """Returns freed memory to the system; does nothing if the C library is not glibc 2.33 or later.
+
+    Trimmed memory still counts as free in malloc's figures, so the measure is how much more is free
+    than at the lowest point since the last trim.
+    """
+
+    def __init__(self) -> None:
+        self.trims = 0
+        self._lowest = 0
+        self._info: Any = None
+        self._trim: Any = None
+        with suppress(OSError, AttributeError):
+            library = ctypes.CDLL(None)
+            self._info, self._trim = library.mallinfo2, library.malloc_trim
+            self._info.restype = _MallInfo2
+
+    def start(self) -> None:
+        """Check regularly, for as long as the running loop runs."""
+        if self._info is not None:
+            self._lowest = self.free_bytes
+            self._later()
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that malloc has and nothing uses; 0 if unknown."""
+        return 0 if self._info is None else int(self._info().fordblks)
+
+    def _later(self) -> None:
+        asyncio.get_running_loop().call_later(TRIM_CHECK_SECONDS, self._check)
+
+    def _check(self) -> None:
+        # The frames of a refused request's exception may hold its data, in a cycle.
+        gc.collect(_YOUNG)
+        free = self.free_bytes
+        self._lowest = min(self._lowest, free)
+        if free - self._lowest >= TRIM_BYTES_MIN:
+            self._lowest = free
+            self.trims += 1
+            with suppress(RuntimeError):  # no thread can be started
+                # ctypes releases the interpreter meanwhile.
+                asyncio.get_running_loop().run_in_executor(None, self._trim, 0)
+        self._later()
 
 
 def connections_max(configured: int, *, listeners: int) -> int:

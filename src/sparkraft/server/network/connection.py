@@ -452,13 +452,14 @@ class Connection(asyncio.Protocol):
     def _encode(self, route: Route, context: RequestContext, response: Any) -> list[Any] | None:
         """A response frame; None if it cannot be encoded, and the connection is closed.
 
-        That is a response of 2 GB, or a bug of ours: better to close than to never respond.
+        That is a response of 2 GB or one without memory for it, or a bug of ours: better to close
+        than to never respond.
         """
         try:
             return encode_response(route, context.correlation_id, response)
-        except EncodeError as problem:
+        except (EncodeError, MemoryError) as problem:
             log.exception("The response to %s can't be encoded", route.api.key.name)
-            self.close(f"its response can't be encoded: {problem}")
+            self.close(f"its response can't be encoded: {problem!r}")
             return None
 
     def set_client_software(self, name: str, version: str) -> None:

@@ -101,9 +101,10 @@ class ResponseMemory:
 
 
 def memory_of(parts: Iterable[Any]) -> int:
-    """Bytes of `parts` in this process's own memory; a part that is sent repeatedly counts once."""
-    return sum(
-        len(part)
-        for part in {id(part): part for part in parts}.values()
-        if not (isinstance(part, memoryview) and isinstance(part.obj, mmap.mmap))
-    )
+    """Bytes of `parts` in this process's own memory; a buffer that is sent again counts once."""
+    buffers: dict[int, int] = {}
+    for part in parts:
+        buffer = part.obj if isinstance(part, memoryview) else part
+        if not isinstance(buffer, mmap.mmap):
+            buffers[id(buffer)] = max(len(part), buffers.get(id(buffer), 0))
+    return sum(buffers.values())
