@@ -286,7 +286,7 @@ def test_requests_wait_for_memory_that_another_one_has(tmp_path, ends) -> None:
 
 def test_a_client_that_does_not_read_is_disconnected_when_responses_fill_memory(tmp_path) -> None:
     async def test() -> None:
-        limits = {"sparkraft_queued_max_response_bytes": "500000"}
+        limits = {"sparkraft_queued_max_response_bytes": "10000"}
         async with node_in(tmp_path, **limits) as node:
             port, memory = node.ports["PLAINTEXT"], node.listeners[0].response_memory
             silent = socket.socket()

@@ -244,25 +244,3 @@ def test_a_node_in_little_memory_survives(
     with attacked(node):
         attack(node)
     assert "Traceback" not in node.output_tail()
-
-
-def test_clients_that_do_not_read_are_disconnected(node: LimitedNode) -> None:
-    """Each asks for the documentation of many configs, and none reads."""
-    resources = [DescribeConfigsResource(resource_type=4, resource_name="1")] * 200
-    request = frame(
-        DescribeConfigsRequest(
-            resources=resources, include_synonyms=True, include_documentation=True
-        ),
-        3,
-    )
-    clients = [connected(node.port) for _ in range(60)]
-    with attacked(node):
-        for client in clients:
-            client.sendall(request)
-        wait_until(
-            lambda: "does not read its responses" in node.output_path.read_text(),
-            "some are disconnected",
-            120,
-        )
-        for client in clients:
-            client.close()
