@@ -47,6 +47,7 @@ def main(argv: list[str]) -> int:
         config = NodeConfig.from_text(_read(path), overrides)
     except ConfigError as error:
         raise CommandError(f"{path}: {error}") from error
+    _configure_log(config)
     return _run(config)
 
 
@@ -83,6 +84,31 @@ def _log_to_stdout() -> None:
         format="[%(asctime)s,%(msecs)03d] %(levelname)s %(message)s (%(name)s)",
         datefmt="%Y-%m-%d %H:%M:%S",
     )
+
+
+def _configure_log(config: "NodeConfig") -> None:
+    """Apply `sparkraft.log.*`; until here lines are text on standard output."""
+    import logging
+
+    folder = config.text("sparkraft.log.dir")
+    is_json = config.text("sparkraft.log.format") == "json"
+    if not folder and not is_json:
+        return
+    from sparkraft.cli.log_files import JsonFormatter, log_to_files
+
+    output = logging.getLogger().handlers[0]
+    formatter = output.formatter
+    if is_json:
+        formatter = JsonFormatter(config.node_id, ",".join(sorted(config.roles)))
+        output.setFormatter(formatter)
+    if folder:
+        assert formatter is not None
+        bytes_max = config.number("sparkraft.log.file.bytes")
+        count = config.number("sparkraft.log.file.count")
+        try:
+            log_to_files(Path(folder), formatter, bytes_max=bytes_max, count=count)
+        except OSError as error:
+            raise CommandError(f"sparkraft.log.dir={folder}: {error.strerror}") from error
 
 
 def _read(path: str) -> str:

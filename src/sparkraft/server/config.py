@@ -75,6 +75,34 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         default="",
         doc="host:port that serves /health and /metrics; empty for none.",
     ),
+    "sparkraft.log.format": ConfigDef(
+        "sparkraft.log.format",
+        ConfigType.STRING,
+        default="text",
+        check=one_of("text", "json"),
+        doc="Shape of the node's log lines: text as Kafka's, or one JSON object per line.",
+    ),
+    "sparkraft.log.dir": ConfigDef(
+        "sparkraft.log.dir",
+        ConfigType.STRING,
+        default="",
+        doc="Folder of the node's log files (server.log and others), created if it is missing; "
+        "empty for standard output only.",
+    ),
+    "sparkraft.log.file.bytes": ConfigDef(
+        "sparkraft.log.file.bytes",
+        ConfigType.LONG,
+        default=100 * 1024 * 1024,
+        check=at_least(1024),
+        doc="Size at which a log file is rotated; each is also rotated at midnight UTC.",
+    ),
+    "sparkraft.log.file.count": ConfigDef(
+        "sparkraft.log.file.count",
+        ConfigType.INT,
+        default=10,
+        check=at_least(1),
+        doc="Rotated log files that are kept of each kind.",
+    ),
 }
 
 _OWN_PRINCIPAL_BUILDER = (

@@ -18,7 +18,9 @@ _READ = frozenset(
     controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
     controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
     controller.quorum.retry.backoff.ms controller.quorum.voters default.replication.factor
-    delete.topic.enable fetch.max.bytes group.consumer.session.timeout.ms
+    delete.topic.enable fetch.max.bytes group.consumer.assignors group.consumer.max.size
+    group.consumer.migration.policy group.consumer.regex.refresh.interval.ms
+    group.consumer.session.timeout.ms group.coordinator.rebalance.protocols
     group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
     group.min.session.timeout.ms initial.broker.registration.timeout.ms inter.broker.listener.name
     leader.imbalance.check.interval.seconds
