@@ -19,6 +19,10 @@ _READ = frozenset(
     controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
     controller.quorum.retry.backoff.ms controller.quorum.voters default.replication.factor
     delete.topic.enable fetch.max.bytes group.consumer.assignors group.consumer.max.size
+    group.consumer.assignment.interval.ms group.consumer.heartbeat.interval.ms
+    group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
+    group.consumer.max.session.timeout.ms group.consumer.min.assignment.interval.ms
+    group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms
     group.consumer.migration.policy group.consumer.regex.refresh.interval.ms
     group.consumer.session.timeout.ms group.coordinator.rebalance.protocols
     group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
