@@ -1,4 +1,4 @@
-"""`transactions` and `groups` print what Kafka's tools print of a node of Kafka, byte by byte."""
+"""`transactions` and `groups` print what Kafka's tools print of the same node, byte by byte."""
 
 import asyncio
 import re
@@ -14,7 +14,7 @@ from sparkraft.client.subscription import CONSUMER, GroupSettings
 from sparkraft.client.transactional_producer import TransactionalProducer
 from sparkraft.client.values import ConfigOperation, NewTopic, ResourceType
 from tests.support.kafka_tools import run_kafka_tool
-from tests.support.nodes import KafkaNode
+from tests.support.nodes import KafkaNode, SparkraftNode
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
 
@@ -64,10 +64,16 @@ async def prepare(bootstrap: str) -> None:
                 await consumer.commit({(TOPIC, 0): 1})
 
 
-@pytest.fixture(scope="module")
-def node(kafka_jars, tmp_path_factory):
+@pytest.fixture(scope="module", params=["kafka", pytest.param("sparkraft", marks=pytest.mark.long)])
+def node(request, kafka_jars, tmp_path_factory):
     overrides = {"transaction.state.log.num.partitions": "3"}
-    with KafkaNode(tmp_path_factory.mktemp("kafka"), overrides=overrides, jars=kafka_jars) as one:
+    directory = tmp_path_factory.mktemp(request.param)
+    made = (
+        KafkaNode(directory, overrides=overrides, jars=kafka_jars)
+        if request.param == "kafka"
+        else SparkraftNode(directory, overrides=overrides)
+    )
+    with made as one:
         asyncio.run(prepare(one.bootstrap))
         yield one
 

@@ -3,7 +3,7 @@
 import urllib.request
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 pytestmark = pytest.mark.real_clients
@@ -16,6 +16,31 @@ def test_another_client_reaches_the_node(sparkraft_cluster):
     producer.produce("of-the-plugin", b"v", on_delivery=lambda e, _: failures.append(e))
     assert producer.flush(30) == 0
     assert failures == [None]
+
+
+def test_transactions_and_groups_of_the_new_protocol_work(sparkraft_cluster):
+    bootstrap = {"bootstrap.servers": sparkraft_cluster.bootstrap}
+    producer = Producer({**bootstrap, "transactional.id": "of-the-plugin"})
+    producer.init_transactions(30)
+    for value, end in ((b"kept", producer.commit_transaction), (b"no", producer.abort_transaction)):
+        producer.begin_transaction()
+        producer.produce("in-transactions", value)
+        assert producer.flush(30) == 0
+        end(30)
+    settings = {
+        "group.id": "of-the-plugin",
+        "group.protocol": "consumer",
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+    }
+    consumer = Consumer({**bootstrap, **settings})
+    consumer.subscribe(["in-transactions"])
+    seen = []
+    while not seen or seen[-1].error() is None:  # up to the end of the partition
+        seen += consumer.consume(1, timeout=30)
+    consumer.close()
+    assert [message.value() for message in seen[:-1]] == [b"kept"]
 
 
 def test_its_text_is_the_bootstrap_string(sparkraft_cluster):

@@ -8,7 +8,7 @@
     sparkraft_cluster_overrides   node configs; override this fixture in conftest.py
 
 The node is a process on free loopback ports with a temporary directory from pytest. It starts when
-a test first requests the fixture.
+a test first requests the fixture. Transactions and both group protocols are on, as in Kafka.
 
 Invariant: importing this module is cheap, since every pytest run loads it.
 """
