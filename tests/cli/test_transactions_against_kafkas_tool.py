@@ -9,29 +9,19 @@ from sparkraft.cli import main as cli
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster
 from sparkraft.client.consumer import Consumer, ConsumerSettings
-from sparkraft.client.producer import Producer, ProducerSettings
+from sparkraft.client.producer import ProducerSettings
 from sparkraft.client.subscription import CONSUMER, GroupSettings
 from sparkraft.client.transactional_producer import TransactionalProducer
 from sparkraft.client.values import ConfigOperation, NewTopic, ResourceType
 from tests.support.kafka_tools import run_kafka_tool
 from tests.support.nodes import KafkaNode, SparkraftNode
+from tests.support.transactions import HangingProducer
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
 
 TOOLS = "org.apache.kafka.tools"
 SECONDS = 120
 TOPIC = "watched"
-
-
-class Hanging(Producer):
-    """Writes a transactional batch that no coordinator knows of."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster, ProducerSettings())
-        self._transactional_id = "nobody"
-
-    def _produce_version_max(self) -> int:
-        return 11  # the last one in which brokers do not add the partition themselves
 
 
 async def prepare(bootstrap: str) -> None:
@@ -53,7 +43,7 @@ async def prepare(bootstrap: str) -> None:
         key = "transaction.partition.verification.enable"
         change = [(key, ConfigOperation.SET, "false")]
         await admin.alter_configs({(ResourceType.BROKER, "1"): change})
-        hanging = Hanging(cluster)
+        hanging = HangingProducer(cluster)
         await (await hanging.send("hung", b"c", timestamp=0))
         for protocol in ("classic", CONSUMER):
             group = GroupSettings(group_id=f"group-{protocol}", protocol=protocol)

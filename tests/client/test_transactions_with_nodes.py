@@ -17,8 +17,9 @@ from sparkraft.client.producer import Producer, ProducerSettings
 from sparkraft.client.subscription import CLASSIC, CONSUMER, GroupSettings
 from sparkraft.client.transaction_admin import TransactionAdmin
 from sparkraft.client.transactional_producer import TransactionalProducer
-from sparkraft.client.values import LATEST, NewTopic
+from sparkraft.client.values import LATEST, ConfigOperation, NewTopic, ResourceType
 from tests.support.nodes import KafkaNode, SparkraftNode
+from tests.support.transactions import HangingProducer
 
 pytestmark = pytest.mark.real_clients
 
@@ -251,6 +252,43 @@ def test_a_transaction_that_is_ended_from_outside_is_aborted(node, version):
         assert await values(cluster, topic) == []
 
     run(node.bootstrap, end)
+
+
+def test_a_hanging_transaction_needs_verification_off_and_is_found_and_ended(node):
+    async def hang(cluster):
+        topic = await made(cluster, 1)
+        async with producer(cluster, "creates-the-internal-topic") as sender:
+            await sender.init_transactions()
+        hanging = HangingProducer(cluster)
+        with pytest.raises(KafkaError):
+            await (await hanging.send(topic, b"refused"))
+        key = "transaction.partition.verification.enable"
+        admin, broker = Admin(cluster), (ResourceType.BROKER, "1")
+        await admin.alter_configs({broker: [(key, ConfigOperation.SET, "false")]})
+
+        async def is_written() -> bool:
+            try:
+                await (await hanging.send(topic, b"hangs", timestamp=0))
+            except KafkaError:
+                return False
+            return True
+
+        await until(is_written)
+        await admin.alter_configs({broker: [(key, ConfigOperation.DELETE, None)]})
+        await hanging.close()
+        transactions = TransactionAdmin(cluster)
+        (found,) = await transactions.find_hanging([(topic, 0)], older_than_ms=0, now_ms=10)
+        assert (found.partition, found.producer.start_offset) == ((topic, 0), 0)
+        await transactions.abort(
+            (topic, 0),
+            producer_id=found.producer.producer_id,
+            producer_epoch=found.producer.producer_epoch,
+            coordinator_epoch=0,
+        )
+        assert await transactions.find_hanging([(topic, 0)], older_than_ms=0, now_ms=10) == []
+        assert await values(cluster, topic) == []
+
+    run(node.bootstrap, hang)
 
 
 # groups of KIP-848

@@ -122,10 +122,10 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
     )
     fetchers = _follow_leaders(base, metadata, broker_epoch, replicas, moves)
     producer_ids = ProducerIds(config, base.channel, broker_epoch, fault_point=env.fault_point)
-    coordinators = _coordinators(base, metadata, replicas, producer_ids)
+    dynamic_configs = DynamicConfigs(config, base.log_manager, base.limit_connections)
+    coordinators = _coordinators(base, metadata, replicas, producer_ids, dynamic_configs)
     replicas.placement_listeners.append(moves.on_placement)
     lifecycle = _lifecycle(base, metadata, broker_epoch, replicas)
-    dynamic_configs = DynamicConfigs(config, base.log_manager, base.limit_connections)
     compaction = Compaction(
         env,
         base.log_manager,
@@ -229,6 +229,7 @@ def _coordinators(
     metadata: MetadataCache,
     replicas: ReplicaManager,
     producer_ids: ProducerIds,
+    dynamic_configs: DynamicConfigs,
 ) -> _Coordinators:
     config, spawn = base.config, base.supervisor.spawn
     host_of = partial(LedPartition, replicas, metadata, spawn)
@@ -272,7 +273,9 @@ def _coordinators(
         topic_creation=topic_creation,
         external=external,
         directory=directory,
-        verification=TransactionVerification(config, directory, transactions, connections, spawn),
+        verification=TransactionVerification(
+            config, dynamic_configs.value, directory, transactions, connections, spawn
+        ),
     )
 
 

@@ -9,6 +9,7 @@
                                                 for new connections
     num.replica.fetchers                        at once: replicas change their fetchers
     producer.id.expiration.ms                   at the next retention check
+    transaction.partition.verification.enable   for new batches of transactions
 
 Kafka allows more keys to change; one that has no effect here is logged once.
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
+    from sparkraft.metadata.configs import ConfigValue
     from sparkraft.protocol.messages import k24_add_partitions_to_txn as k24
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.coordinator.directory import CoordinatorDirectory
@@ -43,6 +44,7 @@ class TransactionVerification:
     def __init__(
         self,
         config: "NodeConfig",
+        setting: "Callable[[str], ConfigValue]",
         directory: "CoordinatorDirectory",
         transactions: "TransactionCoordinatorService",
         connections: BrokerConnections,
@@ -52,12 +54,14 @@ class TransactionVerification:
 
         Args:
             config: of this broker.
+            setting: the current value of a dynamic config.
             directory: finds coordinators.
             transactions: the coordinator on this broker.
             connections: to other brokers.
             spawn: runs a task of the node.
         """
         self._config = config
+        self._setting = setting
         self._directory = directory
         self._transactions = transactions
         self._connections = connections
@@ -69,7 +73,7 @@ class TransactionVerification:
     @property
     def is_enabled(self) -> bool:
         """`transaction.partition.verification.enable`."""
-        return self._config.flag("transaction.partition.verification.enable")
+        return bool(self._setting("transaction.partition.verification.enable"))
 
     def lock_of(self, producer_id: int) -> asyncio.Lock:
         """Held while a request of this producer is verified and appended; first come first."""
