@@ -171,6 +171,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
             env.clock,
             env.entropy,
             slots=config.number("max.incremental.fetch.session.cache.slots"),
+            partitions_max=config.number("sparkraft.fetch.session.partitions.max"),
         ),
         shared_reads=SharedReads(replicas.wheel),
         fetchers=fetchers,

@@ -10,6 +10,8 @@ Keys of our own start with `sparkraft.`:
                                   memory of responses that clients have not read
     sparkraft.group.members.max.bytes
                                   memory of group members' metadata and assignments
+    sparkraft.fetch.session.partitions.max
+                                  partitions that all fetch sessions keep
     sparkraft.partition.producer.ids.max
                                   producers that a partition remembers
     sparkraft.http.listener       host:port of /health and /metrics; empty: off
@@ -53,6 +55,14 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         default=128 << 20,
         doc="The bound of the bytes of metadata and assignments of group members. Above it, joins "
         "are refused until members leave; 0 for no bound.",
+    ),
+    "sparkraft.fetch.session.partitions.max": ConfigDef(
+        "sparkraft.fetch.session.partitions.max",
+        ConfigType.INT,
+        default=500_000,
+        check=at_least(0),
+        doc="Partitions that all fetch sessions keep. Above it clients fetch without a session, as "
+        "when max.incremental.fetch.session.cache.slots are in use.",
     ),
     "sparkraft.partition.producer.ids.max": ConfigDef(
         "sparkraft.partition.producer.ids.max",

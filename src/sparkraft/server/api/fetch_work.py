@@ -160,6 +160,9 @@ class FetchWork:
         if request.session_epoch not in {INITIAL_EPOCH, FINAL_EPOCH}:
             session = sessions.find(request.session_id, request.session_epoch, uses_ids=uses_ids)
             self._forget(session)
+            if not sessions.has_room(sum(len(topic.partitions) for topic in request.topics)):
+                sessions.end(session.id)
+                raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             yield from self._take(session.partitions, session.add)
             self.asked = session.partitions
             if not self.asked:
@@ -174,7 +177,9 @@ class FetchWork:
         yield from self._take(self.asked, self.asked.__setitem__)
         if request.session_epoch == INITIAL_EPOCH and self.asked:
             is_consumers = self.replica_id == _CONSUMER
-            self.session = sessions.make(uses_ids=uses_ids, is_consumers=is_consumers)
+            self.session = sessions.make(
+                len(self.asked), uses_ids=uses_ids, is_consumers=is_consumers
+            )
             if self.session is not None:
                 for number, (key, asked) in enumerate(self.asked.items()):
                     self.session.add(key, asked)

@@ -19,7 +19,8 @@ bytes, a moved log start, a truncation, another role, epoch or log, the end. A f
 
 The cache is bounded (max.incremental.fetch.session.cache.slots, 1000). A new session takes the
 slot of one unused for `EVICTION_MS_MIN`; if there is none the client gets no session (id 0), which
-is correct but slower.
+is correct but slower. All sessions together keep sparkraft.fetch.session.partitions.max partitions;
+above it a new session is not made, and a request that adds partitions ends its session.
 """
 
 from collections import deque
@@ -300,10 +301,15 @@ class FetchSession:
 class FetchSessions:
     """All sessions of a broker."""
 
-    def __init__(self, clock: "Clock", entropy: "Entropy", *, slots: int) -> None:
+    def __init__(
+        self, clock: "Clock", entropy: "Entropy", *, slots: int, partitions_max: int = 500_000
+    ) -> None:
         self._clock = clock
         self._entropy = entropy
         self._slots = slots
+        self._partitions_max = partitions_max
+        self._kept = 0
+        """Partitions of all sessions, or more: it is counted when it comes to the bound."""
         self._sessions: dict[int, FetchSession] = {}
         self._ended: deque[SessionPartition] = deque()
         """Partitions of ended sessions that still get reports."""
@@ -333,16 +339,27 @@ class FetchSessions:
         self._sessions[session_id] = session
         return session
 
+    def has_room(self, count: int) -> bool:
+        """Whether sessions may keep `count` partitions more; they are reserved then."""
+        if self._kept + count > self._partitions_max:
+            self._kept = sum(len(session.partitions) for session in self._sessions.values())
+        if self._kept + count > self._partitions_max:
+            return False
+        self._kept += count
+        return True
+
     def size_of(self, session_id: int) -> int:
         """Partitions of a session; 0 if it is unknown."""
         session = self._sessions.get(session_id)
         return 0 if session is None else len(session.partitions)
 
-    def make(self, *, uses_ids: bool, is_consumers: bool) -> FetchSession | None:
-        """A new session, or None if every slot is in use."""
+    def make(self, partitions: int, *, uses_ids: bool, is_consumers: bool) -> FetchSession | None:
+        """A new session, or None if every slot is in use or there is no room for its partitions."""
         self._leave_partitions()
         now = self._clock.mono_ms()
         if len(self._sessions) >= self._slots and not self._evict(now):
+            return None
+        if not self.has_room(partitions):
             return None
         session = FetchSession(
             self._new_id(), now=now, uses_ids=uses_ids, is_consumers=is_consumers
