@@ -297,3 +297,46 @@ def test_the_performance_tools_send_and_read_what_they_say(sparkraft, topic):
     assert json.loads(sent)["total"]["records"] == 500
     read = json.loads(sparkraft("consumer-perf-test", *size, "--output", "json"))
     assert (read["records"], read["mib"]) == (500, 500 * 20 / (1 << 20))
+
+
+READ_NEW = ["--group-protocol", "consumer"]
+
+
+def test_lines_are_one_transaction_and_a_new_group_reads_what_is_committed(sparkraft, topic):
+    transactional = ["--command-property", f"transactional.id=of-{topic}"]
+    sparkraft("console-producer", "--topic", topic, *transactional, stdin="a\nb\nc\n")
+    broken = ["--reader-property", "parse.key=true", *transactional]
+    said = sparkraft("console-producer", "--topic", topic, *broken, stdin="k\tv\nx\n", code=1)
+    assert "line 2 has no '\\t'" in said
+    consume = ["--topic", topic, "--from-beginning", "--isolation-level", "read_committed"]
+    read = sparkraft_bytes(sparkraft, *consume, *READ_NEW, "--timeout-ms", "3000")
+    assert sorted(read) == ["a", "b", "c"]
+    listed = sparkraft("transactions", "list")
+    (row,) = [line for line in listed.splitlines() if line.startswith(f"of-{topic}")]
+    assert row.split()[3] == "CompleteAbort"
+
+
+def test_the_performance_tools_use_transactions_and_a_new_group(sparkraft, topic):
+    size = ["--topic", topic, "--num-records", "500"]
+    often = ["--transaction-duration-ms", "1", "--transactional-id", f"perf-{topic}"]
+    sent = sparkraft(
+        "producer-perf-test", *size, "--record-size", "20", "--throughput", "-1", *often,
+        "--output", "json",
+    )  # fmt: skip
+    assert json.loads(sent)["total"]["records"] == 500
+    committed = ["--command-property", "isolation.level=read_committed"]
+    read = json.loads(
+        sparkraft("consumer-perf-test", *size, *READ_NEW, *committed, "--output", "json")
+    )
+    assert read["records"] == 500
+    described = sparkraft("transactions", "describe", "--transactional-id", f"perf-{topic}")
+    assert "CompleteCommit" in described
+
+
+def test_configs_of_the_other_protocol_are_refused_as_in_kafka(sparkraft, topic):
+    config = ["--command-property", "session.timeout.ms=10000"]
+    said = sparkraft("console-consumer", "--topic", topic, *READ_NEW, *config, code=1)
+    assert "session.timeout.ms cannot be set with group.protocol=consumer" in said
+    config = ["--command-property", "transactional.id=x", "--request-required-acks", "1"]
+    said = sparkraft("console-producer", "--topic", topic, *config, stdin="a\n", code=1)
+    assert "transactional.id needs acks=all" in said
