@@ -38,6 +38,7 @@ def ship_package(spark: SparkSession) -> None:
     They need pyspark, pyarrow and numpy. The packages crc32c, lz4, zstandard and cramjam are used
     if they are there. On a local master, workers import what this process does.
     """
+    from pyspark import SparkFiles
     from pyspark.errors import PySparkException
 
     try:
@@ -49,7 +50,13 @@ def ship_package(spark: SparkSession) -> None:
     # Executors may start and fetch the file at any time while the application runs.
     folder = tempfile.mkdtemp(prefix="sparkraft-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    context.addPyFile(str(packed(Path(folder) / "sparkraft.zip")))
+    package = packed(Path(folder) / "sparkraft.zip")
+    context.addPyFile(str(package))
+    # Spark 4.3 lets the planner of a streaming source look for added files here, and puts none
+    # here (PythonStreamingSourceRunner).
+    planner = Path(SparkFiles.getRootDirectory()) / "streaming_job"
+    planner.mkdir(exist_ok=True)
+    shutil.copy(package, planner)
 
 
 def packed(path: Path) -> Path:
