@@ -37,6 +37,8 @@ COMPLAINT: Final = re.compile(r"\[source\.json\]: the value of .+? leaves such r
 
 _OBSERVED: Final = "sparkraft.json."
 _PARSED: Final = "__sparkraft_parsed"
+_KEY: Final = "__sparkraft_key"
+_VALUE: Final = "__sparkraft_value"
 _CORRUPT: Final = "_corrupt_record"
 
 
@@ -62,28 +64,29 @@ def decoded(records: DataFrame, source: Source) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    parsed = records.select("*", _parsed(source.json_schema or "").alias(_PARSED))
+    keeps = source.on_error == "dead_letter"
+    parsed = _parsed(records, source.json_schema or "", keeps_record=keeps)
     damaged = _is_damaged()
-    counted = damaged
+    counted = f.lit(1)
     if source.on_error == "stop":
-        counted = f.when(damaged, f.raise_error(_complaint())).otherwise(f.lit(False))  # noqa: FBT003
-    metrics = [f.count(f.lit(1)).alias(READ), f.count_if(counted).alias(DAMAGED)]
-    if source.on_error == "dead_letter":
+        counted = f.raise_error(_complaint())
+    metrics = [
+        f.count(f.lit(1)).alias(READ),
+        f.count(f.when(damaged, counted)).alias(DAMAGED),
+    ]
+    if keeps:
         metrics.append(f.collect_list(f.when(damaged, _letter())).alias(LETTERS))
     kept = parsed.observe(observed(source.name), *metrics)
     if source.on_error != "stop":
         kept = kept.where(~damaged)
-    columns = {
-        "key": f.col("key").cast("string"),
-        "value": f.col(f"{_PARSED}.v"),
-        TOMBSTONE: f.col("value").isNull(),
-    }
-    return kept.withColumns(columns).drop(_PARSED)
+    others = [name for name in records.columns if name not in {"key", "value"}]
+    value = f.col(f"{_PARSED}.v").alias("value")
+    return kept.select("key", value, *others, TOMBSTONE)
 
 
 def damaged_records(records: DataFrame, source: Source) -> list[DeadLetter]:
     """The damaged records of a batch query, which has no metrics to collect them."""
-    parsed = records.select("*", _parsed(source.json_schema or "").alias(_PARSED))
+    parsed = _parsed(records, source.json_schema or "", keeps_record=True)
     rows = parsed.where(_is_damaged()).select(_letter().alias("letter")).collect()
     letters = sorted((row.letter for row in rows), key=lambda each: (each[0], each[1], each[2]))
     return [
@@ -144,7 +147,26 @@ def value_type(schema: str) -> DataType:
         raise SpecError(f"[source.json] schema: {why}") from None
 
 
-def _parsed(schema: str) -> Column:
+def _parsed(records: DataFrame, schema: str, *, keeps_record: bool) -> DataFrame:
+    """Each record with its parsed value in one column, without the value's bytes.
+
+    Every further operator copies the columns. With `keeps_record`, key and value are among them.
+    """
+    from pyspark.sql import functions as f
+
+    key = f.col("key")
+    others = [name for name in records.columns if name not in {"key", "value"}]
+    record = [key.alias(_KEY), f.col("value").alias(_VALUE)] if keeps_record else []
+    return records.select(
+        key.cast("string").alias("key"),
+        *others,
+        *record,
+        f.col("value").isNull().alias(TOMBSTONE),
+        _parsed_value(schema).alias(_PARSED),
+    )
+
+
+def _parsed_value(schema: str) -> Column:
     """The value inside an object of one field, so that anything after it is an error.
 
     Null for a tombstone and for bytes that are not UTF-8.
@@ -164,14 +186,15 @@ def _is_damaged() -> Column:
     from pyspark.sql import functions as f
 
     unreadable = f.col(f"{_PARSED}.v").isNull() | f.col(f"{_PARSED}.{_CORRUPT}").isNotNull()
-    return f.col("value").isNotNull() & unreadable
+    return ~f.col(TOMBSTONE) & unreadable
 
 
 def _letter() -> Column:
     from pyspark.sql import functions as f
 
     timestamp = f.unix_millis("timestamp").alias("timestamp")
-    return f.struct("topic", "partition", "offset", timestamp, "key", "value")
+    record = f.col(_KEY).alias("key"), f.col(_VALUE).alias("value")
+    return f.struct("topic", "partition", "offset", timestamp, *record)
 
 
 def _complaint() -> Column:
