@@ -20,6 +20,9 @@ REFERENCE = {
     "client": (
         "The asyncio client",
         "sparkraft.client.producer",
+        "sparkraft.client.transactional_producer",
+        "sparkraft.client.subscription",
+        "sparkraft.client.errors",
         "sparkraft.client.consumer",
         "sparkraft.client.admin",
         "sparkraft.client.cluster",

@@ -47,7 +47,15 @@ def test_every_page_is_on_the_site(site: Path):
 
 def test_the_reference_has_the_public_classes(site: Path):
     text = (site / "reference" / "client" / "index.html").read_text()
-    for name in ("producer.Producer", "consumer.Consumer", "admin.Admin", "cluster.Cluster"):
+    for name in (
+        "producer.Producer",
+        "transactional_producer.TransactionalProducer",
+        "consumer.Consumer",
+        "subscription.GroupSettings",
+        "errors.AbortableTransactionError",
+        "admin.Admin",
+        "cluster.Cluster",
+    ):
         assert f'id="sparkraft.client.{name}"' in text
 
 
