@@ -92,6 +92,20 @@ def put_on_ours(cluster: Cluster, topic: str) -> None:
     cluster.ask(work)
 
 
+def elect_preferred(cluster: Cluster, topic: str) -> None:
+    """Have the first replica of every partition lead."""
+
+    async def work(admin: Admin) -> None:
+        wanted = [(topic, index) for index in range(PARTITIONS)]
+        await LeadershipAdmin(admin.cluster).elect_leaders(0, wanted)
+
+    def elected() -> bool:
+        cluster.ask(work)
+        return all(p.leader == p.replicas[0] for p in partitions_of(cluster, topic).values())
+
+    wait_until(elected, f"the preferred leaders of {topic} are elected", 90)
+
+
 def commit_a_transaction(cluster: Cluster, name: str) -> None:
     """Of a client that knows our brokers only, to a partition that Kafka's lead."""
     servers = ",".join(f"127.0.0.1:{cluster.ports[n][0]}" for n in OURS)
@@ -136,6 +150,7 @@ def test_coordinators_are_led_by_brokers_that_serve_them(
         if replicas > 1:
             for topic in (TRANSACTIONS, SHARES):
                 put_on_ours(cluster, topic)
+            elect_preferred(cluster, TRANSACTIONS)
             until_led_by_kafkas(cluster, SHARES)
             cluster.kill(KAFKAS[1])
             cluster.start([KAFKAS[1]])
