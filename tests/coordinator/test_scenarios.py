@@ -139,6 +139,8 @@ class Player:
 
     def journal(self) -> None:
         for one in self.world.shard.journal.entries("g"):
+            if one.kind not in {"leader", "assignor"}:
+                continue
             out = "".join(f"; not {who}: {why}" for who, why in one.ruled_out.items())
             self.world.events.append(
                 f"{one.kind} {one.chosen or 'nobody'} (generation {one.generation}): "

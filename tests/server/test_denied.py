@@ -114,6 +114,9 @@ from sparkraft.protocol.messages import (
 from sparkraft.protocol.messages import (
     k10002_describe_history as k10002,
 )
+from sparkraft.protocol.messages import (
+    k10004_describe_group_decisions as k10004,
+)
 from sparkraft.server.api.authorization import NoAuthorization, denied, request_rules
 from sparkraft.server.api.registry import served_apis
 from tests.server.harness import batch, connect, create_topic, node_in, run, until
@@ -227,6 +230,9 @@ REQUESTS: dict[ApiKey, list[tuple[Any, set[int]]]] = {
             k10.FindCoordinatorRequest(key_type=2, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAA:0"]),
             {CLUSTER},
         ),
+    ],
+    ApiKey.DESCRIBE_GROUP_DECISIONS: [
+        (k10004.DescribeGroupDecisionsRequest(group_id="g"), {GROUP})
     ],
     ApiKey.CONSUMER_GROUP_HEARTBEAT: [
         (k68.ConsumerGroupHeartbeatRequest(group_id="g", member_id="m"), {GROUP})

@@ -1,4 +1,4 @@
-"""`explain`: leadership history of the quorum, a partition, a broker or a topic. Not in Kafka."""
+"""`explain`: history of the quorum, a partition, a broker, a topic or a group. Not in Kafka."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ _MODULES = {
     "partition": "explain_partition",
     "broker": "explain_broker",
     "topic": "explain_topic",
+    "group": "explain_group",
 }
 
 _HELP = """\
@@ -18,6 +19,7 @@ usage: sparkraft explain quorum                      who was elected controller,
        sparkraft explain partition TOPIC PARTITION   who leads it, since when, and why
        sparkraft explain broker ID                   what it leads, won, lost, and where it lags
        sparkraft explain topic NAME                  all its partitions, a line each
+       sparkraft explain group ID                    who joined, left, was fenced; what moved
 
 each with --bootstrap-server HOST:PORT [--output json]; `sparkraft explain WHAT --help` lists more
 """

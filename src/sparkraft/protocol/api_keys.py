@@ -114,6 +114,7 @@ class ApiKey(IntEnum):
     RESIGN_CONTROLLER = 10_001
     DESCRIBE_HISTORY = 10_002
     DESCRIBE_ISR_CHANGES = 10_003
+    DESCRIBE_GROUP_DECISIONS = 10_004
 
 
 class ApiInfo(NamedTuple):
@@ -684,6 +685,16 @@ _TABLE: Final = (
         _BROKER,
         False,
         "k10003_describe_isr_changes",
+    ),
+    (
+        ApiKey.DESCRIBE_GROUP_DECISIONS,
+        "DescribeGroupDecisions",
+        0,
+        0,
+        0,
+        _BROKER,
+        False,
+        "k10004_describe_group_decisions",
     ),
 )
 

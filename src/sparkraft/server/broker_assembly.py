@@ -234,7 +234,9 @@ def _coordinators(
 ) -> _Coordinators:
     config, spawn = base.config, base.supervisor.spawn
     host_of = partial(LedPartition, replicas, metadata, spawn)
-    groups = GroupCoordinatorService(config, base.env.entropy, metadata=metadata, host_of=host_of)
+    groups = GroupCoordinatorService(
+        config, base.env.entropy, metadata=metadata, host_of=host_of, disk=base.env.disk
+    )
     external = ExternalCoordinators(
         config,
         base.env.network,

@@ -44,6 +44,7 @@ class FakeBroker:
                 **{key.replace("_", "."): value for key, value in properties.items()},
             }
         )
+        self.node_id = 1
         self.image: Any = FakeImage()
         self.host = FakeHost(self)
         self.groups = GroupCoordinatorService(

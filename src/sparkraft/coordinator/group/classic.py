@@ -376,6 +376,7 @@ class ClassicProtocol:
             elif member_id not in group.pending_join:
                 group.check_member(member_id, identity.group_instance_id)
             if member_id in group:
+                self._rebalancer.note_member(group, "left", member_id, "by LeaveGroup", now)
                 self._rebalancer.expel(group, member_id, now)
             else:
                 self._rebalancer.remove_member(group, member_id, now)

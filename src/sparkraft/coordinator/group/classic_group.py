@@ -46,6 +46,7 @@ class ClassicGroup:
         protocol_type: None for a simple group, which never had members.
         protocol_name: the assignor. Invariant: every member supports it, or it is None.
         leader_id: Invariant: a member, or None if there are no members.
+        rebalancing_since_ms: start of the latest rebalance, wall clock. Use: its duration.
         subscribed_topics: of all members; None if unknown. Use: which offsets must not expire.
         new_member_added: Use: whether to extend the initial delay. Valid while it is set.
         initial_delay: Invariant: None except in PREPARING_REBALANCE entered from EMPTY.
@@ -64,6 +65,7 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
+        self.rebalancing_since_ms: Millis | None = None
         self.subscribed_topics: frozenset[str] | None = None
         self.new_member_added = False
         self.initial_delay: InitialDelay | None = None

@@ -32,11 +32,11 @@ JOIN_EPOCH = 0
 class MemberState(IntEnum):
     """State of a member; the value is the one in its record."""
 
-    STABLE = 1
+    STABLE = 0
     """Has all that its target allowed at its epoch. Ends: the target moves on."""
-    UNREVOKED = 2
+    UNREVOKED = 1
     """Was asked to revoke partitions. Ends: it confirms, or the rebalance timeout passes."""
-    UNRELEASED = 3
+    UNRELEASED = 2
     """Waits for partitions that other members have not released. Ends: they do."""
     UNKNOWN = 127
     """Written by a newer version. Ends: the member revokes everything."""

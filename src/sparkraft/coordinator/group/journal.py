@@ -82,7 +82,8 @@ class JournalEntry:
     took_ms: int = -1
 
 
-Sink = Callable[[JournalEntry], None]
+Sink = Callable[[JournalEntry, Iterable[JournalEntry]], None]
+"""Gets a new entry, and all entries that are kept, with it."""
 
 
 class Journal:
@@ -102,7 +103,7 @@ class Journal:
         self._entries.append(entry)
         self._added += 1
         if self._sink is not None:
-            self._sink(entry)
+            self._sink(entry, self._entries)
 
     def entries(self, group_id: str | None = None) -> list[JournalEntry]:
         """Entries of one group, or of all (None), oldest first."""

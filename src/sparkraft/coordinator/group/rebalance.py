@@ -8,15 +8,18 @@ the longest rebalance timeout passes. Dynamic members that have not rejoined are
 static ones stay. Timer keys: ("heartbeat", group, member), ("join", group), ("sync", group).
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from sparkraft.base.errors import ErrorCode
+from sparkraft.base.errors import DecodeError, ErrorCode
 from sparkraft.base.ids import Millis
 from sparkraft.coordinator.group.classic_group import ClassicGroup, InitialDelay
 from sparkraft.coordinator.group.config import GroupConfig
+from sparkraft.coordinator.group.consumer_protocol_data import read_assignment
 from sparkraft.coordinator.group.decision import NOTHING, GroupDecision
 from sparkraft.coordinator.group.election import Choice
-from sparkraft.coordinator.group.journal import Journal, JournalEntry
+from sparkraft.coordinator.group.journal import MOVES_MAX, Journal, JournalEntry, Kind, Move
 from sparkraft.coordinator.group.member import Member
 from sparkraft.coordinator.group.records import GROUP_METADATA_VALUE_VERSION, GroupRecord
 from sparkraft.coordinator.group.states import GroupState
@@ -29,6 +32,10 @@ from sparkraft.protocol.messages.classic_group_records import (
 )
 from sparkraft.protocol.messages.k11_join_group import JoinGroupResponse, JoinGroupResponseMember
 from sparkraft.protocol.messages.k14_sync_group import SyncGroupResponse
+
+_NO_HEARTBEAT = "it sent no heartbeat within its session timeout"
+_NO_REJOIN = "it did not rejoin within the rebalance timeout"
+_NO_SYNC = "it did not send SyncGroup within the rebalance timeout"
 
 
 class Rebalancer:
@@ -79,6 +86,9 @@ class Rebalancer:
         """Add a member, journal a new leader, and limit the time until it must rejoin."""
         if group.is_in(GroupState.PREPARING_REBALANCE) and group.initial_delay is not None:
             group.new_member_added = True
+        client = f"client {member.client_id or '-'} at {member.client_host}"
+        instance = f", instance {member.group_instance_id}" if member.is_static else ""
+        self.note_member(group, "joined", member.member_id, client + instance, now)
         self.note_leader(group, group.add(member), now)
         self.schedule_heartbeat(
             group, member, now, timeout_ms=self._config.new_member_join_timeout_ms
@@ -126,6 +136,7 @@ class Rebalancer:
             self.fail_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, now)
         group.pending_sync.clear()
         self._timers.cancel(("sync", group.group_id))
+        group.rebalancing_since_ms = now.wall_ms
         initial = group.is_in(GroupState.EMPTY)
         group.transition_to(GroupState.PREPARING_REBALANCE, now.wall_ms)
         if initial:
@@ -159,6 +170,7 @@ class Rebalancer:
             if one.awaiting_join is None and not one.is_static
         ]
         for member_id in missing:
+            self.note_member(group, "fenced", member_id, _NO_REJOIN, now)
             self.remove_member(group, member_id, now)
         if choice is not None and choice.chosen is None and len(group):
             # Only static members are left, and none has rejoined.
@@ -197,12 +209,19 @@ class Rebalancer:
         self, group: ClassicGroup, assignment: dict[str, bytes], now: Instant
     ) -> None:
         """Complete the parked SyncGroups with an assignment that is committed."""
+        moves = assignment_moves(group, assignment)
         for member in group.members():
             member.assignment = assignment.get(member.member_id, b"")
             if self.complete_sync(member, sync_response(group, member)):
                 # The session may have expired while the request was parked.
                 self.schedule_heartbeat(group, member, now)
+        took_ms = now.wall_ms - (group.rebalancing_since_ms or now.wall_ms)
         group.transition_to(GroupState.STABLE, now.wall_ms)
+        reason = f"{len(group)} members, protocol {group.protocol_name}"
+        entry = self._entry(group, "generation", reason, now)
+        self._journal.add(
+            replace(entry, moves=moves[:MOVES_MAX], move_count=len(moves), took_ms=took_ms)
+        )
 
     def fail_sync(self, group: ClassicGroup, error: ErrorCode, now: Instant) -> None:
         """Fail the parked SyncGroups: this generation gets no assignment."""
@@ -241,6 +260,7 @@ class Rebalancer:
         if not group.pending_sync:
             return NOTHING
         for member_id in list(group.pending_sync):
+            self.note_member(group, "fenced", member_id, _NO_SYNC, now)
             self.remove_member(group, member_id, now)
         return self.prepare(group, now)
 
@@ -253,6 +273,7 @@ class Rebalancer:
             return self._complete_without(group, now)
         if member_id not in group or group.member(member_id).has_satisfied_heartbeat():
             return NOTHING
+        self.note_member(group, "fenced", member_id, _NO_HEARTBEAT, now)
         self.expel(group, member_id, now)
         if group.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             return self.prepare_or_complete(group, now)
@@ -273,6 +294,25 @@ class Rebalancer:
 
     # Journal
 
+    def note_member(
+        self, group: ClassicGroup, kind: Kind, member_id: str, reason: str, now: Instant
+    ) -> None:
+        """Journal that a member joined, left or was fenced."""
+        self._journal.add(self._entry(group, kind, reason, now, member_id))
+
+    @staticmethod
+    def _entry(
+        group: ClassicGroup, kind: Kind, reason: str, now: Instant, member_id: str = ""
+    ) -> JournalEntry:
+        return JournalEntry(
+            at_ms=now.wall_ms,
+            group_id=group.group_id,
+            generation=group.generation_id,
+            kind=kind,
+            reason=reason,
+            member_id=member_id,
+        )
+
     def note_leader(self, group: ClassicGroup, choice: Choice | None, now: Instant) -> None:
         """Journal a choice of leader, if there was one."""
         if choice is not None:
@@ -292,6 +332,31 @@ class Rebalancer:
                 ruled_out=choice.ruled_out,
             )
         )
+
+
+def assignment_moves(group: ClassicGroup, assignment: Mapping[str, bytes]) -> tuple[Move, ...]:
+    """The partitions that get another owner; none if an assignment cannot be read."""
+    try:
+        before = _owners({one.member_id: one.assignment for one in group.members()})
+        after = _owners(assignment)
+    except DecodeError:
+        return ()
+    return tuple(
+        Move(topic, partition, before.get((topic, partition), ""), owner)
+        for (topic, partition), owner in sorted(after.items())
+        if before.get((topic, partition), "") != owner
+    )
+
+
+def _owners(assignment: Mapping[str, bytes]) -> dict[tuple[str, int], str]:
+    """Raises DecodeError for a custom assignment."""
+    return {
+        (topic.topic, partition): member_id
+        for member_id, data in assignment.items()
+        if data
+        for topic in read_assignment(data).assigned_partitions
+        for partition in topic.partitions
+    }
 
 
 def join_response(group: ClassicGroup, member: Member) -> JoinGroupResponse:

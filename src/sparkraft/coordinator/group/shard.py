@@ -102,15 +102,18 @@ class GroupShard:
     """All groups whose ids hash to one partition.
 
     Attributes:
-        journal: the recent choices of leaders and assignors.
+        journal: the recent decisions, with their reasons.
     """
 
-    def __init__(self, config: GroupConfig, entropy: Entropy) -> None:
+    def __init__(
+        self, config: GroupConfig, entropy: Entropy, journal: Journal | None = None
+    ) -> None:
+        """Start without groups; shards of a broker may share a `journal`."""
         self._config = config
         self._timers = Timers()
         self._groups = Groups()
         self._offsets = OffsetStore()
-        self.journal = Journal(config.journal_entries_max)
+        self.journal = Journal(config.journal_entries_max) if journal is None else journal
         self._rebalancer = Rebalancer(config, self._timers, self.journal)
         self._classic = ClassicProtocol(config, entropy, self._rebalancer, self._groups)
         updates = MemberUpdates(config.consumer, self._timers)

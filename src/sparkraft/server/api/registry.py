@@ -294,6 +294,7 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.RESIGN_CONTROLLER: "k10001_resign_controller",
     ApiKey.DESCRIBE_HISTORY: "k10002_describe_history",
     ApiKey.DESCRIBE_ISR_CHANGES: "k10003_describe_isr_changes",
+    ApiKey.DESCRIBE_GROUP_DECISIONS: "k10004_describe_group_decisions",
 }
 """Key → file in this package. One line per key, sorted; its `API` has the listeners."""
 

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from sparkraft.base.env import Entropy
     from sparkraft.coordinator.group.config import Bounded, ConsumerConfig, GroupConfig
     from sparkraft.coordinator.group.consumer_regex import MatchingTopics, ResolveRegexes
-    from sparkraft.coordinator.group.journal import JournalEntry
+    from sparkraft.coordinator.group.journal import Journal
     from sparkraft.coordinator.group.records import GroupRecord
     from sparkraft.coordinator.group.shard import GroupShard
     from sparkraft.protocol.messages.k19_create_topics import CreatableTopic
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.coordinator.host import ImageSource
+    from sparkraft.storage.disk import Disk
 
     GroupShardRuntime: TypeAlias = ShardRuntime[GroupShard, GroupRecord]
 
@@ -42,8 +43,9 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
         *,
         metadata: "ImageSource",
         host_of: HostFactory,
+        disk: "Disk | None" = None,
     ) -> None:
-        """Lead no partition yet; see `CoordinatorService`."""
+        """Lead no partition yet; see `CoordinatorService`. `disk` keeps the journal."""
         super().__init__(
             GROUP_METADATA_TOPIC,
             metadata=metadata,
@@ -52,6 +54,8 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
         )
         self._config = config
         self._entropy = entropy
+        self._disk = disk
+        self._journal: Journal | None = None
         self._group_config: GroupConfig | None = None
         self.member_memory = MemberMemory(
             config.number("sparkraft.group.members.max.bytes"), self._member_bytes
@@ -68,7 +72,7 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
 
         return ShardSpec(
             topic=GROUP_METADATA_TOPIC,
-            new_shard=lambda _epoch: GroupShard(self.group_config, self._entropy),
+            new_shard=lambda _epoch: GroupShard(self.group_config, self._entropy, self.journal),
             encode=encode_record,
             decode=decode_record,
             translate_error=as_group_error,
@@ -94,13 +98,20 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
             found[pattern] = frozenset(topics)
         return MatchingTopics(image.offset, found)
 
-    def journal(self, group_id: str | None = None) -> "list[JournalEntry]":
-        """The recent choices of leaders and assignors, of one group or of all."""
-        return [
-            entry
-            for index in sorted(self.runtimes)
-            for entry in self.runtimes[index].shard.journal.entries(group_id)
-        ]
+    @property
+    def journal(self) -> "Journal":
+        """The recent decisions about all groups, also those of earlier runs."""
+        if self._journal is None:
+            from sparkraft.coordinator.group.journal import Journal
+            from sparkraft.server.coordinator.group_journal import GroupJournalFile
+
+            entries_max = self.group_config.journal_entries_max
+            if self._disk is None:
+                self._journal = Journal(entries_max)
+                return self._journal
+            file = GroupJournalFile(self._disk, self._config.metadata_log_dir, entries_max)
+            self._journal = Journal(entries_max, earlier=file.read(), sink=file.append)
+        return self._journal
 
     @property
     def group_config(self) -> "GroupConfig":

@@ -1,0 +1,133 @@
+"""What happened to a consumer group, by the journals of all brokers that coordinated it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.client.cluster import check
+from sparkraft.client.explain.times import clock_text, duration_text, time_text
+from sparkraft.protocol.messages.k10004_describe_group_decisions import (
+    DescribeGroupDecisionsRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from sparkraft.client.cluster import Cluster
+
+PAGES_MAX = 100
+"""Of one broker: more than its journal can hold."""
+
+MOVES_SHOWN = 10
+"""Partitions named in one line of text; JSON has all that the journal kept."""
+
+
+async def group_decisions(
+    cluster: Cluster, group_id: str
+) -> tuple[list[dict[str, Any]], dict[int, str]]:
+    """Decisions of all brokers by time, and the brokers that did not answer, with the reason."""
+    view = await cluster.refresh()
+    ids = sorted(view.nodes)
+    pages = await asyncio.gather(*(_of_broker(cluster, one, group_id) for one in ids))
+    silent = {
+        node_id: found for node_id, found in zip(ids, pages, strict=True) if isinstance(found, str)
+    }
+    entries = [one for found in pages if not isinstance(found, str) for one in found]
+    entries.sort(key=lambda one: (one["atMs"], one["coordinator"], one["number"]))
+    return entries, silent
+
+
+async def _of_broker(cluster: Cluster, node_id: int, group_id: str) -> list[dict[str, Any]] | str:
+    found: list[dict[str, Any]] = []
+    first = 0
+    try:
+        for _ in range(PAGES_MAX):
+            request = DescribeGroupDecisionsRequest(group_id=group_id, first=first)
+            answer = await cluster.ask_node(node_id, request)
+            check(answer.error_code, answer.error_message)
+            found += [decision_json(node_id, one) for one in answer.decisions]
+            first = answer.next
+            if first < 0:
+                break
+    except KafkaError as error:
+        if error.code is ErrorCode.NETWORK_EXCEPTION:
+            return "it closed the connection: only sparkraft's brokers keep such a journal"
+        return error.detail or error.code.name
+    return found
+
+
+def decision_json(node_id: int, one: Any) -> dict[str, Any]:
+    """A decision in the response of broker `node_id`."""
+    return {
+        "number": one.number,
+        "coordinator": node_id,
+        "atMs": one.at_ms,
+        "epoch": one.epoch,
+        "kind": one.kind,
+        "member": one.member_id,
+        "chosen": one.chosen,
+        "reason": one.reason,
+        "candidates": list(one.candidates),
+        "votes": {vote.member_id: vote.protocol for vote in one.votes},
+        "ruledOut": {out.candidate: out.reason for out in one.ruled_out},
+        "moves": [
+            {
+                "topic": move.topic,
+                "partition": move.partition,
+                "from": move.from_member or None,
+                "to": move.to_member or None,
+                "tookMs": move.took_ms,
+            }
+            for move in one.moves
+        ],
+        "moveCount": one.move_count,
+        "tookMs": one.took_ms,
+    }
+
+
+def group_lines(entries: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """A line for each decision, and one for each pair of members between which partitions move."""
+    day = ""
+    for one in entries:
+        today = time_text(one["atMs"])[:10]
+        if today != day:
+            day = today
+            yield f"{day} (UTC)"
+        yield f"{clock_text(one['atMs'])}  epoch {one['epoch']}  {_sentence(one)}"
+        yield from _move_lines(one)
+        for candidate, reason in one["ruledOut"].items():
+            yield f"    not {candidate}: {reason}"
+
+
+_SENTENCES = {
+    "joined": "{member} joined: {reason}",
+    "left": "{member} left {reason}",
+    "fenced": "{member} was fenced: {reason}",
+    "epoch": "{reason}",
+    "target": "new target assignment: {reason}",
+    "moved": "{member} took over {moveCount} partitions{took}",
+    "generation": "rebalance completed{took}: {reason}",
+    "leader": "leader {chosen}: {reason}",
+    "assignor": "assignor {chosen}: {reason}",
+    "converted": "converted {reason}",
+}
+
+
+def _sentence(one: dict[str, Any]) -> str:
+    took = f" in {duration_text(one['tookMs'])}" if one["tookMs"] >= 0 else ""
+    return _SENTENCES.get(one["kind"], "{kind}: {reason}").format(**one, took=took)
+
+
+def _move_lines(one: dict[str, Any]) -> Iterator[str]:
+    pairs: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for move in one["moves"]:
+        pairs.setdefault((move["from"] or "no member", move["to"] or "no member"), []).append(move)
+    for (source, to), moves in pairs.items():
+        names = [f"{move['topic']}-{move['partition']}" for move in moves[:MOVES_SHOWN]]
+        more = len(moves) - len(names)
+        rest = f" and {more} more" if more else ""
+        took = max(move["tookMs"] for move in moves)
+        duration = f" in {duration_text(took)}" if took >= 0 else ""
+        yield f"    {source} -> {to}{duration}: {', '.join(names)}{rest}"
