@@ -12,7 +12,7 @@ from sparkraft.coordinator.group.consumer_assignors import (
     assign_range,
     assign_uniform,
 )
-from sparkraft.coordinator.group.consumer_member import Partitions
+from sparkraft.coordinator.group.consumer_member import MemberState, Partitions
 from sparkraft.coordinator.group.topic_hash import NO_TOPICS, TopicHashes
 from sparkraft.coordinator.group.xxh3 import xxh3_64
 from sparkraft.metadata.image import EMPTY_IMAGE
@@ -164,3 +164,8 @@ def test_a_group_setting_is_kept_within_the_bounds_of_the_broker() -> None:
     setting = Bounded(value=5, lowest=2, highest=8)
     values = [setting.of({"x": text}, "x") for text in ("1", "3", "9", "word")]
     assert (values, setting.of({}, "x")) == ([2, 3, 8, 5], 5)
+
+
+def test_states_have_the_numbers_of_kafkas_records() -> None:
+    numbers = {state.name: state.value for state in MemberState}
+    assert numbers == {"STABLE": 0, "UNREVOKED": 1, "UNRELEASED": 2, "UNKNOWN": 127}
