@@ -19,7 +19,7 @@ usage: sparkraft explain quorum                      who was elected controller,
        sparkraft explain partition TOPIC PARTITION   who leads it, since when, and why
        sparkraft explain broker ID                   what it leads, won, lost, and where it lags
        sparkraft explain topic NAME                  all its partitions, a line each
-       sparkraft explain group ID                    who joined, left, was fenced; what moved
+       sparkraft explain group ID                    its members, epochs and moved partitions
 
 each with --bootstrap-server HOST:PORT [--output json]; `sparkraft explain WHAT --help` lists more
 """

@@ -1,4 +1,4 @@
-"""What happened to a consumer group, by the journals of all brokers that coordinated it."""
+"""The history of a group, by the journals of all brokers that coordinated it."""
 
 from __future__ import annotations
 
