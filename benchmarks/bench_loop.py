@@ -3,7 +3,8 @@
     ./bench loop                 every row
     ./bench loop bounds          the cost of one piece of work at each bound of LOOP_WORK_MAX
     ./bench loop ROW...          these rows: segments, topics, zstd, gzip, lz4, validation,
-                                 append-time, cleaner
+                                 append-time, cleaner; of `loop_api_rows`: sessions, metadata,
+                                 configs, offsets, groups, unknown, lists
 
 A row runs its load on one node after the other, in rounds, with 100 probes a second beside it
 (`probe`). Promised is a p99 of at most 10 ms, or Kafka's in the same run if that is higher; maxima
@@ -28,6 +29,7 @@ from typing import Any
 
 from benchmarks.bench_beside_kafka import BenchKafka
 from benchmarks.bench_node import ask, create_topic, produce_frames
+from benchmarks.loop_api_rows import API_ROWS, Measured
 from benchmarks.loop_bounds import bounds
 from benchmarks.measure import BUILD, compiled, cpu_seconds
 from benchmarks.probe import Probe
@@ -233,6 +235,11 @@ def size_of(node: NodeProcess, topic: str) -> int:
     return total
 
 
+def beside(load: Callable[[NodeProcess, int], Measured]) -> Load:
+    """A row of `loop_api_rows` as one of this table."""
+    return lambda node, number: Outcome(*load(node, number))
+
+
 ROWS: dict[str, tuple[Load, int]] = {
     "segments": (segments_row, 1),
     "topics": (topics_row, 1),
@@ -242,6 +249,7 @@ ROWS: dict[str, tuple[Load, int]] = {
     "validation": (produce_row(), ROUNDS),
     "append-time": (produce_row(message_timestamp_type="LogAppendTime"), ROUNDS),
     "cleaner": (cleaner_row, 1),
+    **{name: (beside(load), 1) for name, load in API_ROWS.items()},
 }
 """Name → load, rounds."""
 

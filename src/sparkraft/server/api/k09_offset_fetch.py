@@ -248,7 +248,7 @@ class _OffsetFetch:
         committed = offsets.committed(group.group_id)
         pending = offsets.pending(group.group_id) if self._require_stable else ()
         lists_all = group.topics is None
-        count = 0
+        count = len(indexes)
         one = self._partition_class()
 
         def each() -> "Iterator[Message]":
@@ -260,19 +260,20 @@ class _OffsetFetch:
                 if has_id and found is not None and _is_other_topic(found.topic_id, topic_id):
                     found = None
                 if found is None and lists_all:
+                    count -= 1
                     continue
-                count += 1
+                if pending:
+                    unstable = (name, index) in pending
+                    one.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT if unstable else 0
+                    found = None if unstable else found
                 one.partition_index = index
-                if pending and (name, index) in pending:
-                    one.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
-                    found = None
-                else:
-                    one.error_code = 0
                 if found is None:
                     one.committed_offset = one.committed_leader_epoch = -1
                     one.metadata = ""
                 else:
-                    one.committed_offset, one.committed_leader_epoch, one.metadata = found[:3]
+                    one.committed_offset = found[0]
+                    one.committed_leader_epoch = found[1]
+                    one.metadata = found[2]
                 yield one
 
         encoded = encode_elements(OffsetFetchResponse, self._version, each())

@@ -6,7 +6,7 @@ included. Clients that come too late, or are not done, wait for the next iterati
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class LoopBudget:
         self._clock = clock
         self._started_ms: int | None = None
         self._queue: OrderedDict[Runnable, Runnable] = OrderedDict()
+        self._slices: deque[Runnable] = deque()
 
     def try_run(self, client: Runnable) -> bool:
         """Whether `client` may run now; otherwise it is queued for a later iteration."""
@@ -48,6 +49,11 @@ class LoopBudget:
         """Run `client` when there is time, after those that wait already."""
         self.exhausted()  # starts the budget, and so the next iteration's
         self._queue.setdefault(client, client)
+
+    def queue_slice(self, work: Runnable) -> None:
+        """Run the next slice of `work` in a later iteration, one slice in each."""
+        self.exhausted()
+        self._slices.append(work)
 
     def on_slice(self, units: int) -> None:
         """Count a slice of a request's work."""
@@ -63,8 +69,11 @@ class LoopBudget:
         return now - self._started_ms >= ITERATION_MS_MAX
 
     def _next_iteration(self) -> None:
-        """Run the clients that waited, first come first, as far as the time goes."""
+        """Run the clients that waited, in order, as far as the time goes; then one slice."""
         self._started_ms = None
         while self._queue and not self.exhausted():
             _, client = self._queue.popitem(last=False)
             client.run()
+        if self._slices:
+            self.exhausted()
+            self._slices.popleft().run()

@@ -1,8 +1,9 @@
 """Work on a request in slices, so that no request holds the event loop.
 
 A handler with much to do is a generator (`registry.Steps`) that yields the units of work it has
-done. The first slice runs at once, so small requests are answered without a detour; the others wait
-in `LoopBudget` among other clients, one at a time.
+done. The first slice runs at once, so small requests are answered without a detour. The others wait
+in `LoopBudget`: each iteration of the loop runs one, whichever request it belongs to, so other
+clients wait for one slice at most.
 
     def handle(broker, context, request):
         for topic in request.topics:
@@ -91,7 +92,7 @@ class SlicedWork:
 
     def _continue_after(self, awaited: Any) -> None:
         if awaited is None:
-            self._budget.queue(self)
+            self._budget.queue_slice(self)
         else:
             asyncio.ensure_future(awaited).add_done_callback(self._on_awaited)
 
@@ -102,7 +103,7 @@ class SlicedWork:
             self._error = error
         else:
             self._sent = done.result()
-        self._budget.queue(self)
+        self._budget.queue_slice(self)
 
 
 def _complete(future: "asyncio.Future[Any]", result: Any) -> None:
