@@ -245,6 +245,10 @@ class ReadableLog:
         """Whether a power loss might take records, or bring back what was cut."""
         return self.unflushed_messages > 0 or self._segments.cut_unsynced
 
+    def report_starts(self, report: Callable[[], None]) -> None:
+        """Call `report` after each advance of the log start offset."""
+        self.on_start_moved = report
+
     @property
     def rules(self) -> "Rules":
         """The rules for a leader's appends, from the topic's configs."""

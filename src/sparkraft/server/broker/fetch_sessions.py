@@ -101,6 +101,14 @@ class SessionPartition:
 
     # ---- reports of its partition
 
+    def join(self, session: "FetchSession") -> None:
+        """Belong to a consumer's session."""
+        self.session = session
+
+    def move_to(self, order: int) -> None:
+        """Take a place in the session's reading order."""
+        self.order = order
+
     def watch(self, hosted: "HostedPartition") -> None:
         """Have `hosted` report to this partition of a session, and no other."""
         if self._watched is not hosted:
@@ -240,13 +248,13 @@ class FetchSession:
         """Add a partition, to be read last."""
         self.partitions[key] = partition
         if self.is_consumers:
-            partition.session = self
+            partition.join(self)
             self._put_last(partition)
             self.changed[partition] = None
 
     def _put_last(self, partition: SessionPartition) -> None:
         self._last_order += 1
-        partition.order = self._last_order
+        partition.move_to(self._last_order)
 
     def forget(self, key: Key) -> None:
         """Remove a partition, if it is there."""

@@ -78,7 +78,7 @@ class HostedPartition:
         self.topic_id = topic_id
         self.index = index
         self.log: PartitionLog = log
-        log.on_start_moved = self._on_bounds
+        log.report_starts(self._on_bounds)
         self.is_leader = False
         self.leader_id = -1
         self.leader_epoch = -1
@@ -449,7 +449,7 @@ class HostedPartition:
         if swap is None:
             return
         self.log = swap()
-        self.log.on_start_moved = self._on_bounds
+        self.log.report_starts(self._on_bounds)
         if self.is_leader:
             self.log.assign_epoch(self.leader_epoch)  # the copy may have no record of it
         self.wake_all()

@@ -408,7 +408,7 @@ class Connection(asyncio.Protocol):
                 response = self.listener.start_slices(response)
                 if isinstance(response, asyncio.Future):
                     slot = PendingResponse(route, context, request)
-                    slot.ends_with_connection = True
+                    slot.end_with_connection()
                     self._respond_later(slot, response)
                     return
         except Exception as error:  # the root of a request's work
@@ -418,13 +418,12 @@ class Connection(asyncio.Protocol):
     def _call_large(self, route: Route, context: RequestContext, body: memoryview) -> None:
         """Decode a large request in slices, too."""
         slot = PendingResponse(route, context, None)
-        slot.ends_with_connection = True
+        slot.end_with_connection()
 
         def steps() -> Steps:
             yield SLICE_UNITS_MAX  # the request takes its place before anything can fail
-            request = slot.request = yield from decode_slices(
-                route.request_class, route.version, body
-            )
+            request = yield from decode_slices(route.request_class, route.version, body)
+            slot.decoded(request)
             response = route.handle(self._node, context, request)
             if type(response) is GeneratorType:
                 response = yield from response

@@ -79,6 +79,11 @@ class _Holding:
     is_small: bool
     seen: int | None = None
 
+    def look(self, received: int | None) -> int | None:
+        """Remember what was received; return that of the check before."""
+        before, self.seen = self.seen, received
+        return before
+
 
 class RequestMemory:
     """The bytes that a node's broker listeners share.
@@ -149,8 +154,8 @@ class RequestMemory:
         self._checked_ms = now
         wanted = bool(self._waiting) or self._reserve < self._small_max
         for waiter, holding in list(self._holdings.items()):
-            received, seen = waiter.received, holding.seen
-            holding.seen = received
+            received = waiter.received
+            seen = holding.look(received)
             if not wanted or received is None or seen is None:
                 continue
             if received - seen < PROGRESS_BYTES_MIN:

@@ -43,6 +43,10 @@ class _Backlog:
     count: int
     changed_ms: Millis
 
+    def change(self, count: int, now: Millis) -> None:
+        """There are `count` bytes from now on."""
+        self.count, self.changed_ms = count, now
+
 
 class ResponseMemory:
     """The unsent responses of a node's connections.
@@ -65,7 +69,7 @@ class ResponseMemory:
         if known is not None:
             self.bytes += count - known.count
             if count != known.count:
-                known.count, known.changed_ms = count, now
+                known.change(count, now)
         elif count:
             self.bytes += count
             self._backlogs[reader] = _Backlog(count, now)

@@ -50,6 +50,14 @@ class PendingResponse:
         self.parts: list[Any] | None = None
         self.ready = False
 
+    def end_with_connection(self) -> None:
+        """Nothing is done for it once the connection is lost."""
+        self.ends_with_connection = True
+
+    def decoded(self, request: Any) -> None:
+        """Take the request, decoded after the slot was made."""
+        self.request = request
+
     def wait_for(self, future: "asyncio.Future[Any]") -> None:
         """Record the future of the response, which may be cancelled with the connection."""
         self.future = future
