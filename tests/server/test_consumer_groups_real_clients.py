@@ -1,5 +1,8 @@
 """confluent-kafka with `group.protocol=consumer` against a real node (KIP-848)."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -166,3 +169,39 @@ def test_a_group_changes_its_protocol_while_it_reads(node: SparkraftNode) -> Non
     until(lambda: len(again.read) == RECORDS, again.poll)
     assert sorted(again.read) == list(range(2 * RECORDS, 3 * RECORDS))
     again.close()
+
+
+def test_explain_group_tells_the_story_after_a_restart(node: SparkraftNode) -> None:
+    make_topic(node, "story")
+    first = member(node, "story", "story")
+    until(lambda: len(first.assigned) == PARTITIONS, first.poll)
+    second = member(node, "story", "story")
+    until(
+        lambda: len(first.assigned) == len(second.assigned) == PARTITIONS // 2,
+        lambda: poll_all(first, second),
+    )
+    first.close()
+    second.close()
+    node.kill()
+    node.start()
+    found = run_command(node, "explain", "group", "story", "--output", "json")
+    decisions = json.loads(found)["decisions"]
+    kinds = [one["kind"] for one in decisions]
+    assert (kinds.count("joined"), kinds.count("left")) == (2, 2)
+    moved = [
+        move
+        for one in decisions
+        if one["kind"] == "moved"
+        for move in one["moves"]
+        if move["from"] is not None and move["from"] != move["to"]
+    ]
+    assert len(moved) >= PARTITIONS // 2
+    assert all(move["tookMs"] >= 0 for move in moved)
+    assert "took over" in run_command(node, "explain", "group", "story")
+
+
+def run_command(node: SparkraftNode, *words: str) -> str:
+    command = [sys.executable, "-m", "sparkraft.cli.main", *words]
+    command += ["--bootstrap-server", node.bootstrap]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return ran.stdout
