@@ -1,4 +1,4 @@
-"""Random requests, failures and failovers of one transactional id: the invariants T2 to T16.
+"""Random requests, failures and failovers of one transactional id: the invariants T1 to T15.
 
 The names are those of docs/invariants.md. Clients are honest: each uses the producer id and epoch
 of its last successful answer, or repeats a request whose answer was lost.
