@@ -109,7 +109,7 @@ def main() -> int:
     parser.add_argument("source", type=Path)
     parser.add_argument("numbers", nargs="*")
     parser.add_argument("--only", choices=["sparkraft", "kafka"])
-    chosen = parser.parse_args()
+    chosen = parser.parse_intermixed_args()
     build(chosen.source)
     runs = wanted(chosen.numbers)
     kinds = [chosen.only] if chosen.only else ["sparkraft", "kafka"]
