@@ -1,4 +1,4 @@
-"""librdkafka's own tests, from a given source tree, against a node of each kind.
+"""librdkafka's own tests, from a given source tree, against three nodes of each kind.
 
 Not collected by pytest: `tools/librdkafka_tests` runs it. The sources are not part of this project.
 """
@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.support.clusters import Cluster, Kind, Member
 from tests.support.kafka_jars import kafka_jars_or_reason
-from tests.support.nodes import KafkaNode, NodeProcess, SparkraftNode
 
 TRANSACTIONS = ("0103", "0129", "0090", "0094")
 GROUPS = (
@@ -51,10 +51,10 @@ def build(source: Path) -> None:
             raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr}")
 
 
-def outcome(source: Path, node: NodeProcess, number: str, protocol: str) -> str:
+def outcome(source: Path, cluster: Cluster, number: str, protocol: str) -> str:
     """Run one test: `passes`, `skipped`, `FAILS` or `too slow`; its output is kept in a file."""
     (source / "tests" / "test.conf").write_text(
-        f"bootstrap.servers={node.bootstrap}\nbroker.address.family=v4\n"
+        f"bootstrap.servers={cluster.bootstrap}\nbroker.address.family=v4\n"
     )
     variables = {
         **os.environ,
@@ -70,7 +70,7 @@ def outcome(source: Path, node: NodeProcess, number: str, protocol: str) -> str:
     except subprocess.TimeoutExpired:
         return "too slow"
     said = done.stdout + done.stderr
-    (node.directory / f"{number}-{protocol}.log").write_text(said)
+    (cluster.directory / f"{number}-{protocol}.log").write_text(said)
     if re.search(rf"{number}_\w+\s*\|?\s*SKIPPED", said) and done.returncode == 0:
         return "skipped"
     return "passes" if done.returncode == 0 else "FAILS"
@@ -86,19 +86,16 @@ def wanted(numbers: list[str]) -> list[tuple[str, str]]:
     ]
 
 
-def measure(kind: str, folder: Path, source: Path, runs: list[tuple[str, str]]) -> list[str]:
-    """The outcomes on one node of `kind`."""
-    if kind == "kafka":
-        jars = kafka_jars_or_reason()
-        if not isinstance(jars, Path):
-            return [jars.reason] * len(runs)
-        node: NodeProcess = KafkaNode(folder / kind, overrides=NODE, jars=jars)
-    else:
-        node = SparkraftNode(folder / kind, overrides=NODE)
+def measure(kind: Kind, folder: Path, source: Path, runs: list[tuple[str, str]]) -> list[str]:
+    """The outcomes on three nodes of `kind`; the tests create topics with three replicas."""
+    jars = kafka_jars_or_reason() if kind == "kafka" else None
+    if jars is not None and not isinstance(jars, Path):
+        return [jars.reason] * len(runs)
+    members = [Member(number, kind) for number in (1, 2, 3)]
     found = []
-    with node:
+    with Cluster(folder / kind, members, overrides=NODE, jars=jars) as cluster:
         for number, protocol in runs:
-            found.append(outcome(source, node, number, protocol))
+            found.append(outcome(source, cluster, number, protocol))
             print(f"  {kind}: {number} with {protocol}: {found[-1]}", file=sys.stderr, flush=True)
     return found
 
@@ -112,7 +109,7 @@ def main() -> int:
     chosen = parser.parse_intermixed_args()
     build(chosen.source)
     runs = wanted(chosen.numbers)
-    kinds = [chosen.only] if chosen.only else ["sparkraft", "kafka"]
+    kinds: list[Kind] = [chosen.only] if chosen.only else ["sparkraft", "kafka"]
     folder = Path(tempfile.mkdtemp(prefix="librdkafka-tests-"))
     columns = {kind: measure(kind, folder, chosen.source, runs) for kind in kinds}
     print(f"Output of the tests: {folder}\n")
