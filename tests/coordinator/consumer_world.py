@@ -27,6 +27,11 @@ from sparkraft.protocol.messages.k08_offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from sparkraft.protocol.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -290,6 +295,33 @@ class ConsumerWorld:
         except KafkaError as error:
             return error.code
         return ErrorCode(response.topics[0].partitions[0].error_code)
+
+    def commit_in_transaction(
+        self, client: Client, partition: int, *, epoch: int | None = None
+    ) -> ErrorCode:
+        request = TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id="g",
+            producer_id=1,
+            producer_epoch=0,
+            generation_id=client.epoch if epoch is None else epoch,
+            member_id=client.member_id,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name="t",
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=partition, committed_offset=7
+                        )
+                    ],
+                )
+            ],
+        )
+        try:
+            decision = self.shard.handle_txn_offset_commit(request, {"t": topic_id("t")}, self.now)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode(decision.response.topics[0].partitions[0].error_code)
 
     # Invariants
 

@@ -323,6 +323,25 @@ def test_a_commit_needs_the_epoch_in_which_the_partition_was_assigned() -> None:
     assert world.commit(Client("", epoch=-1), kept) is ErrorCode.NONE
 
 
+def test_a_commit_in_a_transaction_needs_it_as_well() -> None:
+    """KIP-1251; a request without a member is not checked (KIP-447)."""
+    world = ConsumerWorld(t=2)
+    a, b = Client("a"), Client("b")
+    world.converge(a)
+    old = a.epoch
+    world.converge(b, a)
+    world.converge(a, b)
+    kept = next(iter(a.owned[T]))
+    assert world.commit_in_transaction(a, kept) is ErrorCode.NONE
+    assert world.commit_in_transaction(a, kept, epoch=old) is ErrorCode.NONE
+    assert world.commit_in_transaction(a, 1 - kept, epoch=old) is ErrorCode.ILLEGAL_GENERATION
+    assert world.commit_in_transaction(a, kept, epoch=old - 1) is ErrorCode.ILLEGAL_GENERATION
+    assert world.commit_in_transaction(a, kept, epoch=a.epoch + 1) is ErrorCode.ILLEGAL_GENERATION
+    assert world.commit_in_transaction(Client("", epoch=-1), kept) is ErrorCode.NONE
+    unknown = Client("c", epoch=1)
+    assert world.commit_in_transaction(unknown, kept) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_an_empty_group_can_be_deleted_and_leaves_no_record() -> None:
     world = ConsumerWorld(t=2)
     a = Client("a")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.coordinator.group.config import GroupConfig
+from sparkraft.coordinator.group.consumer_group import ConsumerGroup
 from sparkraft.coordinator.group.decision import GroupDecision
 from sparkraft.coordinator.group.group import Group
 from sparkraft.coordinator.group.records import OFFSET_COMMIT_VALUE_VERSION, GroupRecord
@@ -45,7 +46,10 @@ def commit_in_transaction(
     Raises:
         KafkaError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
     """
-    _check_member(request, groups.get(request.group_id), now)
+    group = groups.get(request.group_id)
+    _check_member(request, group, now)
+    if isinstance(group, ConsumerGroup):
+        _check_partitions(request, topic_ids, group)
     records: list[GroupRecord] = []
     topics: list[TxnOffsetCommitResponseTopic] = []
     for topic in request.topics:
@@ -87,6 +91,23 @@ def _check_member(request: TxnOffsetCommitRequest, group: Group | None, now: Ins
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.detail) from error
         if error.code is not ErrorCode.REBALANCE_IN_PROGRESS:
             raise
+
+
+def _check_partitions(
+    request: TxnOffsetCommitRequest, topic_ids: Mapping[str, Uuid], group: ConsumerGroup
+) -> None:
+    """Refuse a member whose epoch is older than its assignment of a partition (KIP-1251)."""
+    for topic in request.topics:
+        for partition in topic.partitions:
+            try:
+                group.check_partition(
+                    request.member_id,
+                    request.generation_id,
+                    topic_ids[topic.name],
+                    partition.partition_index,
+                )
+            except KafkaError as error:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.detail) from error
 
 
 def _record(
