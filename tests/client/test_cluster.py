@@ -83,7 +83,7 @@ class Controllers(Cluster):
         self.told = {n + 1: leader for n, leader in enumerate(told)}
         self.asked: list[int] = []
 
-    async def connect(self, host, port):
+    async def connect(self, host, port, *, parked=False):
         if self.told[port] == -2:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "refused")
         return port

@@ -28,10 +28,10 @@ def test_every_planted_bug_has_a_stored_seed() -> None:
 
 def test_every_invariant_of_whole_nodes_has_a_bug_that_it_alone_may_report() -> None:
     """Its replay shows that this one does report it: of a bug that several may see, no seed says
-    which of them will."""
+    which of them will. Q12 is about forged messages, which only scenarios of bare cores send."""
     bugs = [case.mutant for case in NODE_CASES]
     reporters = {bug.seen_by[0] for bug in bugs if len(bug.seen_by) == 1}
-    assert {*NAMES, *OF_THE_CONTROLLER, OF_VERSIONS} <= reporters
+    assert {*NAMES, *OF_THE_CONTROLLER, OF_VERSIONS} - {"Q12"} <= reporters
 
 
 @pytest.mark.long
