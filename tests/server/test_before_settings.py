@@ -33,10 +33,10 @@ def late_metadata(monkeypatch):
     over = asyncio.Event()
     retain, catch_up = Background._retain, MetadataPublisher.catch_up
 
-    def counted(self):
+    async def counted(self):
         nonlocal rounds
         rounds += 1
-        retain(self)
+        await retain(self)
         if rounds >= ROUNDS:
             over.set()
 

@@ -338,10 +338,15 @@ def test_kafka_python_admin_sees_the_same(node: SparkraftNode, topic: str) -> No
     client.close()
 
 
-def test_a_transactional_producer_is_told_at_once_that_it_can_not_be(node: SparkraftNode) -> None:
+def test_a_second_producer_with_a_transactional_id_fences_the_first(node: SparkraftNode) -> None:
     from confluent_kafka import KafkaException, Producer
 
-    producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "x"})
+    config = {"bootstrap.servers": node.bootstrap, "transactional.id": "x"}
+    first, second = Producer(config), Producer(config)
+    first.init_transactions(WAIT_SECONDS)
+    first.begin_transaction()
+    second.init_transactions(WAIT_SECONDS)
+    first.produce("fenced", b"v")
     with pytest.raises(KafkaException) as refused:
-        producer.init_transactions(WAIT_SECONDS)
+        first.commit_transaction(WAIT_SECONDS)
     assert refused.value.args[0].fatal()

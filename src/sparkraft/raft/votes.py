@@ -111,15 +111,15 @@ def on_vote_request(replica: Replica, request: VoteRequest, now: Millis) -> Vote
     outside = replica.guard.why_not_vote(
         replica.local_view(now), request.candidate, request.epoch, _claim(request)
     )
-    if outside is not None:
-        _note_ballot(replica, request, outside)
-        return _vote_response(replica, ErrorCode.NONE)
-    if request.epoch > replica.epoch:
+    if outside is None and request.epoch > replica.epoch:
         replica.become_unattached(
             request.epoch, None, f"{request.candidate} is in epoch {request.epoch}", now
         )
     if _meant_for_another(replica, request.voter):
         return _vote_response(replica, ErrorCode.INVALID_VOTER_KEY)
+    if outside is not None:
+        _note_ballot(replica, request, outside)
+        return _vote_response(replica, ErrorCode.NONE)
     why_not = _why_not(replica, request)
     granted = why_not is None
     if granted and not request.pre_vote and replica.voted is None:
