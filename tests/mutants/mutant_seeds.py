@@ -1,6 +1,6 @@
 """Which seed shows which planted bug: stored, replayed, searched for.
 
-`seeds.json` has, for each bug and tier, the first seed at which one of its invariants reported it,
+`seeds.json` has, for each bug and tier, a seed at which one of its invariants reported it,
 that invariant, and how long the search took. A change of the simulation that draws random numbers
 in another order makes seeds stale; `tools/mutants --find` finds new ones.
 """
@@ -37,7 +37,7 @@ class Finding(NamedTuple):
     seed: int
     invariant: str
     seconds: float
-    """Duration of the search from seed 1 on."""
+    """Duration of the search, from seed 1 or from the seed stored before on."""
 
 
 def read_seeds() -> dict[MutantCase, Finding]:
