@@ -5,6 +5,10 @@ from typing import Any
 
 import pytest
 
+from sparkraft.coordinator.group.records import decode_record
+from sparkraft.protocol.messages.consumer_group_records import ConsumerGroupMetadataKey
+from sparkraft.records.batch import iter_batches
+from sparkraft.records.record import decode_records
 from tests.server.test_groups_real_clients import (
     RECORDS,
     WAIT_SECONDS,
@@ -99,4 +103,67 @@ def test_groups_of_both_protocols_are_taken_over_and_handed_back(
             "alive": RECORDS,
             "classic": 2 * RECORDS,
         }
+        node.stop()
+
+
+QUICK = {
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.session.timeout.ms": "2000",
+    "group.consumer.session.timeout.ms": "4000",
+    "group.consumer.assignment.interval.ms": "0",
+}
+
+
+def group_epochs(node: Any, group: str) -> list[tuple[int, int]]:
+    """Epoch and hash of every record of type 3, in the order of the log."""
+    found = []
+    for segment in sorted(node.log_dir.glob("__consumer_offsets-*/*.log")):
+        for _, batch in iter_batches(segment.read_bytes()):
+            for record in decode_records(batch):
+                decoded = decode_record(record.key, record.value) if record.key else None
+                if (
+                    decoded is not None
+                    and isinstance(decoded.key, ConsumerGroupMetadataKey)
+                    and decoded.key.group_id == group
+                    and decoded.value is not None
+                ):
+                    found.append((decoded.value.epoch, decoded.value.metadata_hash))
+    return found
+
+
+def test_a_consumer_group_is_continued_by_either_kind(kafka_jars: Path, tmp_path: Path) -> None:
+    """Kafka, ours, Kafka: epochs rise, offsets stay, and both hash the topics alike."""
+    with KafkaNode(tmp_path, jars=kafka_jars, overrides=QUICK) as node:
+        make_topic(node, "t")
+        produce(node, "t")
+        member = modern(node, "g")
+        until(lambda: len(member.read) == RECORDS, member.poll)
+        member.commit()
+        node.kill()
+        del member.consumer
+    by_kafka = group_epochs(node, "g")
+
+    with SparkraftNode(tmp_path, overrides=QUICK) as node:
+        until(lambda: groups(node).get("g") == ("CONSUMER", "STABLE"), lambda: None)
+        produce(node, "t", RECORDS)
+        member = modern(node, "g")
+        until(lambda: len(member.read) == RECORDS, member.poll)
+        assert sorted(member.read) == list(range(RECORDS, 2 * RECORDS))
+        member.commit()
+        node.kill()
+        del member.consumer
+    by_both = group_epochs(node, "g")
+    assert by_both[: len(by_kafka)] == by_kafka
+    assert len(by_both) > len(by_kafka)
+    assert [epoch for epoch, _ in by_both] == sorted({epoch for epoch, _ in by_both})
+    assert len({metadata_hash for _, metadata_hash in by_both}) == 1
+
+    with KafkaNode(tmp_path, jars=kafka_jars, overrides=QUICK) as node:
+        until(lambda: groups(node).get("g", ("", ""))[0] == "CONSUMER", lambda: None)
+        produce(node, "t", 2 * RECORDS)
+        member = modern(node, "g")
+        until(lambda: len(member.read) == RECORDS, member.poll)
+        assert sorted(member.read) == list(range(2 * RECORDS, 3 * RECORDS))
+        member.close()
         node.stop()
