@@ -75,7 +75,10 @@ def _segments_go_before_the_start_is_kept() -> Patches:
     def starts_steps(_self: DirCheckpoints, _log_dir: LogDir) -> Steps[None]:
         yield 1
 
-    return [(DirCheckpoints, "starts_steps", starts_steps)]
+    return [
+        (DirCheckpoints, "starts_steps", starts_steps),
+        (DirCheckpoints, "write_starts", lambda _self, _log_dir: None),
+    ]
 
 
 @_plant("retention deletes everything, including records above the high watermark", "S7")
