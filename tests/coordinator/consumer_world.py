@@ -266,7 +266,7 @@ class ConsumerWorld:
         return ErrorCode.NONE
 
     def converge(self, *clients: Client, rounds: int = 8) -> None:
-        """Heartbeats of all clients, each of which does at once as it is told."""
+        """Send heartbeats of all clients; each applies its assignment at once."""
         for _ in range(rounds):
             for client in clients:
                 self.beat(client)

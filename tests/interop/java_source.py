@@ -11,6 +11,6 @@ SECONDS = 120
 def ask_java(jars: Path, program: str, lines: Sequence[str] = ()) -> list[str]:
     """Give `java/PROGRAM.java` the `lines`, and return what it prints."""
     text = "".join(f"{line}\n" for line in lines)
-    told = tools_jvm(jars).run(program, (), stdin=text, seconds=SECONDS)
-    assert told.returncode == 0, told.stderr
-    return told.stdout.splitlines()
+    result = tools_jvm(jars).run(program, (), stdin=text, seconds=SECONDS)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()

@@ -108,7 +108,7 @@ def committed(node: SparkraftNode, topic: str) -> list[str]:
 
 
 def until_committed(node: SparkraftNode, topic: str, expected: list[str]) -> None:
-    """Clients are told of a commit before its markers are written."""
+    """Clients get the response to a commit before its markers are written."""
     wait_until(lambda: committed(node, topic) == expected, f"{expected} in {topic}", SECONDS)
 
 

@@ -49,7 +49,7 @@ def test_names_arrive_in_lower_case_and_are_known_all_the_same():
 def test_columns_are_returned_in_the_official_order():
     assert read().columns == COLUMNS
     assert read(columns="Offset, value,headers").columns == ("value", "offset", "headers")
-    refused("columns: there is no column vlaue, only key, value", columns="vlaue")
+    refused("columns: unknown column vlaue; expected one of key, value", columns="vlaue")
     refused("columns names no column", columns=",")
 
 

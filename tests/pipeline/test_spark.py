@@ -364,7 +364,7 @@ def test_a_pipelines_mistakes_end_in_a_sentence(pipeline, tmp_path):
     (tmp_path / "change.py").write_text("def chance(records):\n    return records\n")
     done = pipeline()
     assert done.returncode == 1
-    assert done.stderr.strip().endswith("there is no function change in change.py")
+    assert done.stderr.strip().endswith("change.py does not define change")
     (tmp_path / "change.py").write_text(
         "def change(records):\n    return records.selectExpr('nosuchcolumn')\n"
     )

@@ -244,7 +244,7 @@ def _reset(options: Options, argv: Sequence[str]) -> int:
     if status.runs(checkpoint):
         raise CommandError(f"{pipeline.name} is running; stop it first")
     if not Path(checkpoint).is_dir():
-        raise CommandError(f"there is no checkpoint {checkpoint}")
+        raise CommandError(f"checkpoint {checkpoint} does not exist")
     if not values.execute:
         warn(
             f"would delete {checkpoint}. {pipeline.name} would then begin at its startingOffsets, "

@@ -24,7 +24,7 @@ def load_function(where: str, folder: Path) -> Callable[..., Any]:
         raise SpecError(f"function {where}: {error.strerror}: {error.filename}") from error
     found = getattr(module, name, None)
     if not callable(found):
-        raise SpecError(f"function {where}: there is no function {name} in {place}")
+        raise SpecError(f"function {where}: {place} does not define {name}")
     return found  # type: ignore[no-any-return]
 
 
@@ -37,7 +37,7 @@ def _named_module(name: str) -> Any:
 
 def _module_of(path: Path) -> Any:
     if not path.exists():
-        raise SpecError(f"function: there is no file {path}")
+        raise SpecError(f"function: file {path} does not exist")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

@@ -293,7 +293,7 @@ def _columns(given: "_Given") -> tuple[str, ...]:
     for each in filter(None, (part.strip() for part in text.split(","))):
         if each.lower() not in lower:
             raise OptionError(
-                f"columns: there is no column {each}, only {', '.join(lower.values())}"
+                f"columns: unknown column {each}; expected one of {', '.join(lower.values())}"
             )
         wanted.add(lower[each.lower()])
     if not wanted:

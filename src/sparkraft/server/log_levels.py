@@ -75,7 +75,7 @@ def apply_changes(
 
     Raises:
         KafkaError: INVALID_REQUEST if it is another node's name or an operation that levels do not
-            have, INVALID_CONFIG if there is no such logger or level.
+            have, INVALID_CONFIG if the logger or level is unknown.
     """
     changes = list(changes)
     _check_node(node_id, resource_name)

@@ -1,6 +1,6 @@
 """Members of a consumer group that use the classic protocol (KIP-848, "Migration").
 
-There is no leader: JoinGroup is answered at once with the member's epoch as its generation, and
+No member leads: JoinGroup gets its response at once with the member's epoch as its generation, and
 SyncGroup with the member's assignment. Heartbeat asks the member to rejoin if it can make progress,
 and each rejoin takes one step of reconciliation. A member that was asked must rejoin, and then send
 SyncGroup, within its rebalance timeout.

@@ -362,7 +362,7 @@ class FetchSessions:
         return 0 if session is None else len(session.partitions)
 
     def make(self, partitions: int, *, uses_ids: bool, is_consumers: bool) -> FetchSession | None:
-        """A new session, or None if every slot is in use or there is no room for its partitions."""
+        """Create a session; None if all slots are in use or its partitions exceed the bound."""
         self._leave_partitions()
         now = self._clock.mono_ms()
         if len(self._sessions) >= self._slots and not self._evict(now):

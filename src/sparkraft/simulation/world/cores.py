@@ -189,7 +189,7 @@ class World:
         def arrive() -> None:
             target = self.nodes.get(target_id)
             if target is None or self._is_lost(sender.id, target_id):
-                return  # A rogue names addresses at which there is no node.
+                return  # A rogue also names addresses without a node.
             if not target.is_up:
                 failure = self.dice.choice([Failure.REFUSED, Failure.DISCONNECTED])
                 sender.later(1, lambda: self._fail(sender, send, failure))
