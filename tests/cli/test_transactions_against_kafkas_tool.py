@@ -44,7 +44,7 @@ async def prepare(bootstrap: str) -> None:
         change = [(key, ConfigOperation.SET, "false")]
         await admin.alter_configs({(ResourceType.BROKER, "1"): change})
         hanging = HangingProducer(cluster)
-        await (await hanging.send("hung", b"c", timestamp=0))
+        await hanging.write("hung", b"c")
         for protocol in ("classic", CONSUMER):
             group = GroupSettings(group_id=f"group-{protocol}", protocol=protocol)
             async with Consumer(cluster, ConsumerSettings(group=group)) as consumer:

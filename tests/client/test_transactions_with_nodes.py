@@ -265,15 +265,7 @@ def test_a_hanging_transaction_needs_verification_off_and_is_found_and_ended(nod
         key = "transaction.partition.verification.enable"
         admin, broker = Admin(cluster), (ResourceType.BROKER, "1")
         await admin.alter_configs({broker: [(key, ConfigOperation.SET, "false")]})
-
-        async def is_written() -> bool:
-            try:
-                await (await hanging.send(topic, b"hangs", timestamp=0))
-            except KafkaError:
-                return False
-            return True
-
-        await until(is_written)
+        await hanging.write(topic, b"hangs")
         await admin.alter_configs({broker: [(key, ConfigOperation.DELETE, None)]})
         await hanging.close()
         transactions = TransactionAdmin(cluster)
