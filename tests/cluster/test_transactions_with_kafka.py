@@ -177,8 +177,13 @@ def test_transactions_outlive_the_leader_of_their_partition(
         Member(OURS_TOO, "sparkraft", "broker"),
         Member(KAFKAS, "kafka", "broker"),
     ]
-    # Who is killed is fenced at once by our controller, and nobody else shall be.
-    settings = {**SETTINGS, "broker.session.timeout.ms": "20000"}
+    # Who is killed is fenced at once by our controller, and nobody else shall be. The killed
+    # broker may coordinate the transactions: another one of either kind has to go on.
+    settings = {
+        **SETTINGS,
+        "broker.session.timeout.ms": "20000",
+        "transaction.state.log.replication.factor": "3",
+    }
     with Cluster(
         tmp_path, members, quorum="standalone", overrides=settings, jars=kafka_jars
     ) as cluster:
