@@ -4,12 +4,12 @@ import logging
 import os
 import tomllib
 from collections.abc import Generator, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.jvm import QUICK_JAVA
 from tests.support.kafka_jars import kafka_jars_or_reason
 from tests.support.turns import SPARK, turn
 
@@ -35,7 +35,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Let one test at a time run Spark, whatever process it is in."""
-    with turn(SPARK) if item.get_closest_marker("spark") else nullcontext():
+    if not item.get_closest_marker("spark"):
+        return (yield)
+    with turn(SPARK), pytest.MonkeyPatch.context() as patch:
+        # Spark comes up in two thirds of the time.
+        patch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
         return (yield)
 
 

@@ -41,7 +41,10 @@ def spark(tmp_path_factory):
         master="local[2]",
         work=work / "work",
         log=work / "spark.log",
-        settings={"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": "-Xss4m"},
+        settings={
+            "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": "-Xss4m -XX:+UseSerialGC",
+        },
     )
     yield started
     started.stop()

@@ -12,6 +12,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from sparkraft.pipeline import run as running
+from sparkraft.pipeline import spec
 from tests.pipeline.test_fetch_and_produce import fill
 from tests.support.kafka_jars import spark_kafka_jars_or_reason
 
@@ -72,13 +74,15 @@ def connector_jars():
     return ",".join(str(jar) for jar in sorted(found.glob("*.jar")) if jar.name not in spark_has)
 
 
-def test_without_its_jars_the_official_connector_ends_in_a_sentence(pipeline):
-    done = pipeline()
-    assert done.returncode == 1
-    told = done.stderr.strip().splitlines()[-1]
+def test_without_its_jars_the_official_connector_ends_in_a_sentence(spark, node, tmp_path):
+    text = PIPELINE.format(spark="")
+    read = spec.parse(text, folder=tmp_path, values={"bootstrap": node.bootstrap})
+    with pytest.raises(running.PipelineError) as failed:
+        running._started(read, spark)
+    told = str(failed.value)
     assert "needs the jars of spark-sql-kafka-0-10" in told
     assert "spark.jars.packages" in told
-    assert "Traceback" not in done.stderr
+    assert "\n" not in told
 
 
 @pytest.mark.long

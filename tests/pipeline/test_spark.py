@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from contextlib import nullcontext
 
 import pytest
 
+from sparkraft.cli import main as cli
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline import spec
 from sparkraft.pipeline.produce import Producer
@@ -230,7 +232,7 @@ def pipeline(tmp_path, node, cluster):
             [
                 sys.executable, "-m", "sparkraft.cli.main", "pipeline", "run",
                 str(tmp_path / "pipeline.toml"), "--set", f"bootstrap={node.bootstrap}",
-                "--master", "local[2]", *extra,
+                "--master", "local[1]", *extra,
             ],
             capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
@@ -238,7 +240,7 @@ def pipeline(tmp_path, node, cluster):
     return run
 
 
-def test_a_pipeline_from_a_file(pipeline, tmp_path, frame, cluster, spark):
+def test_a_pipeline_from_a_file(pipeline, tmp_path, frame, cluster, spark, node):
     from deltalake import DeltaTable
 
     done = pipeline()
@@ -251,8 +253,9 @@ def test_a_pipeline_from_a_file(pipeline, tmp_path, frame, cluster, spark):
     assert len(out) == 600
     assert set(json.loads(out[0].value)) == {"partition", "offset", "size"}
     assert sum(cluster.group_offsets("by-third").values()) == 600
-    again = pipeline()
-    assert again.returncode == 0, again.stderr
+    file = tmp_path / "pipeline.toml"
+    again = running._started(spec.load(file, {"bootstrap": node.bootstrap}), spark)
+    assert finished_batches(again) == []
     assert DeltaTable(str(tmp_path / "table")).to_pyarrow_table().num_rows == 600
 
 
@@ -360,7 +363,9 @@ def test_no_json_value_is_lost_in_silence(spark, node, cluster, frame, tmp_path)
     )
 
 
-def test_a_pipelines_mistakes_end_in_a_sentence(pipeline, tmp_path):
+def test_a_pipelines_mistakes_end_in_a_sentence(
+    pipeline, tmp_path, spark, node, monkeypatch, capsys
+):
     (tmp_path / "change.py").write_text("def chance(records):\n    return records\n")
     done = pipeline()
     assert done.returncode == 1
@@ -372,9 +377,13 @@ def test_a_pipelines_mistakes_end_in_a_sentence(pipeline, tmp_path):
     assert done.returncode == 1
     assert "nosuchcolumn" in done.stderr.strip().splitlines()[-1]
     assert "Traceback" not in done.stderr
-    done = pipeline("--check")
-    assert done.returncode == 1
-    assert "nosuchcolumn" in done.stderr.strip().splitlines()[-1]
+    monkeypatch.setattr(running, "_scratch_spark", lambda *_: nullcontext(spark))
+    file = tmp_path / "checked.toml"
+    sql = 'sql = "SELECT nosuchcolumn FROM source"'
+    file.write_text(PIPELINE.replace('function = "change.py:change"', sql))
+    values = ("--set", f"bootstrap={node.bootstrap}")
+    assert cli.main(["pipeline", "run", str(file), *values, "--check"]) == 1
+    assert "nosuchcolumn" in capsys.readouterr().err.strip().splitlines()[-1]
 
 
 OWN_JOB = """
