@@ -79,10 +79,10 @@ def test_without_its_jars_the_official_connector_ends_in_a_sentence(spark, node,
     read = spec.parse(text, folder=tmp_path, values={"bootstrap": node.bootstrap})
     with pytest.raises(running.PipelineError) as failed:
         running._started(read, spark)
-    told = str(failed.value)
-    assert "needs the jars of spark-sql-kafka-0-10" in told
-    assert "spark.jars.packages" in told
-    assert "\n" not in told
+    message = str(failed.value)
+    assert "needs the jars of spark-sql-kafka-0-10" in message
+    assert "spark.jars.packages" in message
+    assert "\n" not in message
 
 
 @pytest.mark.long
