@@ -12,7 +12,7 @@
 * Bytes that are not a request close the connection, with a line in the log that describes them.
 
 Not here: bytes to frames (`frames`), the order of responses (`responses`), which handler responds
-(`dispatch`), accepting and limits of a listener (`listener`).
+(`dispatch`), accepting and limits of a listener (`listener`), the listener's interface (`owner`).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import logging
 import struct
 from functools import partial
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError, InvariantBroken, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
@@ -31,7 +31,6 @@ from sparkraft.server.loop_monitor import LONG_PIECE_MS
 from sparkraft.server.network.dispatch import (
     HEADER,
     Route,
-    Routes,
     encode_response,
     skip_tagged_fields,
 )
@@ -42,12 +41,10 @@ from sparkraft.server.network.sending import Sender, sender_of
 from sparkraft.server.network.slices import SLICE_UNITS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
 
-    from sparkraft.base.env import Clock
     from sparkraft.security.session import Session
-    from sparkraft.server.loop_monitor import LoopMonitor
-    from sparkraft.server.network.request_memory import RequestMemory
+    from sparkraft.server.network.owner import ConnectionOwner
 
 log = logging.getLogger(__name__)
 
@@ -56,73 +53,6 @@ WHOLE_BYTES_MAX = 64 * 1024
 
 _ROUTE_CODE = struct.Struct(">i")
 """The first bytes of a frame, key and version, as `Routes.by_code` has them."""
-
-
-class ConnectionOwner(Protocol):
-    """The listener, as its connections use it."""
-
-    name: str
-    node: Any
-    routes: Routes
-    clock: "Clock"
-    memory: "RequestMemory"
-    monitor: "LoopMonitor"
-    request_bytes_max: int
-    controller_listener: bool
-
-    def session_of(self, client_host: str) -> "Session":
-        """The session of a connection from there."""
-        ...
-
-    def on_open(self, connection: "Connection", local: Any, peer: Any) -> str:
-        """Count a connection in, name it, and abort it if there are too many."""
-        ...
-
-    def on_close(self, connection: "Connection") -> None:
-        """Count a connection out."""
-        ...
-
-    def when_closed(
-        self, connection: "Connection", on_closed: "Callable[[Connection], None]"
-    ) -> None:
-        """Have `on_closed` called when the connection is lost."""
-        ...
-
-    def try_run(self, connection: "Connection") -> bool:
-        """Whether the connection may run now; otherwise it is run later."""
-        ...
-
-    def must_yield(self, connection: "Connection") -> bool:
-        """Whether the connection must stop now; it is run later then."""
-        ...
-
-    def start_slices(self, steps: Steps) -> Any:
-        """Begin work in slices: its result, or a future of it."""
-        ...
-
-    def on_sent(self, byte_count: int) -> None:
-        """So much was written."""
-        ...
-
-    def on_backlog(self, connection: "Connection", parts: Any) -> None:
-        """`parts` wait for the client to read; none any more if it is empty."""
-        ...
-
-    def on_bad_request(self) -> None:
-        """A peer sent what is not a request."""
-        ...
-
-    def on_unreadable(self) -> None:
-        """Records of a response cannot be read from their file."""
-        ...
-
-    def on_invariant_broken(self, error: BaseException) -> None:
-        """We have a bug: stop the node."""
-        ...
-
-    def translate(self, error: Exception, where: str) -> KafkaError:
-        """The client's error for an exception that is not a KafkaError."""
-        ...
 
 
 class Connection(asyncio.Protocol):
@@ -162,7 +92,7 @@ class Connection(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, listener: ConnectionOwner) -> None:
+    def __init__(self, listener: "ConnectionOwner") -> None:
         self.listener = listener
         self.session: Session
         self.transport: asyncio.Transport | None = None
