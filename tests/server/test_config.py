@@ -97,7 +97,7 @@ def test_secrets_are_not_shown():
         ({"advertised.listeners": "OTHER://x:1"}, "OTHER"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "0.0.0.0"),
         ({"inter.broker.listener.name": "CONTROLLER"}, "inter.broker.listener.name"),
-        ({"authorizer.class.name": "org.apache.kafka.metadata.X"}, "access control"),
+        ({"authorizer.class.name": "org.apache.kafka.metadata.X"}, "StandardAuthorizer"),
         ({"remote.log.storage.system.enable": "true"}, "tiered"),
         ({"create.topic.policy.class.name": "X"}, "policy"),
         ({"controller.quorum.voters": ""}, "must be set"),

@@ -192,7 +192,7 @@ def test_an_unknown_key_is_said_and_ignored(node: SparkraftNode) -> None:
 
 
 SAFETY_KEYS = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "authorizer.class.name": "org.example.Authorizer",
     "listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT",
     "listeners": "SASL_PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2",
     "security.inter.broker.protocol": "SASL_SSL",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sparkraft.controller import (
+    acls,
     brokers,
     configs,
     feature_updates,
@@ -27,6 +28,8 @@ request's message class.
 DECISIONS: dict[ApiKey, Decide] = {
     ApiKey.CREATE_TOPICS: topics.create_topics,
     ApiKey.DELETE_TOPICS: topics.delete_topics,
+    ApiKey.CREATE_ACLS: acls.create_acls,
+    ApiKey.DELETE_ACLS: acls.delete_acls,
     ApiKey.ALTER_CONFIGS: configs.alter_configs,
     ApiKey.CREATE_PARTITIONS: topics.create_partitions,
     ApiKey.ELECT_LEADERS: replication.elect_leaders,

@@ -18,7 +18,6 @@ from sparkraft.base.ids import BrokerId, Uuid
 from sparkraft.metadata.features import KRAFT_VERSION, METADATA_VERSION, SUPPORTED_FEATURES
 from sparkraft.metadata.image import (
     DIRECTORY_MIGRATING,
-    Acl,
     BrokerRegistration,
     ClusterImage,
     ControllerRegistration,
@@ -29,6 +28,7 @@ from sparkraft.metadata.image import (
 )
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.messages import metadata_records as records
+from sparkraft.security.acls import Acl
 
 Record = Any
 """One of the 26 message classes of `sparkraft.protocol.messages.metadata_records`."""

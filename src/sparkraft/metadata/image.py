@@ -19,6 +19,7 @@ from immutables import Map
 
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Offset, Uuid
 from sparkraft.metadata.partition_state import PartitionState
+from sparkraft.security.acls import Acl
 
 DIRECTORY_MIGRATING = Uuid((0).to_bytes(16, "big"))
 """Directory of a replica assigned before directories were recorded."""
@@ -111,18 +112,6 @@ class Topic(NamedTuple):
         partitions = self.partitions
         for index in sorted(partitions):
             yield index, partitions[index]
-
-
-class Acl(NamedTuple):
-    """An access control entry; numbers as in the protocol."""
-
-    resource_type: int
-    resource_name: str
-    pattern_type: int
-    principal: str
-    host: str
-    operation: int
-    permission_type: int
 
 
 class ScramCredential(NamedTuple):

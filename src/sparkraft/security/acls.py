@@ -1,6 +1,8 @@
 """The vocabulary of access control lists, with the codes of Kafka's protocol and records."""
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class AclOperation(IntEnum):
@@ -58,3 +60,35 @@ class AclPermissionType(IntEnum):
 
 CLUSTER_NAME = "kafka-cluster"
 """The name of the only resource of type CLUSTER."""
+
+WILDCARD = "*"
+"""As the name of a LITERAL pattern: every resource of its type; as a host: every host."""
+
+WILDCARD_PRINCIPAL = "User:*"
+"""In an entry: every principal, of any type."""
+
+
+class Acl(NamedTuple):
+    """An access control entry; numbers as in the protocol."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+IMPLIED_BY: Mapping[int, frozenset[int]] = {
+    AclOperation.DESCRIBE: frozenset(
+        {AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER}
+    ),
+    AclOperation.DESCRIBE_CONFIGS: frozenset({AclOperation.ALTER_CONFIGS}),
+}
+"""Operations whose ALLOW entries also allow the key; a DENY entry implies nothing (KIP-140)."""
+
+
+def is_principal(text: str) -> bool:
+    """Whether `text` has the form Type:name (Kafka's SecurityUtils.parseKafkaPrincipal)."""
+    return ":" in text

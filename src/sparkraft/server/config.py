@@ -28,6 +28,8 @@ from sparkraft.metadata.configs import BROKER_CONFIGS, ConfigValue, parse_value,
 from sparkraft.metadata.configs.broker import definition_of, listener_key
 from sparkraft.metadata.configs.definition import ConfigDef, ConfigType, at_least, one_of
 from sparkraft.security.protocols import IMPLEMENTED, SecurityProtocol, is_implemented
+from sparkraft.security.standard_authorizer import ALLOW_IF_NO_ACL, SUPER_USERS
+from sparkraft.security.standard_authorizer import CLASS_NAME as STANDARD_AUTHORIZER
 from sparkraft.server.properties import parse_properties
 from sparkraft.server.supported_configs import without_effect
 
@@ -124,7 +126,10 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """The supported replica.selector.class values; they select rules, no Java class is loaded."""
 
 _NOT_IMPLEMENTED: dict[str, tuple[frozenset[str], str]] = {
-    "authorizer.class.name": (frozenset({""}), "access control lists are not enforced yet"),
+    "authorizer.class.name": (
+        frozenset({"", STANDARD_AUTHORIZER}),
+        "only Kafka's StandardAuthorizer is supported",
+    ),
     "remote.log.storage.system.enable": (frozenset({"false"}), "tiered storage does not exist yet"),
     "create.topic.policy.class.name": (frozenset({""}), "Java policy classes can't be loaded"),
     "alter.config.policy.class.name": (frozenset({""}), "Java policy classes can't be loaded"),
@@ -193,7 +198,11 @@ class NodeConfig(Mapping[str, ConfigValue]):
     def __init__(self, properties: Mapping[str, str]) -> None:
         """Parse and check `properties`; ConfigError if they are invalid."""
         self.properties = dict(properties)
-        self.unknown = sorted(key for key in properties if _definition(key) is None)
+        self.unknown = sorted(
+            key
+            for key in properties
+            if _definition(key) is None and key not in {SUPER_USERS, ALLOW_IF_NO_ACL}
+        )
         self.without_effect = without_effect(
             key for key in properties if key in BROKER_CONFIGS and key not in _NOT_IMPLEMENTED
         )
@@ -303,6 +312,11 @@ class NodeConfig(Mapping[str, ConfigValue]):
     def metadata_log_dir(self) -> str:
         """`metadata.log.dir`, or the first of `log_dirs`: has `__cluster_metadata-0`."""
         return self.text("metadata.log.dir") or self.log_dirs[0]
+
+    @property
+    def has_authorizer(self) -> bool:
+        """Whether access control lists are enforced; without it everything is allowed."""
+        return bool(self.text("authorizer.class.name"))
 
     # ---- listeners
 

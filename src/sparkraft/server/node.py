@@ -16,7 +16,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.security.authorizer import AllowAll, Authorizer
+from sparkraft.server.access_control import authorizer_of, publish_acls
 from sparkraft.server.config import ConfigError, ListenerAddress, NodeConfig
 from sparkraft.server.identity import Identity, StartRefused
 from sparkraft.server.limits import tune_malloc
@@ -30,6 +30,7 @@ from sparkraft.storage.disk import DirectoryLocked, FileLimitTooLow, StorageFaul
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from sparkraft.security.authorizer import Authorizer
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.broker.metadata_publisher import MetadataPublisher
     from sparkraft.server.broker_services import BrokerServices
@@ -70,7 +71,7 @@ class Node:
     def __init__(self, config: NodeConfig, env: "Env") -> None:
         self.config = config
         self.env = env
-        self.authorizer: Authorizer = AllowAll()
+        self.authorizer: Authorizer = authorizer_of(config)
         self.broker: BrokerServices | None = None
         self.controller_services: ControllerServices | None = None
         self.raft: RaftDriver | None = None
@@ -248,6 +249,7 @@ class Node:
         )
         self.controller_services = followers.controller_services
         self._publisher = followers.publisher
+        publish_acls(self.raft, self.authorizer, self._publisher)
         self._snapshots = followers.snapshots
         self.channel, self.heartbeats = followers.channel, followers.heartbeats
         await self._listeners.serve(self.controller_services, controller=True)

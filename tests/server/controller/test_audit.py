@@ -6,6 +6,8 @@ import pytest
 
 from sparkraft.protocol.messages import k19_create_topics as k19
 from sparkraft.protocol.messages import k20_delete_topics as k20
+from sparkraft.protocol.messages import k30_create_acls as k30
+from sparkraft.protocol.messages import k31_delete_acls as k31
 from sparkraft.protocol.messages import k37_create_partitions as k37
 from sparkraft.protocol.messages import k43_elect_leaders as k43
 from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
@@ -84,6 +86,25 @@ def test_changes_are_logged_with_their_author(tmp_path, caplog):
 
     caplog.set_level(logging.INFO, audit.log.name)
     run(test())
+
+
+def test_changes_of_access_control_entries_name_them_on_one_line() -> None:
+    creation = k30.AclCreation(
+        resource_type=2, resource_name="t", resource_pattern_type=4, principal="User:a",
+        host="*", operation=3, permission_type=3,
+    )  # fmt: skip
+    response = k30.CreateAclsResponse(results=[k30.AclCreationResult()])
+    said = audit._created_acls(k30.CreateAclsRequest(creations=[creation]), response)
+    assert said == ("created access control entries (ALLOW User:a READ from * on TOPIC PREFIXED t)")
+    match = k31.DeleteAclsMatchingAcl(
+        resource_type=3, resource_name="g", principal="User:a\nUser:b", host="*", operation=2,
+        permission_type=2,
+    )  # fmt: skip
+    result = k31.DeleteAclsFilterResult(matching_acls=[match])
+    said = audit._deleted_acls(None, k31.DeleteAclsResponse(filter_results=[result]))
+    assert said.startswith("deleted access control entries ")
+    assert said.isprintable()
+    assert audit._created_acls(k30.CreateAclsRequest(), k30.CreateAclsResponse()) == ""
 
 
 @pytest.mark.parametrize(

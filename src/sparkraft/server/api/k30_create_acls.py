@@ -1,13 +1,17 @@
-"""CreateAcls: v1-3. Refused: SECURITY_DISABLED for each, as Kafka without an authorizer. (KIP-140)
+"""CreateAcls: v1-3. Create access control entries. (KIP-140, KIP-290)
 
 Behaviour:
-    * A broker forwards it: a Kafka controller with an authorizer creates them.
-Versions: v2 flexible; v3 user principals.    Not done: access control lists.
+    * A broker forwards it to the active controller.
+    * Without an authorizer: SECURITY_DISABLED for each entry.
+    * Each entry is checked on its own: INVALID_REQUEST. One that exists already succeeds.
+    * The response is sent when the entries are committed; other nodes enforce them when they have
+      replayed them.
+Versions: v2 flexible; v3 user principals.    Not done: -
 """
 
 from typing import TYPE_CHECKING
 
-from sparkraft.base.errors import KafkaError
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k30_create_acls import (
     AclCreationResult,
@@ -16,18 +20,23 @@ from sparkraft.protocol.messages.k30_create_acls import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
-from sparkraft.server.api.k29_describe_acls import WITHOUT_AUTHORIZER
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.controller.submission import set_error
+from sparkraft.server.controller.submission import set_error, submit_to_controller
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker_services import BrokerServices
+    from sparkraft.server.controller.services import ControllerServices
+
+WITHOUT_AUTHORIZER = (ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+"""Kafka's error and message for requests that change access control entries."""
 
 
-def handle(
-    broker: "BrokerServices", context: RequestContext, request: CreateAclsRequest
+async def handle(
+    node: "ControllerServices", context: RequestContext, request: CreateAclsRequest
 ) -> CreateAclsResponse:
-    return refuse(CreateAclsResponse, request, context.api_version, KafkaError(*WITHOUT_AUTHORIZER))
+    if not node.config.has_authorizer:
+        raise KafkaError(*WITHOUT_AUTHORIZER)
+    response: CreateAclsResponse = await submit_to_controller(node, context, request)
+    return response
 
 
 def refuse(

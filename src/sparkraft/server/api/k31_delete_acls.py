@@ -1,8 +1,11 @@
-"""DeleteAcls: v1-3. Refused: SECURITY_DISABLED for each, as Kafka without an authorizer. (KIP-140)
+"""DeleteAcls: v1-3. Delete the access control entries that match filters. (KIP-140, KIP-290)
 
 Behaviour:
-    * A broker forwards it: a Kafka controller with an authorizer deletes them.
-Versions: v2 flexible; v3 user principals.    Not done: access control lists.
+    * A broker forwards it to the active controller.
+    * Without an authorizer: SECURITY_DISABLED for each filter.
+    * Each filter is checked on its own: INVALID_REQUEST. Two filters may report the same entry.
+    * More than 10,000 entries: INVALID_REQUEST for all filters, and nothing is deleted.
+Versions: v2 flexible; v3 user principals.    Not done: -
 """
 
 from typing import TYPE_CHECKING
@@ -16,18 +19,21 @@ from sparkraft.protocol.messages.k31_delete_acls import (
 )
 from sparkraft.security.acls import AclOperation
 from sparkraft.server.api.authorization import on_cluster
-from sparkraft.server.api.k29_describe_acls import WITHOUT_AUTHORIZER
+from sparkraft.server.api.k30_create_acls import WITHOUT_AUTHORIZER
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.controller.submission import set_error
+from sparkraft.server.controller.submission import set_error, submit_to_controller
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker_services import BrokerServices
+    from sparkraft.server.controller.services import ControllerServices
 
 
-def handle(
-    broker: "BrokerServices", context: RequestContext, request: DeleteAclsRequest
+async def handle(
+    node: "ControllerServices", context: RequestContext, request: DeleteAclsRequest
 ) -> DeleteAclsResponse:
-    return refuse(DeleteAclsResponse, request, context.api_version, KafkaError(*WITHOUT_AUTHORIZER))
+    if not node.config.has_authorizer:
+        raise KafkaError(*WITHOUT_AUTHORIZER)
+    response: DeleteAclsResponse = await submit_to_controller(node, context, request)
+    return response
 
 
 def refuse(

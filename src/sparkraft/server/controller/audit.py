@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.metadata.image import ResourceType
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.security.acls import AclOperation, AclPermissionType, AclResourceType, PatternType
 
 if TYPE_CHECKING:
     from sparkraft.server.api.registry import RequestContext
@@ -119,6 +120,35 @@ def _unregistered_broker(request: Any, response: Any) -> str:
     return "" if response.error_code else f"unregistered broker {request.broker_id}"
 
 
+def _created_acls(request: Any, response: Any) -> str:
+    done = [
+        _entry(acl, acl.resource_pattern_type)
+        for acl, result in zip(request.creations, response.results, strict=True)
+        if not result.error_code
+    ]
+    return f"created access control entries {_listed(done)}" if done else ""
+
+
+def _deleted_acls(request: Any, response: Any) -> str:
+    done = [
+        _entry(acl, acl.pattern_type)
+        for result in response.filter_results
+        for acl in result.matching_acls
+    ]
+    return f"deleted access control entries {_listed(done)}" if done else ""
+
+
+def _entry(acl: Any, pattern_type: int) -> str:
+    """An entry on one line: names of principals and resources may contain line feeds."""
+    permission, operation = AclPermissionType(acl.permission_type), AclOperation(acl.operation)
+    kind, pattern = AclResourceType(acl.resource_type), PatternType(pattern_type)
+    text = (
+        f"({permission.name} {acl.principal} {operation.name} from {acl.host} "
+        f"on {kind.name} {pattern.name} {acl.resource_name})"
+    )
+    return text if text.isprintable() else repr(text)
+
+
 def _listed(names: Iterable[str]) -> str:
     names = list(names)
     more = len(names) - NAMES_MAX
@@ -130,6 +160,8 @@ _DESCRIPTIONS: dict[ApiKey, Callable[[Any, Any], str]] = {
     ApiKey.CREATE_TOPICS: _created_topics,
     ApiKey.DELETE_TOPICS: _deleted_topics,
     ApiKey.CREATE_PARTITIONS: _added_partitions,
+    ApiKey.CREATE_ACLS: _created_acls,
+    ApiKey.DELETE_ACLS: _deleted_acls,
     ApiKey.ALTER_CONFIGS: _changed_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _changed_configs,
     ApiKey.ELECT_LEADERS: _elected_leaders,

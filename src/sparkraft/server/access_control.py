@@ -1,0 +1,132 @@
+"""The authorizer of a node, by its configs, with the entries of the metadata log.
+
+    raft commits → MetadataPublisher.image → `AclPublisher` → StandardAuthorizer
+
+Brokers and controllers decide on the entries that this node has replayed, so a change has effect on
+each node when it reaches it, as in Kafka. Controller listeners serve before the entries are loaded;
+until then only super users pass. Broker listeners open later, when the broker has caught up.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from sparkraft.protocol.messages.metadata_records import (
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+)
+from sparkraft.security.authorizer import AllowAll, Authorizer
+from sparkraft.security.principal import ANONYMOUS
+from sparkraft.security.protocols import SecurityProtocol
+from sparkraft.security.standard_authorizer import (
+    ALLOW_IF_NO_ACL,
+    SUPER_USERS,
+    StandardAuthorizer,
+    parse_super_users,
+)
+from sparkraft.server.config import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from immutables import Map
+
+    from sparkraft.base.ids import BrokerId, LeaderEpoch, Offset, Uuid
+    from sparkraft.metadata.image import ClusterImage
+    from sparkraft.security.acls import Acl
+    from sparkraft.server.broker.metadata_publisher import MetadataPublisher
+    from sparkraft.server.config import NodeConfig
+    from sparkraft.server.raft.driver import RaftDriver
+    from sparkraft.server.raft.metadata_log_listener import CommittedBatch, SnapshotReader
+
+log = logging.getLogger(__name__)
+
+
+def authorizer_of(config: "NodeConfig") -> Authorizer:
+    """The authorizer that the configs select.
+
+    Raises:
+        ConfigError: the controllers could not elect a leader.
+    """
+    if not config.has_authorizer:
+        return AllowAll()
+    try:
+        super_users = parse_super_users(config.properties.get(SUPER_USERS, ""))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    _check_node_principal(config, super_users)
+    allows = config.properties.get(ALLOW_IF_NO_ACL, "").strip().lower() == "true"
+    return StandardAuthorizer(super_users, allow_everyone_if_no_acl=allows)
+
+
+def _check_node_principal(config: "NodeConfig", super_users: frozenset[str]) -> None:
+    """Check that controllers authorize each other before they have loaded the entries."""
+    names = [
+        name
+        for name in config.controller_listener_names
+        if config.security_protocols.get(name.upper()) == SecurityProtocol.PLAINTEXT.name
+    ]
+    if not names or str(ANONYMOUS) in super_users:
+        return
+    if len(config.words("controller.quorum.voters")) > 1:
+        raise ConfigError(
+            f"super.users must contain {ANONYMOUS}, as which nodes connect to listener {names[0]}: "
+            "controllers can't elect a leader otherwise, since access control lists are loaded "
+            "after an election"
+        )
+    log.warning(
+        "%s is not in super.users: other nodes, which connect to listener %s with that principal, "
+        "are refused until access control lists are loaded, and then need CLUSTER_ACTION",
+        ANONYMOUS,
+        names[0],
+    )
+
+
+def publish_acls(
+    raft: "RaftDriver", authorizer: Authorizer, publisher: "MetadataPublisher"
+) -> None:
+    """Let `authorizer` follow the metadata log, after `publisher`, which is registered already."""
+    if isinstance(authorizer, StandardAuthorizer):
+        raft.register(AclPublisher(authorizer, lambda: publisher.image))
+
+
+class AclPublisher:
+    """A listener of the metadata log that keeps an authorizer's entries equal to the image's.
+
+    It must be registered after the `MetadataPublisher`, whose image it reads.
+    """
+
+    def __init__(self, authorizer: StandardAuthorizer, image: "Callable[[], ClusterImage]") -> None:
+        self._authorizer = authorizer
+        self._image = image
+        self._acls: Map[Uuid, Acl] = image().acls
+        self._changed: set[Uuid] = set()
+
+    def on_commit(self, batch: "CommittedBatch") -> None:
+        """Apply the image's changes; records of a metadata transaction are in it when it ends."""
+        for record in batch.records:
+            if type(record) in (AccessControlEntryRecord, RemoveAccessControlEntryRecord):
+                self._changed.add(record.id)
+        before, acls = self._acls, self._image().acls
+        if acls is before:
+            return
+        changed, self._changed, self._acls = self._changed, set(), acls
+        self._authorizer.change(
+            removed=[before[id_] for id_ in changed if id_ in before],
+            added=[acls[id_] for id_ in changed if id_ in acls],
+        )
+
+    def on_snapshot(self, reader: "SnapshotReader") -> None:
+        """Replace the entries."""
+        del reader
+        self._acls, self._changed = self._image().acls, set()
+        self._authorizer.load(self._acls.values())
+
+    def on_leader_change(self, leader_id: "BrokerId | None", epoch: "LeaderEpoch") -> None:
+        """Do nothing: a new leader changes no entries."""
+
+    def on_high_watermark(self, high_watermark: "Offset") -> None:
+        """Complete the load: every entry that was committed at the start is known."""
+        del high_watermark
+        if not self._authorizer.is_loaded:
+            self._authorizer.complete_load()
+            log.info("Loaded %d access control entries", len(self._acls))
