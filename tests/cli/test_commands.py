@@ -271,7 +271,7 @@ def test_the_old_name_of_a_clients_file_is_taken_and_called_deprecated(
     assert json.loads(said.out)
     assert said.err == _DEPRECATED.format(option)
     file.write_text("security.protocol=SSL\n")  # shows that it is read
-    assert "security.protocol=SSL is not there yet" in sparkraft(*argv, option, str(file), code=1)
+    assert "security.protocol=SSL is not implemented" in sparkraft(*argv, option, str(file), code=1)
 
 
 def test_features_of_one_node(sparkraft):

@@ -11,6 +11,7 @@ from sparkraft.cli import main as cli
 from sparkraft.cli.errors import UsageError
 from sparkraft.cli.names import PartitionFilter, TopicFilter
 from sparkraft.cli.options import Options, exactly_one, key_values, only_with
+from tests.support.sasl import PLAIN_MODULE
 
 
 def run(capsys, *argv: str) -> tuple[int, str, str]:
@@ -162,7 +163,34 @@ def test_security_that_is_not_there_is_refused(capsys, tmp_path):
         capsys, "topics", "--bootstrap-server", "h:1", "--list", "--command-config", str(config)
     )
     assert code == 1
-    assert "only PLAINTEXT is" in err
+    assert "security.protocol=SASL_SSL is not implemented" in err
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("", "security.protocol=SASL_PLAINTEXT needs sasl.jaas.config"),
+        (
+            "sasl.jaas.config=x required password=s3cret\n",
+            "sasl.jaas.config: the entry does not end",
+        ),
+        (f"sasl.jaas.config={PLAIN_MODULE} required;\n", "GSSAPI is not implemented"),
+        (
+            f"sasl.mechanism=PLAIN\nsasl.jaas.config={PLAIN_MODULE} required;\n",
+            "needs the options username and password",
+        ),
+        ("sasl.login.class=x\n", "sasl.login.class is not implemented"),
+    ],
+)
+def test_a_login_that_cannot_work_is_named_without_its_password(lines, message, capsys, tmp_path):
+    config = tmp_path / "client.properties"
+    config.write_text(f"security.protocol=SASL_PLAINTEXT\n{lines}")
+    code, _, err = run(
+        capsys, "topics", "--bootstrap-server", "h:1", "--list", "--command-config", str(config)
+    )
+    assert code == 1
+    assert message in err
+    assert "s3cret" not in err
 
 
 def test_a_node_starts_without_what_only_tools_need():

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.nodes import SparkraftNode, with_limits
 from tests.support.ports import wait_until
+from tests.support.sasl import PLAIN_MODULE, sasl_node
 
 pytestmark = pytest.mark.real_clients
 
@@ -194,7 +195,7 @@ def test_an_unknown_key_is_said_and_ignored(node: SparkraftNode) -> None:
 SAFETY_KEYS = {
     "authorizer.class.name": "org.example.Authorizer",
     "listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT",
-    "listeners": "SASL_PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2",
+    "listeners": "SASL_SSL://127.0.0.1:1,CONTROLLER://127.0.0.1:2",
     "security.inter.broker.protocol": "SASL_SSL",
     "delegation.token.secret.key": "s3cret",
     "principal.builder.class": "org.example.Builder",
@@ -215,4 +216,42 @@ def test_safety_that_does_not_exist_yet_is_not_pretended(key: str, tmp_path: Pat
     line = sentence(node.refused_start())
     assert "does not start rather than" in line
     assert "s3cret" not in line, "secrets are not shown"
+    assert not node.log_dir.exists(), "nothing was touched"
+
+
+PLAIN = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+MAP = "SASL_PLAINTEXT:SASL_PLAINTEXT"
+UNUSABLE_SASL = {
+    "no mechanism": ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms is empty"),
+    "GSSAPI": ({"sasl.enabled.mechanisms": "GSSAPI"}, "SASL mechanism GSSAPI is not implemented"),
+    "no users": ({PLAIN: None}, f"{PLAIN} is missing"),
+    "a broken module": ({PLAIN: "x required a=s3cret"}, "does not end with a semicolon"),
+    "another class": ({PLAIN: 'Jndi required a="s3cret";'}, "unknown login module"),
+    "no credentials of its own": (
+        {PLAIN: f'{PLAIN_MODULE} required user_a="s3cret";'},
+        "needs the options username and password",
+    ),
+    "no mechanism between brokers": (
+        {"sasl.mechanism.inter.broker.protocol": "GSSAPI"},
+        "sasl.mechanism.inter.broker.protocol=GSSAPI is not in the sasl.enabled.mechanisms",
+    ),
+    "a controller listener": (
+        {"listener.security.protocol.map": f"{MAP},CONTROLLER:SASL_PLAINTEXT"},
+        "controllers do not authenticate by SASL yet",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE_SASL)
+def test_sasl_that_cannot_work_is_named(name: str, tmp_path: Path) -> None:
+    changes, said = UNUSABLE_SASL[name]
+    node = sasl_node(tmp_path)
+    for key, value in changes.items():
+        node.overrides.pop(key, None)
+        if value is not None:
+            node.overrides[key] = value
+    node.write_properties()
+    line = sentence(node.refused_start())
+    assert said in line
+    assert "s3cret" not in line
     assert not node.log_dir.exists(), "nothing was touched"

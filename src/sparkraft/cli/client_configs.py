@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sparkraft.cli.client_login import LOGIN_KEYS
 from sparkraft.cli.errors import CommandError
 from sparkraft.cli.session import warn
 from sparkraft.client.consumer import ConsumerSettings
@@ -33,7 +34,7 @@ _OF_ANY_CLIENT = {
     "client.id",
     "request.timeout.ms",
     "default.api.timeout.ms",
-    "security.protocol",
+    *LOGIN_KEYS,
     "key.serializer",
     "value.serializer",
     "key.deserializer",

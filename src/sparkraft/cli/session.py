@@ -9,16 +9,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.cli.client_login import client_login
+from sparkraft.cli.errors import UsageError
 from sparkraft.client.cluster import Cluster
-from sparkraft.security.protocols import SecurityProtocol, is_implemented
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Mapping
 
     from sparkraft.cli.options import Values
-
-_SECURITY = ("sasl.", "ssl.", "security.")
 
 
 def run(work: Coroutine[Any, Any, int]) -> int:
@@ -27,17 +25,12 @@ def run(work: Coroutine[Any, Any, int]) -> int:
 
 
 def client_properties(path: str | None, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """A client's properties file with `extra` over it; security that we lack is refused."""
+    """A client's properties file with `extra` over it; security that we lack is an error."""
     from sparkraft.server.properties import parse_properties
 
     found = dict(parse_properties(Path(path).read_text())) if path else {}
     found.update(extra or {})
-    protocol = found.get("security.protocol", SecurityProtocol.PLAINTEXT.name)
-    if not is_implemented(protocol):
-        raise CommandError(f"security.protocol={protocol} is not there yet; only PLAINTEXT is")
-    for key in found:
-        if key.startswith(_SECURITY) and key != "security.protocol":
-            raise CommandError(f"{key} is not there yet: connections are PLAINTEXT only")
+    client_login(found)
     return found
 
 
@@ -77,6 +70,7 @@ async def connected(
             request_timeout_ms=int(given.get("request.timeout.ms", 30_000)),
             api_timeout_ms=int(given.get("default.api.timeout.ms", 60_000)),
             to_controllers=bool(controllers),
+            login=client_login(given),
         )
     except ValueError as error:
         raise UsageError(str(error)) from error

@@ -25,6 +25,8 @@ from sparkraft.protocol.api_keys import ApiKey
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+    from sparkraft.security.login import Login
+
 T = TypeVar("T")
 
 API_TIMEOUT_MS = 60_000
@@ -149,6 +151,7 @@ class Cluster:
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
         api_timeout_ms: int = API_TIMEOUT_MS,
         to_controllers: bool = False,
+        login: Login | None = None,
     ) -> None:
         """Prepare; nothing connects before the first request.
 
@@ -158,12 +161,14 @@ class Cluster:
             request_timeout_ms: for one request; never longer than `api_timeout_ms`.
             api_timeout_ms: for a call with all its attempts.
             to_controllers: the addresses are controllers' (`--bootstrap-controller`).
+            login: authenticates each connection; None: they are not authenticated.
         """
         self.bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
         self.request_timeout_ms = min(request_timeout_ms, api_timeout_ms)
         self.api_timeout_ms = api_timeout_ms
         self.to_controllers = to_controllers
+        self.login = login
         self.view = View()
         self._fetched_at: dict[str, float] = {}
         self._connections: dict[tuple[str, int], asyncio.Task[Connection]] = {}
@@ -219,6 +224,7 @@ class Cluster:
                 port,
                 client_id=self.client_id,
                 timeout_ms=min(CONNECT_TIMEOUT_MS, self.api_timeout_ms),
+                login=self.login,
             )
             task = asyncio.get_running_loop().create_task(opening)
             connections[key] = task

@@ -5,7 +5,7 @@ Invariants:
     * A cancelled request stays in flight; its response is dropped when it arrives.
 
 Not here: encoding and matching (`wire_exchange`); choosing the node and retrying (`cluster`).
-Not done: TLS, SASL.
+Not done: TLS.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from sparkraft.client.wire_exchange import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Generator
 
     from sparkraft.protocol.api_keys import ApiKey
+    from sparkraft.security.login import Login
 
     Connect = Callable[[Callable[[], asyncio.Protocol], str, int], Awaitable[Any]]
     """Opens a transport for the factory's protocol, to a host and port; OSError if it fails."""
@@ -88,14 +89,16 @@ class Connection(asyncio.Protocol):
         frame_bytes_max: int = FRAME_BYTES_MAX,
         negotiate: bool = True,
         connect: Connect | None = None,
+        login: Login | None = None,
     ) -> Connection:
-        """Connect, and negotiate versions unless `negotiate` is false.
+        """Connect, negotiate versions unless `negotiate` is false, and authenticate with `login`.
 
         `connect` opens the transport, by default the running loop's `create_connection`.
 
         Raises:
             KafkaError: NETWORK_EXCEPTION if the connection is refused or the peer is not a Kafka
-                node, REQUEST_TIMED_OUT if it takes longer than `timeout_ms`.
+                node, REQUEST_TIMED_OUT if it takes longer than `timeout_ms`,
+                SASL_AUTHENTICATION_FAILED or UNSUPPORTED_SASL_MECHANISM if it refuses the login.
         """
         made = cls(host, port, client_id=client_id, frame_bytes_max=frame_bytes_max)
         try:
@@ -103,7 +106,9 @@ class Connection(asyncio.Protocol):
                 dial = connect or asyncio.get_running_loop().create_connection
                 await dial(lambda: made, host, port)
                 if negotiate:
-                    await made._negotiate(timeout_ms)
+                    await made._take_steps(made._exchange.negotiation(), timeout_ms)
+                if login is not None:
+                    await made._take_steps(made._exchange.authentication(login), timeout_ms)
         except TimeoutError as error:
             made.abort("the connection took too long to set up")
             raise KafkaError(
@@ -114,7 +119,7 @@ class Connection(asyncio.Protocol):
                 ErrorCode.NETWORK_EXCEPTION, f"cannot connect to {host}:{port}: {_reason(error)}"
             ) from error
         except BaseException:
-            made.abort("negotiation failed")
+            made.abort("it was not set up")
             raise
         return made
 
@@ -253,8 +258,9 @@ class Connection(asyncio.Protocol):
                 in_flight.waiter.set_exception(KafkaError(error.code, error.detail))
         self._exchange.in_flight.clear()
 
-    async def _negotiate(self, timeout_ms: int) -> None:
-        steps = self._exchange.negotiation()
+    async def _take_steps(
+        self, steps: Generator[tuple[Any, int], Any, None], timeout_ms: int
+    ) -> None:
         request, version = next(steps)
         while True:
             response = await self.send(request, version=version, timeout_ms=timeout_ms)

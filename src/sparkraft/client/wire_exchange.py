@@ -14,17 +14,21 @@ queue; a response with a correlation id other than the oldest request's means a 
 The asyncio client (`connection`, also used between nodes) and Spark's blocking client
 (`sparkraft.pipeline.wire`) are shells around it: they own the socket, timeouts and waiting callers.
 
-Not here: sockets; choosing the node and retrying (`cluster`).    Not done: TLS, SASL.
+Not here: sockets; choosing the node and retrying (`cluster`).
 """
 
 from collections import deque
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sparkraft
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
 from sparkraft.protocol import codec, headers
 from sparkraft.protocol.api_keys import API_INFO, ApiInfo, ApiKey
+from sparkraft.security.sasl import SaslError
+
+if TYPE_CHECKING:
+    from sparkraft.security.login import Login
 
 FRAME_BYTES_MAX = 256 << 20
 """Longest response accepted: Kafka's `fetch.max.bytes` is 50 MiB, and one batch may exceed it."""
@@ -166,6 +170,37 @@ class WireExchange:
             entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys
         }
         self.api_versions = response
+
+    def authentication(self, login: "Login") -> Generator[tuple[Any, int], Any, None]:
+        """Authenticate by SASL, after the negotiation: as `negotiation` (KIP-43, KIP-152).
+
+        Raises:
+            KafkaError: UNSUPPORTED_SASL_MECHANISM if the peer does not offer the mechanism,
+                SASL_AUTHENTICATION_FAILED if it refuses the credentials.
+        """
+        key = ApiKey.SASL_HANDSHAKE
+        handshake = API_INFO[key].request_class()(mechanism=login.mechanism)
+        response = yield handshake, self.version_for(key)
+        if response.error_code:
+            offered = ", ".join(response.mechanisms) or "none"
+            raise KafkaError(
+                ErrorCode(response.error_code),
+                f"{self.peer} refused SASL mechanism {login.mechanism}; it offers {offered}",
+            )
+        client, key = login.client(), ApiKey.SASL_AUTHENTICATE
+        token: bytes | None = client.first()
+        while token is not None:
+            request = API_INFO[key].request_class()(auth_bytes=token)
+            response = yield request, self.version_for(key)
+            if response.error_code:
+                text = response.error_message or "authentication failed"
+                raise KafkaError(ErrorCode(response.error_code), f"{self.peer}: {text}")
+            try:
+                token = client.respond(bytes(response.auth_bytes))
+            except SaslError as failure:
+                raise KafkaError(
+                    ErrorCode.SASL_AUTHENTICATION_FAILED, f"{self.peer}: {failure}"
+                ) from None
 
 
 def _versions_request() -> Any:

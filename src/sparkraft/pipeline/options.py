@@ -19,7 +19,7 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Any, Final
 
-from sparkraft.security.protocols import SecurityProtocol, is_implemented
+from sparkraft.security.protocols import SecurityProtocol
 
 EARLIEST: Final = -2
 """The first offset there is, in offset JSON and in ListOffsets alike."""
@@ -409,7 +409,7 @@ def _client_options(given: _Given, client_id: str, *, prefix: str | None) -> Cli
     if servers is None:
         raise OptionError("option kafka.bootstrap.servers is missing: host:port,host:port")
     protocol = given.text("kafka.security.protocol") or SecurityProtocol.PLAINTEXT.name
-    if not is_implemented(protocol.upper()):
+    if protocol.upper() != SecurityProtocol.PLAINTEXT.name:
         raise OptionError(f"kafka.security.protocol={protocol} is not supported by sparkraft yet")
     compression = (given.text("kafka.compression.type") or "none").lower()
     if compression not in {"none", "gzip", "snappy", "lz4", "zstd"}:

@@ -1,4 +1,4 @@
-"""Principals, sessions, and the vocabulary of permissions: types only; no sockets, no clock.
+"""Principals, sessions, the vocabulary of permissions, and SASL: no sockets, no clock.
 
-Not here: authentication, access control lists and quotas, which are not implemented yet.
+Not here: access control lists and quotas, which are not implemented yet.
 """

@@ -12,7 +12,7 @@ class SecurityProtocol(IntEnum):
     SASL_SSL = 3
 
 
-IMPLEMENTED = frozenset({SecurityProtocol.PLAINTEXT})
+IMPLEMENTED = frozenset({SecurityProtocol.PLAINTEXT, SecurityProtocol.SASL_PLAINTEXT})
 """Protocols that listeners and clients support so far."""
 
 

@@ -14,6 +14,8 @@ Keys of our own start with `sparkraft.`:
                                   partitions that all fetch sessions keep
     sparkraft.partition.producer.ids.max
                                   producers that a partition remembers
+    sparkraft.unauthenticated.connections.max
+                                  connections of a listener that may be authenticating at once
     sparkraft.http.listener       host:port of /health and /metrics; empty: off
 """
 
@@ -73,6 +75,14 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         check=at_least(1_000),
         doc="Idempotent producers that a partition remembers; further ones replace idle ones "
         "before producer.id.expiration.ms is over.",
+    ),
+    "sparkraft.unauthenticated.connections.max": ConfigDef(
+        "sparkraft.unauthenticated.connections.max",
+        ConfigType.INT,
+        default=1_000,
+        check=at_least(1),
+        doc="Connections of a listener that may be authenticating at once; further ones are "
+        "closed.",
     ),
     "broker.refused.connection.fence.enable": ConfigDef(
         "broker.refused.connection.fence.enable",
@@ -147,7 +157,7 @@ _NOT_IMPLEMENTED: dict[str, tuple[frozenset[str], str]] = {
     "security.providers": (frozenset({""}), "Java security providers can't be loaded"),
     "security.inter.broker.protocol": (
         frozenset({"", *(protocol.name for protocol in IMPLEMENTED)}),
-        "only PLAINTEXT exists so far",
+        f"implemented are {', '.join(sorted(protocol.name for protocol in IMPLEMENTED))}",
     ),
     "unstable.api.versions.enable": (frozenset({"false"}), "unstable APIs are not served"),
     "unstable.feature.versions.enable": (frozenset({"false"}), "unstable features are not served"),
@@ -416,7 +426,7 @@ class NodeConfig(Mapping[str, ConfigValue]):
             )
         if not is_implemented(protocol):
             raise ConfigError(
-                f"{key}: listener {name} requires {protocol}, but only PLAINTEXT is implemented; "
+                f"{key}: listener {name} requires {protocol}, which is not implemented; "
                 "this node does not start rather than serve it unprotected"
             )
         return ListenerAddress(

@@ -10,6 +10,7 @@ from sparkraft.server.network.listener import Limits, Listener
 from sparkraft.server.network.loop_budget import LoopBudget
 from sparkraft.server.network.request_memory import RequestMemory, bound_of
 from sparkraft.server.network.response_memory import ResponseMemory
+from sparkraft.server.sasl_config import listener_sasl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,12 +59,14 @@ class NodeListeners:
             on_unreadable: called when records of a response cannot be read from their file.
 
         Raises:
+            ConfigError: the SASL settings of a listener are invalid.
             OSError: a port is taken.
         """
         bound = bound_of(self._config)
         of_nodes = RequestMemory(bound)
         memory = RequestMemory(bound, of_nodes)
         responses = ResponseMemory(self._config.number("sparkraft.queued.max.response.bytes"))
+        sasl = {a.name: listener_sasl(self._config, a) for a in self._config.listeners}
         for address in self._config.listeners:
             controller_listener = address.name in self._config.controller_listener_names
             listener = Listener(
@@ -75,6 +78,7 @@ class NodeListeners:
                 monitor=self._monitor,
                 on_invariant_broken=fail,
                 security_protocol=address.security_protocol,
+                sasl=sasl[address.name],
                 authorizer=authorizer,
                 rates=self.rates.of(address.name),
                 memory=of_nodes if controller_listener else memory,

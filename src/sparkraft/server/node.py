@@ -24,6 +24,7 @@ from sparkraft.server.listeners import NodeListeners, limits_of
 from sparkraft.server.log_dirs import close_log_dirs, load_logs, lock_log_dirs
 from sparkraft.server.loop_monitor import LoopMonitor
 from sparkraft.server.network.listener import Listener, unexpected
+from sparkraft.server.sasl_config import check_sasl
 from sparkraft.server.supervisor import BAD_DISKS, NodeTasks
 from sparkraft.storage.disk import DirectoryLocked, FileLimitTooLow, StorageFault
 
@@ -157,6 +158,7 @@ class Node:
             log.info("These configs of Kafka have no effect here yet: %s", ", ".join(idle))
         tune_malloc()
         limits = limits_of(self.config)
+        check_sasl(self.config)
         self.spawn(self.loop_monitor.run(), "loop monitor")
         self._log_manager = lock_log_dirs(self.config, self.env)
         self.identity = load_logs(self._log_manager, self.config, self.env)

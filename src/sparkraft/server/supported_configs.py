@@ -11,7 +11,8 @@ _READ = frozenset(
     """
     add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
     advertised.listeners auto.create.topics.enable auto.leader.rebalance.enable broker.id
-    broker.heartbeat.interval.ms broker.rack broker.session.timeout.ms connections.max.idle.ms
+    broker.heartbeat.interval.ms broker.rack broker.session.timeout.ms
+    connection.failed.authentication.delay.ms connections.max.idle.ms
     controlled.shutdown.enable controller.listener.names controller.quorum.append.linger.ms
     controller.quorum.auto.join.enable
     controller.quorum.bootstrap.servers cordoned.log.dirs
@@ -49,7 +50,9 @@ _READ = frozenset(
     replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms
     replica.lag.time.max.ms replica.selector.class replica.socket.timeout.ms
     replication.quota.window.num replication.quota.window.size.seconds
-    request.timeout.ms security.inter.broker.protocol socket.request.max.bytes
+    request.timeout.ms sasl.enabled.mechanisms sasl.jaas.config
+    sasl.mechanism.inter.broker.protocol sasl.server.max.receive.size
+    security.inter.broker.protocol socket.request.max.bytes
     transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
     transaction.partition.verification.enable
     transaction.remove.expired.transaction.cleanup.interval.ms

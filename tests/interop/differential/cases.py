@@ -16,6 +16,9 @@ from sparkraft.protocol.messages import (
 from sparkraft.protocol.messages import (
     k18_api_versions as k18,
 )
+from sparkraft.protocol.messages import (
+    k36_sasl_authenticate as k36,
+)
 from tests.interop.differential.admin_cases import administration, leadership
 from tests.interop.differential.building import every_version
 from tests.interop.differential.group_cases import groups
@@ -47,6 +50,11 @@ def handshakes() -> Iterator[Case]:
     )
     yield from every_version(
         ApiKey.SASL_HANDSHAKE, "on PLAINTEXT", lambda _: k17.SaslHandshakeRequest(mechanism="PLAIN")
+    )
+    yield from every_version(
+        ApiKey.SASL_AUTHENTICATE,
+        "on PLAINTEXT",
+        lambda _: k36.SaslAuthenticateRequest(auth_bytes=b"\0a\0b"),
     )
 
 

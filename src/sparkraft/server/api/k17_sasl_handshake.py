@@ -1,7 +1,11 @@
-"""SaslHandshake: v0-1. Refused: no listener authenticates yet. (KIP-43)
+"""SaslHandshake: v0-1. Which SASL mechanism will the client use? (KIP-43, KIP-152)
 
-Behaviour: ILLEGAL_SASL_STATE, as Kafka answers on a listener without SASL.
-Versions: v0-1 are alike.    Not done: SASL itself.
+Behaviour:
+    * Before authentication, `server.network.sasl_gate` handles it: an unknown mechanism gets
+      UNSUPPORTED_SASL_MECHANISM with the enabled ones, then the connection closes.
+    * Here: ILLEGAL_SASL_STATE, after authentication and on listeners without SASL.
+Versions: after v0 tokens are frames without a header, after v1 SaslAuthenticate requests.
+Not done: re-authentication (KIP-368).
 """
 
 from typing import TYPE_CHECKING
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 def handle(
     broker: "BrokerServices", context: RequestContext, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
-    """Refuse."""
+    """Reject a handshake out of sequence."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 

@@ -39,10 +39,9 @@ def handle(
     node: "BrokerServices", context: RequestContext, request: ApiVersionsRequest
 ) -> ApiVersionsResponse:
     """List the keys of the listener the request arrived at."""
+    if not has_valid_software(context.api_version, request):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
     if context.api_version >= _NAMED_VERSION:
-        for text in (request.client_software_name, request.client_software_version):
-            if _SOFTWARE.fullmatch(text) is None:
-                raise KafkaError(ErrorCode.INVALID_REQUEST)
         context.connection.set_client_software(
             request.client_software_name, request.client_software_version
         )
@@ -64,6 +63,14 @@ def handle(
                 FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             )
     return response
+
+
+def has_valid_software(version: int, request: ApiVersionsRequest) -> bool:
+    """Whether the client software's name and version are valid; before v3 it has none."""
+    return version < _NAMED_VERSION or all(
+        _SOFTWARE.fullmatch(text) is not None
+        for text in (request.client_software_name, request.client_software_version)
+    )
 
 
 def _keys(*, controller_listener: bool) -> list[ApiVersion]:

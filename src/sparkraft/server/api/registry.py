@@ -257,6 +257,7 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.ALTER_CONFIGS: "k33_alter_configs",
     ApiKey.ALTER_REPLICA_LOG_DIRS: "k34_alter_replica_log_dirs",
     ApiKey.DESCRIBE_LOG_DIRS: "k35_describe_log_dirs",
+    ApiKey.SASL_AUTHENTICATE: "k36_sasl_authenticate",
     ApiKey.CREATE_PARTITIONS: "k37_create_partitions",
     ApiKey.DELETE_GROUPS: "k42_delete_groups",
     ApiKey.ELECT_LEADERS: "k43_elect_leaders",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k01_fetch import FetchRequest, ReplicaState
+from sparkraft.server.sasl_config import inter_broker_login
 
 if TYPE_CHECKING:
     from sparkraft.client.connection import Connection
@@ -49,6 +50,7 @@ class FollowerClient:
         self._network = network
         self._node_id = config.node_id
         self._listener = config.inter_broker_listener_name
+        self._login = inter_broker_login(config)
         self._timeout_ms = config.number("replica.socket.timeout.ms")
         self._metadata = metadata
         self._broker_epoch = broker_epoch
@@ -78,6 +80,7 @@ class FollowerClient:
             client_id=f"broker-{self._node_id}-{purpose}",
             timeout_ms=self._timeout_ms,
             connect=self._network.connect,
+            login=self._login,
         )
 
     async def fetch(self, connection: "Connection", request: FetchRequest) -> Any:

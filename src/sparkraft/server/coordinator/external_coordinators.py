@@ -27,6 +27,7 @@ from sparkraft.replication.coordinator_placement import (
     Reassign,
     next_reassignment,
 )
+from sparkraft.server.sasl_config import inter_broker_login
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -78,6 +79,7 @@ class ExternalCoordinators:
             own_topics: internal topics whose coordinators this broker serves.
         """
         self._config = config
+        self._login = inter_broker_login(config)
         self._network = network
         self._metadata = metadata
         self._channel = channel
@@ -179,6 +181,7 @@ class ExternalCoordinators:
             client_id=f"broker-{self._config.node_id}",
             timeout_ms=REQUEST_MS_MAX,
             connect=self._network.connect,
+            login=self._login,
         )
 
     async def _check(self, name: str) -> None:

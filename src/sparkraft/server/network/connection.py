@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from sparkraft.security.session import Session
     from sparkraft.server.network.owner import ConnectionOwner
+    from sparkraft.server.network.sasl_gate import SaslGate
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class Connection(asyncio.Protocol):
         "_deferred",
         "_flush_due",
         "_frame_size",
+        "_gate",
         "_name",
         "_node",
         "_reader",
@@ -105,6 +107,8 @@ class Connection(asyncio.Protocol):
         self._route: Route | None = None
         """Of the last request; its frame had `_frame_size` bytes."""
         self._frame_size = 0
+        self._gate: SaslGate | None = None
+        """Takes the frames until the client has authenticated."""
         self._node = listener.node
         self._sender: Sender | None = None
         self._responses = ResponseQueue()
@@ -155,11 +159,16 @@ class Connection(asyncio.Protocol):
         self.client_host = str(peer[0])
         self.session = self.listener.session_of(self.client_host)
         self._name = self.listener.on_open(self, local, peer)
+        self._gate = self.listener.gate_of(self)
+        if self._gate is not None:
+            self._reader.limit(self._gate.frame_bytes_max)
         self.last_active_ms = self.listener.clock.mono_ms()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget everything that waits; long polls are cancelled."""
         self._closed = True
+        if self._gate is not None:
+            self._gate.close()
         self._responses.close()
         self._sender = None
         self._reader.close()
@@ -235,7 +244,8 @@ class Connection(asyncio.Protocol):
                 self._defer()
                 return
             try:
-                self._dispatch(frame, now)
+                if self._gate is None or not self._gate.takes(frame, now):
+                    self._dispatch(frame, now)
             except DecodeError as error:
                 log_malformed(self, error, frame)
                 self.listener.on_bad_request()
@@ -284,6 +294,16 @@ class Connection(asyncio.Protocol):
 
     # ---- requests
 
+    def admit(self, session: "Session") -> None:
+        """The client has authenticated: handle its requests, on behalf of `session`."""
+        self.session = session
+        self._gate = None
+        self._reader.limit(self.listener.request_bytes_max)
+
+    def write(self, parts: list[Any]) -> None:
+        """Send bytes that are not a response with a header: a SASL token after SaslHandshake v0."""
+        self._responses.add(parts)
+
     def _dispatch(self, frame: memoryview, now: int) -> None:
         if len(frame) < HEADER.size:
             raise DecodeError("a request shorter than its header", at=len(frame))
@@ -325,7 +345,7 @@ class Connection(asyncio.Protocol):
         if response is None:
             self._call(route, context, body)
         else:
-            self._respond(route, context, None, response)
+            self.respond(route, context, None, response)
 
     def _call(self, route: Route, context: RequestContext, body: memoryview) -> None:
         if len(body) > WHOLE_BYTES_MAX and not route.pipelined:
@@ -343,7 +363,7 @@ class Connection(asyncio.Protocol):
                     return
         except Exception as error:  # the root of a request's work
             response = self._failed(route, context, request, error)
-        self._respond(route, context, request, response)
+        self.respond(route, context, request, response)
 
     def _call_large(self, route: Route, context: RequestContext, body: memoryview) -> None:
         """Decode a large request in slices, too."""
@@ -361,7 +381,7 @@ class Connection(asyncio.Protocol):
 
         self._respond_later(slot, self.listener.start_slices(steps()))
 
-    def _respond(self, route: Route, context: RequestContext, request: Any, response: Any) -> None:
+    def respond(self, route: Route, context: RequestContext, request: Any, response: Any) -> None:
         """Send a response, or keep it until it is next."""
         responses = self._responses
         if response is None:
@@ -490,7 +510,8 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def _close_for_length(self, error: BadLengthError) -> None:
-        log_bad_length(self, error, self.listener.request_bytes_max)
+        key = "socket.request.max.bytes" if self._gate is None else "sasl.server.max.receive.size"
+        log_bad_length(self, error, f"{key} is {self._reader.bytes_max}")
         self.listener.on_bad_request()
         self.close()
 

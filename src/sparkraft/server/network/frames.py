@@ -33,7 +33,7 @@ class BadLengthError(Exception):
     """A length prefix that no request may have.
 
     Attributes:
-        size: the length; negative or above socket.request.max.bytes.
+        size: the length; negative or above the limit.
         start: the first bytes, prefix included.
     """
 
@@ -47,6 +47,7 @@ class FrameReader:
     """The unhandled bytes of one connection. It waits for memory itself (`MemoryWaiter`).
 
     Attributes:
+        bytes_max: the longest frame that is read.
         at: the position of the next frame in the current buffer.
         end: the size of that buffer.
         awaits_memory: the connection must not be read until there is memory.
@@ -54,7 +55,6 @@ class FrameReader:
 
     __slots__ = (
         "_buffer",
-        "_bytes_max",
         "_chunk_bytes",
         "_chunks",
         "_closed",
@@ -67,6 +67,7 @@ class FrameReader:
         "_on_wait",
         "at",
         "awaits_memory",
+        "bytes_max",
         "end",
     )
 
@@ -83,13 +84,13 @@ class FrameReader:
 
         Args:
             memory: shared with other connections.
-            bytes_max: socket.request.max.bytes.
+            bytes_max: the longest frame, at first.
             on_wait: called when there is no memory for the frame that arrives.
             on_memory: called when there is again.
             on_give_way: called when others need the memory of a frame that does not arrive.
         """
         self._memory = memory
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._on_wait = on_wait
         self._on_memory = on_memory
         self._on_give_way = on_give_way
@@ -106,6 +107,10 @@ class FrameReader:
         self.at = 0
         self.end = 0
         self.awaits_memory = False
+
+    def limit(self, bytes_max: int) -> None:
+        """Change the longest frame; those that wait in the buffer are checked against it, too."""
+        self.bytes_max = bytes_max
 
     def feed(self, data: bytes) -> bool:
         """Take what was received; whether there may be a whole frame.
@@ -138,7 +143,7 @@ class FrameReader:
             self._next_needed = LENGTH_BYTES
             return None
         (size,) = _SIZE.unpack_from(self._buffer, at)
-        if not 0 <= size <= self._bytes_max:
+        if not 0 <= size <= self.bytes_max:
             raise BadLengthError(size, bytes(self._buffer[at : at + 64]))
         frame_end = at + LENGTH_BYTES + size
         if frame_end > self.end:
@@ -204,7 +209,7 @@ class FrameReader:
 
     def _read_length(self, start: bytes) -> None:
         (size,) = _SIZE.unpack_from(start)
-        if not 0 <= size <= self._bytes_max:
+        if not 0 <= size <= self.bytes_max:
             raise BadLengthError(size, start[:64])
         self._needed = LENGTH_BYTES + size
         self._take_memory()

@@ -24,6 +24,7 @@ from sparkraft.server.network.dispatch import Routes
 from sparkraft.server.network.loop_budget import LoopBudget
 from sparkraft.server.network.request_memory import RequestMemory
 from sparkraft.server.network.response_memory import ResponseMemory
+from sparkraft.server.network.sasl_gate import SaslGate, SaslGates
 from sparkraft.server.network.slices import SlicedWork
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from sparkraft.base.env import Clock
     from sparkraft.server.api.registry import Steps
     from sparkraft.server.env import Network
+    from sparkraft.server.sasl_config import ListenerSasl
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +81,7 @@ class Listener:
         budget: LoopBudget,
         on_invariant_broken: "Callable[[BaseException], None]",
         security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
+        sasl: "ListenerSasl | None" = None,
         authorizer: Authorizer | None = None,
         rates: Sequence[CreationRate] = (),
         memory: RequestMemory | None = None,
@@ -97,6 +100,7 @@ class Listener:
             budget: shared by the node's listeners.
             on_invariant_broken: called with a bug of ours.
             security_protocol: of its connections.
+            sasl: how they authenticate; None: they do not.
             authorizer: of its sessions; everything is allowed by default.
             rates: the limits its connections are held to.
             memory: for requests that arrive; no bound by default.
@@ -114,6 +118,7 @@ class Listener:
         self.request_bytes_max = limits.request_bytes_max
         self.clock = clock
         self.routes = Routes(controller_listener=controller_listener)
+        self.gates = None if sasl is None else SaslGates(sasl, self.routes, clock)
         self._on_invariant_broken = on_invariant_broken
         self._translate = translate or unexpected
         self._on_unreadable = on_unreadable or (lambda: None)
@@ -235,7 +240,7 @@ class Listener:
         return self._translate(error, where)
 
     def session_of(self, client_host: str) -> Session:
-        """The session of a new connection; nothing authenticates yet."""
+        """The session of a new connection, until it authenticates."""
         return Session(
             ANONYMOUS,
             listener_name=self.name,
@@ -243,6 +248,10 @@ class Listener:
             client_host=client_host,
             authorizer=self.authorizer,
         )
+
+    def gate_of(self, connection: Connection) -> SaslGate | None:
+        """The gate of a new connection, which takes its frames until it has authenticated."""
+        return None if self.gates is None else self.gates.gate(connection)
 
     def on_open(self, connection: Connection, local: Any, peer: Any) -> str:
         """Count a connection in and name it; close it if there are too many."""

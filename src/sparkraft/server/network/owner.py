@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sparkraft.server.loop_monitor import LoopMonitor
     from sparkraft.server.network.dispatch import Routes
     from sparkraft.server.network.request_memory import RequestMemory
+    from sparkraft.server.network.sasl_gate import SaslGate
 
 
 class ConnectionOwner(Protocol):
@@ -31,6 +32,10 @@ class ConnectionOwner(Protocol):
 
     def session_of(self, client_host: str) -> "Session":
         """The session of a connection from there."""
+        ...
+
+    def gate_of(self, connection: Any) -> "SaslGate | None":
+        """The gate that takes its frames until it has authenticated; None: it need not."""
         ...
 
     def on_open(self, connection: Any, local: Any, peer: Any) -> str:

@@ -1,0 +1,169 @@
+"""The server's side of SASL on one connection: Kafka's `SaslServerAuthenticator`, without I/O.
+
+    FIRST ──ApiVersions──► VERSIONS_SENT ──SaslHandshake──► TOKENS ──last token──► COMPLETE
+      └──────────────────SaslHandshake────────────────────────┘ └──any failure──► FAILED
+
+* From SaslHandshake v1 on, tokens travel in SaslAuthenticate requests (KIP-152). After v0 they are
+  frames without a header, and failures have no response (KIP-43).
+* A request that a state does not accept ends the connection; its body is never decoded.
+* The response to a failure is delayed (`connection.failed.authentication.delay.ms`), and the
+  connection closes after it.
+
+Not here: bytes, timers, sessions (`sparkraft.server.network.gate`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from sparkraft.base.errors import ErrorCode
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages.k17_sasl_handshake import SaslHandshakeResponse
+from sparkraft.protocol.messages.k18_api_versions import ApiVersionsResponse
+from sparkraft.protocol.messages.k36_sasl_authenticate import SaslAuthenticateResponse
+from sparkraft.security.sasl import SaslError, SaslServer
+
+TOKENS_MAX = 64
+"""Tokens of one exchange; no mechanism needs more than three."""
+
+
+class State(Enum):
+    """The progress of a connection."""
+
+    FIRST = auto()
+    """Nothing that counts: ApiVersions or SaslHandshake may follow."""
+    VERSIONS_SENT = auto()
+    """It knows our versions: SaslHandshake must follow."""
+    TOKENS = auto()
+    """It chose a mechanism: tokens must follow."""
+    COMPLETE = auto()
+    """It is authenticated."""
+    FAILED = auto()
+    """It will be closed; nothing more is read."""
+
+
+NEXT_STATES: Mapping[State, frozenset[State]] = {
+    State.FIRST: frozenset({State.VERSIONS_SENT, State.TOKENS, State.FAILED}),
+    State.VERSIONS_SENT: frozenset({State.TOKENS, State.FAILED}),
+    State.TOKENS: frozenset({State.COMPLETE, State.FAILED}),
+    State.COMPLETE: frozenset(),
+    State.FAILED: frozenset(),
+}
+"""State → the states that may follow it."""
+
+
+_UNEXPECTED: Mapping[ApiKey, type[SaslHandshakeResponse] | type[ApiVersionsResponse]] = {
+    ApiKey.SASL_HANDSHAKE: SaslHandshakeResponse,
+    ApiKey.API_VERSIONS: ApiVersionsResponse,
+}
+"""The responses that Kafka sends with ILLEGAL_SASL_STATE and that need no decoded request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The response to a request or a raw token.
+
+    Attributes:
+        response: a message; bytes after a raw token; None: nothing.
+        failure: why authentication failed: send the response after the delay, then close. The text
+            is for the log.
+    """
+
+    response: SaslHandshakeResponse | ApiVersionsResponse | SaslAuthenticateResponse | bytes | None
+    failure: str | None = None
+
+
+class Authenticator:
+    """One connection's authentication.
+
+    Attributes:
+        state: see `NEXT_STATES`.
+        mechanism: the one the client chose; "" before.
+        user: the authenticated user; "" before.
+    """
+
+    def __init__(self, mechanisms: Mapping[str, Callable[[], SaslServer]]) -> None:
+        """Offer `mechanisms`, by name; each begins an exchange."""
+        self._mechanisms = mechanisms
+        self._server: SaslServer | None = None
+        self._tokens = 0
+        self._has_headers = True
+        self.state = State.FIRST
+        self.mechanism = ""
+        self.user = ""
+
+    @property
+    def expects_raw_token(self) -> bool:
+        """Whether the next frame is a token without a header."""
+        return self.state is State.TOKENS and not self._has_headers
+
+    def accepts_versions(self) -> bool:
+        """Whether ApiVersions may come now."""
+        return self.state is State.FIRST
+
+    def on_versions(self) -> None:
+        """A valid ApiVersions request got its response."""
+        self._enter(State.VERSIONS_SENT)
+
+    def accepts_handshake(self) -> bool:
+        """Whether SaslHandshake may come now."""
+        return self.state in {State.FIRST, State.VERSIONS_SENT}
+
+    def on_handshake(self, version: int, mechanism: str) -> Reply:
+        """Begin an exchange, or refuse an unknown mechanism with the list of those we have."""
+        offered = sorted(self._mechanisms)
+        if mechanism not in self._mechanisms:
+            self._enter(State.FAILED)
+            return Reply(
+                SaslHandshakeResponse(
+                    error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered
+                ),
+                f"unsupported SASL mechanism {mechanism!r}",
+            )
+        self._server = self._mechanisms[mechanism]()
+        self._has_headers = version >= 1
+        self.mechanism = mechanism
+        self._enter(State.TOKENS)
+        return Reply(SaslHandshakeResponse(mechanisms=offered))
+
+    def on_unexpected(self, key: ApiKey) -> Reply:
+        """Refuse a request in place of a token; bodies of other keys are not read for this."""
+        self._enter(State.FAILED)
+        response_class = _UNEXPECTED.get(key)
+        response = None
+        if response_class is not None:
+            response = response_class(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+        why = f"unexpected Kafka request of type {key.name} during SASL authentication"
+        return Reply(response, why)
+
+    def on_token(self, token: bytes) -> Reply:
+        """Take a token of the client; the exchange continues, completes or fails."""
+        assert self._server is not None
+        self._tokens += 1
+        if self._tokens > TOKENS_MAX:
+            return self._failed(SaslError(f"more than {TOKENS_MAX} tokens"))
+        try:
+            answer = self._server.respond(token)
+        except SaslError as failure:
+            return self._failed(failure)
+        if self._server.user:
+            self.user = self._server.user
+            self._enter(State.COMPLETE)
+        if not self._has_headers:
+            return Reply(answer)
+        return Reply(SaslAuthenticateResponse(auth_bytes=answer))
+
+    def _failed(self, failure: SaslError) -> Reply:
+        self._enter(State.FAILED)
+        text = failure.public_text or (
+            "Authentication failed during authentication due to invalid credentials with SASL "
+            f"mechanism {self.mechanism}"
+        )
+        response = SaslAuthenticateResponse(
+            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=text
+        )
+        return Reply(response if self._has_headers else None, str(failure))
+
+    def _enter(self, state: State) -> None:
+        assert state in NEXT_STATES[self.state], (self.state, state)
+        self.state = state

@@ -1,0 +1,47 @@
+"""A client's credentials: the mechanism, and the user it logs in as.
+
+They come from a login module (`sasl.jaas.config`) with the options `username` and `password`.
+"""
+
+from dataclasses import dataclass
+
+from sparkraft.security.jaas import JaasError, LoginModule
+from sparkraft.security.plain import PlainClient
+from sparkraft.security.sasl import MECHANISMS, SaslClient
+from sparkraft.security.secret import Secret
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """How connections of a client authenticate.
+
+    Attributes:
+        mechanism: one of `MECHANISMS`.
+        user: the name of the user.
+        password: of the user.
+    """
+
+    mechanism: str
+    user: str
+    password: Secret
+
+    def client(self) -> SaslClient:
+        """Begin an exchange."""
+        return PlainClient(self.user, self.password)
+
+
+def login_of(mechanism: str, module: LoginModule) -> Login:
+    """The credentials in a login module.
+
+    Raises:
+        JaasError: the module is for other mechanisms or lacks an option, or we do not implement the
+            mechanism.
+    """
+    if mechanism not in MECHANISMS:
+        known = ", ".join(MECHANISMS)
+        raise JaasError(f"SASL mechanism {mechanism} is not implemented; there are {known}")
+    module.check_mechanism(mechanism)
+    user, password = module.text("username"), module.options.get("password")
+    if not user or password is None:
+        raise JaasError(f"the login module of {mechanism} needs the options username and password")
+    return Login(mechanism, user, password)

@@ -1,0 +1,62 @@
+"""The interface of SASL mechanisms: both sides of an exchange of tokens (RFC 4422).
+
+A mechanism is a small state machine per connection, without I/O. The server's `respond` takes the
+client's next token and returns its own; the client's takes the server's.
+
+Not here: how tokens travel (`authenticator` on the server, `sparkraft.client.wire_exchange` in a
+client).
+"""
+
+from typing import Protocol
+
+PLAIN = "PLAIN"
+
+MECHANISMS = (PLAIN,)
+"""The mechanisms we implement, on both sides."""
+
+
+class SaslError(Exception):
+    """Authentication failed.
+
+    Attributes:
+        public_text: sent to the client; None: a general text, which reveals nothing about users.
+    """
+
+    def __init__(self, reason: str, *, public: bool = False) -> None:
+        """Fail for `reason`, which is logged, and sent to the client if `public`."""
+        super().__init__(reason)
+        self.public_text = reason if public else None
+
+
+class SaslServer(Protocol):
+    """The server's side of one exchange.
+
+    Attributes:
+        user: the authenticated user; "" until the exchange is complete.
+    """
+
+    user: str
+
+    def respond(self, token: bytes) -> bytes:
+        """Take the client's token; return the server's.
+
+        Raises:
+            SaslError: the credentials or the token are invalid; the exchange has ended.
+        """
+        ...
+
+
+class SaslClient(Protocol):
+    """The client's side of one exchange."""
+
+    def first(self) -> bytes:
+        """Return the first token."""
+        ...
+
+    def respond(self, token: bytes) -> bytes | None:
+        """Take the server's token; return the next one, or None if the exchange is complete.
+
+        Raises:
+            SaslError: the server does not know the credentials, or sent an invalid token.
+        """
+        ...

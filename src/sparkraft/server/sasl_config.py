@@ -1,0 +1,134 @@
+"""SASL on listeners: which mechanisms, with whose credentials, within which limits.
+
+    listener.name.<listener>.<mechanism>.sasl.jaas.config    users of a mechanism (server side), and
+                                                             the credentials of this node itself
+    listener.name.<listener>.<key> or <key>                  everything else
+
+Names of listeners and mechanisms are in lower case in keys. As in Kafka, a server ignores
+`sasl.jaas.config` without listener and mechanism. Any value that is not understood stops the start.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparkraft.metadata.configs import BROKER_CONFIGS, parse_value
+from sparkraft.metadata.configs.broker import listener_key
+from sparkraft.security.jaas import JaasError, LoginModule, parse_jaas
+from sparkraft.security.login import Login, login_of
+from sparkraft.security.plain import PlainServer, plain_users
+from sparkraft.security.protocols import SecurityProtocol
+from sparkraft.security.sasl import MECHANISMS, SaslServer
+from sparkraft.server.config import ConfigError
+
+if TYPE_CHECKING:
+    from sparkraft.server.config import ListenerAddress, NodeConfig
+
+SASL_PROTOCOLS = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSasl:
+    """How the connections of one listener authenticate.
+
+    Attributes:
+        mechanisms: name → begins an exchange.
+        receive_bytes_max: `sasl.server.max.receive.size`: the longest frame before authentication.
+        failure_delay_ms: `connection.failed.authentication.delay.ms`.
+        unauthenticated_max: connections that may be authenticating at once.
+    """
+
+    mechanisms: Mapping[str, Callable[[], SaslServer]]
+    receive_bytes_max: int
+    failure_delay_ms: int
+    unauthenticated_max: int
+
+
+def check_sasl(config: "NodeConfig") -> None:
+    """Raise `ConfigError` unless the SASL settings of all listeners are valid."""
+    for address in config.listeners:
+        listener_sasl(config, address)
+    inter_broker_login(config)
+
+
+def listener_sasl(config: "NodeConfig", address: "ListenerAddress") -> ListenerSasl | None:
+    """The SASL settings of a listener; None if it does not use SASL.
+
+    Raises:
+        ConfigError: a mechanism is unknown or has no credentials.
+    """
+    if address.security_protocol not in SASL_PROTOCOLS:
+        return None
+    if address.name in config.controller_listener_names:
+        raise ConfigError(f"listener {address.name}: controllers do not authenticate by SASL yet")
+    names = _words(config, address.name, "sasl.enabled.mechanisms")
+    if not names:
+        raise ConfigError(
+            f"listener {address.name} uses SASL, but sasl.enabled.mechanisms is empty"
+        )
+    return ListenerSasl(
+        mechanisms={name: _mechanism(config, address.name, name) for name in names},
+        receive_bytes_max=config.number_of(address.name, "sasl.server.max.receive.size"),
+        failure_delay_ms=config.number("connection.failed.authentication.delay.ms"),
+        unauthenticated_max=config.number("sparkraft.unauthenticated.connections.max"),
+    )
+
+
+def inter_broker_login(config: "NodeConfig") -> Login | None:
+    """The credentials with which this broker connects to others; None: it does not authenticate.
+
+    As in Kafka, they are the `username` and `password` of the inter-broker listener's login module
+    for sasl.mechanism.inter.broker.protocol.
+
+    Raises:
+        ConfigError: they are missing, or the listener does not offer the mechanism.
+    """
+    name = config.inter_broker_listener_name
+    address = next((a for a in config.listeners if a.name == name), None)
+    if address is None or address.security_protocol not in SASL_PROTOCOLS:
+        return None
+    mechanism = config.text("sasl.mechanism.inter.broker.protocol")
+    if mechanism not in _words(config, name, "sasl.enabled.mechanisms"):
+        raise ConfigError(
+            f"sasl.mechanism.inter.broker.protocol={mechanism} is not in the "
+            f"sasl.enabled.mechanisms of listener {name}"
+        )
+    try:
+        return login_of(mechanism, login_module(config, name, mechanism))
+    except JaasError as error:
+        raise ConfigError(f"inter-broker connections: {error}") from None
+
+
+def _mechanism(config: "NodeConfig", listener: str, name: str) -> Callable[[], SaslServer]:
+    if name not in MECHANISMS:
+        raise ConfigError(
+            f"listener {listener}: SASL mechanism {name} is not implemented; set "
+            f"sasl.enabled.mechanisms to some of {', '.join(MECHANISMS)}"
+        )
+    users = plain_users(login_module(config, listener, name))
+    return lambda: PlainServer(users)
+
+
+def login_module(config: "NodeConfig", listener: str, mechanism: str) -> LoginModule:
+    """The login module of a mechanism on a listener.
+
+    Raises:
+        ConfigError: it is missing or invalid.
+    """
+    key = listener_key(listener, f"{mechanism.lower()}.sasl.jaas.config")
+    text = config.properties.get(key)
+    if text is None:
+        raise ConfigError(f"{key} is missing: it names the users of SASL mechanism {mechanism}")
+    try:
+        module = parse_jaas(text)
+        module.check_mechanism(mechanism)
+    except JaasError as error:
+        raise ConfigError(f"{key}: {error}") from None
+    return module
+
+
+def _words(config: "NodeConfig", listener: str, key: str) -> tuple[str, ...]:
+    text = config.properties.get(listener_key(listener, key))
+    value = config[key] if text is None else parse_value(BROKER_CONFIGS[key], text)
+    assert isinstance(value, tuple), key
+    return tuple(dict.fromkeys(word for word in value if word))
