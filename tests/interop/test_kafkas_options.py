@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.real_clients, pytest.mark.java]
 TOOLS = {
     "server-start": "kafka.Kafka",
     "topics": "org.apache.kafka.tools.TopicCommand",
+    "acls": "org.apache.kafka.tools.AclCommand",
     "configs": "kafka.admin.ConfigCommand",
     "console-producer": "org.apache.kafka.tools.ConsoleProducer",
     "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",

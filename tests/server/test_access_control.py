@@ -1,6 +1,7 @@
 """A node with Kafka's StandardAuthorizer: its entries are replayed, enforced and kept."""
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -9,9 +10,13 @@ from sparkraft.base.errors import ErrorCode
 from sparkraft.base.ids import Uuid
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE
+from sparkraft.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from sparkraft.protocol.messages.k16_list_groups import ListGroupsRequest
+from sparkraft.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from sparkraft.protocol.messages.k29_describe_acls import DescribeAclsRequest
 from sparkraft.protocol.messages.k30_create_acls import AclCreation, CreateAclsRequest
 from sparkraft.protocol.messages.k31_delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from sparkraft.protocol.messages.k60_describe_cluster import DescribeClusterRequest
 from sparkraft.protocol.messages.metadata_records import (
     AccessControlEntryRecord,
     RemoveAccessControlEntryRecord,
@@ -88,9 +93,9 @@ def session_of(node: Any) -> Any:
     return client_session(BOB, authorizer=node.authorizer)
 
 
-def may(node: Any, operation: AclOperation, name: str) -> bool:
+def may(node: Any, operation: AclOperation, name: str, kind: int = TOPIC) -> bool:
     allowed: bool = node.authorizer.authorize(
-        session_of(node), operation, AclResourceType.TOPIC, name
+        session_of(node), operation, AclResourceType(kind), name
     )
     return allowed
 
@@ -333,5 +338,76 @@ def test_a_controller_listener_serves_only_super_users_before_the_load(tmp_path)
             await client.close()
             await bob.close()
             await asyncio.sleep(0)
+
+    run(test())
+
+
+def test_denials_are_logged_as_kafkas_authorizer_does_and_filters_are_not(tmp_path, caplog):
+    async def test():
+        async with node_in(tmp_path, **SECURED) as node:
+            admin = await connect(node)
+            topic_id = await create_topic(admin, "t")
+            for listener in node.listeners:
+                listener.session_of = lambda host: client_session(  # type: ignore[method-assign]
+                    BOB, authorizer=node.authorizer, client_host=host
+                )
+            bob = await connect(node)
+            await append(bob, topic_id, batch(b"v"), acks=1)
+            await bob.send(MetadataRequest(topics=None))
+            await bob.send(ListGroupsRequest())
+            await bob.send(InitProducerIdRequest(transactional_id=None))
+            await admin.close()
+            await bob.close()
+
+    caplog.set_level(logging.INFO, "sparkraft.authorizer")
+    run(test())
+    lines = [record.getMessage() for record in caplog.records if "authorizer" in record.name]
+    assert lines == [
+        "Principal = User:bob is Denied operation = WRITE from host = 127.0.0.1 on resource = "
+        "Topic:LITERAL:t for request = Produce with resourceRefCount = 1 based on rule DefaultDeny"
+    ]
+
+
+def test_authorized_operations_are_those_of_the_entries(tmp_path):
+    async def test():
+        async with node_in(tmp_path, **SECURED) as node:
+            admin = await connect(node)
+            await create_topic(admin, "t")
+            assert await create(
+                admin,
+                creation("t", operation=READ),
+                creation("t", operation=ALTER),
+                creation("t", operation=ALTER, permission_type=DENY),
+            ) == [0, 0, 0]
+            await until(lambda: may(node, AclOperation.READ, "t"))
+            for listener in node.listeners:
+                listener.session_of = lambda host: client_session(  # type: ignore[method-assign]
+                    BOB, authorizer=node.authorizer, client_host=host
+                )
+            bob = await connect(node)
+            request = MetadataRequest(
+                topics=[MetadataRequestTopic(name=name) for name in ("t", "hidden")],
+                include_topic_authorized_operations=True,
+            )
+            found = {topic.name: topic for topic in (await bob.send(request)).topics}
+            bits = 1 << AclOperation.READ | 1 << AclOperation.DESCRIBE
+            assert found["t"].topic_authorized_operations == bits
+            assert found["hidden"].topic_authorized_operations == -(1 << 31)
+            cluster = await bob.send(
+                DescribeClusterRequest(endpoint_type=1, include_cluster_authorized_operations=True)
+            )
+            assert cluster.cluster_authorized_operations == 0
+            assert await create(
+                admin,
+                creation("kafka-cluster", resource_type=CLUSTER, operation=ALTER),
+            ) == [0]
+            await until(lambda: may(node, AclOperation.ALTER, "kafka-cluster", CLUSTER))
+            cluster = await bob.send(
+                DescribeClusterRequest(endpoint_type=1, include_cluster_authorized_operations=True)
+            )
+            bits = 1 << AclOperation.ALTER | 1 << AclOperation.DESCRIBE
+            assert cluster.cluster_authorized_operations == bits
+            await admin.close()
+            await bob.close()
 
     run(test())

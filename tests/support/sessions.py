@@ -1,6 +1,7 @@
 """Sessions of clients that no connection made, and an authorizer that denies."""
 
 from collections.abc import Callable
+from typing import Any
 
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.security.authorizer import AllowAll, Authorizer, Requester
@@ -38,6 +39,11 @@ class Deciding:
     ) -> bool:
         self.asked.append((str(requester.principal), operation, resource_type, "*"))
         return self.decide(operation, resource_type, "*")
+
+    def log_denied(
+        self, requester: Requester, action: Any, *, request_name: str, now_ms: int
+    ) -> None:
+        """Denials are in `asked`."""
 
 
 def client_session(

@@ -11,6 +11,7 @@ _KAFKA_COMMANDS = {
     "server-start": "run one node from a server.properties",
     "storage": "format and inspect log directories; random-uuid",
     "topics": "create, list, describe, alter, delete topics",
+    "acls": "add, remove, list access control entries",
     "configs": "describe and alter configs of topics, brokers, groups",
     "console-producer": "send lines of standard input as records",
     "console-consumer": "print records",

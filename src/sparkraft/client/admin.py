@@ -5,7 +5,7 @@ many things answer per thing: a value or the `KafkaError` it was refused with; n
 for a single one.
 
 Not here: consumer groups and their offsets (`groups`), elections and reassignments (`leadership`).
-Not done: ACLs, quotas.
+Not here either: access control entries (`acl_admin`). Not done: quotas.
 """
 
 from __future__ import annotations

@@ -46,6 +46,20 @@ class Authorizer(Protocol):
         """Whether `requester` may do `operation` on some resource of that type (KIP-679)."""
         ...
 
+    def log_denied(
+        self,
+        requester: Requester,
+        action: "tuple[AclOperation, AclResourceType, str]",
+        *,
+        request_name: str,
+        now_ms: int,
+    ) -> None:
+        """Log that `authorize` has denied `action`: an operation on a resource.
+
+        `request_name` is Kafka's name of the request, `now_ms` its monotonic time.
+        """
+        ...
+
 
 class AllowAll:
     """Kafka without `authorizer.class.name`: every request is allowed."""
@@ -65,3 +79,13 @@ class AllowAll:
         self, requester: Requester, operation: "AclOperation", resource_type: "AclResourceType"
     ) -> bool:
         return True
+
+    def log_denied(
+        self,
+        requester: Requester,
+        action: "tuple[AclOperation, AclResourceType, str]",
+        *,
+        request_name: str,
+        now_ms: int,
+    ) -> None:
+        """Do nothing: nothing is denied."""

@@ -26,6 +26,7 @@ from sparkraft.security.acls import (
     is_principal,
 )
 from sparkraft.security.authorizer import Requester
+from sparkraft.security.denials import DenialLog
 from sparkraft.security.principal import KafkaPrincipal
 
 CLASS_NAME = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -70,6 +71,7 @@ class StandardAuthorizer:
         self._index = AclIndex()
         self._is_loaded = False
         self._verdicts: dict[_Key, Verdict] = {}
+        self._denials = DenialLog()
 
     # ---- entries
 
@@ -152,6 +154,18 @@ class StandardAuthorizer:
                 found = self._decide(requester, operation, resource_type, name)
             self._remember(key, found)
         return found
+
+    def log_denied(
+        self,
+        requester: Requester,
+        action: tuple[AclOperation, AclResourceType, str],
+        *,
+        request_name: str,
+        now_ms: int,
+    ) -> None:
+        """See `Authorizer`."""
+        rule = self.verdict(requester, *action).rule
+        self._denials.add(requester, action, request_name, rule, now_ms)
 
     def _remember(self, key: _Key, verdict: Verdict) -> Verdict:
         if len(self._verdicts) >= DECISIONS_MAX:

@@ -51,7 +51,12 @@ class Permissions(Protocol):
     """The part of a `RequestContext` that rules use."""
 
     def is_allowed(
-        self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME
+        self,
+        operation: AclOperation,
+        resource_type: AclResourceType,
+        name: str = CLUSTER_NAME,
+        *,
+        logs: bool = True,
     ) -> bool: ...
 
     def is_allowed_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool: ...
@@ -73,8 +78,14 @@ class RequestRule:
     def permits(self, context: Permissions, request: Any) -> bool:
         """Whether `request` may be handled."""
         name = CLUSTER_NAME if self.name_of is None else self.name_of(request)
-        return name is None or any(
-            context.is_allowed(operation, self.resource_type, name) for operation in self.operations
+        *others, last = self.operations
+        return (
+            name is None
+            or any(
+                context.is_allowed(operation, self.resource_type, name, logs=False)
+                for operation in others
+            )
+            or context.is_allowed(last, self.resource_type, name)
         )
 
 

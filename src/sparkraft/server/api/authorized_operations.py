@@ -12,6 +12,6 @@ def topic_operations(context: RequestContext, name: str) -> int:
 
 def cluster_operations(context: RequestContext) -> int:
     """The same for the cluster; 0 without DESCRIBE on it."""
-    if not context.is_allowed(AclOperation.DESCRIBE, AclResourceType.CLUSTER):
+    if not context.is_allowed(AclOperation.DESCRIBE, AclResourceType.CLUSTER, logs=False):
         return 0
     return context.allowed_operations(CLUSTER_OPERATIONS, AclResourceType.CLUSTER)

@@ -116,7 +116,7 @@ class _Topics:
         for number, name in enumerate(self._broker.metadata.topic_names(image)):
             if number % UNITS == 0:
                 yield UNITS // 10
-            if allows_all or _may_describe(self._context, name):
+            if allows_all or _may_describe(self._context, name, logs=False):
                 yield from self._add(image.topics_by_id[image.topics_by_name[name]])
         if allows_all:
             joined = AllTopics(self._count, _joined(self._buffers))
@@ -282,14 +282,14 @@ def _joined(pieces: list[bytes]) -> list[bytes]:
     return [*out, b"".join(pieces[first:])]
 
 
-def _may_describe(context: RequestContext, name: str) -> bool:
-    return context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, name)
+def _may_describe(context: RequestContext, name: str, *, logs: bool = True) -> bool:
+    return context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, name, logs=logs)
 
 
 def _may_create(context: RequestContext, name: str) -> bool:
-    return context.is_allowed(AclOperation.CREATE, AclResourceType.CLUSTER) or context.is_allowed(
-        AclOperation.CREATE, AclResourceType.TOPIC, name
-    )
+    return context.is_allowed(
+        AclOperation.CREATE, AclResourceType.CLUSTER, logs=False
+    ) or context.is_allowed(AclOperation.CREATE, AclResourceType.TOPIC, name)
 
 
 def refuse(_: type, request: Any, version: int, error: KafkaError) -> MetadataResponse:

@@ -41,11 +41,11 @@ def handle(
 def _joined(context: RequestContext, found: list[list[ListedGroup]]) -> ListGroupsResponse:
     """The groups that the client may describe."""
     groups = [group for groups in found for group in groups]
-    if not context.is_allowed(_DESCRIBE, AclResourceType.CLUSTER):
+    if not context.is_allowed(_DESCRIBE, AclResourceType.CLUSTER, logs=False):
         groups = [
             group
             for group in groups
-            if context.is_allowed(_DESCRIBE, AclResourceType.GROUP, group.group_id)
+            if context.is_allowed(_DESCRIBE, AclResourceType.GROUP, group.group_id, logs=False)
         ]
     return ListGroupsResponse(groups=groups)
 

@@ -56,7 +56,7 @@ _ERRORS = ItemErrors(
 def _denial(context: RequestContext, topic: CreatableTopic) -> KafkaError | None:
     if topic.name == METADATA_TOPIC:
         return denied(AclResourceType.TOPIC)
-    if context.is_allowed(AclOperation.CREATE, AclResourceType.CLUSTER):
+    if context.is_allowed(AclOperation.CREATE, AclResourceType.CLUSTER, logs=False):
         return None
     return topic_denial(context, AclOperation.CREATE, topic.name)
 
@@ -115,7 +115,9 @@ def _parts(request: CreateTopicsRequest, default_partitions: int) -> list[Create
 
 
 def _hide_configs(context: RequestContext, result: CreatableTopicResult) -> None:
-    if context.is_allowed(AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, result.name):
+    if context.is_allowed(
+        AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, result.name, logs=False
+    ):
         return
     result.topic_config_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     result.num_partitions = result.replication_factor = -1

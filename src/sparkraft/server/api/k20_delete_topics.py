@@ -31,7 +31,7 @@ async def handle(
     node: "ControllerServices", context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
     """Refuse what the client may not delete, and have the controller decide on the rest."""
-    if context.is_allowed(AclOperation.DELETE, AclResourceType.CLUSTER):
+    if context.is_allowed(AclOperation.DELETE, AclResourceType.CLUSTER, logs=False):
         return await _decide(node, context, request)
     names = _denied_names(node, context, request)
     by_id = _denied_by_id(node, context, request)

@@ -43,7 +43,9 @@ class IdempotentProducerRule(RequestRule):
     def permits(self, context: Permissions, request: InitProducerIdRequest) -> bool:
         return (
             request.transactional_id is not None
-            or super().permits(context, request)
+            or context.is_allowed(
+                AclOperation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER, logs=False
+            )
             or context.is_allowed_any(AclOperation.WRITE, AclResourceType.TOPIC)
         )
 

@@ -31,7 +31,9 @@ def handle(
 ) -> OffsetForLeaderEpochResponse:
     """Look each epoch up in its partition's log."""
     response = OffsetForLeaderEpochResponse()
-    is_replica = context.is_allowed(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
+    is_replica = context.is_allowed(
+        AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, logs=False
+    )
     for topic in request.topics:
         answers = []
         for part in topic.partitions:

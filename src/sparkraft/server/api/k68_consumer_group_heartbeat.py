@@ -51,7 +51,7 @@ def handle(
     peer = peer_of(context)
 
     def may_describe(topic: str) -> bool:
-        return context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic)
+        return context.is_allowed(AclOperation.DESCRIBE, AclResourceType.TOPIC, topic, logs=False)
 
     return runtime.execute_write(
         lambda shard, now: shard.handle_consumer_heartbeat(request, peer, may_describe, now)

@@ -91,8 +91,9 @@ def _visible_names(
         return names, []
     visible: list[str] = []
     hidden: list[str] = []
+    is_named = bool(request.topics)
     for name in names:
-        allowed = context.is_allowed(_DESCRIBE, AclResourceType.TOPIC, name)
+        allowed = context.is_allowed(_DESCRIBE, AclResourceType.TOPIC, name, logs=is_named)
         (visible if allowed else hidden).append(name)
         yield 1
     return visible, hidden

@@ -92,18 +92,31 @@ class RequestContext:
         return self.session.listener_name
 
     def is_allowed(
-        self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME
+        self,
+        operation: AclOperation,
+        resource_type: AclResourceType,
+        name: str = CLUSTER_NAME,
+        *,
+        logs: bool = True,
     ) -> bool:
         """Whether the session may do `operation` on the resource called `name`.
 
         Authorize a name before looking it up: the response to a denied name must not reveal
-        whether it exists.
+        whether it exists. A denial is logged, unless `logs` is False: for resources that the
+        client did not name, and for rights that it may do without.
         """
         session = self.session
         authorizer = session.authorizer
-        return authorizer.allows_all or authorizer.authorize(
-            session, operation, resource_type, name
-        )
+        if authorizer.allows_all or authorizer.authorize(session, operation, resource_type, name):
+            return True
+        if logs:
+            authorizer.log_denied(
+                session,
+                (operation, resource_type, name),
+                request_name=API_INFO[ApiKey(self.api_key)].name,
+                now_ms=self.received_ms,
+            )
+        return False
 
     def is_allowed_any(self, operation: AclOperation, resource_type: AclResourceType) -> bool:
         """Whether the session may do `operation` on some resource of that type."""
@@ -119,7 +132,8 @@ class RequestContext:
         return sum(
             1 << operation
             for operation in AclOperation
-            if supported >> operation & 1 and self.is_allowed(operation, resource_type, name)
+            if supported >> operation & 1
+            and self.is_allowed(operation, resource_type, name, logs=False)
         )
 
     def refuse_pipelined_after(self, what: Hashable, error: KafkaError) -> None:

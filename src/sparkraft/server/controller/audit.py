@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.metadata.image import ResourceType
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.security.acls import AclOperation, AclPermissionType, AclResourceType, PatternType
+from sparkraft.security.denials import printable
 
 if TYPE_CHECKING:
     from sparkraft.server.api.registry import RequestContext
@@ -39,7 +40,7 @@ def log_change(context: "RequestContext", request: Any, response: Any) -> None:
     change = describe(request, response)
     if change:
         session = context.session
-        client = context.client_id or "unknown"
+        client = printable(context.client_id or "unknown")
         log.info("%s (%s, client %s) %s", session.principal, session.client_host, client, change)
 
 
@@ -146,7 +147,7 @@ def _entry(acl: Any, pattern_type: int) -> str:
         f"({permission.name} {acl.principal} {operation.name} from {acl.host} "
         f"on {kind.name} {pattern.name} {acl.resource_name})"
     )
-    return text if text.isprintable() else repr(text)
+    return printable(text)
 
 
 def _listed(names: Iterable[str]) -> str:
