@@ -10,6 +10,7 @@ import pytest
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.java_hash import java_string_hash, partition_of
 from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
+from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -34,8 +35,10 @@ from sparkraft.protocol.messages.k47_offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from sparkraft.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
 from sparkraft.records.record import BatchBuilder, decode_records
+from tests.coordinator.consumer_world import with_topic
 from tests.server.coordinator.fake_broker import TOPIC_ID, FakeBroker, image_without_topics
 
 WAIT_SECONDS = 60
@@ -349,6 +352,39 @@ def test_a_group_meets_and_goes_to_the_new_leader() -> None:
         )
         assert beat.error_code == ErrorCode.NONE
         broker.groups.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("commits_later", [True, False])
+def test_a_join_that_waits_for_its_commit_fails_when_leadership_ends(commits_later: bool) -> None:
+    async def test() -> None:
+        broker = FakeBroker()
+        features = EMPTY_IMAGE.features.set("group.version", 1)
+        broker.image = with_topic(EMPTY_IMAGE._replace(features=features), "t", 1)
+        broker.lead(0)
+        beat = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            rebalance_timeout_ms=10_000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        )
+        assert broker.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, beat).error_code == ErrorCode.NONE
+        broker.host.sync_by_hand = True
+        request = join()
+        request.protocols[0].metadata = b"\0\0" + b"\0\0\0\1\0\1t" + b"\xff\xff\xff\xff"
+        waiting = broker.ask(ApiKey.JOIN_GROUP, request, 3)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        broker.lead(None)
+        if commits_later:
+            broker.host.sync()
+        else:
+            broker.host.sync(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        with pytest.raises(KafkaError) as refused:
+            await waiting
+        assert refused.value.code is ErrorCode.NOT_COORDINATOR
 
     run(test)
 

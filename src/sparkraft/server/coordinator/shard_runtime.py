@@ -150,6 +150,7 @@ class ShardRuntime(Generic[S, R]):
             self._timer.cancel()
         self._shard.unload(self._now())
         self._send_replies()
+        self._fail_parked()
 
     def check_loaded(self) -> None:
         """Raise KafkaError unless the log has been loaded."""
@@ -350,6 +351,13 @@ class ShardRuntime(Generic[S, R]):
             parked = self._parked.pop(reply_to, None)
             if parked is not None and not parked.done():
                 parked.set_result(response)
+
+    def _fail_parked(self) -> None:
+        """Fail the requests that wait for an append, whose end the shard does not learn."""
+        parked, self._parked = self._parked, {}
+        for future in parked.values():
+            if not future.done():
+                future.set_exception(KafkaError(ErrorCode.NOT_COORDINATOR))
 
     def _translated(self, error: KafkaError) -> KafkaError:
         return KafkaError(self._spec.translate_error(error.code), error.detail)
