@@ -157,6 +157,56 @@ def test_a_member_that_does_not_revoke_in_time_is_fenced() -> None:
     assert "a" not in world.group
 
 
+def test_a_member_that_could_not_be_fenced_is_fenced_soon_after() -> None:
+    world = ConsumerWorld(t=2)
+    a, b = Client("a"), Client("b")
+    world.converge(a, b)
+    world.pass_time(30_000)
+    world.beat(b)
+    world.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(KafkaError):
+        world.pass_time(20_000)
+    assert "a" in world.group
+    world.pass_time(500)
+    assert "a" not in world.group
+    assert "b" in world.group
+
+
+def test_a_revocation_that_could_not_be_ended_is_ended_soon_after() -> None:
+    world = ConsumerWorld(t=2)
+    a, b = Client("a"), Client("b")
+    world.converge(a)
+    world.beat(b)
+    for _ in range(3):
+        world.beat(a)  # alive, but still reads both partitions
+        world.pass_time(5_000)
+    world.beat(a)
+    world.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(KafkaError):
+        world.pass_time(5_000)
+    world.beat(a)
+    assert "a" in world.group
+    world.pass_time(500)
+    assert "a" not in world.group
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_member_keeps_its_session_if_its_removal_fails(leaves: bool) -> None:
+    world = ConsumerWorld(t=2)
+    a = Client("a", instance_id="i")
+    world.converge(a)
+    if not leaves:
+        world.leave(a, epoch=-2)
+    world.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
+    if leaves:
+        assert world.leave(a) is ErrorCode.NOT_ENOUGH_REPLICAS
+    else:
+        assert world.beat(Client("b", instance_id="i")) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert "a" in world.group
+    world.pass_time(45_000)
+    assert "a" not in world.group
+
+
 def test_a_failover_gives_each_member_a_whole_session() -> None:
     world = ConsumerWorld(t=2)
     a = Client("a")

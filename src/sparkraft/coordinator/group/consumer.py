@@ -57,6 +57,8 @@ from sparkraft.coordinator.group.decision import (
     NOTHING,
     GroupCreated,
     GroupDecision,
+    GroupNoted,
+    MemberFenced,
     Peer,
     noting,
 )
@@ -279,7 +281,6 @@ class ConsumerProtocol:
         """A static member rejoins under a new id and keeps its assignment."""
         member = replace(holder, member_id=member_id, member_epoch=0, previous_member_epoch=0)
         records += member_tombstones(group.group_id, holder.member_id)
-        self._updates.cancel(group, holder.member_id)
         records.append(member_record(group.group_id, member))
         records.append(target_record(group.group_id, member_id, group.target_of(holder)))
         records.append(current_record(group.group_id, member))
@@ -358,7 +359,6 @@ class ConsumerProtocol:
         records: list[GroupRecord] = []
         for member_id in ids:
             records += member_tombstones(group.group_id, member_id)
-            self._updates.cancel(group, member_id)
         records += [regex_tombstone(group.group_id, one) for one in _unused_regexes(group, ids)]
         metadata_hash = self._updates.hash_of(group.subscribed_topics(removed=ids))
         records += self._updates.epoch_records(group, group.group_epoch + 1, metadata_hash)
@@ -425,14 +425,36 @@ class ConsumerProtocol:
         return self._updates.on_regexes_resolved(effect, group, found, now)
 
     def on_timer(self, group: ConsumerGroup, key: TimerKey, now: Instant) -> GroupDecision[None]:
-        """Fence a member that sent no heartbeat, or did not revoke its partitions in time."""
+        """Fence a member that sent no heartbeat, or did not revoke its partitions in time.
+
+        Kafka's CoordinatorTimerImpl repeats the timer if the records cannot be appended.
+        """
         kind, member_id = key[0], key[-1]
         if kind not in _LATE or member_id not in group:
             return NOTHING
         if kind == REBALANCE and not self._updates.is_revocation_late(group, member_id):
             return NOTHING
-        reason = _LATE[kind]
-        return self.remove(group, [member_id], "fenced", reason, now)
+        decision = self.remove(group, [member_id], "fenced", _LATE[kind], now)
+        if not isinstance(decision.append_callback, GroupNoted):
+            return decision  # A downgrade: its callback resumes the group.
+        entries = decision.append_callback.entries
+        return replace(decision, append_callback=MemberFenced(timer=key, entries=entries))
+
+    def on_fence_appended(
+        self, fenced: MemberFenced, error: ErrorCode | None, now: Instant
+    ) -> None:
+        """If the member could not be fenced, try again soon."""
+        if error is None:
+            return
+        key = fenced.timer
+        group = self._groups.consumer(key[1])
+        member = None if group is None else group.get(key[-1])
+        if member is not None:
+            self._updates.repeat_timer(key, member, now)
+
+    def forget_member(self, group: ConsumerGroup, member_id: str) -> None:
+        """Cancel the timers of a removed member."""
+        self._updates.cancel(group, member_id)
 
     def forget(self, group: ConsumerGroup) -> None:
         """Cancel the timers of a group."""

@@ -50,7 +50,7 @@ from sparkraft.coordinator.group.journal import JournalEntry, Kind, Move
 from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.group.topic_hash import TopicHashes
 from sparkraft.coordinator.runtime import Decision, Effect, Instant, MetadataDelta
-from sparkraft.coordinator.timers import Timers
+from sparkraft.coordinator.timers import TimerKey, Timers
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage, ResourceType
 
 SESSION = "session"
@@ -58,6 +58,9 @@ REBALANCE = "rebalance"
 JOIN = "classic-join"
 SYNC = "classic-sync"
 """Kinds of timers, with group and member id as their owner."""
+
+REPEAT_MS = 500
+"""Before a member is fenced again whose removal could not be appended, as in Kafka."""
 
 CONSUMER_TIMERS = frozenset({SESSION, REBALANCE, JOIN, SYNC})
 """One may outlive its group if a conversion to a consumer group could not be appended."""
@@ -378,6 +381,12 @@ class MemberUpdates:
         """Whether the rebalance timeout that fired is of the member's present epoch."""
         epoch = self._revoking.pop((group.group_id, member_id), None)
         return epoch == group.member(member_id).member_epoch
+
+    def repeat_timer(self, key: TimerKey, member: ConsumerMember, now: Instant) -> None:
+        """Fire a timer of the member once more."""
+        if key[0] == REBALANCE:
+            self._revoking[key[1], key[2]] = member.member_epoch
+        self._timers.schedule(key, Millis(now.mono_ms + REPEAT_MS))
 
     def cancel(self, group: ConsumerGroup, member_id: str) -> None:
         for kind in (SESSION, JOIN, SYNC):

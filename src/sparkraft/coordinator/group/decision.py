@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sparkraft.coordinator.group.journal import JournalEntry
 from sparkraft.coordinator.group.records import GroupRecord
 from sparkraft.coordinator.runtime import AppendCallback, Decision, ReplyTo
+from sparkraft.coordinator.timers import TimerKey
 from sparkraft.protocol.messages.k11_join_group import JoinGroupResponse
 
 if TYPE_CHECKING:
@@ -71,6 +72,14 @@ class GroupNoted(AppendCallback):
     entries: tuple[JournalEntry, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberFenced(AppendCallback):
+    """A member of a consumer group is removed because `timer` fired, which a failure repeats."""
+
+    timer: TimerKey
+    entries: tuple[JournalEntry, ...]
+
+
 def noting(entries: Sequence[JournalEntry]) -> GroupNoted | None:
     """The callback that adds these entries; None if there are none."""
     return GroupNoted(entries=tuple(entries)) if entries else None
@@ -89,5 +98,10 @@ class ClassicJoined(AppendCallback):
 
 
 GroupAppendCallback = (
-    GroupCreated | AssignmentDecided | StaticMemberReplaced | GroupNoted | ClassicJoined
+    GroupCreated
+    | AssignmentDecided
+    | StaticMemberReplaced
+    | GroupNoted
+    | ClassicJoined
+    | MemberFenced
 )

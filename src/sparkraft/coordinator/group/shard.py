@@ -36,6 +36,7 @@ from sparkraft.coordinator.group.decision import (
     GroupCreated,
     GroupDecision,
     GroupNoted,
+    MemberFenced,
     Peer,
     StaticMemberReplaced,
 )
@@ -66,7 +67,10 @@ from sparkraft.coordinator.runtime import (
 from sparkraft.coordinator.timers import TimerKey, Timers
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.protocol.messages.classic_group_records import GroupMetadataKey, OffsetCommitKey
-from sparkraft.protocol.messages.consumer_group_records import ConsumerGroupMetadataKey
+from sparkraft.protocol.messages.consumer_group_records import (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+)
 from sparkraft.protocol.messages.k08_offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from sparkraft.protocol.messages.k09_offset_fetch import (
     OffsetFetchRequestGroup,
@@ -160,7 +164,9 @@ class GroupShard:
             if group is None:
                 return
             replay_tombstone(group, key)
-            if isinstance(key, ConsumerGroupMetadataKey):
+            if isinstance(key, ConsumerGroupMemberMetadataKey):
+                self._consumer.forget_member(group, key.member_id)
+            elif isinstance(key, ConsumerGroupMetadataKey):
                 self._consumer.forget(group)
                 del self._groups[key.group_id]
             return
@@ -236,6 +242,8 @@ class GroupShard:
                 self._classic_members.on_joined(callback, error, now)
             case StaticMemberReplaced():
                 self._classic.on_replacement_appended(callback, error, now)
+            case MemberFenced():
+                self._consumer.on_fence_appended(callback, error, now)
             case GroupNoted():
                 pass
             case _:
