@@ -241,6 +241,25 @@ def test_controllers_of_a_quorum_must_be_super_users(tmp_path):
     assert authorizer_of(with_voters(tmp_path, 2, super_users="User:ANONYMOUS"))
 
 
+def test_a_node_warns_of_a_principal_of_nodes_that_is_not_a_super_user(tmp_path, caplog):
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    users = 'username="node" password="n" user_node="n";'
+    properties = config_of(tmp_path, authorizer_class_name=CLASS_NAME) | {
+        "super.users": "User:ANONYMOUS",
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.plaintext.plain.sasl.jaas.config": f"{login} {users}",
+    }
+    authorizer_of(NodeConfig(properties))
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("User:node is not in super.users")
+    caplog.clear()
+    authorizer_of(NodeConfig(properties | {"super.users": "User:ANONYMOUS;User:node"}))
+    assert caplog.records == []
+
+
 def test_malformed_super_users_and_other_classes_stop_the_start(tmp_path):
     with pytest.raises(ConfigError, match="'admin'"):
         authorizer_of(with_voters(tmp_path, 1, super_users="admin"))

@@ -15,7 +15,7 @@ from sparkraft.protocol.messages.metadata_records import (
     RemoveAccessControlEntryRecord,
 )
 from sparkraft.security.authorizer import AllowAll, Authorizer
-from sparkraft.security.principal import ANONYMOUS
+from sparkraft.security.principal import ANONYMOUS, USER, KafkaPrincipal
 from sparkraft.security.protocols import SecurityProtocol
 from sparkraft.security.standard_authorizer import (
     ALLOW_IF_NO_ACL,
@@ -24,6 +24,7 @@ from sparkraft.security.standard_authorizer import (
     parse_super_users,
 )
 from sparkraft.server.config import ConfigError
+from sparkraft.server.sasl_config import inter_broker_login
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,32 +54,51 @@ def authorizer_of(config: "NodeConfig") -> Authorizer:
         super_users = parse_super_users(config.properties.get(SUPER_USERS, ""))
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    _check_node_principal(config, super_users)
+    _check_node_principals(config, super_users)
     allows = config.properties.get(ALLOW_IF_NO_ACL, "").strip().lower() == "true"
     return StandardAuthorizer(super_users, allow_everyone_if_no_acl=allows)
 
 
-def _check_node_principal(config: "NodeConfig", super_users: frozenset[str]) -> None:
-    """Check that controllers authorize each other before they have loaded the entries."""
-    names = [
-        name
+def _check_node_principals(config: "NodeConfig", super_users: frozenset[str]) -> None:
+    """Check that nodes authorize each other, also before they have loaded the entries.
+
+    Raises:
+        ConfigError: controllers would refuse each other's requests for votes.
+    """
+    voters = len(config.words("controller.quorum.voters"))
+    for listener, principal in _node_principals(config).items():
+        if str(principal) in super_users:
+            continue
+        if listener in config.controller_listener_names and voters > 1:
+            raise ConfigError(
+                f"super.users must contain {principal}, as which nodes connect to listener "
+                f"{listener}: controllers can't elect a leader otherwise, since access control "
+                "lists are loaded after an election"
+            )
+        log.warning(
+            "%s is not in super.users: other nodes, which connect to listener %s with that "
+            "principal, need CLUSTER_ACTION on the cluster, and are refused until access control "
+            "lists are loaded",
+            principal,
+            listener,
+        )
+
+
+def _node_principals(config: "NodeConfig") -> dict[str, KafkaPrincipal]:
+    """Listener → the principal of nodes that connect to it, if the configuration defines it."""
+    found = {
+        name: ANONYMOUS
         for name in config.controller_listener_names
         if config.security_protocols.get(name.upper()) == SecurityProtocol.PLAINTEXT.name
-    ]
-    if not names or str(ANONYMOUS) in super_users:
-        return
-    if len(config.words("controller.quorum.voters")) > 1:
-        raise ConfigError(
-            f"super.users must contain {ANONYMOUS}, as which nodes connect to listener {names[0]}: "
-            "controllers can't elect a leader otherwise, since access control lists are loaded "
-            "after an election"
-        )
-    log.warning(
-        "%s is not in super.users: other nodes, which connect to listener %s with that principal, "
-        "are refused until access control lists are loaded, and then need CLUSTER_ACTION",
-        ANONYMOUS,
-        names[0],
-    )
+    }
+    if config.is_broker:
+        name = config.inter_broker_listener_name
+        login = inter_broker_login(config)
+        if login is not None:
+            found[name] = KafkaPrincipal(USER, login.user)
+        elif config.security_protocols.get(name) == SecurityProtocol.PLAINTEXT.name:
+            found[name] = ANONYMOUS
+    return found
 
 
 def publish_acls(
