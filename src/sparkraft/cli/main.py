@@ -79,10 +79,9 @@ def _version() -> int:
 
 def _build() -> int:
     """Print whether the walk of records is compiled (`setup.py`)."""
-    from sparkraft.records import walk
+    from sparkraft.records.walk import IS_COMPILED
 
-    compiled = not (walk.__file__ or "").endswith(".py")
-    print(f"records: {'compiled' if compiled else 'pure Python'}")
+    print(f"records: {'compiled' if IS_COMPILED else 'pure Python'}")
     return 0
 
 

@@ -24,6 +24,7 @@ from sparkraft.records.batch import (
     SMALLEST_LENGTH,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    Buffer,
     sealed,
 )
 from sparkraft.records.compression import compress
@@ -48,13 +49,28 @@ _new = tuple.__new__
 """A named tuple without the call of its `__new__`: cleanings make one per record."""
 
 
-def places(data: bytes, count: int) -> list[Place]:  # noqa: PLR0915 (one call per batch)
-    """Walk the `count` records in a batch's plain bytes.
+try:
+    from sparkraft.records.native import places as _compiled_places
+except ImportError:  # built without a C compiler
 
-    Lengths and deltas of one byte are read in place: a call for each would take twice as long.
+    def _compiled_places(kind: type[Place], data: Buffer, count: int, /) -> list[Place] | None:
+        return None
+
+
+def places(data: bytes, count: int) -> list[Place]:
+    """Walk the `count` records in a batch's plain bytes.
 
     Raises:
         DecodeError: the bytes mean nothing, or hold another number of records.
+    """
+    found = _compiled_places(Place, data, count)
+    return places_in_python(data, count) if found is None else found
+
+
+def places_in_python(data: bytes, count: int) -> list[Place]:  # noqa: PLR0915 (one call per batch)
+    """As `places`.
+
+    Lengths and deltas of one byte are read in place: a call for each would take twice as long.
     """
     found: list[Place] = []
     at = 0

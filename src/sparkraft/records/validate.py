@@ -236,22 +236,20 @@ def _usual(records: Buffer, rules: Rules, now_ms: int) -> Prepared | None:
     view = memoryview(records)
     if crc32c(view[ATTRIBUTES_AT:]) != crc:
         return None
-    if rules[7]:
-        data = bytes(view[BATCH_OVERHEAD:])
-        if attributes or not _walks(data, count, earliest - first, largest - first):
-            return None
+    if rules[7] and (attributes or not _walks(view, count, earliest - first, largest - first)):
+        return None
     return _new(Prepared, (_new(BatchHeader, fields), view[HEAD_PATCH_SIZE:]))
 
 
-def _walks(data: bytes, count: int, low: int, high: int) -> bool:
+def _walks(batch: memoryview, count: int, low: int, high: int) -> bool:
     """Whether the records are usual, none is older than `low`, and `high` is the largest delta."""
     if count > RECORDS_PER_PAUSE:
         return False
     try:
-        part = walk_part(data, 0, 0, count)
+        part = walk_part(batch, BATCH_OVERHEAD, 0, count)
     except (IndexError, DecodeError):
         return False
-    return part is not None and part[0] == len(data) and part[1] >= low and part[2] == high
+    return part is not None and part[0] == len(batch) and part[1] >= low and part[2] == high
 
 
 def _sole_batch(records: Buffer) -> tuple[memoryview, BatchHeader]:
@@ -362,14 +360,18 @@ def _walk(
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
     except DecodeError as error:
         raise RefusedRecords(f"the records of the batch are malformed: {error}") from error
-    latest = _usual_max_timestamp(header, bytes(data), rules, now_ms, pause)
+    latest = _usual_max_timestamp(header, data, rules, now_ms, pause)
     if latest is None:
         latest = _checked_each(header, data, rules, now_ms, pause)
     return latest, data
 
 
 def _usual_max_timestamp(
-    header: BatchHeader, data: bytes, rules: Rules, now_ms: int, pause: Callable[[], None]
+    header: BatchHeader,
+    data: bytes | memoryview,
+    rules: Rules,
+    now_ms: int,
+    pause: Callable[[], None],
 ) -> int | None:
     """The largest create time of usual records that all pass; None: each must be looked at."""
     if header[5] & LOG_APPEND_TIME_BIT:
