@@ -67,7 +67,7 @@ def test_a_module_and_its_options_hide_their_values():
     module = parse_jaas(f'{PLAIN_MODULE} required username="alice" password="hunter2";')
     login = login_of("PLAIN", module)
     assert "hunter2" not in f"{module!r} {login!r} {module.options} {login.password}"
-    assert login.client().first() == b"\0alice\0hunter2"
+    assert login.client("nonce").first() == b"\0alice\0hunter2"
 
 
 @pytest.mark.parametrize(

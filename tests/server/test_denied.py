@@ -94,6 +94,9 @@ from sparkraft.protocol.messages import (
     k47_offset_delete as k47,
 )
 from sparkraft.protocol.messages import (
+    k51_alter_user_scram_credentials as k51,
+)
+from sparkraft.protocol.messages import (
     k60_describe_cluster as k60,
 )
 from sparkraft.protocol.messages import (
@@ -344,6 +347,14 @@ REQUESTS: dict[ApiKey, list[tuple[Any, set[int]]]] = {
         )
     ],
     ApiKey.OFFSET_DELETE: [(k47.OffsetDeleteRequest(group_id="g"), {GROUP})],
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: [
+        (
+            k51.AlterUserScramCredentialsRequest(
+                upsertions=[k51.ScramCredentialUpsertion(name="u", mechanism=1, iterations=4096)]
+            ),
+            {CLUSTER},
+        )
+    ],
     ApiKey.DESCRIBE_CLUSTER: [(k60.DescribeClusterRequest(endpoint_type=1), set())],
     ApiKey.DESCRIBE_PRODUCERS: [
         (

@@ -1,6 +1,6 @@
-"""`configs`: configs of topics, brokers, groups; log levels of brokers; as `kafka-configs.sh`.
+"""`configs`: configs of topics, brokers, groups; log levels; SCRAM users; as `kafka-configs.sh`.
 
-Not done: users, clients and ips (quotas and SCRAM).
+Not here: users (`user_scram`). Not done: clients, ips and quotas of users.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from sparkraft.base.errors import KafkaError
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options, Values, exactly_one, only_with
 from sparkraft.cli.session import connected, print_json, run
+from sparkraft.cli.user_scram import alter_user, describe_users
 from sparkraft.client.admin import Admin
 from sparkraft.client.groups import Groups
 from sparkraft.client.values import ConfigEntry, ConfigOperation, ConfigSource, ResourceType
@@ -32,7 +33,6 @@ _KINDS = {
     "client-metrics": (ResourceType.CLIENT_METRICS, ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG),
 }
 _NOT_YET = {
-    "users": "quotas and SCRAM users",
     "clients": "client quotas",
     "ips": "connection quotas",
 }
@@ -82,13 +82,14 @@ class _Entity:
 def _options() -> Options:
     options = Options(
         "configs",
-        "Shows and changes configs of topics, brokers and groups, and log levels of brokers.",
+        "Shows and changes configs of topics, brokers and groups, log levels of brokers, and SCRAM "
+        "credentials of users.",
     )
     options.connection(controllers=True)
     options.flag("--describe", "list configs")
     options.flag("--alter", "change configs")
     options.flag("--all", "with --describe: all configs, defaults and static ones included")
-    options.value("--entity-type", about=f"one of {', '.join(_KINDS)}")
+    options.value("--entity-type", about=f"one of {', '.join(_KINDS)}, users")
     options.value("--entity-name", about="its name; of a broker its id")
     options.flag("--entity-default", "the default of all brokers")
     for name, kind in _SHORT.items():
@@ -118,7 +119,11 @@ def main(argv: list[str]) -> int:
         if entity.name is None:
             raise UsageError("--alter needs --entity-name or --entity-default")
         changes = _changes(values)
+        if entity.kind == "users":
+            return run(alter_user(values, entity.name, changes))
         return run(_alter(values, entity, changes))
+    if entity.kind == "users":
+        return run(describe_users(values, entity.name))
     return run(_describe(values, entity))
 
 
@@ -139,8 +144,8 @@ def _entity(values: Values) -> _Entity:
     entity = found[0]
     if entity.kind in _NOT_YET:
         raise CommandError(f"{_NOT_YET[entity.kind]} are not there yet")
-    if entity.kind not in _KINDS:
-        raise UsageError(f"--entity-type is one of {', '.join(_KINDS)}, not {entity.kind}")
+    if entity.kind not in {*_KINDS, "users"}:
+        raise UsageError(f"--entity-type is one of {', '.join(_KINDS)}, users, not {entity.kind}")
     if entity.kind == "broker-loggers" and not entity.name:
         raise UsageError("--entity-type broker-loggers needs --entity-name, the broker's id")
     if entity.kind in _OF_A_BROKER and entity.name and not entity.name.isdigit():

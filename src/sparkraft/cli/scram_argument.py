@@ -3,18 +3,22 @@
 Either `password`, or `saltedpassword` with `salt`, both in base64; `iterations` 4096 to 16384.
 """
 
-import hashlib
-import hmac
 from base64 import b64decode
 from binascii import Error as Base64Error
 
 from sparkraft.base.env import Entropy
 from sparkraft.cli.errors import CommandError
 from sparkraft.protocol.messages.metadata_records import UserScramCredentialRecord
+from sparkraft.security.scram import (
+    BY_NAME,
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    ScramMechanism,
+    keys_of,
+    salted_password,
+)
+from sparkraft.security.secret import Secret
 
-_MECHANISMS = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
-_ITERATIONS_MIN = 4096
-_ITERATIONS_MAX = 16384
 _SALT_BYTES = 32
 _FIELDS = ("name", "salt", "iterations", "password", "saltedpassword")
 
@@ -22,22 +26,20 @@ _FIELDS = ("name", "salt", "iterations", "password", "saltedpassword")
 def scram_record(argument: str, entropy: Entropy) -> UserScramCredentialRecord:
     """The credential that `argument` describes; only derived keys are kept of a password."""
     mechanism, equals, rest = argument.strip().partition("=")
-    if not equals or mechanism not in _MECHANISMS:
-        raise CommandError(f"--add-scram: {mechanism!r} is neither {' nor '.join(_MECHANISMS)}")
+    if not equals or mechanism not in BY_NAME:
+        raise CommandError(f"--add-scram: {mechanism!r} is neither {' nor '.join(BY_NAME)}")
     if not (rest.startswith("[") and rest.endswith("]")):
         raise CommandError("--add-scram wants MECHANISM=[name=…,password=…]")
     fields = _fields(rest[1:-1])
-    number, digest = _MECHANISMS[mechanism]
-    iterations = _iterations(fields.get("iterations", str(_ITERATIONS_MIN)))
+    iterations = _iterations(fields.get("iterations", str(ITERATIONS_MIN)))
     salt = _base64(fields, "salt") if "salt" in fields else entropy.random_bytes(_SALT_BYTES)
-    salted = _salted(fields, digest, salt, iterations)
-    client_key = hmac.digest(salted, b"Client Key", digest)
+    keys = keys_of(BY_NAME[mechanism], _salted(fields, BY_NAME[mechanism], salt, iterations))
     return UserScramCredentialRecord(
         name=fields["name"],
-        mechanism=number,
+        mechanism=BY_NAME[mechanism].type,
         salt=salt,
-        stored_key=hashlib.new(digest, client_key).digest(),
-        server_key=hmac.digest(salted, b"Server Key", digest),
+        stored_key=keys.stored_key,
+        server_key=keys.server_key,
         iterations=iterations,
     )
 
@@ -61,9 +63,9 @@ def _fields(text: str) -> dict[str, str]:
 def _iterations(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise CommandError(f"--add-scram: iterations {text!r} is not a number")
-    if not _ITERATIONS_MIN <= int(text) <= _ITERATIONS_MAX:
+    if not ITERATIONS_MIN <= int(text) <= ITERATIONS_MAX:
         raise CommandError(
-            f"--add-scram: iterations must be within {_ITERATIONS_MIN} and {_ITERATIONS_MAX}"
+            f"--add-scram: iterations must be within {ITERATIONS_MIN} and {ITERATIONS_MAX}"
         )
     return int(text)
 
@@ -75,9 +77,11 @@ def _base64(fields: dict[str, str], name: str) -> bytes:
         raise CommandError(f"--add-scram: {name} is not base64") from error
 
 
-def _salted(fields: dict[str, str], digest: str, salt: bytes, iterations: int) -> bytes:
+def _salted(
+    fields: dict[str, str], mechanism: ScramMechanism, salt: bytes, iterations: int
+) -> bytes:
     if "password" in fields:
-        return hashlib.pbkdf2_hmac(digest, fields["password"].encode(), salt, iterations)
+        return salted_password(mechanism, Secret(fields["password"]), salt, iterations)
     if "saltedpassword" not in fields:
         raise CommandError("--add-scram wants a password, or a saltedpassword with its salt")
     if "salt" not in fields:

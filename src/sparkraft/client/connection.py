@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import secrets
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
@@ -108,7 +109,8 @@ class Connection(asyncio.Protocol):
                 if negotiate:
                     await made._take_steps(made._exchange.negotiation(), timeout_ms)
                 if login is not None:
-                    await made._take_steps(made._exchange.authentication(login), timeout_ms)
+                    steps = made._exchange.authentication(login, secrets.token_urlsafe(24))
+                    await made._take_steps(steps, timeout_ms)
         except TimeoutError as error:
             made.abort("the connection took too long to set up")
             raise KafkaError(

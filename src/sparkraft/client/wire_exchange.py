@@ -171,8 +171,10 @@ class WireExchange:
         }
         self.api_versions = response
 
-    def authentication(self, login: "Login") -> Generator[tuple[Any, int], Any, None]:
+    def authentication(self, login: "Login", nonce: str) -> Generator[tuple[Any, int], Any, None]:
         """Authenticate by SASL, after the negotiation: as `negotiation` (KIP-43, KIP-152).
+
+        `nonce` is random, printable and without a comma.
 
         Raises:
             KafkaError: UNSUPPORTED_SASL_MECHANISM if the peer does not offer the mechanism,
@@ -187,7 +189,7 @@ class WireExchange:
                 ErrorCode(response.error_code),
                 f"{self.peer} refused SASL mechanism {login.mechanism}; it offers {offered}",
             )
-        client, key = login.client(), ApiKey.SASL_AUTHENTICATE
+        client, key = login.client(nonce), ApiKey.SASL_AUTHENTICATE
         token: bytes | None = client.first()
         while token is not None:
             request = API_INFO[key].request_class()(auth_bytes=token)

@@ -11,6 +11,7 @@ from sparkraft.controller import (
     producer_ids,
     reassignment,
     replication,
+    scram,
     topics,
 )
 from sparkraft.controller.call import Call
@@ -36,6 +37,7 @@ DECISIONS: dict[ApiKey, Decide] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: reassignment.alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: reassignment.list_partition_reassignments,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: scram.alter_user_scram_credentials,
     ApiKey.ALTER_PARTITION: replication.alter_partition,
     ApiKey.UPDATE_FEATURES: feature_updates.update_features,
     ApiKey.BROKER_REGISTRATION: brokers.register_broker,

@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from sparkraft.security.secret import Secret
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 _MODULES: Mapping[str, frozenset[str]] = {
     PLAIN_MODULE: frozenset({"PLAIN"}),
+    SCRAM_MODULE: frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"}),
 }
 """Login module → the mechanisms it can be used with."""
 

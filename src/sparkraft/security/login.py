@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from sparkraft.security.jaas import JaasError, LoginModule
 from sparkraft.security.plain import PlainClient
-from sparkraft.security.sasl import MECHANISMS, SaslClient
+from sparkraft.security.sasl import MECHANISMS, PLAIN, SaslClient
+from sparkraft.security.scram import BY_NAME, ScramClient
 from sparkraft.security.secret import Secret
 
 
@@ -25,9 +26,11 @@ class Login:
     user: str
     password: Secret
 
-    def client(self) -> SaslClient:
-        """Begin an exchange."""
-        return PlainClient(self.user, self.password)
+    def client(self, nonce: str) -> SaslClient:
+        """Begin an exchange; `nonce` as in `ScramServer`."""
+        if self.mechanism == PLAIN:
+            return PlainClient(self.user, self.password)
+        return ScramClient(BY_NAME[self.mechanism], self.user, self.password, nonce=nonce)
 
 
 def login_of(mechanism: str, module: LoginModule) -> Login:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 PLAIN = "PLAIN"
 
-MECHANISMS = (PLAIN,)
+MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
 """The mechanisms we implement, on both sides."""
 
 

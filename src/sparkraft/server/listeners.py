@@ -10,7 +10,6 @@ from sparkraft.server.network.listener import Limits, Listener
 from sparkraft.server.network.loop_budget import LoopBudget
 from sparkraft.server.network.request_memory import RequestMemory, bound_of
 from sparkraft.server.network.response_memory import ResponseMemory
-from sparkraft.server.sasl_config import listener_sasl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.env import Env
     from sparkraft.server.loop_monitor import LoopMonitor
+    from sparkraft.server.sasl_config import ListenerSasl
 
 
 class NodeListeners:
@@ -44,6 +44,7 @@ class NodeListeners:
         self,
         limits: Limits,
         *,
+        sasl: "Mapping[str, ListenerSasl]",
         authorizer: "Authorizer",
         fail: "Callable[[BaseException], None]",
         translate: "Callable[[Exception, str], KafkaError]",
@@ -53,20 +54,19 @@ class NodeListeners:
 
         Args:
             limits: as returned by `limits_of`.
+            sasl: how the connections of listeners authenticate, by their names.
             authorizer: decides for every session.
             fail: called when an invariant of ours is broken.
             translate: returns a client's error for an exception other than KafkaError.
             on_unreadable: called when records of a response cannot be read from their file.
 
         Raises:
-            ConfigError: the SASL settings of a listener are invalid.
             OSError: a port is taken.
         """
         bound = bound_of(self._config)
         of_nodes = RequestMemory(bound)
         memory = RequestMemory(bound, of_nodes)
         responses = ResponseMemory(self._config.number("sparkraft.queued.max.response.bytes"))
-        sasl = {a.name: listener_sasl(self._config, a) for a in self._config.listeners}
         for address in self._config.listeners:
             controller_listener = address.name in self._config.controller_listener_names
             listener = Listener(
@@ -78,7 +78,7 @@ class NodeListeners:
                 monitor=self._monitor,
                 on_invariant_broken=fail,
                 security_protocol=address.security_protocol,
-                sasl=sasl[address.name],
+                sasl=sasl.get(address.name),
                 authorizer=authorizer,
                 rates=self.rates.of(address.name),
                 memory=of_nodes if controller_listener else memory,

@@ -16,6 +16,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.server.access_control import authorizer_of, publish_acls
 from sparkraft.server.config import ConfigError, ListenerAddress, NodeConfig
 from sparkraft.server.identity import Identity, StartRefused
@@ -24,13 +25,15 @@ from sparkraft.server.listeners import NodeListeners, limits_of
 from sparkraft.server.log_dirs import close_log_dirs, load_logs, lock_log_dirs
 from sparkraft.server.loop_monitor import LoopMonitor
 from sparkraft.server.network.listener import Listener, unexpected
-from sparkraft.server.sasl_config import check_sasl
+from sparkraft.server.sasl_config import sasl_of_listeners
+from sparkraft.server.scram_logins import ScramLogins
 from sparkraft.server.supervisor import BAD_DISKS, NodeTasks
 from sparkraft.storage.disk import DirectoryLocked, FileLimitTooLow, StorageFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from sparkraft.metadata.image import ClusterImage
     from sparkraft.security.authorizer import Authorizer
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.broker.metadata_publisher import MetadataPublisher
@@ -158,12 +161,13 @@ class Node:
             log.info("These configs of Kafka have no effect here yet: %s", ", ".join(idle))
         tune_malloc()
         limits = limits_of(self.config)
-        check_sasl(self.config)
+        sasl = sasl_of_listeners(self.config, ScramLogins(self._image, self.env.entropy))
         self.spawn(self.loop_monitor.run(), "loop monitor")
         self._log_manager = lock_log_dirs(self.config, self.env)
         self.identity = load_logs(self._log_manager, self.config, self.env)
         await self._listeners.bind(
             limits,
+            sasl=sasl,
             authorizer=self.authorizer,
             fail=self.fail,
             translate=self.translate,
@@ -224,6 +228,10 @@ class Node:
             self.on_storage_fault(error)
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a disk failed")
         return unexpected(error, where)
+
+    def _image(self) -> "ClusterImage":
+        """The metadata that this node has replayed."""
+        return EMPTY_IMAGE if self._publisher is None else self._publisher.image
 
     def _on_unreadable(self) -> None:
         """Reopen files before they are read again, so that a failed disk is noticed."""

@@ -10,6 +10,7 @@ Names of listeners and mechanisms are in lower case in keys. As in Kafka, a serv
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sparkraft.metadata.configs import BROKER_CONFIGS, parse_value
@@ -18,11 +19,13 @@ from sparkraft.security.jaas import JaasError, LoginModule, parse_jaas
 from sparkraft.security.login import Login, login_of
 from sparkraft.security.plain import PlainServer, plain_users
 from sparkraft.security.protocols import SecurityProtocol
-from sparkraft.security.sasl import MECHANISMS, SaslServer
+from sparkraft.security.sasl import MECHANISMS, PLAIN, SaslServer
+from sparkraft.security.scram import BY_NAME
 from sparkraft.server.config import ConfigError
 
 if TYPE_CHECKING:
     from sparkraft.server.config import ListenerAddress, NodeConfig
+    from sparkraft.server.scram_logins import ScramLogins
 
 SASL_PROTOCOLS = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL})
 
@@ -44,21 +47,25 @@ class ListenerSasl:
     unauthenticated_max: int
 
 
-def check_sasl(config: "NodeConfig") -> None:
-    """Raise `ConfigError` unless the SASL settings of all listeners are valid."""
-    for address in config.listeners:
-        listener_sasl(config, address)
-    inter_broker_login(config)
-
-
-def listener_sasl(config: "NodeConfig", address: "ListenerAddress") -> ListenerSasl | None:
-    """The SASL settings of a listener; None if it does not use SASL.
+def sasl_of_listeners(config: "NodeConfig", scram: "ScramLogins") -> dict[str, ListenerSasl]:
+    """The SASL settings of each listener that uses SASL, by its name.
 
     Raises:
-        ConfigError: a mechanism is unknown or has no credentials.
+        ConfigError: a mechanism is unknown or lacks its login module, or the credentials for other
+            brokers are missing.
     """
-    if address.security_protocol not in SASL_PROTOCOLS:
-        return None
+    found = {
+        address.name: _listener_sasl(config, address, scram)
+        for address in config.listeners
+        if address.security_protocol in SASL_PROTOCOLS
+    }
+    inter_broker_login(config)
+    return found
+
+
+def _listener_sasl(
+    config: "NodeConfig", address: "ListenerAddress", scram: "ScramLogins"
+) -> ListenerSasl:
     if address.name in config.controller_listener_names:
         raise ConfigError(f"listener {address.name}: controllers do not authenticate by SASL yet")
     names = _words(config, address.name, "sasl.enabled.mechanisms")
@@ -67,7 +74,7 @@ def listener_sasl(config: "NodeConfig", address: "ListenerAddress") -> ListenerS
             f"listener {address.name} uses SASL, but sasl.enabled.mechanisms is empty"
         )
     return ListenerSasl(
-        mechanisms={name: _mechanism(config, address.name, name) for name in names},
+        mechanisms={name: _mechanism(config, address.name, name, scram) for name in names},
         receive_bytes_max=config.number_of(address.name, "sasl.server.max.receive.size"),
         failure_delay_ms=config.number("connection.failed.authentication.delay.ms"),
         unauthenticated_max=config.number("sparkraft.unauthenticated.connections.max"),
@@ -99,14 +106,18 @@ def inter_broker_login(config: "NodeConfig") -> Login | None:
         raise ConfigError(f"inter-broker connections: {error}") from None
 
 
-def _mechanism(config: "NodeConfig", listener: str, name: str) -> Callable[[], SaslServer]:
+def _mechanism(
+    config: "NodeConfig", listener: str, name: str, scram: "ScramLogins"
+) -> Callable[[], SaslServer]:
     if name not in MECHANISMS:
         raise ConfigError(
             f"listener {listener}: SASL mechanism {name} is not implemented; set "
             f"sasl.enabled.mechanisms to some of {', '.join(MECHANISMS)}"
         )
-    users = plain_users(login_module(config, listener, name))
-    return lambda: PlainServer(users)
+    module = login_module(config, listener, name)
+    if name == PLAIN:
+        return partial(PlainServer, plain_users(module))
+    return partial(scram.begin, BY_NAME[name])
 
 
 def login_module(config: "NodeConfig", listener: str, mechanism: str) -> LoginModule:

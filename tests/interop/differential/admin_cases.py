@@ -35,6 +35,12 @@ from sparkraft.protocol.messages import (
     k48_describe_client_quotas as k48,
 )
 from sparkraft.protocol.messages import (
+    k50_describe_user_scram_credentials as k50,
+)
+from sparkraft.protocol.messages import (
+    k51_alter_user_scram_credentials as k51,
+)
+from sparkraft.protocol.messages import (
     k55_describe_quorum as k55,
 )
 from sparkraft.protocol.messages import (
@@ -51,6 +57,55 @@ from sparkraft.protocol.messages import (
 )
 from tests.interop.differential.building import COMPACTED, EMPTY, GROUP, TOPIC, every_version
 from tests.interop.differential.world import Case, World
+
+
+def scram_users() -> Iterator[Case]:
+    """Credentials set, described and deleted; one user a request, since Kafka's order is by hash."""
+    alter, describe = ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
+
+    def added(*names: str, mechanism: int = 1, iterations: int = 4096) -> Any:
+        credential = {"mechanism": mechanism, "iterations": iterations, "salt": b"salt"}
+        return k51.AlterUserScramCredentialsRequest(
+            upsertions=[
+                k51.ScramCredentialUpsertion(name=name, salted_password=bytes(32), **credential)
+                for name in names
+            ]
+        )
+
+    def deleted(name: str, mechanism: int = 1) -> Any:
+        deletion = k51.ScramCredentialDeletion(name=name, mechanism=mechanism)
+        return k51.AlterUserScramCredentialsRequest(deletions=[deletion])
+
+    def described(*names: str) -> Any:
+        users = [k50.UserName(name=name) for name in names]
+        return k50.DescribeUserScramCredentialsRequest(users=users)
+
+    for label, request in {
+        "nothing": k51.AlterUserScramCredentialsRequest(),
+        "added": added("alice"),
+        "a second mechanism": added("alice", mechanism=2, iterations=16384),
+        "no name": added(""),
+        "unknown mechanism": added("bob", mechanism=3),
+        "mechanism 0": added("bob", mechanism=0),
+        "too few iterations": added("bob", iterations=4095),
+        "too many iterations": added("bob", iterations=16385),
+        "twice": added("bob", "bob"),
+        "three times": added("bob", "bob", "bob"),
+        "not there": deleted("bob"),
+        "another mechanism deleted": deleted("bob", 2),
+        "unknown mechanism deleted": deleted("alice", 9),
+        "no name deleted": deleted(""),
+    }.items():
+        yield Case(label, alter, 0, lambda _, request=request: request)
+    for label, names in {
+        "all": (),
+        "one": ("alice",),
+        "unknown": ("bob",),
+        "one twice": ("alice", "alice"),
+    }.items():
+        yield Case(label, describe, 0, lambda _, names=names: described(*names))
+    yield Case("deleted", alter, 0, lambda _: deleted("alice", 2))
+    yield Case("one left", describe, 0, lambda _: described("alice"))
 
 
 def administration() -> Iterator[Case]:

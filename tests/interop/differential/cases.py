@@ -19,7 +19,7 @@ from sparkraft.protocol.messages import (
 from sparkraft.protocol.messages import (
     k36_sasl_authenticate as k36,
 )
-from tests.interop.differential.admin_cases import administration, leadership
+from tests.interop.differential.admin_cases import administration, leadership, scram_users
 from tests.interop.differential.building import every_version
 from tests.interop.differential.group_cases import groups
 from tests.interop.differential.record_cases import produces, reads
@@ -84,6 +84,6 @@ def broken_frames() -> Iterator[Case]:
 def all_cases() -> list[Case]:
     """The whole conversation, in order."""
     parts = (
-        handshakes, creations, metadata, produces, reads, groups, administration, leadership, deletions, broken_frames
+        handshakes, creations, metadata, produces, reads, groups, administration, scram_users, leadership, deletions, broken_frames
     )  # fmt: skip
     return [case for part in parts for case in part()]

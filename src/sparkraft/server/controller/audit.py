@@ -117,6 +117,11 @@ def _updated_features(request: Any, response: Any) -> str:
     return f"set the levels of features {_listed(done)}" if done else ""
 
 
+def _altered_scram_credentials(request: Any, response: Any) -> str:
+    done = [each.user for each in response.results if not each.error_code]
+    return f"changed SCRAM credentials of users {_listed(done)}" if done else ""
+
+
 def _unregistered_broker(request: Any, response: Any) -> str:
     return "" if response.error_code else f"unregistered broker {request.broker_id}"
 
@@ -167,6 +172,7 @@ _DESCRIPTIONS: dict[ApiKey, Callable[[Any, Any], str]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _changed_configs,
     ApiKey.ELECT_LEADERS: _elected_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _reassigned,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _altered_scram_credentials,
     ApiKey.UPDATE_FEATURES: _updated_features,
     ApiKey.UNREGISTER_BROKER: _unregistered_broker,
 }
