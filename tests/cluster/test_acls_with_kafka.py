@@ -28,7 +28,7 @@ from sparkraft.security.secret import Secret
 from sparkraft.security.standard_authorizer import CLASS_NAME
 from tests.support.clusters import Cluster, Kind, Member
 from tests.support.ports import lasting_ports, wait_until
-from tests.support.sasl import PASSWORDS, plain_server_module
+from tests.support.sasl import PASSWORDS, PLAIN, server_module
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java]
 
@@ -42,7 +42,7 @@ SETTINGS = {
     "authorizer.class.name": CLASS_NAME,
     "super.users": "User:ANONYMOUS",
     "sasl.enabled.mechanisms": "PLAIN",
-    "listener.name.clients.plain.sasl.jaas.config": plain_server_module(),
+    "listener.name.clients.plain.sasl.jaas.config": server_module(PLAIN),
     "inter.broker.listener.name": "PLAINTEXT",
     "default.replication.factor": "2",
     "offsets.topic.num.partitions": "1",
