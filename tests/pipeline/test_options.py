@@ -182,8 +182,15 @@ def test_a_sink_is_always_idempotent():
         sink(**{"kafka.acks": "1"})
     with pytest.raises(OptionError, match="idempotent"):
         sink(**{"kafka.enable.idempotence": "false"})
-    with pytest.raises(OptionError, match="transactions"):
+    with pytest.raises(OptionError, match="transactionalIdPrefix"):
         sink(**{"kafka.transactional.id": "x"})
+
+
+def test_exactly_once_has_a_prefix_and_a_timeout():
+    assert sink().transactional_id_prefix is None
+    read = sink(transactionalidprefix="p", **{"kafka.transaction.timeout.ms": "5000"})
+    assert (read.transactional_id_prefix, read.transaction_timeout_ms) == ("p", 5000)
+    assert sink(transactionalidprefix="p").transaction_timeout_ms == 900_000
 
 
 def test_spark_hands_its_own_options_to_sinks():

@@ -5,8 +5,8 @@ official option that is not supported is refused by name; an unknown one is refu
 nearest name, because a misspelt `startingOffsets` would otherwise read from the end in silence.
 
 Ours, beyond the official ones: `maxBytesPerTrigger`, `alignTimestamps`, `maxPartitions`,
-`publishGroupId`, `columns`, and in the offset options a word or number for a whole topic
-(`{"flights": "earliest"}`).
+`publishGroupId`, `columns`, `transactionalIdPrefix`, and in the offset options a word or number for
+a whole topic (`{"flights": "earliest"}`).
 
 Not here: looking anything up in a cluster (`sparkraft.pipeline.offsets`, `.source`).
 """
@@ -122,6 +122,8 @@ class SinkOptions:
 
     client: ClientOptions
     topic: str | None
+    transactional_id_prefix: str | None
+    transaction_timeout_ms: int
 
 
 _SOURCE_NAMES: Final = (
@@ -152,15 +154,19 @@ _SOURCE_NAMES: Final = (
     "publishGroupId",
     "columns",
 )
-_SINK_NAMES: Final = ("topic", "includeHeaders")
+_SINK_NAMES: Final = (
+    "topic",
+    "includeHeaders",
+    "transactionalIdPrefix",
+    "kafka.transaction.timeout.ms",
+)
 
 NOT_SUPPORTED: Final[Mapping[str, str]] = {
     "partition.metadata.cache.ttl.ms": "partitions are looked up once a batch, with the offsets",
     "kafka.sasl.": "only PLAINTEXT listeners can be reached so far",
     "kafka.ssl.": "only PLAINTEXT listeners can be reached so far",
-    "kafka.transactional.id": "the sink has no transactions so far",
-    "kafka.transaction.timeout.ms": "the sink has no transactions so far",
-    "kafka.transaction.two.phase.commit.enable": "the sink has no transactions so far",
+    "kafka.transactional.id": "each task needs its own; set transactionalIdPrefix",
+    "kafka.transaction.two.phase.commit.enable": "transactions have a timeout so far",
     "kafka.partitioner.class": "Kafka's default partitioner, or a column partition, decides",
     "kafka.security.providers": "only PLAINTEXT listeners can be reached so far",
     "kafka.config.providers": "values are taken as they are",
@@ -269,6 +275,8 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
             _client_options(given, "sparkraft-sink", prefix=None), auto_create_topics=True
         ),
         topic=given.text("topic"),
+        transactional_id_prefix=given.text("transactionalIdPrefix"),
+        transaction_timeout_ms=given.positive("kafka.transaction.timeout.ms") or 900_000,
     )
 
 

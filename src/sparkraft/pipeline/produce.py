@@ -1,4 +1,4 @@
-"""A blocking idempotent producer for Spark's writers (KIP-98).
+"""A blocking idempotent producer for Spark's writers, with or without a transaction (KIP-98).
 
 One batch per partition is in flight, and it is retried with the same sequence numbers until the
 broker acknowledges it, so a lost response does not duplicate a record. Encoding continues while the
@@ -8,7 +8,7 @@ Invariants:
     * A partition's batches leave in order, each after the one before it is acknowledged.
     * After `flush`, everything added is stored with acks=all, or an error was raised.
 
-Not here: transactions; which columns become what (`sink`); encoding
+Not here: ending the transaction (`exactly_once`); which columns become what (`sink`); encoding
 columns (`encode`).
 """
 
@@ -36,10 +36,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sparkraft.base.ids import TopicPartition
+    from sparkraft.pipeline.transactions import OpenTransaction
     from sparkraft.pipeline.wire import Cluster, Connection
 
 _NAMES_VERSION_MAX: Final = 12
 """Produce names topics up to this version and uses topic ids from the next one."""
+
+_TRANSACTION_VERSION_MAX: Final = 11
+"""From the next version on, Produce itself adds partitions to the transaction (KIP-890)."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -72,9 +76,19 @@ class Producer:
     Raises `KafkaError` for what can't be stored; after that it is of no more use.
     """
 
-    def __init__(self, cluster: Cluster, *, spread_from: int = 0) -> None:
-        """Records without a key are distributed round-robin, from partition `spread_from` on."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        spread_from: int = 0,
+        transaction: OpenTransaction | None = None,
+    ) -> None:
+        """Records without a key are distributed round-robin, from partition `spread_from` on.
+
+        With a transaction, its id and epoch are those of the records.
+        """
         self._cluster = cluster
+        self._transaction = transaction
         self._options = cluster.options
         self._codec = Codec[self._options.compression.upper()]
         self._producer: tuple[int, int] | None = None
@@ -217,14 +231,16 @@ class Producer:
             self._close_batch(each)
 
     def _start(self, each: TopicPartition) -> _Open:
+        transaction = self._transaction
         if self._producer is None:
-            self._producer = self._cluster.new_producer_id()
+            self._producer = (transaction.begin if transaction else self._cluster.new_producer_id)()
         producer_id, epoch = self._producer
         builder = BatchBuilder(
             codec=self._codec,
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=self._sequences[each],
+            transactional=transaction is not None,
         )
         self._open[each] = opened = _Open(builder)
         return opened
@@ -245,14 +261,17 @@ class Producer:
         """Send the full batches, when those before them are acknowledged."""
         self._settle()
         batches, self._full, self._full_bytes = self._full, {}, 0
+        if batches and self._transaction:
+            self._transaction.add(batches)
         if batches:
             self._cluster.retrying(lambda: self._send(batches))
 
     def _send(self, batches: dict[TopicPartition, bytes]) -> None:
+        version_max = _TRANSACTION_VERSION_MAX if self._transaction else _NAMES_VERSION_MAX
         for leader, partitions in sorted(self._cluster.by_leader(batches).items()):
             connection = self._cluster.broker(leader)
             mine = {each: batches[each] for each in partitions}
-            connection.send(self._request(mine), version_max=_NAMES_VERSION_MAX)
+            connection.send(self._request(mine), version_max=version_max)
             self._in_flight.append(_InFlight(connection, mine))
 
     def _request(self, batches: dict[TopicPartition, bytes]) -> Any:
@@ -271,7 +290,10 @@ class Producer:
             for topic, numbers in by_topic(batches)
         ]
         return message.ProduceRequest(
-            acks=_ALL_IN_SYNC, timeout_ms=self._options.request_timeout_ms, topic_data=topics
+            transactional_id=self._transaction.transactional_id if self._transaction else None,
+            acks=_ALL_IN_SYNC,
+            timeout_ms=self._options.request_timeout_ms,
+            topic_data=topics,
         )
 
     def _settle(self) -> None:

@@ -9,8 +9,9 @@ Invariants:
     * The bytes of a Fetch response lie in the connection's buffer and are valid until the next
       response.
 
-Not here: encoding and matching (`sparkraft.client.wire_exchange`); membership in groups,
-transactions, anything asynchronous (`sparkraft.client`).    Not done: TLS and SASL.
+Not here: encoding and matching (`sparkraft.client.wire_exchange`); transactions
+(`transactions`); membership in groups, anything asynchronous (`sparkraft.client`).
+Not done: TLS and SASL.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ _SOCKET_BUFFER_BYTES: Final = 1 << 20
 _RECEIVE_BYTES: Final = 1 << 18
 """The buffer a connection starts with."""
 
+GROUP_COORDINATOR: Final = 0
+TRANSACTION_COORDINATOR: Final = 1
+"""Kinds of keys in FindCoordinator."""
+
 PEER_GONE: Final = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 
 
@@ -80,6 +85,10 @@ class Connection:
     def send(self, request: Any, *, version_max: int | None = None) -> None:
         """Send `request`; `receive` returns its response after those of earlier requests."""
         self._send(request, self._exchange.version_for(info_of(request).key, at_most=version_max))
+
+    def serves(self, request: Any, *, at_least: int) -> bool:
+        """Whether the broker serves this version of a request or a higher one."""
+        return self._exchange.version_for(info_of(request).key) >= at_least
 
     def receive(self) -> Any:
         """Return the response to the oldest request in flight."""
@@ -182,6 +191,7 @@ class Cluster:
         self._connections: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._topics: dict[str, TopicInfo] = {}
+        self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
 
     # asking
 
@@ -198,8 +208,9 @@ class Cluster:
         return attempt()
 
     def forget(self) -> None:
-        """Drop cached metadata, and connections with unread responses."""
+        """Drop cached metadata and coordinators, and connections with unread responses."""
         self._topics.clear()
+        self._coordinators.clear()
         self.drop_half_used()
 
     def drop_half_used(self) -> None:
@@ -223,6 +234,10 @@ class Cluster:
         raise KafkaError(
             ErrorCode.NETWORK_EXCEPTION, "no broker can be reached: " + "; ".join(failures)
         )
+
+    def node_ids(self) -> list[int]:
+        """The brokers of the metadata that was fetched last, in order."""
+        return sorted(self._brokers)
 
     def broker(self, node_id: int) -> Connection:
         """A connection to one broker."""
@@ -362,13 +377,17 @@ class Cluster:
 
         return self.retrying(attempt)
 
-    def coordinator(self, group: str) -> Connection:
-        """A connection to the broker that keeps a group's offsets."""
+    def coordinator(self, name: str, *, kind: int = GROUP_COORDINATOR) -> Connection:
+        """A connection to the coordinator of a group or transactional id, cached until `forget`."""
         from sparkraft.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 
-        answer = self.any_broker().ask(FindCoordinatorRequest(key=group), version_max=3)
-        check(answer.error_code, f"coordinator of group {group}")
-        return self._connection(answer.host, answer.port)
+        place = self._coordinators.get((kind, name))
+        if place is None:
+            request = FindCoordinatorRequest(key=name, key_type=kind)
+            answer = self.any_broker().ask(request, version_max=3)
+            check(answer.error_code, answer.error_message or f"coordinator of {name}")
+            place = self._coordinators[kind, name] = answer.host, answer.port
+        return self._connection(*place)
 
     # topics and producers
 

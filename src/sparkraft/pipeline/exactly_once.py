@@ -1,0 +1,475 @@
+"""Exactly-once into topics: the transactions of a batch, committed by the driver's decision.
+
+    driver   open: fence older drivers, finish the last decided batch, fence what is left over
+    tasks    begin a transaction each, write rows and a proof; return it open
+    driver   commit: check that all are open, write the decision in a transaction of its own,
+             then end each task's transaction
+    driver   abort: fence the tasks of the batch, also those that still run
+
+    PREFIX.driver           the transactional id of the driver
+    PREFIX.SLOT.ATTEMPT     the transactional id of a task's attempt; a slot is a partition of the
+                            rows in Spark
+    PREFIX.decisions        a compacted topic. Partition 0 has decisions, partition 1 proofs, so
+                            that open transactions of tasks do not hide decisions
+
+Spark runs a batch again unless its own commit file is written. So the decision, not Spark,
+determines whether a batch is in the topics: a decided batch is finished and skipped, one that is
+not decided is aborted and written again.
+
+A proof names the query, the batch and the slot, and is a part of the slot's transaction. If
+the coordinator no longer knows whether a decided transaction was committed, because another
+one has begun with the id, the proof's presence for read_committed readers is the answer.
+
+Invariants:
+    * A decision is written only while each of its transactions is open.
+    * A task begins no transaction after a newer driver has started: it checks the epoch of
+      PREFIX.driver before and after its own InitProducerId, and a driver raises that epoch before
+      it fences the tasks' ids.
+    * Ids are used again only after the batch of the last decision is finished.
+
+Readers of committed records see the transactions of a batch one after another.
+
+Not here: Spark (`sink`, `sinks`); the requests (`transactions`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.pipeline.fetch import RangeReader
+from sparkraft.pipeline.offsets import Range
+from sparkraft.pipeline.options import EARLIEST, LATEST, Isolation, OptionError, source_options
+from sparkraft.pipeline.produce import Producer
+from sparkraft.pipeline.transactions import (
+    ONGOING,
+    Described,
+    OpenTransaction,
+    ProducerEpoch,
+    TransactionCalls,
+)
+from sparkraft.pipeline.wire import by_topic, shared_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from sparkraft.base.ids import TopicPartition
+    from sparkraft.pipeline.options import SinkOptions, SourceOptions
+
+_DECISIONS: Final = 0
+_PROOFS: Final = 1
+
+_TOPIC_CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(16 << 20),
+    "segment.ms": "3600000",
+}
+
+_TAIL_OFFSETS: Final = 64
+"""Limit of the first search for the last decision, in offsets before the end of its partition."""
+
+_FENCE_ROUNDS_MAX: Final = 100
+_ROUND_SECONDS: Final = 0.1
+"""Bounds on waiting until no transaction is open."""
+
+
+class NotDecidedError(RuntimeError):
+    """A batch cannot be committed: nothing of it will be visible; run it again."""
+
+
+class LostTransactionsError(RuntimeError):
+    """Transactions of a decided batch were aborted, so a part of the batch is missing."""
+
+
+class QueryBatch(NamedTuple):
+    """A batch of a query; a repeated batch has the same name."""
+
+    query: str
+    number: int
+
+
+class Slot(NamedTuple):
+    """A task's transaction, open and complete."""
+
+    slot: int
+    transactional_id: str
+    producer: ProducerEpoch
+    partitions: tuple[TopicPartition, ...]
+    records: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Its form in a decision."""
+        return {
+            "slot": self.slot,
+            "id": self.transactional_id,
+            "producer": list(self.producer),
+            "partitions": dict(by_topic(self.partitions)),
+            "records": self.records,
+        }
+
+    @classmethod
+    def from_json(cls, read: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        grouped = read["partitions"].items()
+        return cls(
+            slot=read["slot"],
+            transactional_id=read["id"],
+            producer=ProducerEpoch(*read["producer"]),
+            partitions=tuple((topic, number) for topic, numbers in grouped for number in numbers),
+            records=read["records"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """The part of a driver's state that the tasks of a batch need.
+
+    Args:
+        driver: its epoch; a newer driver has another one.
+        proofs_from: the end of the partition of proofs before the batch.
+        last: the newest batch that is decided, and so in the topics.
+    """
+
+    prefix: str
+    driver: ProducerEpoch
+    proofs_from: int
+    last: QueryBatch | None
+
+    def has(self, batch: QueryBatch) -> bool:
+        """Whether the batch is in the topics already."""
+        last = self.last
+        return last is not None and last.query == batch.query and last.number >= batch.number
+
+
+class _Decision(NamedTuple):
+    batch: QueryBatch
+    proofs_from: int
+    slots: tuple[Slot, ...]
+
+    def encode(self) -> bytes:
+        return json.dumps(
+            {
+                "query": self.batch.query,
+                "batch": self.batch.number,
+                "proofs_from": self.proofs_from,
+                "slots": [each.to_json() for each in self.slots],
+            }
+        ).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        read = json.loads(value)
+        slots = tuple(map(Slot.from_json, read["slots"]))
+        return cls(QueryBatch(read["query"], read["batch"]), read["proofs_from"], slots)
+
+
+_PREFIX: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+"""Legal in the name of a topic; `re.escape` makes a pattern of it that RE2 understands."""
+
+
+def checked_prefix(prefix: str) -> str:
+    """Return a legal prefix; `OptionError` otherwise."""
+    if not _PREFIX.fullmatch(prefix):
+        raise OptionError(
+            "transactionalIdPrefix must be 1 to 200 letters, digits, '.', '_' and '-', "
+            f"not {prefix!r}"
+        )
+    return prefix
+
+
+def decisions_topic(prefix: str) -> str:
+    """The topic of decisions and proofs."""
+    return f"{prefix}.decisions"
+
+
+def _driver_id(prefix: str) -> str:
+    return f"{prefix}.driver"
+
+
+class SlotWriter:
+    """A task's side of a batch: send rows to `producer`, then `finish`."""
+
+    def __init__(
+        self, calls: TransactionCalls, ticket: Ticket, batch: QueryBatch, *, slot: int, attempt: int
+    ) -> None:
+        """Prepare; the transaction begins with the first record."""
+        self._calls = calls
+        self._ticket = ticket
+        self._batch = batch
+        self._slot = slot
+        name = f"{ticket.prefix}.{slot}.{attempt}"
+        self._transaction = OpenTransaction(calls, name, self._take_id)
+        self.producer = Producer(calls.cluster, spread_from=slot, transaction=self._transaction)
+
+    def finish(self) -> Slot | None:
+        """Add the proof, return when all is stored; None if there were no records.
+
+        The transaction stays open: only the driver ends it.
+        """
+        records = self.producer.records
+        if not records:
+            return None
+        transaction = self._transaction
+        proof = {
+            "query": self._batch.query,
+            "batch": self._batch.number,
+            "slot": self._slot,
+            "producer": list(transaction.producer),
+        }
+        self.producer.send(
+            decisions_topic(self._ticket.prefix),
+            transaction.transactional_id.encode(),
+            json.dumps(proof).encode(),
+            partition=_PROOFS,
+            timestamp_ms=_now_ms(),
+        )
+        self.producer.flush()
+        return Slot(
+            slot=self._slot,
+            transactional_id=transaction.transactional_id,
+            producer=transaction.producer,
+            partitions=tuple(sorted(transaction.partitions)),
+            records=records,
+        )
+
+    def _take_id(self) -> ProducerEpoch:
+        self._require_driver()
+        producer = self._calls.init(self._transaction.transactional_id)
+        self._require_driver()
+        return producer
+
+    def _require_driver(self) -> None:
+        driver = _driver_id(self._ticket.prefix)
+        found = self._calls.describe(driver)
+        if found is None or found.producer != self._ticket.driver:
+            raise KafkaError(
+                ErrorCode.PRODUCER_FENCED, f"a newer driver has taken transactional id {driver}"
+            )
+
+
+class Committer:
+    """The driver's side: `open` before the tasks of a batch, `commit` or `abort` after them."""
+
+    def __init__(self, calls: TransactionCalls, prefix: str) -> None:
+        """Prepare; nothing is sent."""
+        self._calls = calls
+        self._cluster = calls.cluster
+        self._prefix = checked_prefix(prefix)
+        self._topic = decisions_topic(prefix)
+        self._driver = _driver_id(prefix)
+        self._finished: Ticket | None = None
+        """The ticket of the last batch, if this object has committed it completely."""
+
+    @classmethod
+    def of(cls, options: SinkOptions) -> Self:
+        """The committer of a sink with a transactional id prefix."""
+        # Metadata requests must not create the topic of decisions, with other settings.
+        client = replace(options.client, auto_create_topics=False)
+        calls = TransactionCalls(shared_cluster(client), timeout_ms=options.transaction_timeout_ms)
+        return cls(calls, options.transactional_id_prefix or "")
+
+    def open(self) -> Ticket:
+        """Become the driver, and finish or abort what earlier drivers have left.
+
+        Raises:
+            LostTransactionsError: the last decided batch cannot be completed.
+        """
+        finished, self._finished = self._finished, None
+        if finished is not None:
+            return self._continued(finished)
+        driver = self._calls.init(self._driver)
+        self._create_topic()
+        last = self._last_decision()
+        if last is not None:
+            self._finish(last)
+        self._fence_all()
+        return self._ticket(driver, last.batch if last else None)
+
+    def commit(self, ticket: Ticket, batch: QueryBatch, slots: Sequence[Slot]) -> None:
+        """Decide the batch and end its transactions; transactions of other attempts are aborted.
+
+        Raises:
+            NotDecidedError: nothing of the batch is visible.
+            LostTransactionsError: a part of the batch is missing.
+        """
+        self._fence_open({each.transactional_id for each in slots})
+        for each in slots:
+            if self._calls.describe(each.transactional_id) != Described(each.producer, ONGOING):
+                raise NotDecidedError(
+                    f"batch {batch.number} is not committed: the transaction of "
+                    f"{each.transactional_id} has ended; it timed out "
+                    f"(kafka.transaction.timeout.ms), or another task has taken its id"
+                )
+        if slots:
+            decision = _Decision(batch, ticket.proofs_from, tuple(slots))
+            self._decide(ticket, decision)
+            self._end_slots(decision, decision.slots)
+            ticket = replace(ticket, last=batch)
+        self._finished = ticket
+
+    def abort(self, ticket: Ticket) -> None:
+        """Abort the transactions of a batch that is not decided, also of tasks that still run.
+
+        A newer driver has done this already.
+        """
+        found = self._calls.describe(self._driver)
+        if found is None or found.producer == ticket.driver:
+            self.open()
+
+    def _continued(self, finished: Ticket) -> Ticket:
+        """The ticket of the next batch of this driver, which has nothing to finish or abort."""
+        found = self._calls.describe(self._driver)
+        if found is None or found.producer != finished.driver:
+            raise NotDecidedError(f"a newer driver has taken transactional id {self._driver}")
+        return self._ticket(self._calls.init(self._driver), finished.last)
+
+    def _ticket(self, driver: ProducerEpoch, last: QueryBatch | None) -> Ticket:
+        end = self._end(_PROOFS, committed_only=False)
+        return Ticket(prefix=self._prefix, driver=driver, proofs_from=end, last=last)
+
+    # decisions
+
+    def _decide(self, ticket: Ticket, decision: _Decision) -> None:
+        transaction = OpenTransaction(self._calls, self._driver, lambda: ticket.driver)
+        producer = Producer(self._cluster, transaction=transaction)
+        producer.send(
+            self._topic,
+            b"decision",
+            decision.encode(),
+            partition=_DECISIONS,
+            timestamp_ms=_now_ms(),
+        )
+        producer.flush()
+        if not self._calls.end(self._driver, ticket.driver, committed=True):
+            raise NotDecidedError(
+                f"batch {decision.batch.number} is not committed by this driver: a newer one has "
+                f"taken transactional id {self._driver}"
+            )
+
+    def _last_decision(self) -> _Decision | None:
+        end = self._end(_DECISIONS, committed_only=True)
+        start = self._cluster.list_offsets({(self._topic, _DECISIONS): EARLIEST})
+        first = start[self._topic, _DECISIONS]
+        for begin in (max(first, end - _TAIL_OFFSETS), first):
+            found = list(self._read(_DECISIONS, begin, end))
+            if found:
+                return _Decision.decode(found[-1])
+        return None
+
+    def _finish(self, decision: _Decision) -> None:
+        """Commit the transactions of a decided batch, unless they are committed already."""
+        proven = self._proven(decision)
+        self._end_slots(decision, [each for each in decision.slots if each not in proven])
+
+    def _end_slots(self, decision: _Decision, slots: Sequence[Slot]) -> None:
+        lost = [
+            each
+            for each in slots
+            if not self._calls.end(each.transactional_id, each.producer, committed=True)
+        ]
+        if not lost:
+            return
+        # Open transactions hide later proofs.
+        self._fence_open(())
+        self._wait_for_markers()
+        proven = self._proven(decision)
+        lost = [each for each in lost if each not in proven]
+        if lost:
+            raise LostTransactionsError(_lost_text(decision, lost))
+
+    def _proven(self, decision: _Decision) -> set[Slot]:
+        """The slots of a decision whose transactions are committed, as far as readers see."""
+        end = self._end(_PROOFS, committed_only=True)
+        found = {
+            (proof["slot"], ProducerEpoch(*proof["producer"]))
+            for proof in map(json.loads, self._read(_PROOFS, decision.proofs_from, end))
+            if QueryBatch(proof["query"], proof["batch"]) == decision.batch
+        }
+        return {each for each in decision.slots if (each.slot, each.producer) in found}
+
+    def _wait_for_markers(self) -> None:
+        for _ in range(_FENCE_ROUNDS_MAX):
+            stable = self._end(_PROOFS, committed_only=True)
+            if stable == self._end(_PROOFS, committed_only=False):
+                return
+            time.sleep(_ROUND_SECONDS)
+
+    # fencing
+
+    def _fence_all(self) -> None:
+        """Fence each id of a task: also one without a transaction, whose task may begin one."""
+        for each in self._calls.ids(self._pattern):
+            self._calls.init(each)
+        self._fence_open(())
+
+    def _fence_open(self, kept: Collection[str]) -> None:
+        """Abort each open transaction of a task except some, until there is none."""
+        found: set[str] = set()
+        for _ in range(_FENCE_ROUNDS_MAX):
+            found = set(self._calls.ids(self._pattern, states=[ONGOING])) - set(kept)
+            if not found:
+                return
+            for each in sorted(found):
+                self._calls.init(each)
+        raise NotDecidedError(f"transactions are begun again and again: {', '.join(sorted(found))}")
+
+    @property
+    def _pattern(self) -> str:
+        return rf"{re.escape(self._prefix)}\.[0-9]+\.[0-9]+"
+
+    # the topic
+
+    def _create_topic(self) -> None:
+        if self._topic in self._cluster.topics([self._topic]):
+            return
+        self._cluster.create_topic(self._topic, partitions=2, configs=_TOPIC_CONFIGS)
+
+    def _end(self, partition: int, *, committed_only: bool) -> int:
+        each = self._topic, partition
+
+        def attempt() -> int:
+            found = self._cluster.list_offsets({each: LATEST}, committed_only=committed_only)
+            return found[each]
+
+        # The topic may just have been created.
+        return self._calls.retrying(attempt)
+
+    def _read(self, partition: int, start: int, end: int) -> Iterator[bytes]:
+        """The committed values between two offsets, in order."""
+        if start >= end:
+            return
+        wanted = [Range(self._topic, partition, start, end)]
+        for each in RangeReader(self._cluster, wanted, self._read_options()).read():
+            values: list[Any] = each.column("value").to_pylist()
+            yield from values
+
+    def _read_options(self) -> SourceOptions:
+        client = self._cluster.options
+        servers = ",".join(f"[{host}]:{port}" for host, port in client.bootstrap_servers)
+        options: Mapping[str, str] = {
+            "kafka.bootstrap.servers": servers,
+            "subscribe": self._topic,
+            "columns": "value",
+            "failOnDataLoss": "false",
+        }
+        read = source_options(options, streaming=False)
+        return replace(read, client=replace(client, isolation=Isolation.READ_COMMITTED))
+
+
+def _lost_text(decision: _Decision, lost: Sequence[Slot]) -> str:
+    ids = ", ".join(each.transactional_id for each in lost)
+    partitions = sorted({each for slot in lost for each in slot.partitions})
+    names = ", ".join(f"{topic}-{number}" for topic, number in partitions)
+    return (
+        f"batch {decision.batch.number} of query {decision.batch.query} was decided, but the "
+        f"transactions of {ids} were aborted before they could be committed, by "
+        f"kafka.transaction.timeout.ms or by another program; their records in {names} are missing"
+    )
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,223 @@
+"""Exactly-once into topics, without Spark: real requests, real transactions, killed drivers."""
+
+import random
+
+import pytest
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.pipeline.exactly_once import (
+    LostTransactionsError,
+    NotDecidedError,
+    SlotWriter,
+    checked_prefix,
+)
+from sparkraft.pipeline.options import OptionError
+from sparkraft.protocol.messages.k26_end_txn import EndTxnRequest
+from tests.support.killed_batches import (
+    Application,
+    Fuse,
+    KilledError,
+    decisions,
+    described,
+    kill_once,
+    requests_of_a_run,
+    send_rows,
+)
+from tests.support.nodes import KafkaNode
+
+pytestmark = pytest.mark.real_clients
+
+
+@pytest.fixture
+def application(node, request):
+    return Application(node.bootstrap, request.node.name)
+
+
+def written(application, ticket, batch, *, slot=0, attempt=0, rows=None):
+    writer = SlotWriter(application.calls(), ticket, batch, slot=slot, attempt=attempt)
+    send_rows(writer, application.topic, rows or application.rows(batch.number))
+    return writer.finish()
+
+
+def decided(application, batch):
+    """Write a batch with a driver that is killed when it has decided, before it ends the slot."""
+    is_end = Fuse(2, of=lambda request: isinstance(request, EndTxnRequest))
+    committer = application.committer(is_end)
+    ticket = committer.open()
+    slot = written(application, ticket, batch)
+    with pytest.raises(KilledError):
+        committer.commit(ticket, batch, [slot])
+    return slot
+
+
+def test_a_batch_is_visible_only_once_it_is_committed(application):
+    committer, batch = application.committer(), application.batch(0)
+    ticket = committer.open()
+    slot = written(application, ticket, batch)
+    assert described(application).state == "Ongoing"
+    committer.commit(ticket, batch, [slot])
+    application.check(batches=1)
+    assert [(each["query"], each["batch"]) for each in decisions(application)] == [("query", 0)]
+
+
+def test_a_driver_writes_batch_after_batch(application):
+    application.run(Fuse(), random.Random(1))
+    application.committer().open()
+    application.check()
+
+
+def test_a_repeated_batch_that_was_decided_is_finished_and_skipped(application):
+    batch = application.batch(0)
+    decided(application, batch)
+    assert described(application).state == "Ongoing"
+    ticket = application.committer().open()
+    assert ticket.has(batch)
+    assert not ticket.has(application.batch(1))
+    application.check(batches=1)
+
+
+def test_another_query_does_not_skip_a_batch_of_the_same_number(application):
+    decided(application, application.batch(0))
+    ticket = application.committer().open()
+    assert not ticket.has(application.batch(0)._replace(query="other"))
+
+
+def test_a_batch_that_was_not_decided_is_aborted_by_the_next_driver(application):
+    ticket = application.committer().open()
+    written(application, ticket, application.batch(0))
+    again = application.committer().open()
+    assert not again.has(application.batch(0))
+    assert application.committed() == []
+
+
+def test_a_decided_transaction_that_timed_out_is_reported_with_its_partitions(application):
+    slot = decided(application, application.batch(0))
+    # The coordinator does the same when a transaction times out: abort it, and raise the epoch.
+    application.calls().init(slot.transactional_id)
+    with pytest.raises(LostTransactionsError) as lost:
+        application.committer().open()
+    for part in ("batch 0 of query query", slot.transactional_id, f"{application.topic}-0"):
+        assert part in str(lost.value)
+    with pytest.raises(LostTransactionsError):
+        application.committer().open()
+
+
+def test_a_proof_shows_that_a_transaction_was_committed_if_its_id_was_taken(application):
+    committer, batch = application.committer(), application.batch(0)
+    ticket = committer.open()
+    slot = written(application, ticket, batch)
+    committer.commit(ticket, batch, [slot])
+    application.calls().init(slot.transactional_id)
+    calls = application.calls()
+    assert calls.end(slot.transactional_id, slot.producer, committed=True) is False
+    assert application.committer().open().has(batch)
+
+
+def test_a_batch_whose_transaction_timed_out_before_the_decision_is_not_decided(application):
+    committer, batch = application.committer(), application.batch(0)
+    ticket = committer.open()
+    slots = [written(application, ticket, batch, slot=number) for number in range(2)]
+    application.calls().init(slots[1].transactional_id)
+    with pytest.raises(NotDecidedError, match=slots[1].transactional_id):
+        committer.commit(ticket, batch, slots)
+    committer.abort(ticket)
+    assert application.committed() == []
+
+
+def test_an_older_driver_decides_nothing(application):
+    older, batch = application.committer(), application.batch(0)
+    ticket = older.open()
+    slot = written(application, ticket, batch)
+    newer = application.committer()
+    next_ticket = newer.open()
+    with pytest.raises(NotDecidedError):
+        older.commit(ticket, batch, [slot])
+    older.abort(ticket)
+    newer.commit(next_ticket, batch, [written(application, next_ticket, batch)])
+    application.check(batches=1)
+
+
+def test_an_older_driver_does_not_take_over_again(application):
+    older = application.committer()
+    ticket = older.open()
+    older.commit(ticket, application.batch(0), [written(application, ticket, application.batch(0))])
+    application.committer().open()
+    with pytest.raises(NotDecidedError, match="newer driver"):
+        older.open()
+
+
+def test_a_task_of_an_older_driver_begins_no_transaction(application):
+    ticket = application.committer().open()
+    application.committer().open()
+    with pytest.raises(KafkaError, match="newer driver") as refused:
+        written(application, ticket, application.batch(0))
+    assert refused.value.code is ErrorCode.PRODUCER_FENCED
+    assert described(application) is None
+
+
+def test_a_task_that_has_its_id_writes_nothing_once_its_batch_is_aborted(application):
+    committer = application.committer()
+    ticket = committer.open()
+    writer = SlotWriter(application.calls(), ticket, application.batch(0), slot=0, attempt=0)
+    writer.producer.send(application.topic, None, b"late", partition=0, timestamp_ms=1)
+    assert described(application).state == "Empty"
+    committer.abort(ticket)
+    with pytest.raises(KafkaError) as refused:
+        writer.finish()
+    assert refused.value.code in {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
+    assert application.committed() == []
+
+
+def test_transactions_of_other_attempts_are_aborted_by_the_commit(application):
+    committer, batch = application.committer(), application.batch(0)
+    ticket = committer.open()
+    written(application, ticket, batch)
+    slot = written(application, ticket, batch, attempt=1)
+    committer.commit(ticket, batch, [slot])
+    application.check(batches=1)
+
+
+def test_a_task_without_rows_needs_no_transaction(application):
+    committer, batch = application.committer(), application.batch(0)
+    ticket = committer.open()
+    assert SlotWriter(application.calls(), ticket, batch, slot=0, attempt=0).finish() is None
+    committer.commit(ticket, batch, [])
+    assert described(application) is None
+    assert decisions(application) == []
+
+
+def test_a_prefix_is_legal_in_the_name_of_a_topic():
+    assert checked_prefix("orders.eu-1_x") == "orders.eu-1_x"
+    with pytest.raises(OptionError, match="transactionalIdPrefix must be"):
+        checked_prefix("my orders")
+
+
+def kill_points(count, requests):
+    """Requests at which to kill, spread evenly, each before and after it is sent."""
+    for number in range(count):
+        yield 1 + number * requests // count, number % 2 == 1, number
+
+
+@pytest.mark.parametrize("count", [8, pytest.param(100, marks=pytest.mark.long)])
+def test_killed_drivers_lose_and_double_nothing(node, count):
+    requests = requests_of_a_run(node.bootstrap, f"run-{count}", seed=7)
+    for at, is_sent, seed in kill_points(count, requests):
+        kill_once(node.bootstrap, f"kill-{count}-{seed}", at=at, is_sent=is_sent, seed=seed)
+
+
+@pytest.mark.java
+@pytest.mark.long
+def test_killed_drivers_lose_and_double_nothing_on_kafka(kafka_jars, tmp_path):
+    with KafkaNode(tmp_path / "kafka", jars=kafka_jars) as kafka:
+        requests = requests_of_a_run(kafka.bootstrap, "run", seed=7)
+        for at, is_sent, seed in kill_points(100, requests):
+            kill_once(kafka.bootstrap, f"kill-{seed}", at=at, is_sent=is_sent, seed=seed)
+
+
+def test_a_kill_is_a_kill(node):
+    application = Application(node.bootstrap, "killed")
+    fuse = Fuse(3, is_sent=True)
+    with pytest.raises(KilledError):
+        application.run(fuse, random.Random(0))
+    with pytest.raises(KilledError):
+        application.run(fuse, random.Random(0))

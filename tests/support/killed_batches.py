@@ -1,0 +1,242 @@
+"""Batches written exactly-once without Spark, by drivers that are killed at a chosen request.
+
+A killed driver sends nothing more, and neither do the tasks that share its connections. The next
+driver starts from the batches that its predecessor has finished, as from Spark's checkpoint. A
+stray task belongs to a killed driver, has connections of its own, and continues under the next one.
+"""
+
+import json
+import random
+from collections import Counter
+from dataclasses import replace
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.pipeline.exactly_once import Committer, QueryBatch, SlotWriter, Ticket
+from sparkraft.pipeline.fetch import RangeReader
+from sparkraft.pipeline.offsets import Range
+from sparkraft.pipeline.options import (
+    EARLIEST,
+    LATEST,
+    ClientOptions,
+    parse_servers,
+    source_options,
+)
+from sparkraft.pipeline.transactions import TransactionCalls
+from sparkraft.pipeline.wire import Cluster, Connection
+
+PARTITIONS = 3
+BATCHES = 3
+ROWS = 12
+TIMEOUT_MS = 60_000
+
+
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+class Fuse:
+    """Kills at a request: before it is sent, or after it, when nothing reads the response."""
+
+    def __init__(self, at: int | None = None, *, is_sent: bool = False, of=None) -> None:
+        """Count the requests that `of` selects, else all."""
+        self.at = at
+        self.of = of
+        self.is_sent = is_sent
+        self.count = 0
+        self.is_burnt = False
+
+    def before(self, request) -> None:
+        if self.of is None or self.of(request):
+            self.count += 1
+        if self.is_burnt or (self.count == self.at and not self.is_sent):
+            self.is_burnt = True
+            raise KilledError
+
+    def after(self) -> None:
+        if self.count == self.at and self.is_sent:
+            self.is_burnt = True
+            raise KilledError
+
+
+class FusedConnection(Connection):
+    """A connection of a process that may be killed."""
+
+    fuse = Fuse()
+
+    def send(self, request, *, version_max=None):
+        self.fuse.before(request)
+        super().send(request, version_max=version_max)
+        self.fuse.after()
+
+
+class FusedCluster(Cluster):
+    """The connections of a process that may be killed."""
+
+    def __init__(self, options: ClientOptions, fuse: Fuse) -> None:
+        super().__init__(options)
+        self._fuse = fuse
+
+    def _connection(self, host, port):
+        known = self._connections.get((host, port))
+        if known is None or known.is_closed:
+            known = self._connections[host, port] = FusedConnection(host, port, self.options)
+            known.fuse = self._fuse
+        return known
+
+
+def client_options(bootstrap: str) -> ClientOptions:
+    return ClientOptions(
+        bootstrap_servers=parse_servers(bootstrap),
+        client_id="test",
+        request_timeout_ms=60_000,
+        retries_max=300,
+    )
+
+
+def send_rows(writer: SlotWriter, topic: str, rows) -> None:
+    for row in rows:
+        writer.producer.send(topic, None, row, partition=row[-1] % PARTITIONS, timestamp_ms=1)
+
+
+class Application:
+    """A query: its topic, what was finished, and drivers that come one after another."""
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        self.options = client_options(bootstrap)
+        self.cluster = Cluster(self.options)
+        self.topic = name
+        self.prefix = f"eo.{name}"
+        self.cluster.create_topic(name, partitions=PARTITIONS, configs={"retention.ms": "-1"})
+        self.finished = 0
+        self.strays: list = []
+
+    def calls(self, fuse: Fuse | None = None) -> TransactionCalls:
+        cluster = FusedCluster(self.options, fuse) if fuse else Cluster(self.options)
+        return TransactionCalls(cluster, timeout_ms=TIMEOUT_MS)
+
+    def committer(self, fuse: Fuse | None = None) -> Committer:
+        return Committer(self.calls(fuse), self.prefix)
+
+    def batch(self, number: int) -> QueryBatch:
+        return QueryBatch("query", number)
+
+    def rows(self, number: int) -> list[bytes]:
+        return [b"%d:%d" % (number, row) for row in range(ROWS)]
+
+    def run(self, fuse: Fuse, dice: random.Random, *, batches: int = BATCHES) -> None:
+        """Write the batches that are not finished, a repeated one with other slots."""
+        calls = self.calls(fuse)
+        committer = Committer(calls, self.prefix)
+        while self.finished < batches:
+            batch = self.batch(self.finished)
+            ticket = committer.open()
+            if not ticket.has(batch):
+                slots = self.tasks(calls, ticket, batch, dice)
+                self.let_strays_continue(dice)
+                committer.commit(ticket, batch, slots)
+            self.finished += 1
+
+    def tasks(self, calls: TransactionCalls, ticket: Ticket, batch: QueryBatch, dice) -> list:
+        count = dice.randrange(1, 4)
+        shares = [self.rows(batch.number)[slot::count] for slot in range(count)]
+        slots = []
+        for slot, share in enumerate([*shares, []]):
+            attempt = 0
+            if dice.random() < 0.3:
+                # An attempt that Spark gave up; its transaction stays open.
+                lost = SlotWriter(calls, ticket, batch, slot=slot, attempt=0)
+                send_rows(lost, self.topic, share)
+                lost.finish()
+                attempt = 1
+            if dice.random() < 0.3:
+                self.strays.append(self.stray(ticket, batch, slot, attempt, share))
+            writer = SlotWriter(calls, ticket, batch, slot=slot, attempt=attempt)
+            send_rows(writer, self.topic, share)
+            slots.append(writer.finish())
+        return [slot for slot in slots if slot is not None]
+
+    def stray(self, ticket: Ticket, batch: QueryBatch, slot: int, attempt: int, share):
+        """A task that starts now or later, step by step."""
+        writer = SlotWriter(self.calls(), ticket, batch, slot=slot, attempt=attempt + 5)
+        yield
+        send_rows(writer, self.topic, share)
+        yield
+        writer.finish()
+
+    def let_strays_continue(self, dice: random.Random) -> None:
+        for stray in list(self.strays):
+            if dice.random() < 0.5:
+                try:
+                    next(stray)
+                except StopIteration:
+                    self.strays.remove(stray)
+                except KafkaError:
+                    # It is fenced.
+                    self.strays.remove(stray)
+
+    def committed(self) -> list[bytes]:
+        """The values that readers of committed records see; none may be held back."""
+        parts = [(self.topic, number) for number in range(PARTITIONS)]
+        start = self.cluster.list_offsets(dict.fromkeys(parts, EARLIEST))
+        end = self.cluster.list_offsets(dict.fromkeys(parts, LATEST))
+        stable = self.cluster.list_offsets(dict.fromkeys(parts, LATEST), committed_only=True)
+        assert stable == end, "an open transaction holds readers back"
+        ranges = [Range(*each, start[each], end[each]) for each in parts if end[each] > start[each]]
+        read = source_options(
+            {"kafka.bootstrap.servers": "in:1", "subscribe": self.topic,
+             "kafka.isolation.level": "read_committed"},
+            streaming=False,
+        )  # fmt: skip
+        read = replace(read, client=replace(self.options, isolation=read.client.isolation))
+        found = RangeReader(self.cluster, ranges, read).read()
+        return [value for piece in found for value in piece.column("value").to_pylist()]
+
+    def check(self, batches: int = BATCHES) -> None:
+        expected = Counter(row for number in range(batches) for row in self.rows(number))
+        found = Counter(self.committed())
+        lost, extra = sorted(expected - found), sorted(found - expected)
+        assert (lost, extra) == ([], []), f"of {self.topic}"
+
+
+def requests_of_a_run(bootstrap: str, name: str, seed: int) -> int:
+    """The number of requests of a run that is not killed, after which all rows are there once."""
+    application = Application(bootstrap, name)
+    fuse = Fuse()
+    application.run(fuse, random.Random(seed))
+    application.let_strays_continue(random.Random(seed))
+    application.committer().open()
+    application.check()
+    return fuse.count
+
+
+def kill_once(bootstrap: str, name: str, *, at: int, is_sent: bool, seed: int) -> None:
+    """Kill a driver at a request, possibly its successor too, and check what readers see."""
+    application = Application(bootstrap, name)
+    dice = random.Random(seed)
+    fuses = [Fuse(at, is_sent=is_sent)]
+    if dice.random() < 0.3:
+        fuses.append(Fuse(dice.randrange(1, 30), is_sent=dice.random() < 0.5))
+    for fuse in [*fuses, Fuse()]:
+        try:
+            application.run(fuse, dice)
+        except KilledError:
+            assert fuse.is_burnt
+    for _ in range(3):
+        application.let_strays_continue(dice)
+    application.committer().open()
+    application.check()
+
+
+def described(application: Application, slot: int = 0, attempt: int = 0):
+    """The state of a task's transactional id."""
+    return application.calls().describe(f"{application.prefix}.{slot}.{attempt}")
+
+
+def decisions(application: Application) -> list:
+    """The decisions in the topic, committed or not, as JSON."""
+    topic = f"{application.prefix}.decisions"
+    end = application.cluster.list_offsets({(topic, 0): LATEST})[topic, 0]
+    read = source_options({"kafka.bootstrap.servers": "in:1", "subscribe": topic}, streaming=False)
+    read = replace(read, client=application.options)
+    pieces = RangeReader(application.cluster, [Range(topic, 0, 0, end)], read).read()
+    return [json.loads(v) for piece in pieces for v in piece.column("value").to_pylist()]
