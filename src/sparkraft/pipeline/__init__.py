@@ -11,6 +11,7 @@ protocol itself and hands Spark Arrow batches.
     offsets   which offsets a batch covers and how they are dealt out to tasks (no I/O)
     decode    record batches to Arrow columns with numpy        encode  the inverse
     source    Spark's reader classes        sink   Spark's writer classes
+    exactly_once   the transactions of a batch     transactions   their requests
     spec      the pipeline file             run    the running pipeline
     query     its sources and stages        sinks  its rows and dead letters
     status    states of pipelines           cases  `pipeline test`
@@ -19,7 +20,7 @@ Invariants:
     * A batch is named by its start and end offsets alone; planning it again gives the same tasks.
     * Only the wire is used: nothing here knows of servers, logs or metadata records.
 
-Not done: transactions in the sink (it is idempotent and at-least-once), TLS and SASL.
+Not done: exactly-once in batch writes, TLS and SASL.
 """
 
 from typing import TYPE_CHECKING

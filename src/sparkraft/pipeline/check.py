@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sparkraft.pipeline import sinks, status
+from sparkraft.pipeline.exactly_once import checked_prefix
 from sparkraft.pipeline.functions import load_function
 from sparkraft.pipeline.options import sink_options, source_options
 from sparkraft.pipeline.spec import Pipeline, Sink, Source, SpecError
@@ -44,7 +45,9 @@ def before_spark(pipeline: Pipeline) -> None:
     if pipeline.connector == "sparkraft":
         for _, sink in destinations:
             if sink.kind == "topic":
-                sink_options(sinks.topic_options(sink, pipeline))
+                options = sink_options(sinks.topic_options(sink, pipeline))
+                if options.transactional_id_prefix:
+                    checked_prefix(options.transactional_id_prefix)
         _check_topics(pipeline)
 
 

@@ -1,22 +1,26 @@
-"""Spark's side of the sink: rows become records, idempotent and at-least-once.
+"""Spark's side of the sink: rows become records, at-least-once or exactly-once.
 
 Columns, as the official connector has them: `value` (string or binary), and optionally `key`
 (string or binary), `topic`, `partition`, and `headers`, which is written whenever it exists,
 whatever the value of `includeHeaders`, as in the official connector. The option `topic` goes before
 the column. Other columns are left out.
 
-A task that fails is run again by Spark and its records are written again; within a task nothing
-is doubled. Not done: transactions.
+Without `transactionalIdPrefix`, a task that fails is run again by Spark and its records are written
+again; within a task nothing is doubled. With it, a writer takes part in the protocol of
+`exactly_once`: Spark pickles a writer for the tasks before each batch, and at no other time, so the
+driver opens the batch then.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -33,12 +37,23 @@ from pyspark.sql.types import (
 )
 
 from sparkraft.pipeline import encode
+from sparkraft.pipeline.exactly_once import (
+    Committer,
+    QueryBatch,
+    Slot,
+    SlotWriter,
+    Ticket,
+    checked_prefix,
+)
 from sparkraft.pipeline.options import OptionError, SinkOptions
 from sparkraft.pipeline.produce import Producer
+from sparkraft.pipeline.transactions import TransactionCalls
 from sparkraft.pipeline.wire import shared_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import DataFrame
 
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
@@ -53,9 +68,12 @@ _TYPES: Final[dict[str, tuple[DataType, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """The result of a task."""
+    """The result of a task; with exactly-once, its open transaction."""
 
     records: int
+    batch: QueryBatch | None = None
+    ticket: Ticket | None = None
+    slot: Slot | None = None
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -63,6 +81,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         """Check the columns."""
+        if options.transactional_id_prefix:
+            raise OptionError("transactionalIdPrefix is for streaming queries so far")
         self._options = options
         self._columns = checked_columns(schema, options)
 
@@ -78,14 +98,51 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         """Check the columns."""
+        if options.transactional_id_prefix:
+            checked_prefix(options.transactional_id_prefix)
         self._options = options
         self._columns = checked_columns(schema, options)
+        self._ticket: Ticket | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._options.transactional_id_prefix and self._ticket is None:
+            self._ticket = Committer.of(self._options).open()
+        return self.__dict__
 
     def write(  # type: ignore[override]  # Spark's own Arrow writers narrow it the same way
         self, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:
         """Write one task's rows of one batch."""
-        return _write(iterator, self._columns, self._options)
+        if self._ticket is None:
+            return _write(iterator, self._columns, self._options)
+        batch = _running_batch()
+        slot = write_slot(iterator, self._columns, self._options, self._ticket, batch)
+        return Written(slot.records if slot else 0, batch, self._ticket, slot)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
+        """Make a batch visible."""
+        del batchId
+        written = [each for each in messages if isinstance(each, Written) and each.ticket]
+        if not written:
+            return
+        batch, ticket = written[0].batch, written[0].ticket
+        assert batch is not None
+        assert ticket is not None
+        if not ticket.has(batch):
+            slots = [each.slot for each in written if each.slot]
+            Committer.of(self._options).commit(ticket, batch, slots)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
+        """Abort the transactions of a batch that failed."""
+        del batchId
+        if not self._options.transactional_id_prefix:
+            return
+        tickets = [each.ticket for each in messages if isinstance(each, Written) and each.ticket]
+        committer = Committer.of(self._options)
+        if tickets:
+            committer.abort(tickets[0])
+        else:
+            committer.open()
 
 
 def checked_columns(schema: StructType, options: SinkOptions) -> tuple[str, ...]:
@@ -131,9 +188,64 @@ def _write(
     return Written(producer.records)
 
 
-def _task_number() -> int:
-    from pyspark import TaskContext
+def write_slot(
+    rows: Iterable[pa.RecordBatch],
+    columns: tuple[str, ...],
+    options: SinkOptions,
+    ticket: Ticket,
+    batch: QueryBatch,
+) -> Slot | None:
+    """Write a task's rows in a transaction that stays open; None without rows or if they are there.
 
+    Spark's task determines slot and attempt.
+    """
+    if ticket.has(batch):
+        return None
+    context = TaskContext.get()
+    assert context is not None, "not in a task"
+    cluster = shared_cluster(options.client)
+    writer = SlotWriter(
+        TransactionCalls(cluster, timeout_ms=options.transaction_timeout_ms),
+        ticket,
+        batch,
+        slot=context.partitionId(),
+        attempt=context.attemptNumber(),
+    )
+    try:
+        for each in rows:
+            _send_rows(writer.producer, each, columns, options.topic)
+        return writer.finish()
+    finally:
+        cluster.drop_half_used()
+
+
+def write_in_tasks(
+    rows: DataFrame, options: SinkOptions, ticket: Ticket, batch: QueryBatch
+) -> list[Slot]:
+    """Run a job that writes rows in transactions; return those of the attempts that count."""
+    columns = checked_columns(rows.schema, options)
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        slot = write_slot(batches, columns, options, ticket, batch)
+        made = [json.dumps(slot.to_json())] if slot else []
+        yield pa.RecordBatch.from_arrays([pa.array(made, pa.string())], names=["slot"])
+
+    found = rows.select(*columns).mapInArrow(write, "slot STRING").collect()
+    return [Slot.from_json(json.loads(row["slot"])) for row in found]
+
+
+def _running_batch() -> QueryBatch:
+    """The batch of the streaming query whose task runs here, from Spark's local properties."""
+    context = TaskContext.get()
+    assert context is not None, "not in a task"
+    query = context.getLocalProperty("sql.streaming.queryId")
+    number = context.getLocalProperty("streaming.sql.batchId")
+    assert query is not None
+    assert number is not None
+    return QueryBatch(query, int(number))
+
+
+def _task_number() -> int:
     context = TaskContext.get()
     return context.partitionId() if context else 0
 

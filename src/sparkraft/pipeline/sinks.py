@@ -6,7 +6,8 @@ table sink must know a batch it has written:
 * delta: the Delta transaction log keeps (query id, batch number) in the commit that adds the
   rows; a batch that is there already is passed over.
 * parquet: a batch has its own folder, written over as a whole.
-* topic: records are written again (at-least-once).
+* topic: records are written again (at-least-once), unless `delivery` is exactly_once: then the
+  batch is in the topic's transactions, see `exactly_once`.
 
 Dead letters of a batch are written after its sinks, and before Spark marks the batch as done.
 """
@@ -17,6 +18,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkraft.base.errors import KafkaError
 from sparkraft.pipeline import json_values
 from sparkraft.pipeline.dead_letters import (
     TASK_PUT,
@@ -27,6 +29,7 @@ from sparkraft.pipeline.dead_letters import (
 )
 from sparkraft.pipeline.delta import TOMBSTONE, DeltaSink
 from sparkraft.pipeline.functions import load_function
+from sparkraft.pipeline.options import sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,15 +100,46 @@ def write_once(
 def topic_options(sink: Sink, pipeline: Pipeline) -> dict[str, str]:
     """The options of the writer: the first source's cluster, unless the sink names another."""
     servers = pipeline.sources[0].options.get("kafka.bootstrap.servers", "")
-    return {"kafka.bootstrap.servers": servers, **sink.options, "topic": sink.topic}
+    options = {"kafka.bootstrap.servers": servers, **sink.options, "topic": sink.topic}
+    if sink.delivery == "exactly_once":
+        options.setdefault("transactionalIdPrefix", f"{pipeline.name}.{sink.topic}")
+    return options
 
 
 def _topic(sink: Sink, pipeline: Pipeline) -> BatchSink:
     options = topic_options(sink, pipeline)
+    if sink.delivery == "exactly_once":
+        return _exactly_once(sink, options)
 
     def write(batch: DataFrame, _: int) -> None:
         records = batch if "value" in batch.columns else as_records(batch, sink.keys)
         records.write.format(pipeline.connector).options(**options).mode("append").save()
+
+    return write
+
+
+def _exactly_once(sink: Sink, given: dict[str, str]) -> BatchSink:
+    from sparkraft.pipeline.exactly_once import Committer, QueryBatch
+    from sparkraft.pipeline.sink import write_in_tasks
+
+    options = sink_options(given)
+    committer = Committer.of(options)
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        name = QueryBatch(_query_id(batch), batch_id)
+        ticket = committer.open()
+        if ticket.has(name):
+            return
+        records = batch if "value" in batch.columns else as_records(batch, sink.keys)
+        try:
+            committer.commit(ticket, name, write_in_tasks(records, options, ticket, name))
+        except BaseException:
+            # Readers wait for open transactions; the reason is the first error.
+            try:
+                committer.abort(ticket)
+            except (KafkaError, RuntimeError) as error:
+                log.warning("Batch %d could not be aborted: %s", batch_id, error)
+            raise
 
     return write
 

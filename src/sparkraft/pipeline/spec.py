@@ -40,6 +40,11 @@
     keys = ["origin"]
     on_error = "stop"                     # at a row that does not fit: stop, drop, dead_letter
 
+    [[sink]]
+    kind = "topic"
+    topic = "delays"
+    delivery = "exactly_once"             # in transactions; at_least_once (default)
+
     [[test]]                              # optional, for `pipeline test`
     name = "flights are counted by origin"
     input = [{ value = '{"origin": "JFK"}' }]
@@ -129,6 +134,7 @@ class Sink:
     path: str = ""
     keys: tuple[str, ...] = ()
     topic: str = ""
+    delivery: str = "at_least_once"
     function: str = ""
     schema_changes: str = "fail"
     on_error: str = "stop"
@@ -202,7 +208,7 @@ _TOP: Final = frozenset(
     }
 )
 _SINK_FIELDS: Final[Mapping[str, frozenset[str]]] = {
-    "topic": frozenset({"topic", "keys", "options"}),
+    "topic": frozenset({"topic", "keys", "options", "delivery"}),
     "delta": frozenset({"path", "keys", "schema_changes", "on_error"}),
     "parquet": frozenset({"path"}),
     "console": frozenset({"rows"}),
@@ -221,6 +227,7 @@ _DEAD_LETTER_FIELDS: Final[Mapping[str, frozenset[str]]] = {
 _ON_ERROR: Final = ("stop", "dead_letter", "drop")
 _OUTPUT_MODES: Final = ("append", "update", "complete")
 _SCHEMA_CHANGES: Final = ("fail", "add", "ignore")
+_DELIVERIES: Final = ("at_least_once", "exactly_once")
 _CONNECTORS: Final = {"sparkraft": "sparkraft", "official": "kafka"}
 
 
@@ -248,6 +255,8 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
     if connector != "sparkraft" and "group" in read:
         raise SpecError('group: only connector = "sparkraft" shows its offsets in a group')
     sources, written = _sources(read), _sinks(read, folder)
+    if connector != "sparkraft" and any(sink.delivery == "exactly_once" for sink in written):
+        raise SpecError('delivery = "exactly_once" needs connector = "sparkraft"')
     return Pipeline(
         name=_text(read, "name", "the file"),
         checkpoint=_path(_text(read, "checkpoint", "the file"), folder),
@@ -405,6 +414,7 @@ def _destination(
         path=_path(given.get("path", ""), folder),
         keys=tuple(keys),
         topic=given.get("topic", ""),
+        delivery=_one_of(given, "delivery", _DELIVERIES, _DELIVERIES[0]),
         function=given.get("function", ""),
         schema_changes=_one_of(given, "schema_changes", _SCHEMA_CHANGES, "fail"),
         on_error=_one_of(given, "on_error", _ON_ERROR, "stop"),

@@ -1,0 +1,134 @@
+"""Exactly-once into topics with Spark: batches that are repeated, and tasks that fail."""
+
+import pytest
+
+from sparkraft.pipeline import run as running
+from sparkraft.pipeline import spec
+from sparkraft.pipeline.options import LATEST
+from sparkraft.pipeline.produce import Producer
+
+pytestmark = pytest.mark.spark
+
+RECORDS = 300
+FILE = """
+name = "copies"
+checkpoint = "checkpoint"
+trigger = "available now"
+[source]
+"kafka.bootstrap.servers" = "${bootstrap}"
+subscribe = "${source}"
+startingOffsets = "earliest"
+maxOffsetsPerTrigger = 100
+[transform]
+sql = "SELECT concat(partition, '-', offset) AS value, ${check} FROM source"
+[[sink]]
+kind = "topic"
+topic = "${target}"
+delivery = "exactly_once"
+options = { transactionalIdPrefix = "${target}.copy" }
+"""
+NO_CHECK = "1 AS checked"
+FAILING = "assert_true(NOT (partition = 0 AND offset = 60)) AS checked"
+"""Fails a task of the second batch; other tasks of it write."""
+
+
+class Copy:
+    """A query that copies the names of a topic's offsets to another topic."""
+
+    def __init__(self, spark, node, cluster, folder, name):
+        self.spark, self.node, self.cluster, self.folder = spark, node, cluster, folder
+        self.source, self.target = f"{name}-in", f"{name}-out"
+        keep = {"retention.ms": "-1"}
+        cluster.create_topic(self.target, partitions=2, configs=keep)
+        cluster.create_topic(self.source, partitions=2, configs=keep)
+        producer = Producer(cluster)
+        for number in range(RECORDS):
+            producer.send(self.source, None, b"v", partition=number % 2, timestamp_ms=1)
+        producer.flush()
+
+    def run(self, check=NO_CHECK):
+        raise NotImplementedError
+
+    def forget_last_commit(self):
+        """Leave the checkpoint as if the driver had been killed before Spark's own commit."""
+        commits = self.folder / "checkpoint" / "commits"
+        last = max(int(each.name) for each in commits.glob("[0-9]*"))
+        for name in (f"{last}", f".{last}.crc"):
+            (commits / name).unlink()
+        return last
+
+    def committed(self):
+        parts = [(self.target, number) for number in range(2)]
+        stable = self.cluster.list_offsets(dict.fromkeys(parts, LATEST), committed_only=True)
+        assert stable == self.cluster.list_offsets(dict.fromkeys(parts, LATEST))
+        rows = (
+            self.spark.read.format("sparkraft")
+            .option("kafka.bootstrap.servers", self.node.bootstrap)
+            .option("subscribe", self.target)
+            .option("kafka.isolation.level", "read_committed")
+            .load()
+        )
+        return sorted(row.value.decode() for row in rows.select("value").collect())
+
+    def expected(self):
+        ends = self.cluster.list_offsets({(self.source, n): LATEST for n in range(2)})
+        return sorted(
+            f"{number}-{offset}" for (_, number), end in ends.items() for offset in range(end)
+        )
+
+
+class FormatCopy(Copy):
+    """With `writeStream.format("sparkraft")`."""
+
+    def run(self, check=NO_CHECK):
+        given = {"kafka.bootstrap.servers": self.node.bootstrap}
+        records = (
+            self.spark.readStream.format("sparkraft")
+            .options(**given, subscribe=self.source, startingOffsets="earliest")
+            .option("maxOffsetsPerTrigger", "100")
+            .load()
+        )
+        query = (
+            records.selectExpr("concat(partition, '-', offset) AS value", check)
+            .writeStream.format("sparkraft")
+            .options(**given, topic=self.target, transactionalIdPrefix=f"{self.target}.copy")
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(300)
+        assert query.exception() is None
+
+
+class FileCopy(Copy):
+    """With a pipeline file."""
+
+    def run(self, check=NO_CHECK):
+        values = {
+            "bootstrap": self.node.bootstrap, "source": self.source, "target": self.target,
+            "check": check,
+        }  # fmt: skip
+        read = spec.parse(FILE, folder=self.folder, values=values)
+        assert running._started(read, self.spark).awaitTermination(300)
+
+
+@pytest.mark.parametrize("kind", [FormatCopy, FileCopy])
+def test_repeated_batches_and_failed_tasks_leave_each_record_once(
+    kind, spark, node, cluster, tmp_path
+):
+    copy = kind(spark, node, cluster, tmp_path, kind.__name__)
+    with pytest.raises(Exception, match=r"assert_true|USER_RAISED"):
+        copy.run(check=FAILING)
+    assert len(copy.committed()) == 100
+    copy.run()
+    assert copy.committed() == copy.expected()
+    assert copy.forget_last_commit() == 2
+    copy.run()
+    assert copy.committed() == copy.expected()
+
+
+def test_exactly_once_needs_the_connector_with_transactions(tmp_path):
+    values = {"bootstrap": "h:1", "source": "a", "target": "b", "check": NO_CHECK}
+    file = 'connector = "official"\n' + FILE
+    with pytest.raises(spec.SpecError, match='exactly_once" needs connector = "sparkraft"'):
+        spec.parse(file, folder=tmp_path, values=values)
