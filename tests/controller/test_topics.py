@@ -206,6 +206,30 @@ def test_delete_by_name_in_old_versions(cluster):
     assert {r.name: r.error_code for r in response.responses} == {"a": 0, "nobody": 3}
 
 
+class CountedName(str):
+    """A name that counts its comparisons."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other):
+        CountedName.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("each_name", [1, 2])
+def test_names_are_not_compared_with_all_others(cluster, each_name):
+    """A request of 1 MB has 100,000 names, and 10^10 comparisons would stop the controller."""
+    count = 3_000
+    names = [CountedName(f"t{index}") for index in range(count)] * each_name
+    CountedName.compared = 0
+    response = delete(cluster, *names)
+    assert len(response.responses) == count
+    assert CountedName.compared < 10 * len(names)
+
+
 def test_what_can_not_be_deleted(cluster):
     a = cluster.create("a")
     response = delete(cluster, "a", "nobody", ids=[a.topic_id, uuid(77), Uuid.ZERO])

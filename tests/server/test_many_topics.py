@@ -1,13 +1,18 @@
 """Requests for many topics: decided in parts, answered as one."""
 
+import asyncio
+
 import pytest
 
 from sparkraft.base.errors import ErrorCode
+from sparkraft.protocol.messages.k03_metadata import MetadataRequest
 from sparkraft.protocol.messages.k19_create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
 )
+from sparkraft.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparkraft.server.api import k20_delete_topics as k20
 from sparkraft.server.api.k19_create_topics import PARTITIONS_PER_PART, _parts
 from tests.server.harness import connect, node_in, run
 
@@ -73,3 +78,52 @@ def test_assigned_partitions_count():
     )
     parts = _parts(CreateTopicsRequest(topics=[assigned, *topics(2)]), 1)
     assert [len(part.topics) for part in parts] == [1, 2]
+
+
+def test_many_topics_are_deleted_in_parts_and_answered_as_one(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            count = 2 * k20.TOPICS_PER_PART + 20
+            made = await connection.send(CreateTopicsRequest(topics=topics(count, 1)))
+            ids = {topic.name: topic.topic_id for topic in made.topics}
+            states = [DeleteTopicState(name=name) for name in ids]
+            states.append(DeleteTopicState(name="t0"))
+            states.append(DeleteTopicState(topic_id=ids["t1"]))
+            states.append(DeleteTopicState(name="unknown"))
+            request = DeleteTopicsRequest(topics=states, timeout_ms=60_000)
+            parts = k20._parts(request, ids)
+            assert [len(part.topics) for part in parts] == [4, 100, 100, 19]
+            others = [topic for part in parts[1:] for topic in part.topics]
+            assert others == states[2:-3] + states[-1:]
+            response = await connection.send(request)
+            codes = {}
+            for result in response.responses:
+                codes.setdefault(result.name, []).append(result.error_code)
+            assert codes.pop("t0") == [ErrorCode.INVALID_REQUEST]
+            assert codes.pop("t1") == [ErrorCode.INVALID_REQUEST]
+            assert codes.pop("unknown") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            assert list(codes.values()) == [[0]] * (count - 2)
+            left = await connection.send(MetadataRequest(topics=None))
+            assert sorted(topic.name for topic in left.topics) == ["t0", "t1"]
+
+    run(test())
+
+
+def test_other_requests_are_answered_while_topics_are_deleted(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection, other = await connect(node), await connect(node)
+            count = 5 * k20.TOPICS_PER_PART
+            await connection.send(CreateTopicsRequest(topics=topics(count, 1)))
+            names = [DeleteTopicState(name=f"t{number}") for number in range(count)]
+            request = DeleteTopicsRequest(topics=names, timeout_ms=60_000)
+            deleting = asyncio.ensure_future(connection.send(request))
+            seen = set()
+            while not deleting.done():
+                answer = await other.send(MetadataRequest(topics=None))
+                seen.add(len(answer.topics))
+            await deleting
+            assert seen - {0, count}, "nothing was answered between two parts"
+
+    run(test())

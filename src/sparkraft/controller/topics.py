@@ -4,7 +4,7 @@ Records of a new topic, in order: TopicRecord, its ConfigRecords, its PartitionR
 one topic does not affect the other topics of the request; topics that it names twice are rejected.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Any
 
@@ -86,11 +86,15 @@ def _check_total(context: DecisionContext, request: k19.CreateTopicsRequest) -> 
         )
 
 
-def _repeated(items: Sequence[Any]) -> list[Any]:
+def _repeated(items: Sequence[Any]) -> dict[Any, int]:
+    """Items that are given more than once, in order, with their counts.
+
+    A request may have very many, so looking one up must not search them all.
+    """
     counts: dict[Any, int] = {}
     for item in items:
         counts[item] = counts.get(item, 0) + 1
-    return [item for item, count in counts.items() if count > 1]
+    return {item: count for item, count in counts.items() if count > 1}
 
 
 class _CollidingNames:
@@ -395,17 +399,18 @@ class _Deletions:
 
     def read(self, request: k20.DeleteTopicsRequest) -> None:
         names, ids = self._names_and_ids(request)
-        for name in _repeated(names):
+        names_twice = _repeated(names)
+        for name in names_twice:
             self._reject(name, Uuid.ZERO, "Duplicate topic name.")
-        twice = _repeated(ids)
-        for topic_id in twice:
+        ids_twice = _repeated(ids)
+        for topic_id in ids_twice:
             self._reject(None, topic_id, "Duplicate topic id.")
         for topic_id in ids:
-            if topic_id not in twice:
+            if topic_id not in ids_twice:
                 self._by_id(topic_id)
-        once = [name for name in names if names.count(name) == 1]
-        for name in once:
-            self._by_name(name, twice)
+        for name in names:
+            if name not in names_twice:
+                self._by_name(name, ids_twice)
 
     def _names_and_ids(self, request: k20.DeleteTopicsRequest) -> tuple[list[str], list[Uuid]]:
         names = list(request.topic_names)
@@ -445,7 +450,7 @@ class _Deletions:
         else:
             self.topics[topic_id] = topic.name
 
-    def _by_name(self, name: str, ids_given_twice: Sequence[Uuid]) -> None:
+    def _by_name(self, name: str, ids_given_twice: Container[Uuid]) -> None:
         topic_id = self._context.image.topics_by_name.get(name)
         if topic_id is None:
             wrong = "This server does not host this topic-partition."
