@@ -339,6 +339,7 @@ class ConsumerWorld:
                         owner = held.setdefault((topic, partition), member.member_id)
                         assert owner == member.member_id, "K1"
                         assert group.holder(topic, partition) == owner, "K11"
+        assert group.member_bytes == sum(member.bytes for member in group.members())
         seen: dict[tuple[Uuid, int], str] = {}
         for client in clients:
             if client.member_id in group:

@@ -57,8 +57,8 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         "sparkraft.group.members.max.bytes",
         ConfigType.LONG,
         default=128 << 20,
-        doc="The bound of the bytes of metadata and assignments of group members. Above it, joins "
-        "are refused until members leave; 0 for no bound.",
+        doc="The bound of the memory of group members: metadata, assignments and subscriptions. "
+        "Above it, joins are refused until members leave; 0 for no bound.",
     ),
     "sparkraft.fetch.session.partitions.max": ConfigDef(
         "sparkraft.fetch.session.partitions.max",

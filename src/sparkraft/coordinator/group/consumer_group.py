@@ -22,6 +22,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
 from sparkraft.coordinator.group import consumer_records as records
 from sparkraft.coordinator.group.consumer_member import (
+    TOPIC_BYTES,
     AssignedPartitions,
     ConsumerMember,
     Partitions,
@@ -61,6 +62,7 @@ class ConsumerGroup:
         target_at_ms: when the target assignment was computed, wall clock; 0 if unknown.
         targets: by member.
         regexes: the topics of each resolved regular expression.
+        member_bytes: memory of what the members' clients have sent.
         has_legacy_metadata: whether a record of type 4 exists.
         refresh_epoch: a group epoch below it, or None, means that the hash of the topics must be
             compared again. Soft state.
@@ -74,6 +76,7 @@ class ConsumerGroup:
         self.target_at_ms = 0
         self.targets: dict[str, Partitions] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
+        self.member_bytes = 0
         self.has_legacy_metadata = False
         self.refresh_epoch: int | None = None
         self._members: dict[str, ConsumerMember] = {}
@@ -147,6 +150,12 @@ class ConsumerGroup:
             return ConsumerGroupState.STABLE
         return ConsumerGroupState.RECONCILING
 
+    @property
+    def bytes(self) -> int:
+        """Memory of what its members have sent, and of the topics of their regular expressions."""
+        topics = sum(len(resolved.topics) for resolved in self.regexes.values())
+        return self.member_bytes + topics * TOPIC_BYTES
+
     # Subscriptions
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
@@ -217,6 +226,7 @@ class ConsumerGroup:
         if known is None:
             return
         self._release(known)
+        self.member_bytes -= known.bytes
         self._count(known, -1, self._subscribers, self._regex_subscribers)
         if known.instance_id is not None and self._static.get(known.instance_id) == member_id:
             del self._static[known.instance_id]
@@ -225,8 +235,10 @@ class ConsumerGroup:
         known = self._members.get(member.member_id)
         if known is not None:
             self._release(known)
+            self.member_bytes -= known.bytes
             self._count(known, -1, self._subscribers, self._regex_subscribers)
         self._members[member.member_id] = member
+        self.member_bytes += member.bytes
         self._count(member, 1, self._subscribers, self._regex_subscribers)
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id

@@ -7,7 +7,7 @@
 Values: a member never changes, it is replaced by the replay of a record.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -89,6 +89,14 @@ class ConsumerMember:
     def uses_classic_protocol(self) -> bool:
         return self.classic is not None
 
+    @property
+    def bytes(self) -> int:
+        """Memory of what its client sent: a subscription, and metadata of the classic protocol."""
+        metadata = () if self.classic is None else self.classic.protocols
+        return subscription_bytes(self.subscribed_topics, self.subscribed_regex) + sum(
+            len(content) for _, content in metadata
+        )
+
     def is_reconciled_to(self, target_epoch: int) -> bool:
         """Whether it has everything that the target assignment of `target_epoch` gives it."""
         return self.state is MemberState.STABLE and self.member_epoch == target_epoch
@@ -124,6 +132,16 @@ class ConsumerMember:
             assigned=assigned,
             pending_revocation=pending_revocation,
         )
+
+
+TOPIC_BYTES = 64
+"""Memory of a topic name besides its characters."""
+
+
+def subscription_bytes(topics: Collection[str] | None, regex: str | None) -> int:
+    """Memory of a subscription."""
+    names = topics or ()
+    return sum(map(len, names)) + len(names) * TOPIC_BYTES + len(regex or "")
 
 
 def is_held(partitions: AssignedPartitions, topic_id: Uuid, partition: int) -> bool:

@@ -129,8 +129,9 @@ class GroupShard:
 
     @property
     def member_bytes(self) -> int:
-        """Bytes of the metadata and assignments of all classic groups' members."""
-        return sum(group.bytes for group in self._groups.all_classic())
+        """Memory of what members of all groups have sent: metadata, assignments, subscriptions."""
+        classic = sum(group.bytes for group in self._groups.all_classic())
+        return classic + sum(group.bytes for group in self._groups.all_consumer())
 
     # The log
 

@@ -11,6 +11,8 @@ Behaviour:
     * The response has an assignment if the client sent everything, or if it changed.
     * `group.consumer.assignment.interval.ms` limits how often the target is computed, so a second
       member may wait for its partitions until a later heartbeat, as with Kafka.
+    * Above sparkraft.group.members.max.bytes in all groups of this broker, a heartbeat with a
+      subscription: COORDINATOR_NOT_AVAILABLE. Kafka has no such bound.
     * group.version 0, or `consumer` not among group.coordinator.rebalance.protocols:
       UNSUPPORTED_VERSION.
 Versions: v1 the client chooses its member id, regular expressions.    Not done: -
@@ -19,6 +21,12 @@ Versions: v1 the client chooses its member id, regular expressions.    Not done:
 from typing import TYPE_CHECKING
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Millis
+from sparkraft.coordinator.group.consumer_member import (
+    JOIN_EPOCH,
+    TOPIC_BYTES,
+    subscription_bytes,
+)
 from sparkraft.coordinator.group.consumer_requests import check_heartbeat
 from sparkraft.metadata.features import GROUP_VERSION
 from sparkraft.protocol.api_keys import ApiKey
@@ -47,6 +55,7 @@ def handle(
             raise denied(AclResourceType.TOPIC)
     assignors = broker.groups.group_config.consumer.assignors
     check_heartbeat(request, context.api_version, assignors)
+    _admit(broker, request, Millis(context.received_ms))
     runtime = broker.groups.shard_for(request.group_id)
     peer = peer_of(context)
 
@@ -56,6 +65,17 @@ def handle(
     return runtime.execute_write(
         lambda shard, now: shard.handle_consumer_heartbeat(request, peer, may_describe, now)
     )
+
+
+def _admit(broker: "BrokerServices", request: ConsumerGroupHeartbeatRequest, now: Millis) -> None:
+    """Let the broker's groups hold the subscription, if the client sends one."""
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    if request.member_epoch < JOIN_EPOCH or (names is None and regex is None):
+        return
+    size = subscription_bytes(names, regex)
+    if regex:
+        size += len(broker.image.topics_by_id) * TOPIC_BYTES  # it may match all of them
+    broker.groups.member_memory.admit(size, now)
 
 
 API = Api(

@@ -1,7 +1,8 @@
-"""Memory of the members of classic groups: their metadata and assignments.
+"""Memory of the members of groups: their metadata, assignments and subscriptions.
 
-A member may bring as much metadata as a request holds and stays for its session timeout, up to half
-an hour. Above sparkraft.group.members.max.bytes in all groups of this broker, joins and assignments
+A member may bring as much as a request holds and stays for its session timeout, up to half an hour.
+A regular expression counts with all topics, since it may match them. Above
+sparkraft.group.members.max.bytes in all groups of this broker, joins, subscriptions and assignments
 are refused with COORDINATOR_NOT_AVAILABLE, so that clients try again. Kafka has no such bound.
 
 Requests add to an estimate. At the bound the groups are counted, if enough has been added since the
