@@ -270,8 +270,9 @@ def test_the_old_name_of_a_clients_file_is_taken_and_called_deprecated(
     said = capsys.readouterr()
     assert json.loads(said.out)
     assert said.err == _DEPRECATED.format(option)
-    file.write_text("security.protocol=SSL\n")  # shows that it is read
-    assert "security.protocol=SSL is not implemented" in sparkraft(*argv, option, str(file), code=1)
+    file.write_text("security.protocol=NONE\n")  # shows that it is read
+    said = sparkraft(*argv, option, str(file), code=1)
+    assert "security.protocol=NONE is not implemented" in said
 
 
 def test_features_of_one_node(sparkraft):

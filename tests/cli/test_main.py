@@ -158,12 +158,12 @@ def test_a_missing_properties_file_is_named(capsys, tmp_path):
 
 def test_security_that_is_not_there_is_refused(capsys, tmp_path):
     config = tmp_path / "client.properties"
-    config.write_text("security.protocol=SASL_SSL\n")
+    config.write_text("security.protocol=TLS\n")
     code, _, err = run(
         capsys, "topics", "--bootstrap-server", "h:1", "--list", "--command-config", str(config)
     )
     assert code == 1
-    assert "security.protocol=SASL_SSL is not implemented" in err
+    assert "security.protocol=TLS is not implemented" in err
 
 
 @pytest.mark.parametrize(

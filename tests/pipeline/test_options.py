@@ -59,7 +59,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name():
 
 
 @pytest.mark.parametrize(
-    "name", ["kafka.ssl.truststore.location", "kafka.sasl.oauthbearer.token.endpoint.url"]
+    "name", ["kafka.ssl.engine.factory.class", "kafka.sasl.oauthbearer.token.endpoint.url"]
 )
 def test_an_official_option_that_is_missing_here_says_so(name):
     refused(f"{name} is not supported by sparkraft", **{name: "x"})

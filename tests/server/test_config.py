@@ -2,9 +2,11 @@
 
 import pytest
 
+from sparkraft.security.protocols import SecurityProtocol
 from sparkraft.server import limits
 from sparkraft.server.config import ConfigError, NodeConfig, cordoned, describe
 from sparkraft.server.properties import parse_properties
+from sparkraft.server.tls_config import check_tls, tls_settings_of
 
 BASE = {
     "process.roles": "broker,controller",
@@ -87,11 +89,13 @@ def test_secrets_are_not_shown():
         ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9094,CONTROLLER://:1"}, "different name"),
         ({"listeners": "PLAINTEXT://:99999,CONTROLLER://:9093"}, "65535"),
         ({"listeners": "PLAINTEXT://:9092"}, "controller.listener.names"),
-        ({"listeners": "SSL://:9092,CONTROLLER://:9093"}, "requires SSL"),
-        ({"listeners": "SASL_SSL://:9092,CONTROLLER://:9093"}, "requires SASL_SSL"),
         (
-            {"listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"},
-            "requires SSL",
+            {"listeners": "SSL://:9092,CONTROLLER://:9093"},
+            "listener CONTROLLER has no entry in listener.security.protocol.map",
+        ),
+        (
+            {"listener.security.protocol.map": "PLAINTEXT:TLS,CONTROLLER:PLAINTEXT"},
+            "listener PLAINTEXT requires TLS, but only PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
         ),
         ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"}, "CONTROLLER"),
         ({"advertised.listeners": "OTHER://x:1"}, "OTHER"),
@@ -144,6 +148,57 @@ def test_roles_apart():
     assert not controller.is_broker
     with pytest.raises(ConfigError, match="only a controller"):
         NodeConfig(BASE | {"process.roles": "controller"})
+
+
+TLS_STORE = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/k.pem"}
+
+
+def test_a_controller_listener_named_after_a_protocol_has_that_protocol():
+    """As Kafka's `effectiveListenerSecurityProtocolMap`; it used to be PLAINTEXT."""
+    controller = BASE | {
+        "process.roles": "controller",
+        "controller.listener.names": "SSL",
+        "listeners": "SSL://:9093",
+    }
+    with pytest.raises(ConfigError, match="a TLS listener needs"):
+        check_tls(NodeConfig(controller))
+    config = NodeConfig(controller | TLS_STORE)
+    assert config.controller_listeners[0].security_protocol is SecurityProtocol.SSL
+    assert NodeConfig(BASE).controller_listeners[0].security_protocol is SecurityProtocol.PLAINTEXT
+
+
+def test_a_broker_checks_the_controllers_listener_that_it_does_not_bind():
+    broker = BASE | {"process.roles": "broker", "node.id": "2", "listeners": "PLAINTEXT://:9092"}
+    protocols = "listener.security.protocol.map"
+    assert NodeConfig(broker).protocol_of("CONTROLLER") is SecurityProtocol.PLAINTEXT
+    config = NodeConfig(broker | {protocols: "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"})
+    assert config.protocol_of("CONTROLLER") is SecurityProtocol.SSL
+    for given, said in [
+        ({protocols: "PLAINTEXT:PLAINTEXT"}, "CONTROLLER has no entry"),
+        ({protocols: "PLAINTEXT:PLAINTEXT,CONTROLLER:TLS"}, "requires TLS"),
+        (
+            {
+                protocols: "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL",
+                "listener.name.controller.ssl.truststore.password": "x",
+            },
+            "listener CONTROLLER: ssl.truststore.password",
+        ),
+    ]:
+        with pytest.raises(ConfigError, match=said):
+            check_tls(NodeConfig(broker | given))
+
+
+def test_tls_of_a_listener_comes_from_its_prefix_first():
+    config = NodeConfig(
+        BASE
+        | TLS_STORE
+        | {
+            "listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:SSL",
+            "listener.name.controller.ssl.keystore.location": "/c.pem",
+        }
+    )
+    stores = [tls_settings_of(config, name).key_store for name in ("PLAINTEXT", "CONTROLLER")]
+    assert [store.location for store in stores if store] == ["/k.pem", "/c.pem"]
 
 
 def test_listeners_share_what_the_process_may_open(monkeypatch):

@@ -194,9 +194,7 @@ def test_an_unknown_key_is_said_and_ignored(node: SparkraftNode) -> None:
 
 SAFETY_KEYS = {
     "authorizer.class.name": "org.example.Authorizer",
-    "listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT",
-    "listeners": "SASL_SSL://127.0.0.1:1,CONTROLLER://127.0.0.1:2",
-    "security.inter.broker.protocol": "SASL_SSL",
+    "listener.security.protocol.map": "PLAINTEXT:TLS,CONTROLLER:PLAINTEXT",
     "delegation.token.secret.key": "s3cret",
     "principal.builder.class": "org.example.Builder",
     "security.providers": "org.example.Creator",
@@ -208,6 +206,44 @@ SAFETY_KEYS = {
     "config.providers": "file",
 }
 """Keys that ask for safety which does not exist here yet, each with a value that asks for it."""
+
+
+TLS_MISTAKES = {
+    "no store": ({}, "listener PLAINTEXT: a TLS listener needs ssl.keystore.location"),
+    "no such file": (
+        {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/nowhere/node.pem"},
+        "ssl.keystore.location=/nowhere/node.pem: No such file or directory",
+    ),
+    "no trust store": (
+        {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": "/nowhere/node.pem",
+            "ssl.client.auth": "required",
+        },
+        "ssl.client.auth=required needs ssl.truststore.location",
+    ),
+    "a password": (
+        {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": "/nowhere/node.pem",
+            "ssl.keystore.password": "s3cret",
+        },
+        "ssl.keystore.password cannot be used with type PEM",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", TLS_MISTAKES)
+def test_a_tls_listener_that_cannot_be_served_is_named(mistake: str, tmp_path: Path) -> None:
+    configs, said = TLS_MISTAKES[mistake]
+    node = SparkraftNode(tmp_path)
+    node.format()
+    protocols = {"listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"}
+    node.overrides |= protocols | configs
+    node.write_properties()
+    line = sentence(node.refused_start())
+    assert said in line
+    assert "s3cret" not in line
 
 
 @pytest.mark.parametrize("key", SAFETY_KEYS)

@@ -9,6 +9,7 @@ from sparkraft.cli.errors import CommandError
 from sparkraft.cli.session import warn
 from sparkraft.client.consumer import ConsumerSettings
 from sparkraft.client.producer import Producer, ProducerSettings
+from sparkraft.client.security import protocol_of
 from sparkraft.client.subscription import CLASSIC, CONSUMER, GroupSettings
 from sparkraft.client.transactional_producer import TransactionalProducer
 from sparkraft.records.compression import Codec
@@ -74,6 +75,8 @@ class _Reader:
 
     def report_others(self) -> None:
         others = sorted(set(self.properties) - self.taken)
+        if protocol_of(self.properties).uses_tls:
+            others = [key for key in others if not key.startswith("ssl.")]
         if others:
             warn(f"these configs have no effect here: {', '.join(others)}")
 

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LOGIN_KEYS = frozenset({"security.protocol", "sasl.mechanism", "sasl.jaas.config"})
-"""The security configs of Kafka's clients that have an effect here."""
+"""The configs of Kafka's clients about SASL that have an effect here."""
 
-_SECURITY = ("sasl.", "ssl.", "security.")
+_SECURITY = ("sasl.", "security.")
 
 _SASL = {SecurityProtocol.SASL_PLAINTEXT.name, SecurityProtocol.SASL_SSL.name}
 

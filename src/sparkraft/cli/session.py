@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.cli.client_login import client_login
-from sparkraft.cli.errors import UsageError
+from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.client.cluster import Cluster
+from sparkraft.client.security import SecurityConfigError, secured_connect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Mapping
@@ -71,7 +72,10 @@ async def connected(
             api_timeout_ms=int(given.get("default.api.timeout.ms", 60_000)),
             to_controllers=bool(controllers),
             login=client_login(given),
+            connect=secured_connect(given),
         )
+    except SecurityConfigError as error:
+        raise CommandError(str(error)) from error
     except ValueError as error:
         raise UsageError(str(error)) from error
     async with cluster:

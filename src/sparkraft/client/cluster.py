@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from sparkraft.security.login import Login
+    from sparkraft.tls.dialing import Connect
 
 T = TypeVar("T")
 
@@ -143,7 +144,7 @@ class View:
 class Cluster:
     """Connections to a cluster, its metadata, routing and retries. Close it when done."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (all but the first have defaults)
         self,
         bootstrap: str | Sequence[str],
         *,
@@ -152,6 +153,7 @@ class Cluster:
         api_timeout_ms: int = API_TIMEOUT_MS,
         to_controllers: bool = False,
         login: Login | None = None,
+        connect: Connect | None = None,
     ) -> None:
         """Prepare; nothing connects before the first request.
 
@@ -162,6 +164,8 @@ class Cluster:
             api_timeout_ms: for a call with all its attempts.
             to_controllers: the addresses are controllers' (`--bootstrap-controller`).
             login: authenticates each connection; None: they are not authenticated.
+            connect: opens connections, as returned by `client.security.secured_connect`; plain ones
+                by default.
         """
         self.bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
@@ -169,6 +173,7 @@ class Cluster:
         self.api_timeout_ms = api_timeout_ms
         self.to_controllers = to_controllers
         self.login = login
+        self._connect = connect
         self.view = View()
         self._fetched_at: dict[str, float] = {}
         self._connections: dict[tuple[str, int], asyncio.Task[Connection]] = {}
@@ -225,6 +230,7 @@ class Cluster:
                 client_id=self.client_id,
                 timeout_ms=min(CONNECT_TIMEOUT_MS, self.api_timeout_ms),
                 login=self.login,
+                connect=self._connect,
             )
             task = asyncio.get_running_loop().create_task(opening)
             connections[key] = task

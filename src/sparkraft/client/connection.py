@@ -5,7 +5,7 @@ Invariants:
     * A cancelled request stays in flight; its response is dropped when it arrives.
 
 Not here: encoding and matching (`wire_exchange`); choosing the node and retrying (`cluster`).
-Not done: TLS.
+TLS is below: `connect` of `Connection.open` provides the transport (`client.security`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,11 @@ from sparkraft.client.wire_exchange import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Callable, Generator
 
     from sparkraft.protocol.api_keys import ApiKey
     from sparkraft.security.login import Login
-
-    Connect = Callable[[Callable[[], asyncio.Protocol], str, int], Awaitable[Any]]
-    """Opens a transport for the factory's protocol, to a host and port; OSError if it fails."""
+    from sparkraft.tls.dialing import Connect
 
 REQUEST_TIMEOUT_MS = 30_000
 """Kafka's `request.timeout.ms`."""

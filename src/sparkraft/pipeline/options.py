@@ -19,7 +19,8 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Any, Final
 
-from sparkraft.security.protocols import SecurityProtocol
+from sparkraft.client.security import SecurityConfigError, protocol_of, tls_settings_of
+from sparkraft.security.tls_settings import CLIENT_KEYS, TlsSettings
 
 EARLIEST: Final = -2
 """The first offset there is, in offset JSON and in ListOffsets alike."""
@@ -92,6 +93,8 @@ class ClientOptions:
     batch_bytes_max: int = 256 << 10
     request_bytes_max: int = 1 << 20
     auto_create_topics: bool = False
+    tls: TlsSettings | None = None
+    """None: connections are not encrypted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,12 +166,12 @@ _SINK_NAMES: Final = (
 
 NOT_SUPPORTED: Final[Mapping[str, str]] = {
     "partition.metadata.cache.ttl.ms": "partitions are looked up once a batch, with the offsets",
-    "kafka.sasl.": "only PLAINTEXT listeners can be reached so far",
-    "kafka.ssl.": "only PLAINTEXT listeners can be reached so far",
+    "kafka.sasl.": "clients cannot authenticate by SASL so far",
+    "kafka.ssl.": "certificates, keys and TLS versions can be set, and nothing else of TLS",
     "kafka.transactional.id": "each task needs its own; set transactionalIdPrefix",
     "kafka.transaction.two.phase.commit.enable": "transactions have a timeout so far",
     "kafka.partitioner.class": "Kafka's default partitioner, or a column partition, decides",
-    "kafka.security.providers": "only PLAINTEXT listeners can be reached so far",
+    "kafka.security.providers": "Java security providers cannot be loaded",
     "kafka.config.providers": "values are taken as they are",
     "kafka.client.rack": "records are always fetched from leaders so far",
 }
@@ -207,6 +210,7 @@ _HONOURED: Final = frozenset(
         "kafka.compression.type",
         "kafka.batch.size",
         "kafka.max.request.size",
+        *(f"kafka.{key}" for key in CLIENT_KEYS),
     }
 )
 
@@ -362,6 +366,16 @@ class _Given:
             return default
         return _with_unit(name, text, _TIME_UNITS, "a time, such as 500ms, 10s or 15m")
 
+    def tls(self) -> TlsSettings | None:
+        """`kafka.security.protocol` and `kafka.ssl.*`; None without TLS."""
+        configs = {name.removeprefix("kafka."): text for name, text in self._values.items()}
+        try:
+            if (protocol := protocol_of(configs)).uses_sasl:
+                raise OptionError(f"kafka.security.protocol={protocol.name} is not supported yet")
+            return tls_settings_of(configs)
+        except SecurityConfigError as error:
+            raise OptionError(f"with the prefix kafka.: {error}") from error
+
     def json(self, name: str) -> Any:
         """A JSON value."""
         text = self.text(name)
@@ -416,9 +430,6 @@ def _client_options(given: _Given, client_id: str, *, prefix: str | None) -> Cli
     servers = given.text("kafka.bootstrap.servers")
     if servers is None:
         raise OptionError("option kafka.bootstrap.servers is missing: host:port,host:port")
-    protocol = given.text("kafka.security.protocol") or SecurityProtocol.PLAINTEXT.name
-    if protocol.upper() != SecurityProtocol.PLAINTEXT.name:
-        raise OptionError(f"kafka.security.protocol={protocol} is not supported by sparkraft yet")
     compression = (given.text("kafka.compression.type") or "none").lower()
     if compression not in {"none", "gzip", "snappy", "lz4", "zstd"}:
         raise OptionError(
@@ -445,6 +456,7 @@ def _client_options(given: _Given, client_id: str, *, prefix: str | None) -> Cli
         compression=compression,
         batch_bytes_max=read("kafka.batch.size") or defaults.batch_bytes_max,
         request_bytes_max=read("kafka.max.request.size") or defaults.request_bytes_max,
+        tls=given.tls(),
     )
 
 

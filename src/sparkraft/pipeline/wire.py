@@ -11,7 +11,7 @@ Invariants:
 
 Not here: encoding and matching (`sparkraft.client.wire_exchange`); transactions
 (`transactions`); membership in groups, anything asynchronous (`sparkraft.client`).
-Not done: TLS and SASL.
+Not done: SASL.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import socket
 import time
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
@@ -32,12 +33,15 @@ from sparkraft.client.wire_exchange import (
     decode_response,
     info_of,
 )
+from sparkraft.tls.contexts import client_context
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from sparkraft.base.ids import TopicPartition
     from sparkraft.pipeline.options import ClientOptions
+    from sparkraft.security.tls_settings import TlsSettings
 
 T = TypeVar("T")
 
@@ -71,7 +75,7 @@ class Connection:
         self._exchange = WireExchange(f"{host}:{port}", client_id=options.client_id)
         self._buffer = bytearray(_RECEIVE_BYTES)
         self.is_closed = False
-        self._socket = self._connect()
+        self._socket = self._connect(options.tls)
         self._negotiate()
 
     def __repr__(self) -> str:
@@ -107,18 +111,20 @@ class Connection:
         self.is_closed = True
         self._socket.close()
 
-    def _connect(self) -> socket.socket:
+    def _connect(self, tls: TlsSettings | None) -> socket.socket:
         try:
             made = socket.create_connection((self.host, self.port), self._timeout_ms / 1000)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER_BYTES)
+            if tls is None:
+                return made
+            return _tls_context(tls).wrap_socket(made, server_hostname=self.host)
         except OSError as error:
             self.is_closed = True
             raise KafkaError(
                 ErrorCode.NETWORK_EXCEPTION,
                 f"cannot connect to {self.host}:{self.port}: {error.strerror or error}",
             ) from error
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER_BYTES)
-        return made
 
     def _negotiate(self) -> None:
         steps = self._exchange.negotiation()
@@ -171,6 +177,12 @@ class Connection:
     def _broken(self, what: str) -> KafkaError:
         self.close()
         return KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{self.host}:{self.port} {what}")
+
+
+@lru_cache(maxsize=8)
+def _tls_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context of all connections with these settings: the stores are read once."""
+    return client_context(settings)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,9 +11,24 @@ class SecurityProtocol(IntEnum):
     SASL_PLAINTEXT = 2
     SASL_SSL = 3
 
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether clients authenticate by SASL."""
+        return self in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
 
-IMPLEMENTED = frozenset({SecurityProtocol.PLAINTEXT, SecurityProtocol.SASL_PLAINTEXT})
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self in {SecurityProtocol.SSL, SecurityProtocol.SASL_SSL}
+
+
+IMPLEMENTED = frozenset(SecurityProtocol)
 """Protocols that listeners and clients support so far."""
+
+
+def implemented_names() -> str:
+    """Their names, for a message."""
+    return ", ".join(protocol.name for protocol in sorted(IMPLEMENTED))
 
 
 def is_implemented(name: str) -> bool:

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from sparkraft.server.raft.driver import RaftDriver
     from sparkraft.server.supervisor import Supervisor
     from sparkraft.storage.log_manager import LogManager
+    from sparkraft.tls.dialing import Connect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,7 @@ class BrokerFoundation:
         heartbeats: to the active controller, for registration and heartbeats.
         supervisor: runs tasks and handles failures.
         limit_connections: applies dynamic connection limits to the node's listeners.
+        connect: opens connections to the inter-broker listeners of other nodes.
     """
 
     config: "NodeConfig"
@@ -92,6 +94,7 @@ class BrokerFoundation:
     heartbeats: "ControllerChannel"
     supervisor: "Supervisor"
     limit_connections: "Callable[[ConnectionConfigs, Mapping[str, int]], None]"
+    connect: "Connect"
 
 
 def assemble(base: BrokerFoundation) -> BrokerServices:
@@ -196,7 +199,7 @@ def _follow_leaders(
 ) -> ReplicaFetchers:
     """Fetchers, and the withdrawal of damaged followers, as listeners of `replicas`."""
     config, env, spawn = base.config, base.env, base.supervisor.spawn
-    client = FollowerClient(config, env.network, metadata, broker_epoch)
+    client = FollowerClient(config, base.connect, metadata, broker_epoch)
     fetchers = ReplicaFetchers(
         config,
         env.clock,
@@ -239,7 +242,7 @@ def _coordinators(
     )
     external = ExternalCoordinators(
         config,
-        base.env.network,
+        base.connect,
         metadata,
         base.channel,
         own_topics={GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC},

@@ -29,7 +29,12 @@ from sparkraft.base.errors import KafkaError
 from sparkraft.metadata.configs import BROKER_CONFIGS, ConfigValue, parse_value, topic_defaults
 from sparkraft.metadata.configs.broker import definition_of, listener_key
 from sparkraft.metadata.configs.definition import ConfigDef, ConfigType, at_least, one_of
-from sparkraft.security.protocols import IMPLEMENTED, SecurityProtocol, is_implemented
+from sparkraft.security.protocols import (
+    IMPLEMENTED,
+    SecurityProtocol,
+    implemented_names,
+    is_implemented,
+)
 from sparkraft.security.standard_authorizer import ALLOW_IF_NO_ACL, SUPER_USERS
 from sparkraft.security.standard_authorizer import CLASS_NAME as STANDARD_AUTHORIZER
 from sparkraft.server.properties import parse_properties
@@ -157,7 +162,7 @@ _NOT_IMPLEMENTED: dict[str, tuple[frozenset[str], str]] = {
     "security.providers": (frozenset({""}), "Java security providers can't be loaded"),
     "security.inter.broker.protocol": (
         frozenset({"", *(protocol.name for protocol in IMPLEMENTED)}),
-        f"implemented are {', '.join(sorted(protocol.name for protocol in IMPLEMENTED))}",
+        f"only {implemented_names()} are implemented",
     ),
     "unstable.api.versions.enable": (frozenset({"false"}), "unstable APIs are not served"),
     "unstable.feature.versions.enable": (frozenset({"false"}), "unstable features are not served"),
@@ -337,12 +342,20 @@ class NodeConfig(Mapping[str, ConfigValue]):
 
     @cached_property
     def security_protocols(self) -> dict[str, str]:
-        """Listener name → security protocol."""
+        """Listener name → security protocol, in upper case.
+
+        Without listener.security.protocol.map, names are protocols; controllers may have other
+        names if no listener is named after a secured protocol, and are PLAINTEXT then (KIP-631).
+        """
         given = self._values.get("listener.security.protocol.map")
         if given is None:
             known = {protocol.name: protocol.name for protocol in SecurityProtocol}
             plain = SecurityProtocol.PLAINTEXT.name
-            return {**known, **dict.fromkeys(self.controller_listener_names, plain)}
+            controllers = [name.upper() for name in self.controller_listener_names]
+            bound = [each.partition("://")[0].upper() for each in self.words("listeners")]
+            if any(name in known and name != plain for name in (*controllers, *bound)):
+                return known
+            return {**known, **dict.fromkeys(controllers, plain)}
         pairs = {}
         for entry in filter(None, self.text("listener.security.protocol.map").split(",")):
             name, colon, protocol = entry.rpartition(":")
@@ -387,6 +400,26 @@ class NodeConfig(Mapping[str, ConfigValue]):
         named = self.text("inter.broker.listener.name")
         return named.upper() or self.text("security.inter.broker.protocol")
 
+    def protocol_of(
+        self, listener: str, key: str = "controller.listener.names"
+    ) -> SecurityProtocol:
+        """The security protocol of a listener, of this node or another; `key` names it.
+
+        Raises:
+            ConfigError: it has none, or one that is not implemented.
+        """
+        protocol = self.security_protocols.get(listener.upper())
+        if protocol is None:
+            raise ConfigError(
+                f"{key}: listener {listener} has no entry in listener.security.protocol.map"
+            )
+        if not is_implemented(protocol):
+            raise ConfigError(
+                f"{key}: listener {listener} requires {protocol}, but only {implemented_names()} "
+                "are implemented; this node does not start rather than serve it unprotected"
+            )
+        return SecurityProtocol[protocol]
+
     # ---- topics
 
     @cached_property
@@ -419,21 +452,11 @@ class NodeConfig(Mapping[str, ConfigValue]):
         if int(port) > 65535:  # noqa: PLR2004 (TCP's largest port)
             raise ConfigError(f"{key}: {entry!r} has a port above 65535")
         name = name.upper()
-        protocol = self.security_protocols.get(name)
-        if protocol is None:
-            raise ConfigError(
-                f"{key}: listener {name} has no entry in listener.security.protocol.map"
-            )
-        if not is_implemented(protocol):
-            raise ConfigError(
-                f"{key}: listener {name} requires {protocol}, which is not implemented; "
-                "this node does not start rather than serve it unprotected"
-            )
         return ListenerAddress(
             name=name,
             host=host.strip("[]"),
             port=int(port),
-            security_protocol=SecurityProtocol[protocol],
+            security_protocol=self.protocol_of(name, key),
         )
 
     def _refuse_unimplemented(self) -> None:

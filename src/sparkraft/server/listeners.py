@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
+from sparkraft.security.tls_settings import TlsConfigError
 from sparkraft.server.config import ConfigError, ListenerAddress
 from sparkraft.server.limits import connections_max, per_ip_overrides
 from sparkraft.server.network.connection_rate import ConnectionRates
@@ -10,6 +11,8 @@ from sparkraft.server.network.listener import Limits, Listener
 from sparkraft.server.network.loop_budget import LoopBudget
 from sparkraft.server.network.request_memory import RequestMemory, bound_of
 from sparkraft.server.network.response_memory import ResponseMemory
+from sparkraft.server.network.tls import ListenerTls
+from sparkraft.server.tls_config import tls_settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,6 +64,7 @@ class NodeListeners:
             on_unreadable: called when records of a response cannot be read from their file.
 
         Raises:
+            ConfigError: a key or trust store cannot be used.
             OSError: a port is taken.
         """
         bound = bound_of(self._config)
@@ -79,6 +83,7 @@ class NodeListeners:
                 on_invariant_broken=fail,
                 security_protocol=address.security_protocol,
                 sasl=sasl.get(address.name),
+                tls=self._tls_of(address),
                 authorizer=authorizer,
                 rates=self.rates.of(address.name),
                 memory=of_nodes if controller_listener else memory,
@@ -89,6 +94,14 @@ class NodeListeners:
             self.all.append(listener)
             await listener.bind(self._env.network, address.host or None, address.port)
             self.ports[address.name] = listener.port
+
+    def _tls_of(self, address: ListenerAddress) -> ListenerTls | None:
+        if not address.security_protocol.uses_tls:
+            return None
+        try:
+            return ListenerTls(tls_settings_of(self._config, address.name))
+        except TlsConfigError as error:
+            raise ConfigError(f"listener {address.name}: {error}") from error
 
     def advertised(self, *, controller: bool) -> tuple[ListenerAddress, ...]:
         """The advertised listeners of one kind, with the ports that were 0 filled in."""

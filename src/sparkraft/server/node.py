@@ -19,6 +19,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.server.access_control import authorizer_of, publish_acls
 from sparkraft.server.config import ConfigError, ListenerAddress, NodeConfig
+from sparkraft.server.dialing import NodeDialing
 from sparkraft.server.identity import Identity, StartRefused
 from sparkraft.server.limits import tune_malloc
 from sparkraft.server.listeners import NodeListeners, limits_of
@@ -28,6 +29,7 @@ from sparkraft.server.network.listener import Listener, unexpected
 from sparkraft.server.sasl_config import sasl_of_listeners
 from sparkraft.server.scram_logins import ScramLogins
 from sparkraft.server.supervisor import BAD_DISKS, NodeTasks
+from sparkraft.server.tls_config import check_tls
 from sparkraft.storage.disk import DirectoryLocked, FileLimitTooLow, StorageFault
 
 if TYPE_CHECKING:
@@ -92,6 +94,7 @@ class Node:
         self._lifecycle: asyncio.Task[Any] | None = None
         self._failed_dirs: set[str] = set()
         self._http: HttpServer | None = None
+        self._dialing: NodeDialing | None = None
 
     @property
     def failure(self) -> BaseException | None:
@@ -162,6 +165,8 @@ class Node:
         tune_malloc()
         limits = limits_of(self.config)
         sasl = sasl_of_listeners(self.config, ScramLogins(self._image, self.env.entropy))
+        check_tls(self.config)
+        self._dialing = NodeDialing(self.config, self.env.network)
         self.spawn(self.loop_monitor.run(), "loop monitor")
         self._log_manager = lock_log_dirs(self.config, self.env)
         self.identity = load_logs(self._log_manager, self.config, self.env)
@@ -246,8 +251,15 @@ class Node:
 
         assert self.identity is not None
         assert self._log_manager is not None
+        assert self._dialing is not None
+        connect = self._dialing.to_controllers
         self.raft = open_member(
-            self.config, self.env, self.identity, self._log_manager, on_fatal=self.fail
+            self.config,
+            self.env,
+            self.identity,
+            self._log_manager,
+            on_fatal=self.fail,
+            connect=connect,
         )
         followers = follow_quorum(
             self.config,
@@ -256,6 +268,7 @@ class Node:
             self.raft,
             self._log_manager,
             on_storage_fault=self.on_storage_fault,
+            connect=connect,
         )
         self.controller_services = followers.controller_services
         self._publisher = followers.publisher
@@ -296,6 +309,7 @@ class Node:
         assert self._publisher is not None
         assert self.channel is not None
         assert self.heartbeats is not None
+        assert self._dialing is not None
         controller = self.controller_services
         self.broker = broker = assemble(
             BrokerFoundation(
@@ -311,6 +325,7 @@ class Node:
                 heartbeats=self.heartbeats,
                 supervisor=self,
                 limit_connections=self._listeners.limit,
+                connect=self._dialing.to_brokers,
             )
         )
         self._lifecycle = self.spawn(broker.lifecycle.run(), "broker lifecycle")

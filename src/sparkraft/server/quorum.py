@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sparkraft.server.raft.driver import RaftDriver
     from sparkraft.storage.disk import StorageFault
     from sparkraft.storage.log_manager import LogManager
+    from sparkraft.tls.dialing import Connect
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ def open_member(
     log_manager: "LogManager",
     *,
     on_fatal: "Callable[[BaseException], None]",
+    connect: "Connect",
 ) -> "RaftDriver":
     """This node's member of the quorum, on the metadata log; not started.
 
@@ -84,12 +86,13 @@ def open_member(
         directory_id=identity.directory_ids[config.metadata_log_dir],
         recovery_point=known,
         on_fatal=on_fatal,
+        connect=connect,
     )
     log_dir.set_metadata_recovery_point(lambda: max(known, raft.recovery_point))
     return raft
 
 
-def follow_quorum(
+def follow_quorum(  # noqa: PLR0913 (called in one place)
     config: "NodeConfig",
     env: "Env",
     identity: "Identity",
@@ -97,8 +100,12 @@ def follow_quorum(
     log_manager: "LogManager",
     *,
     on_storage_fault: "Callable[[StorageFault], None]",
+    connect: "Connect",
 ) -> QuorumFollowers:
-    """Register every listener of the metadata log: a controller before the publisher it feeds."""
+    """Register every listener of the metadata log: a controller before the publisher it feeds.
+
+    `connect` opens connections to other controllers.
+    """
     raft.register(
         MetadataRecoveryPoint(log_manager, config.metadata_log_dir, env.clock, on_storage_fault)
     )
@@ -123,6 +130,7 @@ def follow_quorum(
             node_id=config.node_id,
             local=services,
             controller_listener=config.controller_listener_names[0],
+            connect=connect,
         )
         for _ in range(2)
     )

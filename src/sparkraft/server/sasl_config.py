@@ -54,6 +54,9 @@ def sasl_of_listeners(config: "NodeConfig", scram: "ScramLogins") -> dict[str, L
         ConfigError: a mechanism is unknown or lacks its login module, or the credentials for other
             brokers are missing.
     """
+    controller = config.controller_listener_names[0]  # a broker connects to it without binding it
+    if config.protocol_of(controller).uses_sasl:
+        raise ConfigError(f"listener {controller}: controllers do not authenticate by SASL yet")
     found = {
         address.name: _listener_sasl(config, address, scram)
         for address in config.listeners

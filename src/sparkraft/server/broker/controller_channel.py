@@ -24,6 +24,7 @@ from sparkraft.server.raft.leader_description import describe_leader
 if TYPE_CHECKING:
     from sparkraft.client.connection import Connection
     from sparkraft.server.env import Env
+    from sparkraft.tls.dialing import Connect
 
 RETRY_MS_FIRST = 10
 RETRY_MS_MAX = 200
@@ -45,6 +46,7 @@ class ControllerChannel:
         node_id: int,
         local: Any,
         controller_listener: str,
+        connect: "Connect | None" = None,
     ) -> None:
         """Connect on first use.
 
@@ -54,8 +56,10 @@ class ControllerChannel:
             node_id: of this node.
             local: the controller services of this process; None without that role.
             controller_listener: the listener's name, for contexts of local calls.
+            connect: opens connections to controllers; those of `env` by default.
         """
         self._env = env
+        self._dial = connect or env.network.connect
         self._raft = raft
         self._node_id = node_id
         self._local = local
@@ -234,7 +238,7 @@ class ControllerChannel:
 
         client_id = f"broker-{self._node_id}"
         connection = await Connection.open(
-            node.host, node.port, client_id=client_id, connect=self._env.network.connect
+            node.host, node.port, client_id=client_id, connect=self._dial
         )
         self._connection = (leader, connection)
         return connection

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.broker_epoch import BrokerEpoch
     from sparkraft.server.broker.metadata_cache import MetadataCache
     from sparkraft.server.config import NodeConfig
-    from sparkraft.server.env import Network
+    from sparkraft.tls.dialing import Connect
 
 REPLICA_STATE_VERSION = 15
 """First Fetch version in which a follower sends its broker epoch (KIP-903)."""
@@ -43,11 +43,11 @@ class FollowerClient:
     def __init__(
         self,
         config: "NodeConfig",
-        network: "Network",
+        connect: "Connect",
         metadata: "MetadataCache",
         broker_epoch: "BrokerEpoch",
     ) -> None:
-        self._network = network
+        self._connect = connect
         self._node_id = config.node_id
         self._listener = config.inter_broker_listener_name
         self._login = inter_broker_login(config)
@@ -79,7 +79,7 @@ class FollowerClient:
             endpoint.port,
             client_id=f"broker-{self._node_id}-{purpose}",
             timeout_ms=self._timeout_ms,
-            connect=self._network.connect,
+            connect=self._connect,
             login=self._login,
         )
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.coordinator.host import ImageSource
-    from sparkraft.server.env import Network
+    from sparkraft.tls.dialing import Connect
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class ExternalCoordinators:
     def __init__(
         self,
         config: "NodeConfig",
-        network: "Network",
+        connect: "Connect",
         metadata: "ImageSource",
         channel: "ControllerChannel",
         *,
@@ -73,14 +73,14 @@ class ExternalCoordinators:
 
         Args:
             config: of this broker.
-            network: to other brokers.
+            connect: opens connections to other brokers.
             metadata: holds the current image.
             channel: to the active controller.
             own_topics: internal topics whose coordinators this broker serves.
         """
         self._config = config
         self._login = inter_broker_login(config)
-        self._network = network
+        self._connect = connect
         self._metadata = metadata
         self._channel = channel
         self._topics = [topic for topic in SERVED_BY if topic not in own_topics]
@@ -180,7 +180,7 @@ class ExternalCoordinators:
             endpoint.port,
             client_id=f"broker-{self._config.node_id}",
             timeout_ms=REQUEST_MS_MAX,
-            connect=self._network.connect,
+            connect=self._connect,
             login=self._login,
         )
 

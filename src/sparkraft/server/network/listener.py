@@ -10,11 +10,12 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.security.authorizer import AllowAll, Authorizer
-from sparkraft.security.principal import ANONYMOUS
+from sparkraft.security.principal import ANONYMOUS, KafkaPrincipal
 from sparkraft.security.protocols import SecurityProtocol
 from sparkraft.security.session import Session
 from sparkraft.server.loop_monitor import LoopMonitor
@@ -22,10 +23,12 @@ from sparkraft.server.network.connection import Connection
 from sparkraft.server.network.connection_rate import AcceptLine, CreationRate
 from sparkraft.server.network.dispatch import Routes
 from sparkraft.server.network.loop_budget import LoopBudget
+from sparkraft.server.network.refusals import log_tls_failure
 from sparkraft.server.network.request_memory import RequestMemory
 from sparkraft.server.network.response_memory import ResponseMemory
 from sparkraft.server.network.sasl_gate import SaslGate, SaslGates
 from sparkraft.server.network.slices import SlicedWork
+from sparkraft.tls.stream import RECEIVE_BYTES, TlsFailedError, TlsSide, TlsStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from sparkraft.base.env import Clock
     from sparkraft.server.api.registry import Steps
     from sparkraft.server.env import Network
+    from sparkraft.server.network.tls import ListenerTls
     from sparkraft.server.sasl_config import ListenerSasl
 
 log = logging.getLogger(__name__)
@@ -82,6 +86,7 @@ class Listener:
         on_invariant_broken: "Callable[[BaseException], None]",
         security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
         sasl: "ListenerSasl | None" = None,
+        tls: "ListenerTls | None" = None,
         authorizer: Authorizer | None = None,
         rates: Sequence[CreationRate] = (),
         memory: RequestMemory | None = None,
@@ -101,6 +106,7 @@ class Listener:
             on_invariant_broken: called with a bug of ours.
             security_protocol: of its connections.
             sasl: how they authenticate; None: they do not.
+            tls: encrypts them; None: they are not encrypted.
             authorizer: of its sessions; everything is allowed by default.
             rates: the limits its connections are held to.
             memory: for requests that arrive; no bound by default.
@@ -119,6 +125,8 @@ class Listener:
         self.clock = clock
         self.routes = Routes(controller_listener=controller_listener)
         self.gates = None if sasl is None else SaslGates(sasl, self.routes, clock)
+        self._tls = tls
+        self._tls_side = None if tls is None else self._tls_side_of(tls)
         self._on_invariant_broken = on_invariant_broken
         self._translate = translate or unexpected
         self._on_unreadable = on_unreadable or (lambda: None)
@@ -138,6 +146,8 @@ class Listener:
         self._per_ip: dict[str, int] = {}
         self._refused = 0
         self._refused_logged_ms = -REFUSALS_LOGGED_EACH_MS
+        self.tls_failures = 0
+        self._tls_failure_logged_ms = -REFUSALS_LOGGED_EACH_MS
 
     @property
     def connections(self) -> int:
@@ -155,7 +165,7 @@ class Listener:
         Raises:
             OSError: the port is in use.
         """
-        self._server = await network.listen(lambda: Connection(self), host, port)
+        self._server = await network.listen(self._new_protocol, host, port)
         sockets = getattr(self._server, "sockets", ())
         self.port = sockets[0].getsockname()[1] if sockets else port
 
@@ -198,6 +208,45 @@ class Listener:
         for connection in list(self._connections):
             connection.abort()
 
+    # ---- TLS
+
+    def _new_protocol(self) -> asyncio.Protocol:
+        """The protocol of an accepted socket: a connection, after TLS if the listener has it."""
+        connection = Connection(self)
+        if self._tls_side is None:
+            return connection
+        # asyncio's transports take buffered protocols, too.
+        return cast("asyncio.Protocol", TlsStream(connection, self._tls_side))
+
+    def _tls_side_of(self, tls: "ListenerTls") -> TlsSide:
+        return TlsSide(
+            context=tls.context,
+            server_side=True,
+            buffer=bytearray(RECEIVE_BYTES),
+            may_work=self._may_shake_hands,
+            on_secured=partial(self._on_secured, tls),
+            on_failed=self._on_tls_failed,
+        )
+
+    def _may_shake_hands(self, stream: TlsStream) -> bool:
+        """Whether there is time for a part of a handshake, which takes half a millisecond."""
+        return self.controller_listener or self._budget.try_run(stream)
+
+    def _on_secured(self, tls: "ListenerTls", stream: TlsStream) -> None:
+        """The handshake is complete: a certificate is the client's user, except before SASL."""
+        connection = stream.protocol
+        assert isinstance(connection, Connection)
+        if self.security_protocol is SecurityProtocol.SSL:
+            principal = tls.principal_of(stream.peer_certificate)
+            connection.admit(self.session_of(connection.client_host, principal))
+
+    def _on_tls_failed(self, stream: TlsStream, error: TlsFailedError) -> None:
+        self.tls_failures += 1
+        now = self.clock.mono_ms()
+        if now - self._tls_failure_logged_ms >= REFUSALS_LOGGED_EACH_MS:
+            self._tls_failure_logged_ms = now
+            log_tls_failure(stream.protocol, str(error))
+
     # ---- called by connections
 
     def try_run(self, connection: Connection) -> bool:
@@ -239,10 +288,10 @@ class Listener:
         """The client's error for an exception that is not a KafkaError."""
         return self._translate(error, where)
 
-    def session_of(self, client_host: str) -> Session:
-        """The session of a new connection, until it authenticates."""
+    def session_of(self, client_host: str, principal: KafkaPrincipal = ANONYMOUS) -> Session:
+        """The session of a connection; ANONYMOUS until it authenticates."""
         return Session(
-            ANONYMOUS,
+            principal,
             listener_name=self.name,
             security_protocol=self.security_protocol,
             client_host=client_host,

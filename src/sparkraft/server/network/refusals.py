@@ -33,6 +33,9 @@ SECRET_KEYS = frozenset(
 _HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC", b"CONN", b"PRI ")
 _TLS_HANDSHAKE = b"\x16\x03"
 
+_NOT_TLS = frozenset({"wrong version number", "http request", "record layer failure"})
+"""OpenSSL's reasons for first bytes that are not TLS, by its versions."""
+
 
 def log_bad_length(connection: object, error: "BadLengthError", limit: str) -> None:
     """Log which protocol the peer speaks, or how long its request would be."""
@@ -52,6 +55,13 @@ def log_malformed(connection: object, error: "DecodeError", frame: memoryview) -
     log.warning("Closing %s: a request of %d bytes is invalid: %s", connection, len(frame), error)
     if log.isEnabledFor(logging.DEBUG) and int.from_bytes(frame[:2], "big") not in SECRET_KEYS:
         log.debug("The request:\n%s", hexdump(bytes(frame[:SHOWN_BYTES_MAX]), error.at))
+
+
+def log_tls_failure(connection: object, reason: str) -> None:
+    """Log why a TLS handshake failed."""
+    if reason in _NOT_TLS:
+        reason = f"{reason}: it does not speak TLS, and this is a TLS listener"
+    log.warning("Closing %s: TLS handshake failed: %s", connection, reason)
 
 
 def log_unserved(connection: object, key: int, version: int, listener: str) -> None:

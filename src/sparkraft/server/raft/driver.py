@@ -49,6 +49,7 @@ from sparkraft.storage.snapshot_files import BATCH_BYTES_MAX
 if TYPE_CHECKING:
     from sparkraft.server.env import Env
     from sparkraft.server.raft.past_reader import PastReader
+    from sparkraft.tls.dialing import Connect
 
 BATCH_RECORDS_MAX = 10_000
 """Records in one append; more would delay every event loop that replays them."""
@@ -70,7 +71,7 @@ T = TypeVar("T")
 class RaftDriver(QuorumStatus):
     """This node's member of the metadata quorum, voter or observer; owns the core."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (made in one place)
         self,
         config: QuorumConfig,
         env: "Env",
@@ -78,11 +79,13 @@ class RaftDriver(QuorumStatus):
         *,
         static_voters: VoterSet,
         on_fatal: Callable[[BaseException], None],
+        connect: "Connect | None" = None,
         linger_ms: int = 0,
     ) -> None:
         """Take over an opened log; `start` comes next.
 
-        `linger_ms`: how long a leader's records wait for more before an fsync.
+        `linger_ms`: how long a leader's records wait for more before an fsync. `connect` opens
+        connections to other members; those of `env` by default.
         """
         self._env = env
         self._config = config
@@ -101,7 +104,10 @@ class RaftDriver(QuorumStatus):
         self._requests = PendingRequests(self._on_cancelled)
         client_id = f"raft-client-{config.local.id}"
         self._peers = Peers(
-            config.listener, client_id, self._on_peer_response, connect=env.network.connect
+            config.listener,
+            client_id,
+            self._on_peer_response,
+            connect=connect or env.network.connect,
         )
         self._commits = CommitPublisher(raft_log, config.local.id, self.fail)
         self._log_writer = LogWriter(

@@ -16,7 +16,7 @@ from sparkraft.server.raft.calls import Call, write_call
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import BrokerId
-    from sparkraft.client.connection import Connect
+    from sparkraft.tls.dialing import Connect
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 """A Fetch response has at most 8 MiB, but its first batch may be as large as a peer allows."""

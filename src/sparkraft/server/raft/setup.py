@@ -12,6 +12,7 @@ from sparkraft.storage.raft_log import RaftLog, RaftLogConfig
 
 if TYPE_CHECKING:
     from sparkraft.server.env import Env
+    from sparkraft.tls.dialing import Connect
 
 _FIRST_BOOTSTRAP_ID = -2
 
@@ -19,7 +20,7 @@ LINGER = "controller.quorum.append.linger.ms"
 """Used only if set. Under load records share an fsync anyway, so by default they do not wait."""
 
 
-def open_raft(
+def open_raft(  # noqa: PLR0913 (made in one place)
     config: NodeConfig,
     env: "Env",
     *,
@@ -27,6 +28,7 @@ def open_raft(
     directory_id: Uuid,
     recovery_point: int = 0,
     on_fatal: Callable[[BaseException], None],
+    connect: "Connect | None" = None,
 ) -> RaftDriver:
     """Recover the metadata log of `config.metadata_log_dir` and create its driver; blocks.
 
@@ -37,6 +39,7 @@ def open_raft(
         directory_id: likewise; identifies the voter (KIP-853).
         recovery_point: `RaftDriver.recovery_point` of an earlier run; 0 if unknown.
         on_fatal: called once if a disk fails, or if the log has a record that is not understood.
+        connect: opens connections to other members; those of `env` by default.
 
     Raises:
         StorageFault: the log cannot be read.
@@ -61,6 +64,7 @@ def open_raft(
         log,
         static_voters=static_voters(config),
         on_fatal=on_fatal,
+        connect=connect,
         linger_ms=config.number(LINGER) if LINGER in config.properties else 0,
     )
 

@@ -1,0 +1,63 @@
+"""How a client secures its connections: Kafka's `security.protocol` and `ssl.*`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkraft.security.protocols import SecurityProtocol, implemented_names, is_implemented
+from sparkraft.security.tls_settings import TlsConfigError, TlsSettings, read_tls_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparkraft.tls.dialing import Connect
+
+
+class SecurityConfigError(ValueError):
+    """A client cannot be secured like this; the message names the configs."""
+
+
+def secured_connect(properties: Mapping[str, str]) -> Connect | None:
+    """Return the `connect` of a client's connections; None: plain ones of the running loop.
+
+    Args:
+        properties: a client's configs.
+
+    Raises:
+        SecurityConfigError: a value is invalid or not supported, or a store cannot be used.
+    """
+    settings = tls_settings_of(properties)
+    if settings is None:
+        return None
+    from sparkraft.tls.contexts import client_context
+    from sparkraft.tls.dialing import TlsDialer
+
+    try:
+        context = client_context(settings)
+    except TlsConfigError as error:
+        raise SecurityConfigError(str(error)) from error
+    return TlsDialer(lambda: context).connect
+
+
+def tls_settings_of(properties: Mapping[str, str]) -> TlsSettings | None:
+    """A client's `ssl.*` configs; None if its connections are not encrypted.
+
+    Raises:
+        SecurityConfigError: a value is invalid or not supported.
+    """
+    if not protocol_of(properties).uses_tls:
+        return None
+    try:
+        return read_tls_settings(properties.get)
+    except TlsConfigError as error:
+        raise SecurityConfigError(str(error)) from error
+
+
+def protocol_of(properties: Mapping[str, str]) -> SecurityProtocol:
+    """A client's `security.protocol`; SecurityConfigError if it is not implemented."""
+    name = properties.get("security.protocol", SecurityProtocol.PLAINTEXT.name).strip().upper()
+    if not is_implemented(name):
+        raise SecurityConfigError(
+            f"security.protocol={name} is not implemented, only {implemented_names()}"
+        )
+    return SecurityProtocol[name]

@@ -1,0 +1,57 @@
+"""TLS on listeners: the `ssl.*` configs of each.
+
+    listener.name.<listener>.<key>    first, with the listener's name in lower case
+    <key>                             otherwise
+
+Any value that cannot be honored stops the start.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sparkraft.metadata.configs.broker import listener_key
+from sparkraft.security.protocols import SecurityProtocol
+from sparkraft.security.tls_settings import (
+    TlsConfigError,
+    TlsSettings,
+    check_listener,
+    read_tls_settings,
+)
+from sparkraft.server.config import ConfigError
+
+if TYPE_CHECKING:
+    from sparkraft.server.config import NodeConfig
+
+
+def check_tls(config: "NodeConfig") -> None:
+    """Raise `ConfigError` unless the TLS settings of all listeners are valid; reads no store."""
+    for address in config.listeners:
+        if address.security_protocol.uses_tls:
+            try:
+                check_listener(tls_settings_of(config, address.name))
+            except TlsConfigError as error:
+                raise ConfigError(f"listener {address.name}: {error}") from error
+    controller = config.controller_listener_names[0]
+    if config.protocol_of(controller).uses_tls:
+        tls_settings_of(config, controller)  # a broker connects to it without binding it
+
+
+def tls_settings_of(config: "NodeConfig", listener: str) -> TlsSettings:
+    """The settings of a listener, for both sides of its connections.
+
+    Raises:
+        ConfigError: a value is invalid, or values contradict each other.
+    """
+    try:
+        return read_tls_settings(partial(_text, config, listener))
+    except TlsConfigError as error:
+        raise ConfigError(f"listener {listener}: {error}") from error
+
+
+def _text(config: "NodeConfig", listener: str, key: str) -> str | None:
+    own = config.properties.get(listener_key(listener, key))
+    if own is not None:
+        return own
+    if key == "ssl.client.auth" and config.protocol_of(listener) is SecurityProtocol.SASL_SSL:
+        return None  # as in Kafka's ChannelBuilders: SASL authenticates there
+    return config.properties.get(key)

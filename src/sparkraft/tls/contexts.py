@@ -1,0 +1,137 @@
+"""OpenSSL contexts from `TlsSettings`: reads the stores, and never writes a key to disk.
+
+Trusted certificates are trust anchors themselves, intermediate ones too, as in Java. A listener
+with client authentication trusts its trust store only; a client without a trust store trusts the
+system's certificate authorities.
+"""
+
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sparkraft.security.pem import PemError, PemKeyStore, read_certificates, read_key_store
+from sparkraft.security.tls_settings import (
+    ClientAuth,
+    KeyStore,
+    TlsConfigError,
+    TlsSettings,
+    TrustStore,
+    check_listener,
+)
+
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+_VERIFY = {
+    ClientAuth.NONE: ssl.CERT_NONE,
+    ClientAuth.REQUESTED: ssl.CERT_OPTIONAL,
+    ClientAuth.REQUIRED: ssl.CERT_REQUIRED,
+}
+
+STORE_BYTES_MAX = 16 << 20
+"""A larger file is not a key or trust store; the system's certificate authorities have 220 KB."""
+
+
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context of a listener's connections.
+
+    Raises:
+        TlsConfigError: a store is missing, cannot be read or is invalid.
+    """
+    check_listener(settings)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # Kafka rejects renegotiation, too; TLS 1.3 has only key updates.
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.verify_mode = _VERIFY[settings.client_auth]
+    _configure(context, settings)
+    if settings.client_auth is not ClientAuth.NONE and settings.trust_store is not None:
+        _load_trust(context, settings.trust_store)
+    return context
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context of a client's connections; TlsConfigError as in `server_context`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = settings.verifies_hostname
+    context.options |= ssl.OP_NO_COMPRESSION
+    _configure(context, settings)
+    if settings.trust_store is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    else:
+        _load_trust(context, settings.trust_store)
+    return context
+
+
+def _configure(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    context.minimum_version = _VERSIONS[settings.protocols[0]]
+    context.maximum_version = _VERSIONS[settings.protocols[1]]
+    if settings.key_store is not None:
+        _load_key(context, settings.key_store)
+
+
+def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:
+    where = store.location or "ssl.keystore.key"
+    try:
+        if store.location is None:
+            found = read_key_store(store.key or "", store.chain or "")
+        else:
+            text = _read("ssl.keystore.location", store.location)
+            found = read_key_store(text, text)
+    except PemError as error:
+        raise TlsConfigError(f"{where}: {error}") from error
+    if found.is_encrypted and store.key_password is None:
+        raise TlsConfigError(f"{where}: the private key is encrypted: set ssl.key.password")
+    with _as_file(found) as path:
+        try:
+            # A password is always given: OpenSSL would ask for a missing one on the terminal.
+            context.load_cert_chain(path, password=store.key_password or "")
+        except ssl.SSLError as error:
+            raise TlsConfigError(
+                f"{where}: the private key cannot be used: the password may be wrong, or the "
+                f"first certificate may belong to another key ({error.reason or error})"
+            ) from error
+
+
+def _load_trust(context: ssl.SSLContext, store: TrustStore) -> None:
+    where = store.location or "ssl.truststore.certificates"
+    text = store.certificates
+    if store.location is not None:
+        text = _read("ssl.truststore.location", store.location)
+    try:
+        certificates = read_certificates(text or "")
+        context.load_verify_locations(cadata="".join(certificates))
+    except (PemError, ssl.SSLError) as error:
+        raise TlsConfigError(f"{where}: {error}") from error
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+
+
+def _read(key: str, location: str) -> str:
+    try:
+        with Path(location).open("rb") as file:
+            data = file.read(STORE_BYTES_MAX + 1)
+    except OSError as error:
+        raise TlsConfigError(f"{key}={location}: {error.strerror}") from error
+    if len(data) > STORE_BYTES_MAX:
+        raise TlsConfigError(f"{key}={location} is too large for a store")
+    return data.decode("latin-1")
+
+
+@contextmanager
+def _as_file(store: PemKeyStore) -> Iterator[str]:
+    """A path to key and chain, in memory: OpenSSL's Python interface reads them from files only."""
+    data = "".join((store.key, *store.certificates)).encode()
+    if not hasattr(os, "memfd_create"):  # not Linux: a file that only we can read, for a moment
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            yield file.name
+        return
+    descriptor = os.memfd_create("key store", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, data)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,102 @@
+"""A certificate authority for tests: key stores of nodes and clients as PEM files."""
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+HOSTS = ("localhost", "127.0.0.1")
+
+
+def named(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+class Authority:
+    """Signs certificates; its own is in `ca_path`."""
+
+    def __init__(self, directory: Path, name: str = "test authority") -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = named(name)
+        self.certificate = self._sign(self._name, self._key.public_key(), hosts=(), is_ca=True)
+        self.ca_path = directory / "ca.pem"
+        self.ca_path.write_bytes(pem(self.certificate))
+
+    def issue(
+        self,
+        name: str,
+        *,
+        subject: x509.Name | None = None,
+        hosts: Sequence[str] = HOSTS,
+        password: bytes | None = None,
+    ) -> Path:
+        """A file with a new private key (PKCS#8) and its certificate."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self._sign(subject or named(name), key.public_key(), hosts=hosts, is_ca=False)
+        path = self.directory / f"{name}.pem"
+        path.write_bytes(private_pem(key, password) + pem(certificate))
+        return path
+
+    def _sign(
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePublicKey,
+        *,
+        hosts: Sequence[str],
+        is_ca: bool,
+    ) -> x509.Certificate:
+        now = datetime.datetime.now(datetime.UTC)
+        day = datetime.timedelta(days=1)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - day)
+            .not_valid_after(now + 30 * day)
+            .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+        )
+        if hosts:
+            names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
+            builder = builder.add_extension(names, critical=False)
+        return builder.sign(self._key, hashes.SHA256())
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey, password: bytes | None) -> bytes:
+    encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if password is not None:
+        encryption = serialization.BestAvailableEncryption(password)
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption
+    )
+
+
+def pem_configs(
+    key_store: Path | None, trust_store: Path | None, prefix: str = ""
+) -> dict[str, str]:
+    """The `ssl.*` configs of these files, each key with `prefix`."""
+    found = {}
+    for kind, path in (("keystore", key_store), ("truststore", trust_store)):
+        if path is not None:
+            found[f"{prefix}ssl.{kind}.type"] = "PEM"
+            found[f"{prefix}ssl.{kind}.location"] = str(path)
+    return found
