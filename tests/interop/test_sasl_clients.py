@@ -192,7 +192,7 @@ def test_scram_users_are_added_changed_and_deleted_while_clients_log_in(
     code, _, err = run(capsys, *bob, "--alter", "--delete-config", "SCRAM-SHA-256")
     assert code == 1
     assert "Attempt to delete a user credential that does not exist" in err
-    assert "user-principal 'bob': Attempt to describe" in run(capsys, *bob, "--describe")[1]
+    assert run(capsys, *bob, "--describe") == (0, "", "")
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,7 @@ def test_scram_users_are_added_changed_and_deleted_while_clients_log_in(
         ("SCRAM-SHA-256=[iterations=4095,password=s3cret]", "less than the minimum 4096"),
         ("SCRAM-SHA-256=[iterations=99999,password=s3cret]", "Too many iterations"),
         ("SCRAM-SHA-256=[s3cret]", "must be [password="),
-        ("SCRAM-SHA-1=[password=s3cret]", "cannot be set for users"),
-        ("producer_byte_rate=1", "quotas are not implemented"),
+        ("SCRAM-SHA-256=[password=s3cret],SCRAM-SHA-1=1", "cannot be set for users"),
     ],
 )
 def test_a_credential_that_cannot_be_set_is_named_without_its_password(
@@ -282,4 +281,4 @@ def test_kafkas_configs_command_changes_users_and_prints_the_same(
     assert theirs(*change) == run(capsys, "configs", *dora, *change)[1]
     assert theirs("--describe") == run(capsys, "configs", *dora, "--describe")[1]
     theirs("--alter", "--delete-config", "SCRAM-SHA-512")
-    assert "does not exist" in run(capsys, "configs", *dora, "--describe")[1]
+    assert theirs("--describe") == run(capsys, "configs", *dora, "--describe")[1] == ""

@@ -94,6 +94,9 @@ from sparkraft.protocol.messages import (
     k47_offset_delete as k47,
 )
 from sparkraft.protocol.messages import (
+    k49_alter_client_quotas as k49,
+)
+from sparkraft.protocol.messages import (
     k51_alter_user_scram_credentials as k51,
 )
 from sparkraft.protocol.messages import (
@@ -344,6 +347,18 @@ REQUESTS: dict[ApiKey, list[tuple[Any, set[int]]]] = {
         (
             k44.IncrementalAlterConfigsRequest(resources=configs(k44, k44.AlterConfigsResource)),
             {TOPIC, GROUP, CLUSTER},
+        )
+    ],
+    ApiKey.ALTER_CLIENT_QUOTAS: [
+        (
+            k49.AlterClientQuotasRequest(
+                entries=[
+                    k49.AlterClientQuotasRequestEntryData(
+                        entity=[k49.EntityData(entity_type="user", entity_name="u")]
+                    )
+                ]
+            ),
+            {CLUSTER},
         )
     ],
     ApiKey.OFFSET_DELETE: [(k47.OffsetDeleteRequest(group_id="g"), {GROUP})],

@@ -1,20 +1,26 @@
-"""`configs`: configs of topics, brokers, groups; log levels; SCRAM users; as `kafka-configs.sh`.
+"""`configs`: configs of topics, brokers, groups; log levels; users; as `kafka-configs.sh`.
 
-Not here: users (`user_scram`). Not done: clients, ips and quotas of users.
+Not here: quotas of users, clients and ips (`quota_configs`), SCRAM credentials (`user_scram`).
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options, Values, exactly_one, only_with
+from sparkraft.cli.quota_configs import (
+    QUOTA_KINDS,
+    Entities,
+    alter_clients,
+    describe_clients,
+)
 from sparkraft.cli.session import connected, print_json, run
-from sparkraft.cli.user_scram import alter_user, describe_users
 from sparkraft.client.admin import Admin
 from sparkraft.client.groups import Groups
 from sparkraft.client.values import ConfigEntry, ConfigOperation, ConfigSource, ResourceType
@@ -31,10 +37,6 @@ _KINDS = {
     ),
     "groups": (ResourceType.GROUP, ConfigSource.DYNAMIC_GROUP_CONFIG),
     "client-metrics": (ResourceType.CLIENT_METRICS, ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG),
-}
-_NOT_YET = {
-    "clients": "client quotas",
-    "ips": "connection quotas",
 }
 _OF_A_BROKER = {"brokers", "broker-loggers"}
 _SHORT = {
@@ -82,16 +84,25 @@ class _Entity:
 def _options() -> Options:
     options = Options(
         "configs",
-        "Shows and changes configs of topics, brokers and groups, log levels of brokers, and SCRAM "
-        "credentials of users.",
+        "Shows and changes configs of topics, brokers and groups, log levels of brokers, quotas, "
+        "and SCRAM credentials of users.",
     )
     options.connection(controllers=True)
     options.flag("--describe", "list configs")
     options.flag("--alter", "change configs")
     options.flag("--all", "with --describe: all configs, defaults and static ones included")
-    options.value("--entity-type", about=f"one of {', '.join(_KINDS)}, users")
-    options.value("--entity-name", about="its name; of a broker its id")
-    options.flag("--entity-default", "the default of all brokers")
+    options.values(
+        "--entity-type",
+        about=f"one of {', '.join((*_KINDS, *QUOTA_KINDS))}; users and clients go together",
+    )
+    options.values("--entity-name", about="its name; of a broker its id", dest="entity_names")
+    options.add_argument(
+        "--entity-default",
+        help="instead of a name: the default of all brokers, users, clients or ips",
+        dest="entity_names",
+        action="append_const",
+        const="",
+    )
     for name, kind in _SHORT.items():
         option = "--" + name.replace("_", "-")
         options.value(
@@ -114,38 +125,50 @@ def main(argv: list[str]) -> int:
     values = _options().parse(argv)
     action = exactly_one(values, ["--describe", "--alter"])
     only_with(values, ["--add-config", "--add-config-file", "--delete-config"], "--alter")
-    entity = _entity(values)
+    entities = _entities(values)
+    if set(entities) <= set(QUOTA_KINDS):
+        if action == "--describe":
+            return run(describe_clients(values, entities))
+        return run(alter_clients(values, entities, _changes(values)))
+    entity = _entity(entities)
     if action == "--alter":
         if entity.name is None:
             raise UsageError("--alter needs --entity-name or --entity-default")
         changes = _changes(values)
-        if entity.kind == "users":
-            return run(alter_user(values, entity.name, changes))
         return run(_alter(values, entity, changes))
-    if entity.kind == "users":
-        return run(describe_users(values, entity.name))
     return run(_describe(values, entity))
 
 
-def _entity(values: Values) -> _Entity:
-    found: list[_Entity] = [
-        _Entity(kind, getattr(values, name))
-        for name, kind in _SHORT.items()
-        if getattr(values, name) is not None
-    ]
-    found += [_Entity(k, "") for name, k in _SHORT_DEFAULTS.items() if getattr(values, name)]
-    if values.entity_type:
-        if values.entity_name is not None and values.entity_default:
-            raise UsageError("give --entity-name or --entity-default, not both")
-        name = "" if values.entity_default else values.entity_name
-        found.append(_Entity(values.entity_type, name))
-    if len(found) != 1:
+def _entities(values: Values) -> Entities:
+    """The kinds that are given, in their order, each with the name at its place."""
+    kinds = list(values.entity_type)
+    names = list(values.entity_names)
+    for field, kind in _SHORT.items():
+        if getattr(values, field) is not None:
+            kinds.append(kind)
+            names.append(getattr(values, field))
+    for field, kind in _SHORT_DEFAULTS.items():
+        if getattr(values, field):
+            kinds.append(kind)
+            names.append("")
+    if not kinds:
         raise UsageError("name one entity: --entity-type and --entity-name, or --topic, --broker …")
-    entity = found[0]
-    if entity.kind in _NOT_YET:
-        raise CommandError(f"{_NOT_YET[entity.kind]} are not there yet")
-    if entity.kind not in {*_KINDS, "users"}:
-        raise UsageError(f"--entity-type is one of {', '.join(_KINDS)}, users, not {entity.kind}")
+    unknown = [kind for kind in kinds if kind not in _KINDS and kind not in QUOTA_KINDS]
+    if unknown:
+        known = ", ".join((*_KINDS, *QUOTA_KINDS))
+        raise UsageError(f"--entity-type is one of {known}, not {unknown[0]}")
+    if len(set(kinds)) != len(kinds):
+        raise UsageError(f"Duplicate entity type(s) specified: {','.join(kinds)}")
+    if len(kinds) > 1 and set(kinds) != {"users", "clients"}:
+        raise UsageError("Only 'users' and 'clients' entity types may be specified together")
+    if len(names) > len(kinds):
+        raise UsageError("give --entity-name or --entity-default once for each --entity-type")
+    return dict(zip_longest(kinds, names))
+
+
+def _entity(entities: Entities) -> _Entity:
+    ((kind, name),) = entities.items()
+    entity = _Entity(kind, name)
     if entity.kind == "broker-loggers" and not entity.name:
         raise UsageError("--entity-type broker-loggers needs --entity-name, the broker's id")
     if entity.kind in _OF_A_BROKER and entity.name and not entity.name.isdigit():

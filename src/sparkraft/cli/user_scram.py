@@ -1,52 +1,52 @@
 """SCRAM users of `configs --entity-type users`, with the options and output of `kafka-configs.sh`.
 
-    --add-config 'SCRAM-SHA-256=[iterations=8192,password=…]'   --delete-config SCRAM-SHA-256
-
-Not done: quotas of users.
+--add-config 'SCRAM-SHA-256=[iterations=8192,password=…]'   --delete-config SCRAM-SHA-256
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sparkraft.base.errors import KafkaError
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.cli.errors import CommandError
-from sparkraft.cli.session import connected, print_json
+from sparkraft.cli.session import connected
 from sparkraft.client.scram_admin import ITERATIONS_DEFAULT, NewCredential, ScramAdmin
 from sparkraft.client.values import ConfigOperation
 from sparkraft.security.scram import BY_NAME, ITERATIONS_MIN, ScramMechanism
 from sparkraft.security.secret import Secret
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sparkraft.cli.options import Values
+    from sparkraft.client.scram_admin import CredentialInfo
 
 _CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]*),)?password=(.*)", re.DOTALL)
 
 
-async def describe_users(values: Values, user: str | None) -> int:
-    """Print the credentials of one user, or of all."""
-    async with connected(values, client_id="configs") as cluster:
-        found = await ScramAdmin(cluster).describe([] if user is None else [user])
-    if values.output == "json":
-        print_json(
-            [
-                {
-                    "user": name,
-                    "credentials": [
-                        {"mechanism": info.mechanism.name, "iterations": info.iterations}
-                        for info in infos
-                    ],
-                }
-                for name, infos in found.items()
-                if not isinstance(infos, KafkaError)
-            ]
-        )
-        return 0
+def credentials_json(
+    found: Mapping[str, Sequence[CredentialInfo] | KafkaError],
+) -> list[dict[str, Any]]:
+    """The users that have credentials."""
+    return [
+        {
+            "user": name,
+            "credentials": [
+                {"mechanism": info.mechanism.name, "iterations": info.iterations} for info in infos
+            ],
+        }
+        for name, infos in found.items()
+        if not isinstance(infos, KafkaError)
+    ]
+
+
+def print_credentials(found: Mapping[str, Sequence[CredentialInfo] | KafkaError]) -> None:
+    """A line for each user."""
     for name, infos in found.items():
         if isinstance(infos, KafkaError):
+            if infos.code is ErrorCode.RESOURCE_NOT_FOUND:
+                continue  # as Kafka's DescribeUserScramCredentialsResult.users
             print(
                 f"Error retrieving SCRAM credential configs for user-principal '{name}': "
                 f"{infos.detail}"
@@ -54,7 +54,6 @@ async def describe_users(values: Values, user: str | None) -> int:
         else:
             listed = ", ".join(f"{i.mechanism.name}=iterations={i.iterations}" for i in infos)
             print(f"SCRAM credential configs for user-principal '{name}' are {listed}")
-    return 0
 
 
 async def alter_user(

@@ -6,6 +6,7 @@ from typing import Any
 from sparkraft.controller import (
     acls,
     brokers,
+    client_quotas,
     configs,
     feature_updates,
     producer_ids,
@@ -37,6 +38,7 @@ DECISIONS: dict[ApiKey, Decide] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: reassignment.alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: reassignment.list_partition_reassignments,
+    ApiKey.ALTER_CLIENT_QUOTAS: client_quotas.alter_client_quotas,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: scram.alter_user_scram_credentials,
     ApiKey.ALTER_PARTITION: replication.alter_partition,
     ApiKey.UPDATE_FEATURES: feature_updates.update_features,

@@ -20,6 +20,7 @@ from immutables import Map
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Offset, Uuid
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.security.acls import Acl
+from sparkraft.security.quotas import QuotaEntity
 
 DIRECTORY_MIGRATING = Uuid((0).to_bytes(16, "big"))
 """Directory of a replica assigned before directories were recorded."""
@@ -133,10 +134,6 @@ class DelegationToken(NamedTuple):
     max_timestamp: int
     expiration_timestamp: int
     token_id: str
-
-
-QuotaEntity = tuple[tuple[str, str | None], ...]
-"""Sorted (entity type, name) pairs; a name of None is the default of its type."""
 
 
 class ClusterImage(NamedTuple):

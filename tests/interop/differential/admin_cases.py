@@ -35,6 +35,9 @@ from sparkraft.protocol.messages import (
     k48_describe_client_quotas as k48,
 )
 from sparkraft.protocol.messages import (
+    k49_alter_client_quotas as k49,
+)
+from sparkraft.protocol.messages import (
     k50_describe_user_scram_credentials as k50,
 )
 from sparkraft.protocol.messages import (
@@ -57,6 +60,20 @@ from sparkraft.protocol.messages import (
 )
 from tests.interop.differential.building import COMPACTED, EMPTY, GROUP, TOPIC, every_version
 from tests.interop.differential.world import Case, World
+
+_QUOTAS: list[tuple[str, dict[str, str | None], str, float]] = [
+    ("a user", {"user": "u"}, "producer_byte_rate", 5.0),
+    ("a default", {"client-id": None}, "request_percentage", 0.5),
+    ("an address", {"ip": "10.0.0.1"}, "connection_creation_rate", 5.0),
+    ("no entity", {}, "producer_byte_rate", 5.0),
+    ("an empty name", {"user": ""}, "producer_byte_rate", 5.0),
+    ("an unknown type", {"group": "g"}, "producer_byte_rate", 5.0),
+    ("an address and a user", {"ip": "10.0.0.1", "user": "u"}, "producer_byte_rate", 5.0),
+    ("a key of addresses", {"user": "u"}, "connection_creation_rate", 5.0),
+    ("not positive", {"user": "u"}, "producer_byte_rate", 0.0),
+    ("a fraction", {"user": "u"}, "producer_byte_rate", 5.5),
+    ("too large", {"ip": None}, "connection_creation_rate", 5e9),
+]
 
 
 def scram_users() -> Iterator[Case]:
@@ -248,6 +265,17 @@ def administration() -> Iterator[Case]:
     )
     yield from every_version(ApiKey.DESCRIBE_CLIENT_QUOTAS, "of users", lambda _: k48.DescribeClientQuotasRequest(
         components=[k48.ComponentData(entity_type="user", match_type=2)]))  # fmt: skip
+    for name, entity, key, value in _QUOTAS:
+        request = k49.AlterClientQuotasRequest(
+            entries=[
+                k49.AlterClientQuotasRequestEntryData(
+                    entity=[k49.EntityData(entity_type=k, entity_name=entity[k]) for k in entity],
+                    ops=[k49.OpData(key=key, value=value)],
+                )
+            ],
+            validate_only=True,
+        )
+        yield from every_version(ApiKey.ALTER_CLIENT_QUOTAS, name, lambda _, r=request: r)
     yield Case(
         "none under way",
         ApiKey.LIST_PARTITION_REASSIGNMENTS,

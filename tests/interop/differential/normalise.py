@@ -20,7 +20,7 @@ _OWN_COUNTS = frozenset({"highWatermark", "logEndOffset", "leaderEpoch"})
 _ORDERED_BY = (
     "apiKey", "name", "configName", "partitionIndex", "partition", "partitionId", "index",
     "groupId", "brokerId", "resourceName", "feature", "topic", "nodeId", "memberId", "topicName",
-    "topicId", "resourceType", "configSource", "user", "mechanism",
+    "topicId", "resourceType", "configSource", "user", "mechanism", "entityType",
 )  # fmt: skip
 _KEEPS_ORDER = frozenset({"resources"})
 

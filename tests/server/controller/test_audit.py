@@ -12,6 +12,7 @@ from sparkraft.protocol.messages import k37_create_partitions as k37
 from sparkraft.protocol.messages import k43_elect_leaders as k43
 from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
 from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
+from sparkraft.protocol.messages import k49_alter_client_quotas as k49
 from sparkraft.protocol.messages import k57_update_features as k57
 from sparkraft.server.controller import audit
 from tests.server.harness import connect, node_in, run
@@ -105,6 +106,16 @@ def test_changes_of_access_control_entries_name_them_on_one_line() -> None:
     assert said.startswith("deleted access control entries ")
     assert said.isprintable()
     assert audit._created_acls(k30.CreateAclsRequest(), k30.CreateAclsResponse()) == ""
+
+
+def test_altered_quotas_name_their_entities() -> None:
+    entity = [k49.EntityData(entity_type="client-id", entity_name=None),
+              k49.EntityData(entity_type="user", entity_name="a\tb")]  # fmt: skip
+    response = k49.AlterClientQuotasResponse(
+        entries=[k49.AlterClientQuotasResponseEntryData(entity=entity)]
+    )
+    said = audit._altered_quotas(None, response)
+    assert said == "altered quotas of client-id (default) and user a\\tb"
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ Behaviour:
     * Filters by entity type: 0 exact name, 1 the type's default, 2 any name. `strict`: no other
       types. An entity type named twice, or none, or a match type unknown: INVALID_REQUEST; a type
       other than user, client-id and ip: UNSUPPORTED_VERSION.
-    * Answers what the metadata log holds (quotas another node's tools may have written).
-Versions: v1 flexible.    Not done: quotas are not enforced, and can't be set through this node.
+Versions: v1 flexible.    Not done: -
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k48_describe_client_quotas import (
+    ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     EntityData,
@@ -20,6 +20,7 @@ from sparkraft.protocol.messages.k48_describe_client_quotas import (
     ValueData,
 )
 from sparkraft.security.acls import AclOperation
+from sparkraft.security.quotas import CLIENT_ID, IP, USER
 from sparkraft.server.api.authorization import on_cluster
 from sparkraft.server.api.registry import Api, RequestContext
 
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
 
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
-_TYPES = frozenset({"user", "client-id", "ip"})
+_MATCH_TYPES = {
+    _EXACT: "MATCH_TYPE_EXACT",
+    _DEFAULT: "MATCH_TYPE_DEFAULT",
+    _ANY: "MATCH_TYPE_SPECIFIED",
+}
+_TYPES = frozenset({USER, CLIENT_ID, IP})
 
 
 def handle(
@@ -54,22 +60,35 @@ def handle(
 def _checked(request: DescribeClientQuotasRequest) -> dict[str, tuple[int, str | None]]:
     wanted: dict[str, tuple[int, str | None]] = {}
     for part in request.components:
-        if not part.entity_type or part.entity_type in wanted:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, "an entity type is empty or stands twice in the filter"
-            )
-        if part.entity_type not in _TYPES:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"Custom entity type '{part.entity_type}' not supported",
-            )
-        named = part.match is not None
-        if part.match_type not in {_EXACT, _DEFAULT, _ANY} or named != (part.match_type == _EXACT):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"match type {part.match_type} is invalid")
-        wanted[part.entity_type] = (part.match_type, part.match)
-    if "ip" in wanted and len(wanted) > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "an ip can't be joined with another entity")
+        kind = part.entity_type
+        if not kind:
+            raise _invalid("Invalid empty entity type.")
+        if kind in wanted:
+            raise _invalid(f"Entity type {kind} cannot appear more than once in the filter.")
+        if kind not in _TYPES:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
+        _check_match(part)
+        wanted[kind] = (part.match_type, part.match)
+    if IP in wanted and len(wanted) > 1:
+        raise _invalid(
+            "Invalid entity filter component combination. IP filter component should not be used "
+            "with user or clientId filter component."
+        )
     return wanted
+
+
+def _check_match(part: ComponentData) -> None:
+    if part.match_type not in _MATCH_TYPES:
+        raise _invalid(f"Unknown match type {part.match_type}")
+    name = _MATCH_TYPES[part.match_type]
+    if part.match_type == _EXACT and part.match is None:
+        raise _invalid(f"Request specified {name}, but set match string to null.")
+    if part.match_type != _EXACT and part.match is not None:
+        raise _invalid(f"Request specified {name}, but also specified a match string.")
+
+
+def _invalid(detail: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, detail)
 
 
 def _matches(

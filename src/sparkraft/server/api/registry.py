@@ -280,6 +280,7 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: "k46_list_partition_reassignments",
     ApiKey.OFFSET_DELETE: "k47_offset_delete",
     ApiKey.DESCRIBE_CLIENT_QUOTAS: "k48_describe_client_quotas",
+    ApiKey.ALTER_CLIENT_QUOTAS: "k49_alter_client_quotas",
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "k50_describe_user_scram_credentials",
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "k51_alter_user_scram_credentials",
     ApiKey.VOTE: "k52_vote",

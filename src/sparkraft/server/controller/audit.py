@@ -155,6 +155,18 @@ def _entry(acl: Any, pattern_type: int) -> str:
     return printable(text)
 
 
+def _altered_quotas(request: Any, response: Any) -> str:
+    done = [
+        " and ".join(
+            f"{part.entity_type} {'(default)' if part.entity_name is None else part.entity_name}"
+            for part in result.entity
+        )
+        for result in response.entries
+        if not result.error_code
+    ]
+    return printable(f"altered quotas of {_listed(done)}") if done else ""
+
+
 def _listed(names: Iterable[str]) -> str:
     names = list(names)
     more = len(names) - NAMES_MAX
@@ -170,6 +182,7 @@ _DESCRIPTIONS: dict[ApiKey, Callable[[Any, Any], str]] = {
     ApiKey.DELETE_ACLS: _deleted_acls,
     ApiKey.ALTER_CONFIGS: _changed_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _changed_configs,
+    ApiKey.ALTER_CLIENT_QUOTAS: _altered_quotas,
     ApiKey.ELECT_LEADERS: _elected_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _reassigned,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _altered_scram_credentials,
