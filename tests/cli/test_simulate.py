@@ -309,6 +309,14 @@ def test_observers_among_whole_nodes_are_brokers_alone(
             ["--seed", "1", "--workload", "produce-consume", "--observers", "2"],
             "--observers 2 leaves 2 brokers, and records have 3 replicas; give --observers 3",
         ),
+        (
+            ["--seed", "1", "--workload", "transactions", "--mode", "liveness"],
+            "--workload transactions has no --mode liveness",
+        ),
+        (
+            ["--seed", "1", "--workload", "transactions", "--faults", "wipe"],
+            "no fault wipe of --tier nodes",
+        ),
         (["--seed", "1", "--jobs", "2"], "--jobs goes only with --seeds"),
         (["--seeds", "1..2", "--jobs", "0"], "it takes one process at least"),
         (["--seeds", "1..2", "--trace", "-"], "--trace goes only with --seed"),

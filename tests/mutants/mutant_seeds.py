@@ -23,6 +23,9 @@ SEEDS_FILE = Path(__file__).with_name("seeds.json")
 SECONDS = 20
 """Length of chaos in these runs."""
 
+SECONDS_OF = {"transactions": 12}
+"""The same for workloads whose bugs show sooner."""
+
 SEEDS_MAX = 1_000
 """A bug that this many seeds do not show needs a better aimed fault, not more seeds."""
 
@@ -70,7 +73,7 @@ def settings_for(case: MutantCase, seed: int) -> Settings:
         seed=seed,
         tier=case.tier,
         scenario=scenario,
-        seconds=SECONDS,
+        seconds=SECONDS_OF.get(known.workload, SECONDS),
         workload=known.workload,
         liveness=known.liveness,
     )

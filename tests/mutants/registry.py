@@ -12,6 +12,7 @@ from tests.mutants.outsider_mutants import OUTSIDER_MUTANTS
 from tests.mutants.quorum_mutants import QUORUM_MUTANTS
 from tests.mutants.record_mutants import RECORD_MUTANTS
 from tests.mutants.storage_mutants import STORAGE_MUTANTS
+from tests.mutants.transaction_mutants import TRANSACTION_MUTANTS
 
 MUTANTS: dict[str, Mutant] = {
     **CORE_MUTANTS,
@@ -23,6 +24,7 @@ MUTANTS: dict[str, Mutant] = {
     **ISOLATED_MUTANTS,
     **STORAGE_MUTANTS,
     **LOOP_MUTANTS,
+    **TRANSACTION_MUTANTS,
 }
 
 

@@ -68,8 +68,9 @@ def _options() -> Options:
     )
     options.value(
         "--workload",
-        about="clients of whole nodes: create topics (default), or write and read",
-        choices=["create-topics", "produce-consume"],
+        about="clients of whole nodes: create topics (default), write and read records, or write "
+        "transactions",
+        choices=["create-topics", "produce-consume", "transactions"],
     )
     options.value(
         "--trace", about="write the whole trace there; - is standard output", metavar="FILE"
@@ -94,8 +95,17 @@ _OPTION_OF = {
 _WORKLOAD_OF = {"leaders-come-and-go": "produce-consume", "replicas-move": "produce-consume"}
 """The workload of scenarios that have their own, and faults to choose."""
 
+_OF_COORDINATORS = ("transactions",)
+"""Workloads of clients of coordinators."""
+
 _REPLICAS = 3
 """Of the topics that clients write to."""
+
+
+def _needs_replicas(workload: str | None, scenario: str) -> bool:
+    """Whether clients write to topics with `_REPLICAS` replicas."""
+    used = _WORKLOAD_OF.get(scenario) or workload
+    return used == "produce-consume" or used in _OF_COORDINATORS
 
 
 def _given(values: Values, options: Iterable[str]) -> list[str]:
@@ -188,7 +198,9 @@ def _check_sizes(settings: Settings) -> None:
         return
     if nodes is not None and nodes > FIRST_BROKER - 2:  # one id is left for a voter to be added
         raise UsageError(f"--nodes {nodes}: --tier nodes takes {FIRST_BROKER - 2} voters at most")
-    with_records = "produce-consume" in (settings.workload, _WORKLOAD_OF.get(settings.scenario))
+    if settings.liveness and settings.workload in _OF_COORDINATORS:
+        raise UsageError(f"--workload {settings.workload} has no --mode liveness")
+    with_records = _needs_replicas(settings.workload, settings.scenario)
     brokers = observers or (3 if nodes is None else nodes)
     if with_records and observers is not None and brokers < _REPLICAS:
         raise UsageError(
@@ -199,19 +211,15 @@ def _check_sizes(settings: Settings) -> None:
 
 def _faults(values: Values, tier: str, scenario: str) -> tuple[str, ...] | None:
     """Return the requested kinds of faults; None for the scenario's own."""
-    from sparkraft.simulation.scenarios.node_faults import MOVE_FAULTS, NODE_FAULTS, RECORD_FAULTS
+    from sparkraft.simulation.scenarios.node_faults import MOVE_FAULTS, RECORD_FAULTS
     from sparkraft.simulation.scenarios.scenario_options import options_of
-    from sparkraft.simulation.world.nemesis import ALL
 
     if values.faults is None:
         return None
     if values.faults == "none":
         return ()
-    with_records = "produce-consume" in (values.workload, _WORKLOAD_OF.get(scenario))
-    usable = tuple(ALL)
+    usable = _usable_faults(values.workload, tier, scenario)
     borne = options_of(tier, scenario).kinds
-    if tier == "nodes":
-        usable = (*NODE_FAULTS, *(RECORD_FAULTS | MOVE_FAULTS if with_records else ()))
     if values.faults == "all":
         return borne or usable
     named = tuple(values.faults.split(","))
@@ -229,16 +237,35 @@ def _faults(values: Values, tier: str, scenario: str) -> tuple[str, ...] | None:
     return named
 
 
+def _usable_faults(workload: str | None, tier: str, scenario: str) -> tuple[str, ...]:
+    from sparkraft.simulation.scenarios.coordinator_scenarios import fault_kinds
+    from sparkraft.simulation.scenarios.node_faults import MOVE_FAULTS, NODE_FAULTS, RECORD_FAULTS
+    from sparkraft.simulation.world.nemesis import ALL
+
+    if tier != "nodes":
+        return tuple(ALL)
+    if workload in _OF_COORDINATORS:
+        return tuple(fault_kinds())
+    needed = RECORD_FAULTS | MOVE_FAULTS if _needs_replicas(workload, scenario) else {}
+    return (*NODE_FAULTS, *needed)
+
+
 def _list() -> int:
     from sparkraft.simulation.scenarios.core_scenarios import SCENARIOS
-    from sparkraft.simulation.scenarios.node_faults import MOVE_FAULTS, NODE_FAULTS, RECORD_FAULTS
+    from sparkraft.simulation.scenarios.node_faults import (
+        COORDINATOR_FAULTS,
+        MOVE_FAULTS,
+        NODE_FAULTS,
+        RECORD_FAULTS,
+    )
     from sparkraft.simulation.scenarios.node_scenarios import NODE_SCENARIOS
     from sparkraft.simulation.world.core_points import CORE_POINTS
     from sparkraft.simulation.world.nemesis import ALL
     from sparkraft.simulation.world.points import POINTS
 
+    kinds = (*NODE_FAULTS, *RECORD_FAULTS, *MOVE_FAULTS, *COORDINATOR_FAULTS)
     tiers = {
-        "nodes": (NODE_SCENARIOS, (*NODE_FAULTS, *RECORD_FAULTS, *MOVE_FAULTS), tuple(POINTS)),
+        "nodes": (NODE_SCENARIOS, kinds, tuple(POINTS)),
         "cores": (SCENARIOS, ALL, CORE_POINTS),
     }
     for tier, (scenarios, faults, points) in tiers.items():

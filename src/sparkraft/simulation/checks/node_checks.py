@@ -11,6 +11,7 @@ S1 to S9: `storage_checks`; S6: `compaction_clients`
 L1: work in one piece of an event loop: `loop_checks`
 F1, G8: fencing and group coordinators: `process_checks`
 E1  explanations of leaders and ISRs match what happened: `explanation_checks`
+T1 to T16: transactions: `transaction_checks`
 V1  records and requests between nodes respect the finalized metadata.version
 """
 
@@ -35,6 +36,8 @@ from sparkraft.simulation.checks.recovery_checks import storage_watched
 from sparkraft.simulation.checks.registration_checks import RegistrationChecks
 from sparkraft.simulation.checks.snapshot_checks import SnapshotChecks
 from sparkraft.simulation.checks.storage_checks import StorageChecks
+from sparkraft.simulation.checks.stored_log import StoredLog
+from sparkraft.simulation.checks.transaction_checks import TransactionChecks
 from sparkraft.simulation.world.machine import image_of
 from sparkraft.simulation.world.violation import Violation
 
@@ -63,6 +66,10 @@ class NodeChecks:
         self.loops = LoopChecks(probe, self.require)
         self.processes = ProcessChecks(probe, self.require)
         self.explanations = ExplanationChecks(probe, self.require)
+        self.transactions = TransactionChecks(
+            probe, self.require, self._log_of, lambda: self.records.image
+        )
+        self.storage.on_batches = self.transactions.on_batches
         self.created: dict[str, Uuid] = {}
         """Topics whose creation was acknowledged."""
         self._created_below: dict[str, int] = {}
@@ -72,6 +79,9 @@ class NodeChecks:
         self._producer_ids: set[int] = set()
         self._level: int | None = None
         """Committed metadata.version."""
+
+    def _log_of(self, machine: "Machine", directory: str) -> StoredLog | None:
+        return self.storage.watched(machine).logs.get(directory)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -220,6 +230,7 @@ class NodeChecks:
         self.records.every_second()
         self.processes.every_second()
         self.explanations.every_second()
+        self.transactions.every_second()
 
     def _check_image(self, machine: "Machine", image: ClusterImage) -> None:
         known = self._images.get(image.offset)
@@ -259,6 +270,7 @@ class NodeChecks:
                 )
         self.storage.at_end()
         self.explanations.at_end()
+        self.transactions.at_end()
 
     def _check_reload(self, machine: "Machine", records: list[Any]) -> None:
         again = EMPTY_IMAGE

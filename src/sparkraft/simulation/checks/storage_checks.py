@@ -76,6 +76,8 @@ from sparkraft.storage.names import (
 from sparkraft.storage.producers import DamagedSnapshot, Producers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sparkraft.simulation.world.machine import Machine
 
 LEFT_OVER_MS = 15_000
@@ -91,6 +93,8 @@ class StorageChecks:
         self.recoveries = RecoveryChecks(probe, require, self.watched)
         self._watched: dict[str, Watched] = {}
         self._sent: dict[tuple[str, int], set[bytes]] = defaultdict(set)
+        self.on_batches: Callable[[Machine, str, list[StoredBatch]], None] = lambda *_: None
+        """Called with the directory and the batches of each append to a recovered log."""
 
     def watched(self, machine: "Machine") -> Watched:
         """Return the recorded state of the machine's current disk."""
@@ -156,6 +160,7 @@ class StorageChecks:
             f"{machine.name} appends to {path} after retention removed it",
         )
         self._check_sent(machine, directory, batches)
+        self.on_batches(machine, directory, batches)
 
     def _check_appended(
         self,

@@ -250,14 +250,24 @@ class LastBatch(NamedTuple):
 
 
 def replayed(batches: Iterable[StoredBatch], below: int) -> dict[int, LastBatch]:
-    """Return producer id → last batch below an offset."""
-    return {
-        batch.header.producer_id: LastBatch(
-            batch.header.producer_epoch, batch.header.last_sequence, batch.header.last_offset
-        )
-        for batch in batches
-        if batch.header.has_producer_id and batch.header.last_offset < below
-    }
+    """Return producer id → last batch below an offset.
+
+    A transaction marker of a later epoch removes the batches of the earlier ones.
+    """
+    found: dict[int, LastBatch] = {}
+    for batch in batches:
+        header = batch.header
+        if not header.has_producer_id or header.last_offset >= below:
+            continue
+        if not header.is_control:
+            found[header.producer_id] = LastBatch(
+                header.producer_epoch, header.last_sequence, header.last_offset
+            )
+            continue
+        known = found.get(header.producer_id)
+        if known is not None and known.epoch < header.producer_epoch:
+            del found[header.producer_id]
+    return found
 
 
 def producers_flaw(state: dict[int, LastBatch], replay: dict[int, LastBatch], *, start: int) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sparkraft.simulation.world.machine import Machine
 
 DATA = "/data"
-COMPACTED = ("keyed", "__consumer_offsets")
+COMPACTED = ("keyed", "__consumer_offsets", "__transaction_state")
 """Topics whose logs may have gaps after compaction."""
 OFFSET_FILES = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANED_OFFSETS)
 CHECKPOINTS = frozenset({*OFFSET_FILES, LEADER_EPOCHS, QUORUM_STATE, META_PROPERTIES})

@@ -53,7 +53,7 @@ class Settings:
         seconds: simulated duration of chaos.
         faults: kinds of faults of the tier; None means those of the scenario.
         liveness: leave a minority broken for good instead of healing all.
-        workload: the clients on whole nodes: `create-topics` or `produce-consume`.
+        workload: the clients on whole nodes: `create-topics`, `produce-consume` or `transactions`.
         sink: gets the whole trace.
         on_world: gets the world before anything happens in it.
     """

@@ -316,6 +316,24 @@ def leader_of_records(world: "NodesWorld") -> "Machine | None":
     return next((m for m in world.brokers if m.id == leader and m.live_node is not None), None)
 
 
+def coordinator_leader(world: "NodesWorld") -> bool:
+    """Kill the leader of a random partition of a coordinator's topic, or stop it cleanly."""
+    image = world.checks.records.image
+    names = [name for name in COORDINATOR_TOPICS if name in image.topics_by_name]
+    if not names:
+        return False
+    partitions = image.topics_by_id[image.topics_by_name[world.dice.choice(names)]].partitions
+    leader = partitions[world.dice.choice(sorted(partitions))].leader
+    machine = next((m for m in world.brokers if m.id == leader and m.live_node is not None), None)
+    if machine is None:
+        return False
+    if coin(world):
+        machine.terminate()
+    else:
+        _bounce(world, machine, 0.05, 3)
+    return True
+
+
 def _bounce(world: "NodesWorld", machine: "Machine", low: float, high: float) -> None:
     if coin(world):
         machine.kill()
@@ -422,6 +440,8 @@ def reassign(world: "NodesWorld") -> bool:
 RECORDS = "records"
 """The topic that `record_clients` writes."""
 
+COORDINATOR_TOPICS = ("__consumer_offsets", "__transaction_state")
+
 NODE_FAULTS: Faults = {
     "kill": (kill, 6),
     "power": (power, 6),
@@ -460,3 +480,8 @@ MOVE_FAULTS: Faults = {
     "reassign": (reassign, 40),
 }
 """Faults of scenario `replicas-move`."""
+
+COORDINATOR_FAULTS: Faults = {
+    "coordinator": (coordinator_leader, 12),
+}
+"""Faults that need clients of coordinators."""

@@ -8,23 +8,30 @@ from dataclasses import replace
 from typing import Any
 
 from sparkraft.raft.voters import VoterSet
-from sparkraft.simulation.checks.node_checks import NodeChecks
 from sparkraft.simulation.checks.quorum_rules import voters_are_committed
+from sparkraft.simulation.scenarios.coordinator_scenarios import COORDINATED
 from sparkraft.simulation.scenarios.core_scenarios import Settings
 from sparkraft.simulation.scenarios.node_faults import (
     MOVE_FAULTS,
     NODE_FAULTS,
     RECORD_FAULTS,
-    Faults,
     coin,
     leader_of_records,
+)
+from sparkraft.simulation.scenarios.node_runs import (
+    HEALTHY_S,
+    begin_world,
+    demand,
+    demand_healthy,
+    disturb,
+    heal,
 )
 from sparkraft.simulation.workload.clients import Workload
 from sparkraft.simulation.workload.epoch_prober import EpochProber
 from sparkraft.simulation.workload.history import check
 from sparkraft.simulation.workload.node_clients import ask_controller, create_topics, ending_request
 from sparkraft.simulation.world.machine import Machine, image_of
-from sparkraft.simulation.world.nodes import Layout, NodesWorld, quiet
+from sparkraft.simulation.world.nodes import Layout, NodesWorld
 from sparkraft.simulation.world.violation import Violation
 
 RECORDS = "produce-consume"
@@ -37,9 +44,6 @@ GENTLE = ("loss", "slow-link", "reset", "slow-disk", "skew", "snapshot")
 
 GENTLE_STRIKES = 3
 """Limit of strikes at fault points, of each kind, during the scenarios of Kafka."""
-
-HEALTHY_S = 90
-"""Time limit for a healed cluster to unfence its brokers and elect leaders."""
 
 ASK_AGAIN_S = 5
 """Retry delay of the operator."""
@@ -62,6 +66,8 @@ TOPICS_AFTER = 3
 
 def chaos(settings: Settings) -> NodesWorld:
     """Inject every kind of fault while clients work; then heal all nodes or a majority."""
+    if settings.workload in COORDINATED:
+        return COORDINATED[settings.workload](settings)
     return _chaos(settings, every_s=(0.1, 5))
 
 
@@ -91,14 +97,14 @@ def _of_records(
     settings: Settings, layout: Layout, strike: Callable[[NodesWorld], None]
 ) -> NodesWorld:
     """Write records, call `strike` repeatedly, then heal everything and check the records."""
-    world = _world(settings, 3, layout)
+    world = begin_world(settings, 3, layout)
     workload = Workload(world, EpochProber(world))
     world.start_all(workload.clients)
     try:
         world.run_for(3)
         while world.loop.now < settings.seconds:
             strike(world)
-        _heal(world)
+        heal(world)
         _demand_records(world, workload)
     finally:
         world.close()
@@ -155,7 +161,7 @@ def _chaos(
     records = settings.workload == RECORDS
     layout_of = Layout.of_records if records else Layout.of
     layout = layout_of(settings.seed, voters, brokers=settings.observers)
-    world = _world(settings, voters, replace(layout, balanced=balanced))
+    world = begin_world(settings, voters, replace(layout, balanced=balanced))
     workload = Workload(world, EpochProber(world)) if records else None
     faults = NODE_FAULTS | (RECORD_FAULTS | MOVE_FAULTS if records else {})
     kinds = [kind for kind in faults if kind not in MOVE_FAULTS]
@@ -163,10 +169,10 @@ def _chaos(
     world.start_all([create_topics] if workload is None else workload.clients)
     if kinds:
         world.after(world.dice.uniform(0, 6), world.enable_points)
-        _disturb(world, {kind: faults[kind] for kind in kinds}, every_s)
+        disturb(world, {kind: faults[kind] for kind in kinds}, every_s)
     try:
         world.run_for(settings.seconds)
-        _heal(world)
+        heal(world)
         if settings.liveness:
             _break_a_minority(world, in_sync=workload is not None)
         elif workload is not None:
@@ -178,44 +184,6 @@ def _chaos(
     finally:
         world.close()
     return world
-
-
-def _disturb(world: NodesWorld, faults: Faults, every_s: tuple[float, float]) -> None:
-    """Inject one of `faults` at random times until the world is healed."""
-    kinds, weights = list(faults), [weight for _, weight in faults.values()]
-
-    def strike() -> None:
-        if world.mended:
-            return
-        world.after(world.dice.uniform(*every_s), strike)
-        kind = world.dice.choices(kinds, weights)[0]
-        world.note(f"-- {kind}")
-        world.counts[f"fault {kind}"] += faults[kind][0](world)
-
-    world.after(world.dice.uniform(2, 6), strike)
-
-
-def _world(settings: Settings, voters: int, layout: Layout) -> NodesWorld:
-    quiet()
-    world = NodesWorld(
-        settings.seed, voters, observed_by=NodeChecks, sink=settings.sink, layout=layout
-    )
-    settings.on_world(world)
-    return world
-
-
-def _heal(world: NodesWorld) -> None:
-    world.note("-- all is healed")
-    world.mended = True
-    world.disable_points()
-    world.network.cut.clear()
-    world.network.loss = 0.0
-    world.network.slow_s.clear()
-    for machine in world.machines:
-        machine.disk.heal()
-        machine.slow_until = 0
-        machine.resume()
-        machine.start()
 
 
 def _end_moves(world: NodesWorld, replicas_min: int) -> None:
@@ -246,17 +214,13 @@ def _end_moves(world: NodesWorld, replicas_min: int) -> None:
         _await(world, "every move is ended", is_done)
 
 
-def _demand(world: NodesWorld, holds: object, text: str) -> None:
-    world.checks.require(holds, "C10", text)
-
-
 def _demand_health(world: NodesWorld) -> None:
     healthy = world.checks.is_healthy
-    _demand(world, world.run_for(HEALTHY_S, healthy), f"not healthy {HEALTHY_S} s after healing")
+    demand_healthy(world)
     goal = world.counts["topics created"] + TOPICS_AFTER
     done = world.run_for(HEALTHY_S, lambda: world.counts["topics created"] >= goal)
-    _demand(world, done, "no topic can be created after healing")
-    _demand(world, world.run_for(HEALTHY_S, healthy), "new topics find no leaders")
+    demand(world, done, "no topic can be created after healing")
+    demand(world, world.run_for(HEALTHY_S, healthy), "new topics find no leaders")
     world.checks.every_second()
     world.checks.at_end()
 
@@ -264,20 +228,20 @@ def _demand_health(world: NodesWorld) -> None:
 def _demand_records(world: NodesWorld, workload: Workload) -> None:
     """Check that each consumer reads all acknowledged records, once and in order."""
     healthy = world.checks.is_healthy
-    _demand(world, world.run_for(HEALTHY_S, healthy), f"not healthy {HEALTHY_S} s after healing")
+    demand_healthy(world)
     goal = world.counts["records acknowledged"] + RECORDS_AFTER
     done = world.run_for(HEALTHY_S, lambda: world.counts["records acknowledged"] >= goal)
-    _demand(world, done, "no records are accepted after healing")
+    demand(world, done, "no records are accepted after healing")
     world.draining = True
     idle = world.run_for(HEALTHY_S, lambda: workload.is_idle)
-    _demand(world, idle, "a producer still waits for a response")
+    demand(world, idle, "a producer still waits for a response")
     world.run_for(HEALTHY_S, workload.all_read)
     kept = all(client.is_done for client in workload.compaction_clients)
-    _demand(world, kept, "topics with cleanup can't be written or read back")
+    demand(world, kept, "topics with cleanup can't be written or read back")
     world.run_for(2)
     workload.finish()
     # A node that was stopped, or whose disk failed, just before may exit only now.
-    _demand(world, world.run_for(HEALTHY_S, healthy), "not healthy once everything is read")
+    demand(world, world.run_for(HEALTHY_S, healthy), "not healthy once everything is read")
     world.checks.every_second()
     world.checks.at_end()
     for anomaly in check(workload.history):
@@ -387,7 +351,7 @@ def _reach_anywhere(world: NodesWorld, more: int) -> None:
 
 def _finish(world: NodesWorld) -> None:
     """Heal the cluster and check that it works."""
-    _heal(world)
+    heal(world)
     _demand_health(world)
 
 
@@ -407,14 +371,14 @@ def _begin(settings: Settings, voters: Sequence[int]) -> NodesWorld:
     """
     count = settings.nodes or voters[settings.seed % len(voters)]
     layout = Layout.of(settings.seed, count, brokers=settings.observers)
-    world = _world(settings, count, layout)
+    world = begin_world(settings, count, layout)
     world.network.loss = world.dice.choice([0.0, 0.01, 0.05])
     world.start_all([create_topics])
     kinds = GENTLE if settings.faults is None else settings.faults
     faults = {kind: NODE_FAULTS[kind] for kind in kinds}
     if faults:
         world.after(world.dice.uniform(0, 6), lambda: world.enable_points(GENTLE_STRIKES))
-        _disturb(world, faults, every_s=(0.5, 4))
+        disturb(world, faults, every_s=(0.5, 4))
     return world
 
 

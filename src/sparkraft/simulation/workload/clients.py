@@ -47,7 +47,8 @@ async def create_topic(world: "ClientEnv") -> None:
             return
 
 
-async def _after_topic(run: Callable[[], Coroutine[Any, Any, None]], world: "ClientEnv") -> None:
+async def after_topic(run: Callable[[], Coroutine[Any, Any, None]], world: "ClientEnv") -> None:
+    """Run a client once the topic of the records exists."""
     await create_topic(world)
     await run()
 
@@ -72,7 +73,7 @@ class Workload:
         """The functions that run the clients; `NodesWorld.start_all` calls each with the world."""
         at_work = (*self.producers, self.careless, *self.consumers, self.committer)
         others = (*self.members, *self._others, *self.compaction_clients)
-        return [partial(_after_topic, client.run) for client in (*at_work, *others)]
+        return [partial(after_topic, client.run) for client in (*at_work, *others)]
 
     @property
     def is_idle(self) -> bool:

@@ -57,6 +57,8 @@ class Layout:
         synced: records are synced before they are acknowledged (flush.messages=1), so power
             losses are allowed; without it processes are only killed.
         balanced: preferred leaders are elected every few seconds, not minutes.
+        coordinated: transactions and group members time out within seconds.
+        id_expiration_ms: `transactional.id.expiration.ms`; 0 for Kafka's default.
     """
 
     voters: int = 3
@@ -69,6 +71,14 @@ class Layout:
     min_insync: int = 1
     synced: bool = False
     balanced: bool = False
+    coordinated: bool = False
+    id_expiration_ms: int = 0
+
+    @classmethod
+    def of_coordinators(cls, seed: int, voters: int, *, brokers: int | None = None) -> "Layout":
+        """Return the layout of a seed for clients of coordinators, of the newest release."""
+        found = cls.of_records(seed, voters, brokers=brokers)
+        return replace(found, release=None, coordinated=True, id_expiration_ms=5_000)
 
     @classmethod
     def of_records(cls, seed: int, voters: int, *, brokers: int | None = None) -> "Layout":
@@ -215,35 +225,50 @@ class NodesWorld:
             places.append(f"PLAINTEXT://{machine.name}:{BROKER_PORT}")
         if machine.is_controller:
             places.append(f"CONTROLLER://{machine.name}:{CONTROLLER_PORT}")
-        return quorum | {
-            "process.roles": machine.roles,
-            "node.id": str(machine.id),
-            "listeners": ",".join(places),
-            "controller.listener.names": "CONTROLLER",
-            "log.dirs": DIRECTORY,
-            "offsets.topic.replication.factor": "3" if self.layout.replicated else "1",
-            "offsets.topic.num.partitions": "2",
-            "transaction.state.log.replication.factor": "3" if self.layout.replicated else "1",
-            "transaction.state.log.min.isr": str(self.layout.min_insync),
-            "transaction.state.log.num.partitions": "2",
-            "min.insync.replicas": str(self.layout.min_insync),
-            "replica.lag.time.max.ms": "2000" if self.layout.replicated else "30000",
-            "broker.session.timeout.ms": "3000" if self.layout.replicated else "9000",
-            "replica.fetch.max.bytes": "256" if self.layout.replicated else "1048576",
-            "broker.heartbeat.interval.ms": "500" if self.layout.replicated else "2000",
-            "log.flush.interval.messages": "1" if self.layout.synced else str(1 << 62),
-            "log.retention.check.interval.ms": "1500",
-            "log.cleaner.backoff.ms": "1000",
-            "log.roll.ms": "4000",
-            "log.index.interval.bytes": "200",
-            "log.cleaner.min.cleanable.ratio": "0.2",
-            "leader.imbalance.check.interval.seconds": "10" if self.layout.balanced else "300",
-            "group.initial.rebalance.delay.ms": "100",
-            "group.min.session.timeout.ms": "1000",
-            "metadata.log.max.record.bytes.between.snapshots": "6000",
-            "metadata.max.retention.bytes": "20000",
-            "metadata.log.segment.ms": "4000",
-        }
+        return (
+            quorum
+            | self._coordinator_properties()
+            | {
+                "process.roles": machine.roles,
+                "node.id": str(machine.id),
+                "listeners": ",".join(places),
+                "controller.listener.names": "CONTROLLER",
+                "log.dirs": DIRECTORY,
+                "offsets.topic.replication.factor": "3" if self.layout.replicated else "1",
+                "offsets.topic.num.partitions": "2",
+                "transaction.state.log.replication.factor": "3" if self.layout.replicated else "1",
+                "transaction.state.log.min.isr": str(self.layout.min_insync),
+                "transaction.state.log.num.partitions": "2",
+                "min.insync.replicas": str(self.layout.min_insync),
+                "replica.lag.time.max.ms": "2000" if self.layout.replicated else "30000",
+                "broker.session.timeout.ms": "3000" if self.layout.replicated else "9000",
+                "replica.fetch.max.bytes": "256" if self.layout.replicated else "1048576",
+                "broker.heartbeat.interval.ms": "500" if self.layout.replicated else "2000",
+                "log.flush.interval.messages": "1" if self.layout.synced else str(1 << 62),
+                "log.retention.check.interval.ms": "1500",
+                "log.cleaner.backoff.ms": "1000",
+                "log.roll.ms": "4000",
+                "log.index.interval.bytes": "200",
+                "log.cleaner.min.cleanable.ratio": "0.2",
+                "leader.imbalance.check.interval.seconds": "10" if self.layout.balanced else "300",
+                "group.initial.rebalance.delay.ms": "100",
+                "group.min.session.timeout.ms": "1000",
+                "metadata.log.max.record.bytes.between.snapshots": "6000",
+                "metadata.max.retention.bytes": "20000",
+                "metadata.log.segment.ms": "4000",
+            }
+        )
+
+    def _coordinator_properties(self) -> dict[str, str]:
+        layout = self.layout
+        found = {"transactional.id.expiration.ms": str(layout.id_expiration_ms)}
+        found = found if layout.id_expiration_ms else {}
+        if layout.coordinated:
+            found |= {
+                "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+                "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
+            }
+        return found
 
     # ---- for clients: see `client_env`
 
