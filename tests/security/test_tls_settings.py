@@ -40,6 +40,24 @@ def test_defaults():
         (TRUST | {"ssl.truststore.password": "p"}, "ssl.truststore.password cannot"),
         (TRUST | {"ssl.truststore.certificates": "C"}, "not both"),
         ({"ssl.truststore.password": "p"}, "without ssl.truststore.location"),
+        ({"ssl.keystore.location": "/k"}, "set without ssl.keystore.password"),
+        (
+            {"ssl.keystore.key": "K", "ssl.keystore.certificate.chain": "C"},
+            "ssl.keystore.key needs ssl.keystore.type=PEM, which is JKS",
+        ),
+        (
+            {"ssl.truststore.certificates": "C", "ssl.truststore.type": "PKCS12"},
+            "ssl.truststore.certificates needs ssl.truststore.type=PEM, which is PKCS12",
+        ),
+        ({"ssl.cipher.suites": "TLS_NULL"}, "TLS_NULL is not supported"),
+        ({"ssl.cipher.suites": "TLS_AES_256_GCM_SHA384"}, "add TLS_AES_128_GCM_SHA256"),
+        (
+            {
+                "ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+                "ssl.enabled.protocols": "TLSv1.3",
+            },
+            "no suite of the ssl.enabled.protocols",
+        ),
         ({"ssl.client.auth": "maybe"}, "required, requested or none"),
         ({"ssl.enabled.protocols": "TLSv1.3,TLSv1"}, "TLSv1 is not supported"),
         ({"ssl.protocol": "SSLv3"}, "ssl.protocol=SSLv3"),
@@ -73,6 +91,19 @@ def test_what_a_listener_needs(given, said):
 def test_secrets_are_not_shown():
     given = INLINE | {"ssl.key.password": "s3cret", "ssl.keystore.key": "s3cret key"}
     assert "s3cret" not in repr(read_tls_settings(given.get))
+
+
+def test_versions_without_a_suite_are_off():
+    newest = "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256"
+    older = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_DHE_RSA_WITH_AES_128_GCM_SHA256"
+    for suites, bounds, names in [
+        (newest, ("TLSv1.3", "TLSv1.3"), 0),
+        (older, ("TLSv1.2", "TLSv1.2"), 2),
+        (f"{newest},{older}", ("TLSv1.2", "TLSv1.3"), 2),
+    ]:
+        settings = read_tls_settings({"ssl.cipher.suites": suites}.get)
+        assert settings.protocols == bounds
+        assert len(settings.cipher_suites) == names
 
 
 def test_versions_of_tls():

@@ -20,14 +20,22 @@ def named(common_name: str) -> x509.Name:
 class Authority:
     """Signs certificates; its own is in `ca_path`."""
 
-    def __init__(self, directory: Path, name: str = "test authority") -> None:
+    def __init__(
+        self, directory: Path, name: str = "test authority", *, above: "Authority | None" = None
+    ) -> None:
+        """An authority that signs itself, or that one `above` has signed."""
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = named(name)
-        self.certificate = self._sign(self._name, self._key.public_key(), hosts=(), is_ca=True)
+        signer = above or self
+        self.certificate = signer.sign(self._name, self._key.public_key(), hosts=(), is_ca=True)
         self.ca_path = directory / "ca.pem"
         self.ca_path.write_bytes(pem(self.certificate))
+
+    def subordinate(self, name: str) -> "Authority":
+        """An authority below this one."""
+        return Authority(self.directory / name, name, above=self)
 
     def issue(
         self,
@@ -39,19 +47,20 @@ class Authority:
     ) -> Path:
         """A file with a new private key (PKCS#8) and its certificate."""
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self._sign(subject or named(name), key.public_key(), hosts=hosts, is_ca=False)
+        certificate = self.sign(subject or named(name), key.public_key(), hosts=hosts)
         path = self.directory / f"{name}.pem"
         path.write_bytes(private_pem(key, password) + pem(certificate))
         return path
 
-    def _sign(
+    def sign(
         self,
         subject: x509.Name,
         key: ec.EllipticCurvePublicKey,
         *,
-        hosts: Sequence[str],
-        is_ca: bool,
+        hosts: Sequence[str] = HOSTS,
+        is_ca: bool = False,
     ) -> x509.Certificate:
+        """A certificate of 30 days."""
         now = datetime.datetime.now(datetime.UTC)
         day = datetime.timedelta(days=1)
         builder = (

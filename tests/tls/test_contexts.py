@@ -1,5 +1,6 @@
 """Key and trust stores in PEM files and in configs, and what is wrong with others."""
 
+import contextlib
 import ssl
 import subprocess
 from pathlib import Path
@@ -90,6 +91,45 @@ def test_lines_around_and_inside_entries_are_skipped(authority: Authority, tmp_p
     made = tmp_path / "made.pem"
     made.write_text(converted)
     server_context(settings(pem_configs(made, None)))
+
+
+@pytest.mark.parametrize(
+    ("suites", "used"),
+    [
+        ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", ("TLSv1.2", "ECDHE-ECDSA-AES128-GCM-SHA256")),
+        (
+            "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256",
+            ("TLSv1.3", "TLS_AES_256_GCM_SHA384"),
+        ),
+    ],
+)
+def test_cipher_suites_decide_what_is_spoken(authority: Authority, suites: str, used):
+    given = pem_configs(authority.issue("node"), None) | {"ssl.cipher.suites": suites}
+    server, client = server_context(settings(given)), client_context(trusting(authority))
+    assert spoken(server, client) == used
+
+
+def trusting(authority: Authority):
+    return settings(pem_configs(None, authority.ca_path))
+
+
+def spoken(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[str | None, str]:
+    """Version and suite after a handshake in memory; an SSLError if it fails."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        server.wrap_bio(to_server, to_client, server_side=True),
+        client.wrap_bio(to_client, to_server, server_hostname="localhost"),
+    ]
+    left = list(sides)
+    for _ in range(10):
+        for side in list(left):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+                left.remove(side)
+    assert not left
+    cipher = sides[1].cipher()
+    assert cipher is not None
+    return sides[1].version(), cipher[0]
 
 
 def test_an_intermediate_certificate_is_trusted_by_itself(authority: Authority):

@@ -167,7 +167,7 @@ _SINK_NAMES: Final = (
 NOT_SUPPORTED: Final[Mapping[str, str]] = {
     "partition.metadata.cache.ttl.ms": "partitions are looked up once a batch, with the offsets",
     "kafka.sasl.": "clients cannot authenticate by SASL so far",
-    "kafka.ssl.": "certificates, keys and TLS versions can be set, and nothing else of TLS",
+    "kafka.ssl.": "it names a Java class, a provider or an algorithm",
     "kafka.transactional.id": "each task needs its own; set transactionalIdPrefix",
     "kafka.transaction.two.phase.commit.enable": "transactions have a timeout so far",
     "kafka.partitioner.class": "Kafka's default partitioner, or a column partition, decides",

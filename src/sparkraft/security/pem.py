@@ -21,8 +21,8 @@ PRIVATE_KEY = "PRIVATE KEY"
 ENCRYPTED_KEY = "ENCRYPTED PRIVATE KEY"
 
 
-class PemError(ValueError):
-    """The text is not a usable store; the message has the reason."""
+class StoreError(ValueError):
+    """The file or text is not a usable store; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,29 +38,29 @@ def read_key_store(key_text: str, chain_text: str) -> PemKeyStore:
     """Read a key store whose key and chain may be in one text or in two.
 
     Raises:
-        PemError: there is not exactly one private key in PKCS#8, or no certificate.
+        StoreError: there is not exactly one private key in PKCS#8, or no certificate.
     """
     keys = [(label, body) for label, body in _entries(key_text) if label.endswith(PRIVATE_KEY)]
     if len(keys) != 1:
-        raise PemError(f"expected one private key, found {len(keys)}")
+        raise StoreError(f"expected one private key, found {len(keys)}")
     label, body = keys[0]
     if label not in {PRIVATE_KEY, ENCRYPTED_KEY}:
-        raise PemError(
+        raise StoreError(
             f"the private key is in the form {label}; Kafka reads PKCS#8 only: convert it with "
             "openssl pkcs8 -topk8"
         )
     return PemKeyStore(
-        key=_pem(label, body),
+        key=to_pem(label, body),
         certificates=read_certificates(chain_text),
         is_encrypted=label == ENCRYPTED_KEY,
     )
 
 
 def read_certificates(text: str) -> tuple[str, ...]:
-    """The certificates in a text, one PEM entry each; PemError if there is none."""
-    found = tuple(_pem(label, body) for label, body in _entries(text) if label == CERTIFICATE)
+    """The certificates in a text, one PEM entry each; StoreError if there is none."""
+    found = tuple(to_pem(label, body) for label, body in _entries(text) if label == CERTIFICATE)
     if not found:
-        raise PemError("found no certificate")
+        raise StoreError("found no certificate")
     return found
 
 
@@ -73,10 +73,11 @@ def _decode(body: str) -> bytes:
     try:
         return base64.b64decode("".join("".join(lines).split()), validate=True)
     except binascii.Error as error:
-        raise PemError(f"an entry is not base64: {error}") from error
+        raise StoreError(f"an entry is not base64: {error}") from error
 
 
-def _pem(label: str, body: bytes) -> str:
+def to_pem(label: str, body: bytes) -> str:
+    """An entry as PEM text."""
     encoded = base64.b64encode(body).decode()
     lines = [encoded[at : at + _LINE_CHARACTERS] for at in range(0, len(encoded), _LINE_CHARACTERS)]
     return "\n".join([f"-----BEGIN {label}-----", *lines, f"-----END {label}-----", ""])

@@ -8,17 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from sparkraft.security.cipher_suites import CipherSuiteError, openssl_names
 from sparkraft.security.principal_mapping import MappingError, PrincipalMapping
 
 PEM = "PEM"
 
-STORE_TYPES = frozenset({PEM})
+STORE_TYPES = frozenset({PEM, "JKS", "PKCS12"})
 """Values of ssl.keystore.type and ssl.truststore.type that can be read."""
 
 PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 """Versions of TLS that can be enabled, lowest first."""
 
 CLIENT_KEYS = (
+    "ssl.cipher.suites",
     "ssl.enabled.protocols",
     "ssl.endpoint.identification.algorithm",
     "ssl.key.password",
@@ -36,7 +38,6 @@ CLIENT_KEYS = (
 """Keys with an effect on clients."""
 
 _NOT_SUPPORTED = (
-    "ssl.cipher.suites",
     "ssl.engine.factory.class",
     "ssl.provider",
     "ssl.secure.random.implementation",
@@ -58,10 +59,16 @@ class ClientAuth(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyStore:
-    """A private key and its certificates: in a file, or as PEM text in `key` and `chain`."""
+    """A private key and its certificates: in a file, or as PEM text in `key` and `chain`.
+
+    Attributes:
+        password: of a file that is not PEM.
+        key_password: of the private key.
+    """
 
     type: str
     location: str | None
+    password: str | None = field(repr=False)
     key_password: str | None = field(repr=False)
     key: str | None = field(repr=False)
     chain: str | None = field(repr=False)
@@ -69,10 +76,15 @@ class KeyStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustStore:
-    """Trusted certificates: in a file, or as PEM text."""
+    """Trusted certificates: in a file, or as PEM text.
+
+    Attributes:
+        password: of a file that is not PEM; JKS can be read without one.
+    """
 
     type: str
     location: str | None
+    password: str | None = field(repr=False)
     certificates: str | None = field(repr=False)
 
 
@@ -85,6 +97,7 @@ class TlsSettings:
         trust_store: None: the system's certificate authorities, for clients only.
         client_auth: of a listener.
         protocols: the lowest and the highest version.
+        cipher_suites: of TLS 1.2, by OpenSSL's names; empty: OpenSSL's own.
         verifies_hostname: a client compares the host it connects to with the certificate
             (`ssl.endpoint.identification.algorithm`).
         mapping_rules: `ssl.principal.mapping.rules`.
@@ -94,6 +107,7 @@ class TlsSettings:
     trust_store: TrustStore | None
     client_auth: ClientAuth
     protocols: tuple[str, str]
+    cipher_suites: tuple[str, ...]
     verifies_hostname: bool
     mapping_rules: str
 
@@ -118,11 +132,13 @@ def read_tls_settings(get: Callable[[str], str | None]) -> TlsSettings:
         PrincipalMapping(rules)
     except MappingError as error:
         raise TlsConfigError(str(error)) from error
+    suites, protocols = _cipher_suites(get, _protocols(get))
     return TlsSettings(
         key_store=_key_store(get),
         trust_store=_trust_store(get),
         client_auth=_client_auth(get),
-        protocols=_protocols(get),
+        protocols=protocols,
+        cipher_suites=suites,
         verifies_hostname=_verifies_hostname(get),
         mapping_rules=rules,
     )
@@ -166,14 +182,19 @@ def _key_store(get: Callable[[str], str | None]) -> KeyStore | None:
         if get("ssl.keystore.password") is not None:
             raise TlsConfigError("ssl.keystore.password is set without ssl.keystore.location")
         return None
-    kind = _type(get, "ssl.keystore.type")
-    if get("ssl.keystore.password") is not None:
+    kind, password = _type(get, "ssl.keystore.type"), get("ssl.keystore.password")
+    if kind == PEM and password is not None:
         raise TlsConfigError(
             "ssl.keystore.password cannot be used with type PEM, only ssl.key.password"
         )
+    if kind != PEM and key is not None:
+        raise TlsConfigError(f"ssl.keystore.key needs ssl.keystore.type=PEM, which is {kind}")
+    if kind != PEM and password is None:
+        raise TlsConfigError("ssl.keystore.location is set without ssl.keystore.password")
     return KeyStore(
         type=kind,
         location=location,
+        password=password,
         key_password=get("ssl.key.password"),
         key=key,
         chain=chain,
@@ -189,10 +210,14 @@ def _trust_store(get: Callable[[str], str | None]) -> TrustStore | None:
         if get("ssl.truststore.password") is not None:
             raise TlsConfigError("ssl.truststore.password is set without ssl.truststore.location")
         return None
-    kind = _type(get, "ssl.truststore.type")
-    if get("ssl.truststore.password") is not None:
+    kind, password = _type(get, "ssl.truststore.type"), get("ssl.truststore.password")
+    if kind == PEM and password is not None:
         raise TlsConfigError("ssl.truststore.password cannot be used with type PEM")
-    return TrustStore(type=kind, location=location, certificates=certificates)
+    if kind != PEM and certificates is not None:
+        raise TlsConfigError(
+            f"ssl.truststore.certificates needs ssl.truststore.type=PEM, which is {kind}"
+        )
+    return TrustStore(type=kind, location=location, password=password, certificates=certificates)
 
 
 def _client_auth(get: Callable[[str], str | None]) -> ClientAuth:
@@ -216,6 +241,24 @@ def _protocols(get: Callable[[str], str | None]) -> tuple[str, str]:
         )
     ordered = [protocol for protocol in PROTOCOLS if protocol in enabled]
     return ordered[0], ordered[-1]
+
+
+def _cipher_suites(
+    get: Callable[[str], str | None], protocols: tuple[str, str]
+) -> tuple[tuple[str, ...], tuple[str, str]]:
+    """The suites of TLS 1.2, and the versions of TLS that have suites."""
+    text = _text(get, "ssl.cipher.suites")
+    if text is None:
+        return (), protocols
+    try:
+        suites, has_newest = openssl_names([name.strip() for name in text.split(",")])
+    except CipherSuiteError as error:
+        raise TlsConfigError(str(error)) from error
+    usable = [version for version, has in zip(PROTOCOLS, (suites, has_newest), strict=True) if has]
+    left = [version for version in usable if protocols[0] <= version <= protocols[1]]
+    if not left:
+        raise TlsConfigError("ssl.cipher.suites has no suite of the ssl.enabled.protocols")
+    return suites, (left[0], left[-1])
 
 
 def _verifies_hostname(get: Callable[[str], str | None]) -> bool:

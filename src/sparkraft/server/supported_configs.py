@@ -53,7 +53,8 @@ _READ = frozenset(
     request.timeout.ms sasl.enabled.mechanisms sasl.jaas.config
     sasl.mechanism.inter.broker.protocol sasl.server.max.receive.size
     security.inter.broker.protocol socket.request.max.bytes
-    ssl.client.auth ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.key.password
+    ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
+    ssl.endpoint.identification.algorithm ssl.key.password
     ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
     ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.truststore.certificates
     ssl.truststore.location ssl.truststore.password ssl.truststore.type

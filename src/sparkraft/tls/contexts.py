@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sparkraft.security.pem import PemError, PemKeyStore, read_certificates, read_key_store
+from sparkraft.security.binary_stores import read_binary_key_store, read_binary_trust_store
+from sparkraft.security.pem import PemKeyStore, StoreError, read_certificates, read_key_store
 from sparkraft.security.tls_settings import (
+    PEM,
     ClientAuth,
     KeyStore,
     TlsConfigError,
@@ -68,6 +70,8 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
 def _configure(context: ssl.SSLContext, settings: TlsSettings) -> None:
     context.minimum_version = _VERSIONS[settings.protocols[0]]
     context.maximum_version = _VERSIONS[settings.protocols[1]]
+    if settings.cipher_suites:
+        context.set_ciphers(":".join(settings.cipher_suites))
     if settings.key_store is not None:
         _load_key(context, settings.key_store)
 
@@ -75,12 +79,8 @@ def _configure(context: ssl.SSLContext, settings: TlsSettings) -> None:
 def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:
     where = store.location or "ssl.keystore.key"
     try:
-        if store.location is None:
-            found = read_key_store(store.key or "", store.chain or "")
-        else:
-            text = _read("ssl.keystore.location", store.location)
-            found = read_key_store(text, text)
-    except PemError as error:
+        found = _key_store_of(store)
+    except StoreError as error:
         raise TlsConfigError(f"{where}: {error}") from error
     if found.is_encrypted and store.key_password is None:
         raise TlsConfigError(f"{where}: the private key is encrypted: set ssl.key.password")
@@ -95,20 +95,35 @@ def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:
             ) from error
 
 
+def _key_store_of(store: KeyStore) -> PemKeyStore:
+    if store.location is None:
+        return read_key_store(store.key or "", store.chain or "")
+    data = _read("ssl.keystore.location", store.location)
+    if store.type != PEM:
+        return read_binary_key_store(data, store.password or "", store.key_password)
+    text = data.decode("latin-1")
+    return read_key_store(text, text)
+
+
 def _load_trust(context: ssl.SSLContext, store: TrustStore) -> None:
     where = store.location or "ssl.truststore.certificates"
-    text = store.certificates
-    if store.location is not None:
-        text = _read("ssl.truststore.location", store.location)
     try:
-        certificates = read_certificates(text or "")
-        context.load_verify_locations(cadata="".join(certificates))
-    except (PemError, ssl.SSLError) as error:
+        context.load_verify_locations(cadata="".join(_certificates_of(store)))
+    except (StoreError, ssl.SSLError) as error:
         raise TlsConfigError(f"{where}: {error}") from error
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
-def _read(key: str, location: str) -> str:
+def _certificates_of(store: TrustStore) -> tuple[str, ...]:
+    if store.location is None:
+        return read_certificates(store.certificates or "")
+    data = _read("ssl.truststore.location", store.location)
+    if store.type != PEM:
+        return read_binary_trust_store(data, store.password)
+    return read_certificates(data.decode("latin-1"))
+
+
+def _read(key: str, location: str) -> bytes:
     try:
         with Path(location).open("rb") as file:
             data = file.read(STORE_BYTES_MAX + 1)
@@ -116,7 +131,7 @@ def _read(key: str, location: str) -> str:
         raise TlsConfigError(f"{key}={location}: {error.strerror}") from error
     if len(data) > STORE_BYTES_MAX:
         raise TlsConfigError(f"{key}={location} is too large for a store")
-    return data.decode("latin-1")
+    return data
 
 
 @contextmanager
