@@ -13,10 +13,6 @@ from sparkraft.cli.errors import CommandError, UsageError
 if TYPE_CHECKING:
     from sparkraft.server.config import NodeConfig
 
-GC_YOUNG_OBJECTS_MAX = 10_000
-"""New objects before a look for cycles. Python's 700 make replaying metadata cost three times as
-much: images are trees of tuples without a cycle, and every look goes over the young ones."""
-
 _USAGE = """\
 usage: sparkraft server-start FILE [--override key=value] …
 
@@ -39,7 +35,7 @@ def main(argv: list[str]) -> int:
         print(__version__)
         return 0
     path, overrides = _parse(argv)
-    gc.disable()  # nothing of a start is garbage; on again by _collect_from_now_on
+    gc.disable()  # nothing of a start is garbage; `GarbageSearch` enables it again
     _log_to_stdout()
     from sparkraft.server.config import ConfigError, NodeConfig
 
@@ -55,21 +51,15 @@ def _run(config: "NodeConfig") -> int:
     import asyncio
 
     from sparkraft.server.env import real_env
+    from sparkraft.server.garbage import GarbageSearch
     from sparkraft.server.limits import MemoryTrimmer
     from sparkraft.server.node import Node
 
     def started() -> None:
-        _collect_from_now_on()
+        GarbageSearch().start()
         MemoryTrimmer().start()
 
     return asyncio.run(Node(config, real_env()).run(started=started))
-
-
-def _collect_from_now_on() -> None:
-    """Exclude the objects that exist so far, which are permanent, from garbage collection."""
-    gc.freeze()
-    gc.set_threshold(GC_YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
-    gc.enable()
 
 
 def _log_to_stdout() -> None:

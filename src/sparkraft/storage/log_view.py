@@ -245,9 +245,9 @@ class ReadableLog:
         """Whether a power loss might take records, or bring back what was cut."""
         return self.unflushed_messages > 0 or self._segments.cut_unsynced
 
-    def report_starts(self, report: Callable[[], None]) -> None:
-        """Call `report` after each advance of the log start offset."""
-        self.on_start_moved = report
+    def report_starts(self, report: Callable[[], None] | None) -> None:
+        """Call `report` after each advance of the log start offset; None: no longer."""
+        self.on_start_moved = report or _ignore
 
     @property
     def rules(self) -> "Rules":

@@ -194,6 +194,7 @@ class HostedPartition:
         self._stop_leading()
         self.leader_id = -1
         self.wake_all()
+        self.log.report_starts(None)  # no cycle: see `server.garbage`
 
     # ---- appends
 
