@@ -5,6 +5,7 @@ import random
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.cli import main as cli
 from sparkraft.pipeline.exactly_once import (
     LostTransactionsError,
     NotDecidedError,
@@ -14,12 +15,14 @@ from sparkraft.pipeline.exactly_once import (
 from sparkraft.pipeline.options import OptionError
 from sparkraft.protocol.messages.k26_end_txn import EndTxnRequest
 from tests.support.killed_batches import (
+    BATCHES,
     Application,
     Fuse,
     KilledError,
     decisions,
     described,
     kill_once,
+    kill_points,
     requests_of_a_run,
     send_rows,
 )
@@ -186,16 +189,97 @@ def test_a_task_without_rows_needs_no_transaction(application):
     assert decisions(application) == []
 
 
+def test_an_abort_is_final_for_tasks_that_start_later(application):
+    committer = application.committer()
+    ticket = committer.open()
+    committer.abort(ticket)
+    with pytest.raises(KafkaError, match="newer driver"):
+        written(application, ticket, application.batch(0))
+    assert application.committed() == []
+
+
+def test_an_abort_after_the_decision_finishes_the_batch(application):
+    batch = application.batch(0)
+    is_end = Fuse(2, of=lambda request: isinstance(request, EndTxnRequest))
+    committer = application.committer(is_end)
+    ticket = committer.open()
+    slot = written(application, ticket, batch)
+    with pytest.raises(KilledError):
+        committer.commit(ticket, batch, [slot])
+    application.committer().abort(ticket)
+    application.check(batches=1)
+
+
+def recover(node, application, *more):
+    return cli.main(
+        ["pipeline", "recover", "--bootstrap-server", node.bootstrap,
+         "--transactional-id-prefix", application.prefix, *more]
+    )  # fmt: skip
+
+
+def test_recover_commits_what_is_decided(node, application, capsys):
+    slot = decided(application, application.batch(0))
+    assert recover(node, application) == 0
+    assert capsys.readouterr().out == (
+        f"{application.prefix}: last decided batch 0\ncommitted: {slot.transactional_id}\n"
+        "aborted: none\n"
+    )
+    application.check(batches=1)
+
+
+def test_recover_aborts_what_is_not_decided(node, application, capsys):
+    ticket = application.committer().open()
+    slot = written(application, ticket, application.batch(0))
+    assert recover(node, application) == 0
+    assert capsys.readouterr().out == (
+        f"{application.prefix}: no batch is decided\ncommitted: none\n"
+        f"aborted: {slot.transactional_id}\n"
+    )
+    assert application.committed() == []
+
+
+def test_recover_creates_nothing_for_a_misspelt_prefix(node, application, capsys):
+    assert recover(node, application) == 1
+    assert f"topic {application.prefix}.decisions does not exist" in capsys.readouterr().err
+    assert f"{application.prefix}.decisions" not in application.cluster.topics(None)
+
+
+def test_a_lost_batch_is_written_again_only_on_request(node, application, capsys):
+    slot = decided(application, application.batch(0))
+    assert recover(node, application, "--replay", "1") == 1
+    assert "is 0, not 1" in capsys.readouterr().err
+    application.calls().init(slot.transactional_id)
+    assert recover(node, application) == 1
+    assert f"--transactional-id-prefix {application.prefix} --replay 0" in capsys.readouterr().err
+    assert recover(node, application, "--replay", "0") == 0
+    assert capsys.readouterr().out == "batch 0 will be written again by the next run\n"
+    application.run(Fuse(), random.Random(1))
+    application.committer().open()
+    application.check()
+    assert recover(node, application, "--replay", str(BATCHES - 1)) == 1
+    assert "is complete" in capsys.readouterr().err
+
+
+def test_a_replay_names_the_transactions_that_are_visible_already(application):
+    committer, batch = application.committer(), application.batch(0)
+    ticket = committer.open()
+    slots = [
+        written(application, ticket, batch, slot=n, rows=application.rows(0)[n::2]) for n in (0, 1)
+    ]
+    is_end = Fuse(2, of=lambda request: isinstance(request, EndTxnRequest))
+    with pytest.raises(KilledError):
+        application.committer(is_end).commit(ticket, batch, slots)
+    application.calls().init(slots[1].transactional_id)
+    with pytest.raises(LostTransactionsError):
+        application.committer().open()
+    assert application.committer().replay(0) == [slots[0].transactional_id]
+    assert len(application.committed()) == len(application.rows(0)) // 2
+
+
 def test_a_prefix_is_legal_in_the_name_of_a_topic():
     assert checked_prefix("orders.eu-1_x") == "orders.eu-1_x"
     with pytest.raises(OptionError, match="transactionalIdPrefix must be"):
         checked_prefix("my orders")
-
-
-def kill_points(count, requests):
-    """Requests at which to kill, spread evenly, each before and after it is sent."""
-    for number in range(count):
-        yield 1 + number * requests // count, number % 2 == 1, number
 
 
 @pytest.mark.parametrize("count", [8, pytest.param(100, marks=pytest.mark.long)])

@@ -1,11 +1,15 @@
 """Exactly-once into topics with Spark: batches that are repeated, and tasks that fail."""
 
+import time
+
 import pytest
+from pyspark import TaskContext
 
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline import spec
 from sparkraft.pipeline.options import LATEST
 from sparkraft.pipeline.produce import Producer
+from tests.support.killed_batches import committed_values
 
 pytestmark = pytest.mark.spark
 
@@ -58,17 +62,7 @@ class Copy:
         return last
 
     def committed(self):
-        parts = [(self.target, number) for number in range(2)]
-        stable = self.cluster.list_offsets(dict.fromkeys(parts, LATEST), committed_only=True)
-        assert stable == self.cluster.list_offsets(dict.fromkeys(parts, LATEST))
-        rows = (
-            self.spark.read.format("sparkraft")
-            .option("kafka.bootstrap.servers", self.node.bootstrap)
-            .option("subscribe", self.target)
-            .option("kafka.isolation.level", "read_committed")
-            .load()
-        )
-        return sorted(row.value.decode() for row in rows.select("value").collect())
+        return sorted(map(bytes.decode, committed_values(self.cluster, self.target, 2)))
 
     def expected(self):
         ends = self.cluster.list_offsets({(self.source, n): LATEST for n in range(2)})
@@ -125,6 +119,38 @@ def test_repeated_batches_and_failed_tasks_leave_each_record_once(
     assert copy.forget_last_commit() == 2
     copy.run()
     assert copy.committed() == copy.expected()
+
+
+def test_a_batch_write_is_visible_as_a_whole_or_not_at_all(spark, node, cluster, tmp_path):
+    copy = FormatCopy(spark, node, cluster, tmp_path, "appended")
+    ended = tmp_path / "ended"
+
+    def sized(batches):
+        # The first task fails when it has written; the others still write then, and are killed.
+        task = TaskContext.get().partitionId()
+        for each in batches:
+            yield each
+            if task and not ended.exists():
+                time.sleep(0.2)
+        if not task and not ended.exists():
+            raise RuntimeError("this task fails")
+
+    def append():
+        rows = spark.range(0, 40_000, numPartitions=2).selectExpr("CAST(id AS STRING) AS value")
+        rows = rows.mapInArrow(sized, rows.schema)
+        rows.write.format("sparkraft").options(
+            **{"kafka.bootstrap.servers": node.bootstrap, "topic": copy.target},
+            transactionalIdPrefix="appended",
+        ).mode("append").save()
+
+    with pytest.raises(Exception, match="this task fails"):
+        append()
+    assert copy.committed() == []
+    ended.touch()
+    append()
+    assert len(copy.committed()) == 40_000
+    append()
+    assert len(copy.committed()) == 80_000
 
 
 def test_exactly_once_needs_the_connector_with_transactions(tmp_path):

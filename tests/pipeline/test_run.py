@@ -1,5 +1,6 @@
 """What a pipeline reports of a batch, and what `--check` finds, without Spark."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from sparkraft.cli import main as cli
 from sparkraft.pipeline import check, query, session, spec
 from sparkraft.pipeline import run as running
+from sparkraft.pipeline.options import OptionError
 
 FILE = """
 name = "n"
@@ -56,6 +58,25 @@ def test_a_mistake_in_an_option_names_the_file(parsed, node, tmp_path, capsys):
     told = capsys.readouterr().err
     assert told.count(str(file)) == 1
     assert "unknown option subscrbe for the sparkraft source; did you mean subscribe?" in told
+
+
+def test_a_transaction_lasts_for_ten_triggers(parsed):
+    def check_timeout(millis):
+        options = f'{{ "kafka.transaction.timeout.ms" = "{millis}" }}'
+        check.before_spark(
+            parsed('{ "kafka.linger.ms" = "5" }', options + '\ndelivery = "exactly_once"')
+        )
+
+    check_timeout(900_000)
+    with pytest.raises(spec.SpecError, match="is 899999, below 10 times the trigger"):
+        check_timeout(899_999)
+
+
+def test_the_default_prefix_of_a_sink_must_be_legal(parsed):
+    file = parsed('topic = "copies"', 'topic = "copies"\ndelivery = "exactly_once"')
+    check.before_spark(file)
+    with pytest.raises(OptionError, match="transactionalIdPrefix must be"):
+        check.before_spark(replace(file, name="my copies"))
 
 
 def test_a_key_that_is_no_column_is_named(parsed):

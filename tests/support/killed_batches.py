@@ -18,6 +18,7 @@ from sparkraft.pipeline.options import (
     EARLIEST,
     LATEST,
     ClientOptions,
+    Isolation,
     parse_servers,
     source_options,
 )
@@ -98,6 +99,20 @@ def send_rows(writer: SlotWriter, topic: str, rows) -> None:
         writer.producer.send(topic, None, row, partition=row[-1] % PARTITIONS, timestamp_ms=1)
 
 
+def committed_values(cluster: Cluster, topic: str, partitions: int) -> list[bytes]:
+    """The values that readers of committed records see; none may be held back."""
+    parts = [(topic, number) for number in range(partitions)]
+    start = cluster.list_offsets(dict.fromkeys(parts, EARLIEST))
+    end = cluster.list_offsets(dict.fromkeys(parts, LATEST))
+    stable = cluster.list_offsets(dict.fromkeys(parts, LATEST), committed_only=True)
+    assert stable == end, "an open transaction holds readers back"
+    ranges = [Range(*each, start[each], end[each]) for each in parts if end[each] > start[each]]
+    read = source_options({"kafka.bootstrap.servers": "in:1", "subscribe": topic}, streaming=False)
+    client = replace(cluster.options, isolation=Isolation.READ_COMMITTED)
+    found = RangeReader(cluster, ranges, replace(read, client=client)).read()
+    return [value for piece in found for value in piece.column("value").to_pylist()]
+
+
 class Application:
     """A query: its topic, what was finished, and drivers that come one after another."""
 
@@ -175,21 +190,7 @@ class Application:
                     self.strays.remove(stray)
 
     def committed(self) -> list[bytes]:
-        """The values that readers of committed records see; none may be held back."""
-        parts = [(self.topic, number) for number in range(PARTITIONS)]
-        start = self.cluster.list_offsets(dict.fromkeys(parts, EARLIEST))
-        end = self.cluster.list_offsets(dict.fromkeys(parts, LATEST))
-        stable = self.cluster.list_offsets(dict.fromkeys(parts, LATEST), committed_only=True)
-        assert stable == end, "an open transaction holds readers back"
-        ranges = [Range(*each, start[each], end[each]) for each in parts if end[each] > start[each]]
-        read = source_options(
-            {"kafka.bootstrap.servers": "in:1", "subscribe": self.topic,
-             "kafka.isolation.level": "read_committed"},
-            streaming=False,
-        )  # fmt: skip
-        read = replace(read, client=replace(self.options, isolation=read.client.isolation))
-        found = RangeReader(self.cluster, ranges, read).read()
-        return [value for piece in found for value in piece.column("value").to_pylist()]
+        return committed_values(self.cluster, self.topic, PARTITIONS)
 
     def check(self, batches: int = BATCHES) -> None:
         expected = Counter(row for number in range(batches) for row in self.rows(number))
@@ -225,6 +226,12 @@ def kill_once(bootstrap: str, name: str, *, at: int, is_sent: bool, seed: int) -
         application.let_strays_continue(dice)
     application.committer().open()
     application.check()
+
+
+def kill_points(count, requests):
+    """Requests at which to kill, spread evenly, in turn before and after they are sent; a seed."""
+    for number in range(count):
+        yield 1 + number * requests // count, number % 2 == 1, number
 
 
 def described(application: Application, slot: int = 0, attempt: int = 0):

@@ -257,6 +257,41 @@ def _reset(options: Options, argv: Sequence[str]) -> int:
     return 0
 
 
+def _recover(options: Options, argv: Sequence[str]) -> int:
+    options.value("--bootstrap-server", about="the cluster of the topics", required=True)
+    options.value("--transactional-id-prefix", about="the prefix of the query", required=True)
+    options.value("--replay", about="let Spark write this lost batch again", type=int)
+    values = options.parse(argv)
+    _needs_spark()
+    from sparkraft.pipeline.exactly_once import Committer, LostTransactionsError
+    from sparkraft.pipeline.options import OptionError, sink_options
+
+    prefix = values.transactional_id_prefix
+    given = {
+        "kafka.bootstrap.servers": values.bootstrap_server,
+        "transactionalIdPrefix": prefix,
+    }
+    try:
+        committer = Committer.of(sink_options(given))
+        if values.replay is not None:
+            _show_replay(values.replay, committer.replay(values.replay))
+            return 0
+        done = committer.recover()
+    except (OptionError, LostTransactionsError) as error:
+        raise CommandError(str(error)) from error
+    batch = "no batch is decided" if done.last is None else f"last decided batch {done.last.number}"
+    print(f"{prefix}: {batch}")
+    for name, ids in (("committed", done.committed), ("aborted", done.aborted)):
+        print(f"{name}: {', '.join(ids) or 'none'}")
+    return 0
+
+
+def _show_replay(number: int, visible: Sequence[str]) -> None:
+    print(f"batch {number} will be written again by the next run")
+    if visible:
+        print(f"records of these transactions will be visible twice: {', '.join(visible)}")
+
+
 def _backfill(options: Options, argv: Sequence[str]) -> int:
     _file(options)
     options.value("--from", about="first time: ISO, or a span such as 2h before now", required=True)
@@ -284,5 +319,6 @@ _ACTIONS: Final[dict[str, tuple[Callable[[Options, Sequence[str]], int], str]]] 
     "pause": (_pause, "pauses a running pipeline after its batch; Spark stays up"),
     "resume": (_resume, "continues a paused pipeline"),
     "reset": (_reset, "deletes the checkpoint: the next run begins at startingOffsets"),
+    "recover": (_recover, "ends the transactions that an exactly-once query has left open"),
     "backfill": (_backfill, "processes the records of a past time into delta sinks with keys"),
 }

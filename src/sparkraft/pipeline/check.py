@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 _UNITS: Final = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week")
 _CALENDAR: Final = ("month", "year")
+_UNIT_MS: Final = dict(zip(_UNITS, (0.001, 1, 1e3, 6e4, 3.6e6, 8.64e7, 6.048e8), strict=True))
+
+_TRIGGERS_PER_TIMEOUT: Final = 10
+"""A transaction lasts for a batch, which may be much slower than the trigger's interval."""
 
 
 def before_spark(pipeline: Pipeline) -> None:
@@ -48,6 +52,7 @@ def before_spark(pipeline: Pipeline) -> None:
                 options = sink_options(sinks.topic_options(sink, pipeline))
                 if options.transactional_id_prefix:
                     checked_prefix(options.transactional_id_prefix)
+                    _check_timeout(pipeline.trigger, options.transaction_timeout_ms)
         _check_topics(pipeline)
 
 
@@ -129,6 +134,23 @@ def _check_intervals(pipeline: Pipeline) -> None:
     for source in pipeline.sources:
         if source.watermark:
             _check_interval("[source.watermark] delay", source.watermark.delay, _UNITS + _CALENDAR)
+
+
+def _check_timeout(trigger: str, timeout_ms: int) -> None:
+    """Refuse a transaction timeout that a slow batch or a short outage could exceed."""
+    if is_available_now(trigger):
+        return
+    least = _TRIGGERS_PER_TIMEOUT * _interval_ms(trigger)
+    if timeout_ms < least:
+        raise SpecError(
+            f"kafka.transaction.timeout.ms is {timeout_ms}, below {_TRIGGERS_PER_TIMEOUT} times "
+            f"the trigger {trigger!r}: set at least {least:.0f}, or slow batches are aborted"
+        )
+
+
+def _interval_ms(text: str) -> float:
+    found = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+?)s?\b", text, re.IGNORECASE)
+    return sum(float(number) * _UNIT_MS[unit.lower()] for number, unit in found)
 
 
 def _check_interval(name: str, text: str, units: Sequence[str]) -> None:

@@ -145,6 +145,20 @@ class Ticket:
         return last is not None and last.query == batch.query and last.number >= batch.number
 
 
+class Recovery(NamedTuple):
+    """The result of finishing what a driver has left.
+
+    Args:
+        last: the newest decided batch.
+        committed: ids whose transactions belonged to it and were still open.
+        aborted: ids whose transactions were open and did not belong to it.
+    """
+
+    last: QueryBatch | None
+    committed: list[str]
+    aborted: list[str]
+
+
 class _Decision(NamedTuple):
     batch: QueryBatch
     proofs_from: int
@@ -283,11 +297,7 @@ class Committer:
             return self._continued(finished)
         driver = self._calls.init(self._driver)
         self._create_topic()
-        last = self._last_decision()
-        if last is not None:
-            self._finish(last)
-        self._fence_all()
-        return self._ticket(driver, last.batch if last else None)
+        return self._ticket(driver, self._settle().last)
 
     def commit(self, ticket: Ticket, batch: QueryBatch, slots: Sequence[Slot]) -> None:
         """Decide the batch and end its transactions; transactions of other attempts are aborted.
@@ -306,7 +316,7 @@ class Committer:
                 )
         if slots:
             decision = _Decision(batch, ticket.proofs_from, tuple(slots))
-            self._decide(ticket, decision)
+            self._decide(ticket.driver, decision)
             self._end_slots(decision, decision.slots)
             ticket = replace(ticket, last=batch)
         self._finished = ticket
@@ -319,6 +329,44 @@ class Committer:
         found = self._calls.describe(self._driver)
         if found is None or found.producer == ticket.driver:
             self.open()
+
+    def recover(self) -> Recovery:
+        """Finish or abort what a driver has left that will not run again soon.
+
+        A driver that still runs is fenced.
+
+        Raises:
+            OptionError: no query has used the prefix.
+            LostTransactionsError: the last decided batch cannot be completed.
+        """
+        self._require_topic()
+        self._calls.init(self._driver)
+        return self._settle()
+
+    def replay(self, number: int) -> list[str]:
+        """Let Spark write a batch again that was decided and then lost a part.
+
+        Return the ids of the transactions that are visible already: their records will be visible
+        twice.
+
+        Raises:
+            OptionError: the batch is not the last decided one, or is complete.
+        """
+        self._require_topic()
+        driver = self._calls.init(self._driver)
+        last = self._last_decision()
+        if last is None or last.batch.number != number:
+            found = "none" if last is None else str(last.batch.number)
+            raise OptionError(f"the last decided batch of {self._prefix} is {found}, not {number}")
+        try:
+            self._finish(last)
+        except LostTransactionsError:
+            proven = self._proven(last)
+        else:
+            raise OptionError(f"batch {number} of {self._prefix} is complete")
+        before = last.batch._replace(number=number - 1)
+        self._decide(driver, _Decision(before, last.proofs_from, ()))
+        return [each.transactional_id for each in last.slots if each in proven]
 
     def _continued(self, finished: Ticket) -> Ticket:
         """The ticket of the next batch of this driver, which has nothing to finish or abort."""
@@ -333,8 +381,8 @@ class Committer:
 
     # decisions
 
-    def _decide(self, ticket: Ticket, decision: _Decision) -> None:
-        transaction = OpenTransaction(self._calls, self._driver, lambda: ticket.driver)
+    def _decide(self, driver: ProducerEpoch, decision: _Decision) -> None:
+        transaction = OpenTransaction(self._calls, self._driver, lambda: driver)
         producer = Producer(self._cluster, transaction=transaction)
         producer.send(
             self._topic,
@@ -344,7 +392,7 @@ class Committer:
             timestamp_ms=_now_ms(),
         )
         producer.flush()
-        if not self._calls.end(self._driver, ticket.driver, committed=True):
+        if not self._calls.end(self._driver, driver, committed=True):
             raise NotDecidedError(
                 f"batch {decision.batch.number} is not committed by this driver: a newer one has "
                 f"taken transactional id {self._driver}"
@@ -360,10 +408,17 @@ class Committer:
                 return _Decision.decode(found[-1])
         return None
 
-    def _finish(self, decision: _Decision) -> None:
-        """Commit the transactions of a decided batch, unless they are committed already."""
+    def _settle(self) -> Recovery:
+        last = self._last_decision()
+        committed = self._finish(last) if last else []
+        return Recovery(last.batch if last else None, committed, self._fence_all())
+
+    def _finish(self, decision: _Decision) -> list[str]:
+        """Commit the transactions of a decided batch; return those that were not committed yet."""
         proven = self._proven(decision)
-        self._end_slots(decision, [each for each in decision.slots if each not in proven])
+        left = [each for each in decision.slots if each not in proven]
+        self._end_slots(decision, left)
+        return [each.transactional_id for each in left]
 
     def _end_slots(self, decision: _Decision, slots: Sequence[Slot]) -> None:
         lost = [
@@ -379,7 +434,7 @@ class Committer:
         proven = self._proven(decision)
         lost = [each for each in lost if each not in proven]
         if lost:
-            raise LostTransactionsError(_lost_text(decision, lost))
+            raise LostTransactionsError(_lost_text(self._prefix, decision, lost))
 
     def _proven(self, decision: _Decision) -> set[Slot]:
         """The slots of a decision whose transactions are committed, as far as readers see."""
@@ -400,11 +455,16 @@ class Committer:
 
     # fencing
 
-    def _fence_all(self) -> None:
-        """Fence each id of a task: also one without a transaction, whose task may begin one."""
-        for each in self._calls.ids(self._pattern):
+    def _fence_all(self) -> list[str]:
+        """Fence each id of a task: also one without a transaction, whose task may begin one.
+
+        Return those whose transactions were aborted.
+        """
+        found = self._calls.ids(self._pattern)
+        for each in found:
             self._calls.init(each)
         self._fence_open(())
+        return [each for each, state in found.items() if state == ONGOING]
 
     def _fence_open(self, kept: Collection[str]) -> None:
         """Abort each open transaction of a task except some, until there is none."""
@@ -423,8 +483,17 @@ class Committer:
 
     # the topic
 
+    def _has_topic(self) -> bool:
+        return self._topic in self._cluster.topics([self._topic])
+
+    def _require_topic(self) -> None:
+        if not self._has_topic():
+            raise OptionError(
+                f"no query has used the prefix {self._prefix}: topic {self._topic} does not exist"
+            )
+
     def _create_topic(self) -> None:
-        if self._topic in self._cluster.topics([self._topic]):
+        if self._has_topic():
             return
         self._cluster.create_topic(self._topic, partitions=2, configs=_TOPIC_CONFIGS)
 
@@ -460,14 +529,17 @@ class Committer:
         return replace(read, client=replace(client, isolation=Isolation.READ_COMMITTED))
 
 
-def _lost_text(decision: _Decision, lost: Sequence[Slot]) -> str:
+def _lost_text(prefix: str, decision: _Decision, lost: Sequence[Slot]) -> str:
     ids = ", ".join(each.transactional_id for each in lost)
     partitions = sorted({each for slot in lost for each in slot.partitions})
     names = ", ".join(f"{topic}-{number}" for topic, number in partitions)
     return (
         f"batch {decision.batch.number} of query {decision.batch.query} was decided, but the "
         f"transactions of {ids} were aborted before they could be committed, by "
-        f"kafka.transaction.timeout.ms or by another program; their records in {names} are missing"
+        f"kafka.transaction.timeout.ms or by another program; their records in {names} are "
+        "missing. To write the whole batch again, although its other records are visible, stop the "
+        f"query and run: sparkraft pipeline recover --transactional-id-prefix {prefix} "
+        f"--replay {decision.batch.number}"
     )
 
 

@@ -420,6 +420,13 @@ _PYTHON_ERROR: Final = re.compile(
 )
 _SPARK_ERROR: Final = re.compile(r"^(\[[A-Z_.]+\] .+?)(?: SQLSTATE.*)?$", re.MULTILINE)
 
+_OWN_ERRORS: Final = frozenset(
+    {
+        "OptionError", "SpecError", "DataLossError", "KafkaError", "LostTransactionsError",
+        "NotDecidedError",
+    }
+)  # fmt: skip
+
 _SPARK_PLACE: Final = re.compile(r"\(line (\d+), pos (\d+)\)")
 
 
@@ -437,7 +444,7 @@ def cause_of(error: BaseException) -> str:
     found = _PYTHON_ERROR.findall(text)
     if found:
         name, said = found[-1]
-        ours = name in {"OptionError", "SpecError", "DataLossError", "KafkaError"}
+        ours = name in _OWN_ERRORS
         return str(said) if ours else f"{name}: {said}"
     if "KAFKA_DATA_SOURCE_NOT_ENABLED" in text or "Failed to find data source: kafka" in text:
         return (

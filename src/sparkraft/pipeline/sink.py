@@ -17,6 +17,7 @@ import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -51,7 +52,7 @@ from sparkraft.pipeline.transactions import TransactionCalls
 from sparkraft.pipeline.wire import shared_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import DataFrame
 
@@ -76,25 +77,8 @@ class Written(WriterCommitMessage):
     slot: Slot | None = None
 
 
-class BatchWriter(DataSourceArrowWriter):
-    """For `df.write.format("sparkraft").mode("append")`."""
-
-    def __init__(self, schema: StructType, options: SinkOptions) -> None:
-        """Check the columns."""
-        if options.transactional_id_prefix:
-            raise OptionError("transactionalIdPrefix is for streaming queries so far")
-        self._options = options
-        self._columns = checked_columns(schema, options)
-
-    def write(  # type: ignore[override]  # Spark's own Arrow writers narrow it the same way
-        self, iterator: Iterator[pa.RecordBatch]
-    ) -> WriterCommitMessage:
-        """Write one task's rows."""
-        return _write(iterator, self._columns, self._options)
-
-
-class StreamWriter(DataSourceStreamArrowWriter):
-    """For `df.writeStream.format("sparkraft")`."""
+class _Writer:
+    """The common part of both writers."""
 
     def __init__(self, schema: StructType, options: SinkOptions) -> None:
         """Check the columns."""
@@ -109,15 +93,49 @@ class StreamWriter(DataSourceStreamArrowWriter):
             self._ticket = Committer.of(self._options).open()
         return self.__dict__
 
+    def _write(self, rows: Iterator[pa.RecordBatch], batch: Callable[[], QueryBatch]) -> Written:
+        if self._ticket is None:
+            return _write(rows, self._columns, self._options)
+        name = batch()
+        slot = write_slot(rows, self._columns, self._options, self._ticket, name)
+        return Written(slot.records if slot else 0, name, self._ticket, slot)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """For `df.write.format("sparkraft").mode("append")`."""
+
+    def __init__(self, schema: StructType, options: SinkOptions) -> None:
+        """Check the columns."""
+        super().__init__(schema, options)
+        self._batch = QueryBatch(f"append-{uuid4()}", 0)
+
+    def write(  # type: ignore[override]  # Spark's own Arrow writers narrow it the same way
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Write one task's rows."""
+        return self._write(iterator, lambda: self._batch)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make all rows visible."""
+        if self._ticket is not None:
+            slots = [each.slot for each in messages if isinstance(each, Written) and each.slot]
+            Committer.of(self._options).commit(self._ticket, self._batch, slots)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Abort all transactions, also of tasks that still run."""
+        del messages
+        if self._ticket is not None:
+            Committer.of(self._options).abort(self._ticket)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """For `df.writeStream.format("sparkraft")`."""
+
     def write(  # type: ignore[override]  # Spark's own Arrow writers narrow it the same way
         self, iterator: Iterator[pa.RecordBatch]
     ) -> WriterCommitMessage:
         """Write one task's rows of one batch."""
-        if self._ticket is None:
-            return _write(iterator, self._columns, self._options)
-        batch = _running_batch()
-        slot = write_slot(iterator, self._columns, self._options, self._ticket, batch)
-        return Written(slot.records if slot else 0, batch, self._ticket, slot)
+        return self._write(iterator, _running_batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
         """Make a batch visible."""

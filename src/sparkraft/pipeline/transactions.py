@@ -170,8 +170,8 @@ class TransactionCalls:
 
         return self.retrying(attempt)
 
-    def ids(self, pattern: str, *, states: Iterable[str] = ()) -> list[str]:
-        """The ids that match a pattern as a whole, of all coordinators, in order.
+    def ids(self, pattern: str, *, states: Iterable[str] = ()) -> dict[str, str]:
+        """The ids that match a pattern as a whole, of all coordinators, in order; with states.
 
         Args:
             pattern: valid in RE2 and in Python. Brokers from 4.1 on apply it (KIP-1152).
@@ -180,11 +180,11 @@ class TransactionCalls:
         wanted = list(states)
         matches = re.compile(pattern).fullmatch
 
-        def attempt() -> list[str]:
+        def attempt() -> dict[str, str]:
             from sparkraft.protocol.messages.k66_list_transactions import ListTransactionsRequest
 
             self.cluster.topics([])
-            found = []
+            found = {}
             for node_id in self.cluster.node_ids():
                 connection = self.cluster.broker(node_id)
                 request = ListTransactionsRequest(state_filters=wanted)
@@ -192,8 +192,9 @@ class TransactionCalls:
                     request.transactional_id_pattern = pattern
                 answer = connection.ask(request)
                 check(answer.error_code, f"ListTransactions of broker {node_id}")
-                found += [each.transactional_id for each in answer.transaction_states]
-            return sorted(filter(matches, found))
+                for each in answer.transaction_states:
+                    found[each.transactional_id] = each.transaction_state
+            return {each: found[each] for each in sorted(filter(matches, found))}
 
         return self.retrying(attempt)
 
