@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from sparkraft.pipeline import encode, spec
+from sparkraft.pipeline import encode, progress, spec
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline.produce import Producer
 from tests.pipeline.test_fetch_and_produce import everything, options_for
@@ -109,7 +109,7 @@ def test_good_and_dead_records_are_all_records(spark, node, cluster, tmp_path, k
     assert query.awaitTermination(1800)
     log.info("%d records in %.1f s", count, time.monotonic() - begun)
     expected = {b"%d" % number: value_of(number) for number in range(0, count, EVERY)}
-    assert sum(each.damaged for each in running._reports(query)) == len(expected)
+    assert sum(each.damaged for each in progress.reports(query)) == len(expected)
 
     letters = (
         dead_in_topic(node, cluster, f"{topic}-dead")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from sparkraft.cli import main as cli
-from sparkraft.pipeline import check, query, session, spec
+from sparkraft.pipeline import check, progress, query, session, spec
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline.options import OptionError
 
@@ -128,7 +128,7 @@ def test_pyspark_does_not_print_what_it_raises(capfd):
 
 
 def report(**source):
-    return running._progress_of(
+    return progress.progress_of(
         {
             "batchId": 7,
             "numInputRows": 10,

@@ -3,8 +3,8 @@
 import pytest
 from deltalake import DeltaTable
 
+from sparkraft.pipeline import progress, spec
 from sparkraft.pipeline import run as running
-from sparkraft.pipeline import spec
 from sparkraft.pipeline.produce import Producer
 
 pytestmark = pytest.mark.spark
@@ -102,7 +102,7 @@ def test_a_join_from_a_file(spark, node, cluster, tmp_path, pipeline):
     found = {row["id"]: row["paid"] for row in rows}
     assert len(rows) == len(found) == orders
     assert found == {number: bool(number % 4) for number in range(orders)}
-    last = [each for each in running._reports(query) if each.is_batch][-1]
+    last = [each for each in progress.reports(query) if each.is_batch][-1]
     assert last.lag == 0
     assert {topic for topic, _ in last.end} == {"joined-orders", "joined-payments"}
 

@@ -10,8 +10,8 @@ from contextlib import nullcontext
 import pytest
 
 from sparkraft.cli import main as cli
+from sparkraft.pipeline import batch_log, progress, spec, status
 from sparkraft.pipeline import run as running
-from sparkraft.pipeline import spec
 from sparkraft.pipeline.produce import Producer
 from tests.pipeline.test_fetch_and_produce import everything, fill
 
@@ -197,6 +197,7 @@ name = "by-third"
 checkpoint = "checkpoint"
 trigger = "available now"
 group = "by-third"
+metrics = "127.0.0.1:0"
 [source]
 "kafka.bootstrap.servers" = "${bootstrap}"
 subscribe = "piped"
@@ -253,6 +254,11 @@ def test_a_pipeline_from_a_file(pipeline, tmp_path, frame, cluster, spark, node)
     assert len(out) == 600
     assert set(json.loads(out[0].value)) == {"partition", "offset", "size"}
     assert sum(cluster.group_offsets("by-third").values()) == 600
+    batches = batch_log.Reader(str(tmp_path / "checkpoint")).new()
+    assert [each["batch"] for each in batches] == list(range(len(batches)))
+    assert sum(each["records"] for each in batches) == 600
+    assert batches[-1]["lag"] == 0
+    assert status.read(str(tmp_path / "checkpoint"))["metrics_port"] > 0
     file = tmp_path / "pipeline.toml"
     again = running._started(spec.load(file, {"bootstrap": node.bootstrap}), spark)
     assert finished_batches(again) == []
@@ -287,7 +293,7 @@ def test_the_lag_is_right_after_a_restart_that_repeats_a_batch(spark, node, clus
     producer.flush()
     again = running._started(read, spark)
     assert again.awaitTermination(600)
-    reports = [running._with_lag(read, each) for each in running._reports(again) if each.is_batch]
+    reports = [progress.with_lag(read, each) for each in progress.reports(again) if each.is_batch]
     assert [(each.batch_id, each.lag) for each in reports][:2] == [(0, 250), (1, 150)]
 
 
@@ -345,7 +351,7 @@ def test_no_json_value_is_lost_in_silence(spark, node, cluster, frame, tmp_path)
     producer.flush()
     dropping = start("drop")
     assert dropping.awaitTermination(600)
-    assert [each.damaged for each in running._reports(dropping)] == [len(DAMAGED_VALUES)]
+    assert [each.damaged for each in progress.reports(dropping)] == [len(DAMAGED_VALUES)]
     send("a", None)
     producer.flush()
     assert start("drop").awaitTermination(600)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from sparkraft.pipeline.run import Progress
+    from sparkraft.pipeline.progress import Progress
     from sparkraft.pipeline.spec import Pipeline
+
+_ACTIVE: Final = frozenset({"starting", "running", "paused"})
+_WATCH_SECONDS: Final = 0.5
+_SHOWN_FIRST: Final = 10
+"""Batches that a watch prints of those that ended before it."""
 
 _STOP_SECONDS_MAX: Final = 120.0
 """How long `stop` waits: a pipeline finishes its batch first."""
@@ -169,6 +175,7 @@ def _line(found: dict[str, Any]) -> str:
 
 def _status(options: Options, argv: Sequence[str]) -> int:
     _file(options)
+    options.flag("--watch", "print a line for each batch until the pipeline stops")
     values = options.parse(argv)
     from sparkraft.pipeline import status
 
@@ -177,8 +184,42 @@ def _status(options: Options, argv: Sequence[str]) -> int:
     found = status.now(pipeline.checkpoint)
     if not found:
         raise CommandError(f"{pipeline.name} has not run yet: nothing beside {pipeline.checkpoint}")
+    if values.watch:
+        return _watch(pipeline.checkpoint)
     print_json(found)
     return 0
+
+
+def _watch(checkpoint: str) -> int:
+    from sparkraft.pipeline import batch_log, status
+
+    reader = batch_log.Reader(checkpoint)
+    batches = reader.new()[-_SHOWN_FIRST:]
+    while True:
+        for batch in batches:
+            print(_batch_line(batch), flush=True)
+        found = status.now(checkpoint)
+        batches = reader.new()
+        if not batches and found.get("state") not in _ACTIVE:
+            print(
+                f"{found.get('name')} is {found.get('state')}: {found.get('error') or 'no error'}"
+            )
+            return 0
+        if not batches:
+            time.sleep(_WATCH_SECONDS)
+
+
+def _batch_line(batch: dict[str, Any]) -> str:
+    figures = "  ".join(
+        f"{name} {batch.get(name)}" for name in ("records", "lag", "late", "damaged")
+    )
+    durations = batch.get("durations_ms", {})
+    longest = sorted(durations.items(), key=lambda each: -each[1])
+    steps = ", ".join(f"{name} {ms} ms" for name, ms in longest if name != "triggerExecution")
+    return (
+        f"{batch.get('started')}  batch {batch.get('batch')}  {batch.get('seconds')} s  {figures}  "
+        f"({steps})"
+    )
 
 
 def _load_local(values: Values) -> Pipeline:
@@ -236,7 +277,7 @@ def _reset(options: Options, argv: Sequence[str]) -> int:
     values = options.parse(argv)
     import shutil
 
-    from sparkraft.pipeline import status
+    from sparkraft.pipeline import batch_log, status
 
     with _mistakes(values.file):
         pipeline = _load_local(values)
@@ -253,6 +294,7 @@ def _reset(options: Options, argv: Sequence[str]) -> int:
         return 0
     shutil.rmtree(checkpoint)
     status.forget(checkpoint)
+    batch_log.forget(checkpoint)
     warn(f"deleted {checkpoint}")
     return 0
 

@@ -15,6 +15,7 @@ protocol itself and hands Spark Arrow batches.
     spec      the pipeline file             run    the running pipeline
     query     its sources and stages        sinks  its rows and dead letters
     status    states of pipelines           cases  `pipeline test`
+    progress  Spark's reports               batch_log, metrics   its files and metrics
 
 Invariants:
     * A batch is named by its start and end offsets alone; planning it again gives the same tasks.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from sparkraft.pipeline import sinks, status
 from sparkraft.pipeline.exactly_once import checked_prefix
 from sparkraft.pipeline.functions import load_function
+from sparkraft.pipeline.metrics import parsed_listen
 from sparkraft.pipeline.options import sink_options, source_options
 from sparkraft.pipeline.spec import Pipeline, Sink, Source, SpecError
 
@@ -34,6 +35,8 @@ _TRIGGERS_PER_TIMEOUT: Final = 10
 def before_spark(pipeline: Pipeline) -> None:
     """Find what is wrong with options, topics, intervals, functions and paths."""
     _check_intervals(pipeline)
+    if pipeline.metrics:
+        parsed_listen(pipeline.metrics)
     named = [stage.function for stage in pipeline.stages]
     for function in (*named, *(sink.function for sink in pipeline.sinks)):
         if function:

@@ -4,28 +4,28 @@ Invariants:
     * One process at a time works on a checkpoint; a second one is refused.
     * Offsets are shown in the group only after Spark's own commit of their batch.
 
-Not here: the file (`spec`), the session (`session`), the sinks (`sinks`).
+Not here: the file (`spec`), progress (`progress`), the session (`session`), the sinks (`sinks`).
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import shutil
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkraft.base.errors import KafkaError
-from sparkraft.pipeline import backfill, cases, json_values, sinks, status
+from sparkraft.pipeline import backfill, batch_log, cases, json_values, sinks, status
 from sparkraft.pipeline import check as checks
-from sparkraft.pipeline import offsets as plan
+from sparkraft.pipeline.metrics import PipelineMetrics
 from sparkraft.pipeline.options import OptionError, source_options
+from sparkraft.pipeline.progress import Progress, newest, reports, with_lag
 from sparkraft.pipeline.query import result as result_of
 from sparkraft.pipeline.session import NoJava, check_java, session
 from sparkraft.pipeline.spec import Pipeline, SpecError
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from sparkraft.base.ids import TopicPartition
 
 _LOOK_SECONDS: Final = 0.25
 
@@ -46,51 +45,6 @@ _KEPT_PROGRESS: Final = "spark.sql.streaming.numRecentProgressUpdates"
 
 class PipelineError(RuntimeError):
     """A pipeline failed; the message gives the reason in a sentence or two."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """A finished batch."""
-
-    batch_id: int
-    records: int
-    seconds: float
-    lag: int | None
-    """Lag in offsets; None if the end of the topics is unknown."""
-    dropped: int
-    """Rows dropped by the watermark."""
-    damaged: int
-    """Records left out because their value does not fit the schema."""
-    is_batch: bool
-    """Whether something was written; a trigger without data bears the next batch's number."""
-    end: dict[TopicPartition, int]
-
-    @property
-    def records_per_second(self) -> float:
-        """How fast it went."""
-        return self.records / self.seconds if self.seconds else 0.0
-
-    def figures(self) -> dict[str, Any]:
-        """Its fields in the status file."""
-        return {
-            "batch": self.batch_id,
-            "records": self.records,
-            "seconds": self.seconds,
-            "lag": self.lag,
-            "late": self.dropped,
-            "damaged": self.damaged,
-        }
-
-    def __str__(self) -> str:
-        """One line for a person."""
-        dropped = f"  {self.dropped} too late" if self.dropped else ""
-        damaged = f"  {self.damaged} damaged" if self.damaged else ""
-        lag = "unknown" if self.lag is None else f"{self.lag:,}"
-        rate = f"{self.records_per_second:>9,.0f}/s"
-        return (
-            f"batch {self.batch_id:>4}  {self.records:>9,} records  {rate}  "
-            f"lag {lag:>9}  {self.seconds:5.1f} s{dropped}{damaged}"
-        )
 
 
 def run(
@@ -109,11 +63,16 @@ def run(
     check(pipeline)
     checkpoint = pipeline.checkpoint
 
+    metrics = PipelineMetrics(pipeline.name)
+
     def report(progress: Progress) -> None:
         status.write(checkpoint, **progress.figures())
+        if progress.is_batch:
+            batch_log.append(checkpoint, batch_log.document(pipeline.name, progress))
+        metrics.observe(progress)
         on_progress(progress)
 
-    with alone(checkpoint) as work, _state_kept(pipeline):
+    with alone(checkpoint) as work, _state_kept(pipeline), _served(metrics, pipeline):
         spark = start_spark(pipeline, work)
         try:
             while _waited_for_resume(checkpoint, should_stop):
@@ -126,6 +85,17 @@ def run(
                     break
         finally:
             spark.stop()
+
+
+@contextmanager
+def _served(metrics: PipelineMetrics, pipeline: Pipeline) -> Iterator[None]:
+    """Serve the metrics if the file names an address."""
+    if not pipeline.metrics:
+        yield
+        return
+    with metrics.served(pipeline.metrics) as port:
+        status.write(pipeline.checkpoint, metrics_port=port)
+        yield
 
 
 @contextmanager
@@ -280,10 +250,10 @@ def _follow(
     while True:
         asked = should_stop()
         active = query.isActive and not asked
-        newest = _newest(query)
-        reports = [] if newest == last else _reports(query)
-        last = newest
-        for progress in reports:
+        latest = newest(query)
+        found = [] if latest == last else reports(query)
+        last = latest
+        for progress in found:
             if progress.is_batch and progress.batch_id > seen:
                 seen = progress.batch_id
             elif told:
@@ -291,7 +261,7 @@ def _follow(
             # The first report is passed on also without data: it shows where a restart stands.
             told = True
             _publish(pipeline, progress)
-            on_progress(_with_lag(pipeline, progress))
+            on_progress(with_lag(pipeline, progress))
         if not active:
             break
         time.sleep(_LOOK_SECONDS)
@@ -312,72 +282,6 @@ def _stop(query: StreamingQuery) -> None:
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS / 10)
     query.stop()
-
-
-def _newest(query: StreamingQuery) -> str | None:
-    """The time of the newest progress, without its other contents, which may be large."""
-    progress = query._jsq.lastProgress()  # noqa: SLF001
-    return None if progress is None else str(progress.timestamp())
-
-
-def _reports(query: StreamingQuery) -> list[Progress]:
-    """Return Spark's progress of recent triggers, oldest first."""
-    reports = []
-    for each in query.recentProgress:
-        report = json.loads(each.json) if hasattr(each, "json") else each
-        if report.get("sources"):
-            reports.append(_progress_of(report))
-    return reports
-
-
-def _progress_of(report: dict[str, Any]) -> Progress:
-    ends, latest = _all_offsets(report, "endOffset"), _all_offsets(report, "latestOffset")
-    states = report.get("stateOperators", ())
-    return Progress(
-        batch_id=report["batchId"],
-        records=report["numInputRows"],
-        seconds=report["durationMs"].get("triggerExecution", 0) / 1000,
-        lag=_lag(ends, latest),
-        dropped=sum(each.get("numRowsDroppedByWatermark", 0) for each in states),
-        damaged=json_values.damaged_in(report.get("observedMetrics") or {}),
-        is_batch=bool(report["numInputRows"] or "commitOffsets" in report["durationMs"]),
-        end=ends,
-    )
-
-
-def _all_offsets(report: dict[str, Any], name: str) -> dict[TopicPartition, int]:
-    """Of all sources; a partition that several read counts once, at the lowest offset."""
-    found: dict[TopicPartition, int] = {}
-    for source in report["sources"]:
-        for each, offset in _offsets(source.get(name)).items():
-            found[each] = min(offset, found.get(each, offset))
-    return found
-
-
-def _lag(end: dict[TopicPartition, int], latest: dict[TopicPartition, int]) -> int | None:
-    if not end.keys() <= latest.keys():
-        return None
-    return sum(max(0, latest[each] - offset) for each, offset in end.items())
-
-
-def _offsets(value: Any) -> dict[TopicPartition, int]:
-    shaped = json.loads(value) if isinstance(value, str) else value
-    return plan.from_json(shaped) if isinstance(shaped, dict) else {}
-
-
-def _with_lag(pipeline: Pipeline, progress: Progress) -> Progress:
-    """Look up the end of the topics if Spark did not: it does not for a batch that it repeats."""
-    if progress.lag is not None or pipeline.connector != "sparkraft":
-        return progress
-    from sparkraft.pipeline.source import Lookup
-
-    if len({source.options["kafka.bootstrap.servers"] for source in pipeline.sources}) > 1:
-        return progress
-    lookup = Lookup(source_options(pipeline.sources[0].options, streaming=True))
-    try:
-        return replace(progress, lag=_lag(progress.end, lookup.latest(sorted(progress.end))))
-    except KafkaError:
-        return progress
 
 
 def _publish(pipeline: Pipeline, progress: Progress) -> None:

@@ -7,6 +7,7 @@
     trigger = "2 seconds"                 # or "available now": stop when caught up
     output_mode = "update"                # append (default), update, complete
     group = "delays"                      # optional: processed offsets are shown in this group
+    metrics = "127.0.0.1:9464"            # optional: metrics for Prometheus, while it runs
 
     [source]                              # the options of format("sparkraft"); or several
                                           # [[source]], each with a name for SQL
@@ -171,6 +172,7 @@ class Pipeline:
     trigger: str
     output_mode: str
     group: str | None
+    metrics: str
     connector: str
     master: str
     spark: Mapping[str, str]
@@ -197,6 +199,7 @@ _TOP: Final = frozenset(
         "trigger",
         "output_mode",
         "group",
+        "metrics",
         "connector",
         "master",
         "spark",
@@ -263,6 +266,7 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
         trigger=str(read.get("trigger", "1 second")),
         output_mode=_one_of(read, "output_mode", _OUTPUT_MODES, "append"),
         group=read.get("group"),
+        metrics=str(read.get("metrics", "")),
         connector=_CONNECTORS[connector],
         master=str(read.get("master", "local[*]")),
         spark=_strings(_table(read, "spark", needed=False)),

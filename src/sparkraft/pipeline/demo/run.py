@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
+    from sparkraft.pipeline.progress import Progress
+
 _PORT: Final = 9092
 _NODES: Final = 3
 """Enough that one may be killed while it runs."""
@@ -165,7 +167,7 @@ def _pipeline(data: Path, bootstrap: str) -> spec.Pipeline:
         return spec.load(path, {"data": str(data), "bootstrap": bootstrap})
 
 
-def _on_batch(progress: running.Progress, stop: Stop, when_done: Callable[[], None] | None) -> None:
+def _on_batch(progress: Progress, stop: Stop, when_done: Callable[[], None] | None) -> None:
     say(f"  spark    {progress}")
     before = stop.processed
     stop.processed = sum(progress.end.values())

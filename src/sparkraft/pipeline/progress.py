@@ -1,0 +1,137 @@
+"""Progress of a running query: Spark's reports of its batches, and the lag.
+
+Not here: the files that keep it (`status`, `batch_log`), metrics (`metrics`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.pipeline import json_values
+from sparkraft.pipeline import offsets as plan
+from sparkraft.pipeline.options import source_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from sparkraft.base.ids import TopicPartition
+    from sparkraft.pipeline.spec import Pipeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A finished batch."""
+
+    batch_id: int
+    records: int
+    seconds: float
+    lag: int | None
+    """Lag in offsets; None if the end of the topics is unknown."""
+    dropped: int
+    """Rows dropped by the watermark."""
+    damaged: int
+    """Records left out because their value does not fit the schema."""
+    is_batch: bool
+    """Whether something was written; a trigger without data bears the next batch's number."""
+    end: dict[TopicPartition, int]
+    report: Mapping[str, Any] = field(repr=False)
+    """Spark's own report."""
+
+    @property
+    def records_per_second(self) -> float:
+        """How fast it went."""
+        return self.records / self.seconds if self.seconds else 0.0
+
+    def figures(self) -> dict[str, Any]:
+        """Its fields in the status file."""
+        return {
+            "batch": self.batch_id,
+            "records": self.records,
+            "seconds": self.seconds,
+            "lag": self.lag,
+            "late": self.dropped,
+            "damaged": self.damaged,
+        }
+
+    def __str__(self) -> str:
+        """One line for a person."""
+        dropped = f"  {self.dropped} too late" if self.dropped else ""
+        damaged = f"  {self.damaged} damaged" if self.damaged else ""
+        lag = "unknown" if self.lag is None else f"{self.lag:,}"
+        rate = f"{self.records_per_second:>9,.0f}/s"
+        return (
+            f"batch {self.batch_id:>4}  {self.records:>9,} records  {rate}  "
+            f"lag {lag:>9}  {self.seconds:5.1f} s{dropped}{damaged}"
+        )
+
+
+def newest(query: StreamingQuery) -> str | None:
+    """The time of the newest progress, without its other contents, which may be large."""
+    progress = query._jsq.lastProgress()  # noqa: SLF001
+    return None if progress is None else str(progress.timestamp())
+
+
+def reports(query: StreamingQuery) -> list[Progress]:
+    """Return Spark's progress of recent triggers, oldest first."""
+    found = []
+    for each in query.recentProgress:
+        report = json.loads(each.json) if hasattr(each, "json") else each
+        if report.get("sources"):
+            found.append(progress_of(report))
+    return found
+
+
+def progress_of(report: dict[str, Any]) -> Progress:
+    ends, latest = _all_offsets(report, "endOffset"), _all_offsets(report, "latestOffset")
+    states = report.get("stateOperators", ())
+    return Progress(
+        batch_id=report["batchId"],
+        records=report["numInputRows"],
+        seconds=report["durationMs"].get("triggerExecution", 0) / 1000,
+        lag=_lag(ends, latest),
+        dropped=sum(each.get("numRowsDroppedByWatermark", 0) for each in states),
+        damaged=json_values.damaged_in(report.get("observedMetrics") or {}),
+        is_batch=bool(report["numInputRows"] or "commitOffsets" in report["durationMs"]),
+        end=ends,
+        report=report,
+    )
+
+
+def _all_offsets(report: dict[str, Any], name: str) -> dict[TopicPartition, int]:
+    """Of all sources; a partition that several read counts once, at the lowest offset."""
+    found: dict[TopicPartition, int] = {}
+    for source in report["sources"]:
+        for each, offset in _offsets(source.get(name)).items():
+            found[each] = min(offset, found.get(each, offset))
+    return found
+
+
+def _lag(end: dict[TopicPartition, int], latest: dict[TopicPartition, int]) -> int | None:
+    if not end.keys() <= latest.keys():
+        return None
+    return sum(max(0, latest[each] - offset) for each, offset in end.items())
+
+
+def _offsets(value: Any) -> dict[TopicPartition, int]:
+    shaped = json.loads(value) if isinstance(value, str) else value
+    return plan.from_json(shaped) if isinstance(shaped, dict) else {}
+
+
+def with_lag(pipeline: Pipeline, progress: Progress) -> Progress:
+    """Look up the end of the topics if Spark did not: it does not for a batch that it repeats."""
+    if progress.lag is not None or pipeline.connector != "sparkraft":
+        return progress
+    from sparkraft.pipeline.source import Lookup
+
+    if len({source.options["kafka.bootstrap.servers"] for source in pipeline.sources}) > 1:
+        return progress
+    lookup = Lookup(source_options(pipeline.sources[0].options, streaming=True))
+    try:
+        return replace(progress, lag=_lag(progress.end, lookup.latest(sorted(progress.end))))
+    except KafkaError:
+        return progress

@@ -1,0 +1,154 @@
+"""The documents of batches, the command that follows them, and the metrics, without Spark."""
+
+import json
+import urllib.request
+
+import pytest
+
+from sparkraft.cli import main as cli
+from sparkraft.pipeline import batch_log, spec, status
+from sparkraft.pipeline.metrics import PipelineMetrics, parsed_listen
+from sparkraft.pipeline.progress import progress_of
+
+REPORT = {
+    "id": "query-1",
+    "batchId": 7,
+    "timestamp": "2026-01-01T00:00:00.000Z",
+    "numInputRows": 10,
+    "durationMs": {"triggerExecution": 1500, "addBatch": 900, "commitOffsets": 40},
+    "eventTime": {"watermark": "2025-12-31T00:00:00.000Z"},
+    "stateOperators": [
+        {"numRowsDroppedByWatermark": 3, "numRowsTotal": 20, "memoryUsedBytes": 500},
+        {"numRowsDroppedByWatermark": 1, "numRowsTotal": 2, "memoryUsedBytes": 50},
+    ],
+    "sources": [
+        {
+            "startOffset": {"t": {"0": 0}},
+            "endOffset": '{"t": {"0": 10}}',
+            "latestOffset": {"t": {"0": 30}},
+        }
+    ],
+    "observedMetrics": {"sparkraft.json.source": {"damaged": 2}},
+}
+FILE = """
+name = "n"
+checkpoint = "n"
+[source]
+"kafka.bootstrap.servers" = "h:1"
+subscribe = "t"
+[[sink]]
+kind = "console"
+"""
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    return str(tmp_path / "n")
+
+
+def document(batch=7):
+    return batch_log.document("n", progress_of({**REPORT, "batchId": batch}))
+
+
+def test_a_batch_is_described_by_one_document():
+    assert json.loads(json.dumps(document())) == {
+        "pipeline": "n",
+        "query": "query-1",
+        "started": "2026-01-01T00:00:00.000Z",
+        "batch": 7,
+        "records": 10,
+        "seconds": 1.5,
+        "lag": 20,
+        "late": 4,
+        "damaged": 2,
+        "durations_ms": {"triggerExecution": 1500, "addBatch": 900, "commitOffsets": 40},
+        "watermark": "2025-12-31T00:00:00.000Z",
+        "state_rows": 22,
+        "state_bytes": 550,
+        "sources": [
+            {"start": {"t": {"0": 0}}, "end": {"t": {"0": 10}}, "latest": {"t": {"0": 30}}}
+        ],
+    }
+
+
+def test_a_reader_follows_the_file_also_over_a_line_that_was_cut_off(checkpoint, tmp_path):
+    reader = batch_log.Reader(checkpoint)
+    assert reader.new() == []
+    batch_log.append(checkpoint, document(0))
+    assert [each["batch"] for each in reader.new()] == [0]
+    with (tmp_path / "n.batches.jsonl").open("a") as file:
+        file.write('{"batch": 1, "rec')
+    assert reader.new() == []
+    batch_log.append(checkpoint, document(2))
+    batch_log.append(checkpoint, document(3))
+    assert [each["batch"] for each in reader.new()] == [3]
+
+
+def test_a_file_that_is_full_is_replaced_and_followed(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(batch_log, "_FILE_BYTES_MAX", 2_000)
+    reader = batch_log.Reader(checkpoint)
+    seen = []
+    for number in range(20):
+        batch_log.append(checkpoint, document(number))
+        seen += [each["batch"] for each in reader.new()]
+    assert seen == list(range(20))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "n.batches.1.jsonl", "n.batches.jsonl",
+    ]  # fmt: skip
+    assert all(path.stat().st_size < 3_000 for path in tmp_path.iterdir())
+
+
+def test_remote_checkpoints_have_no_documents(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    batch_log.append("s3://bucket/n", document())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_watch_prints_batches_until_the_pipeline_has_stopped(checkpoint, tmp_path, capsys):
+    (tmp_path / "n.toml").write_text(FILE)
+    for number in range(12):
+        batch_log.append(checkpoint, document(number))
+    status.write(checkpoint, name="n", state="failed", error="no disk")
+    assert cli.main(["pipeline", "status", str(tmp_path / "n.toml"), "--watch"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 11
+    assert lines[-2] == (
+        "2026-01-01T00:00:00.000Z  batch 11  1.5 s  records 10  lag 20  late 4  damaged 2  "
+        "(addBatch 900 ms, commitOffsets 40 ms)"
+    )
+    assert lines[-1] == "n is failed: no disk"
+
+
+def test_metrics_are_served_to_prometheus():
+    metrics = PipelineMetrics("n")
+    with metrics.served("127.0.0.1:0") as port:
+
+        def scraped():
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
+                text = page.read().decode()
+            return dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+
+        assert scraped()['sparkraft_pipeline_lag_offsets{pipeline="n"}'] == "NaN"
+        metrics.observe(progress_of(REPORT))
+        metrics.observe(progress_of({**REPORT, "batchId": 8}))
+        found = scraped()
+    expected = {
+        "records_total": 20.0, "late_records_total": 8.0, "damaged_records_total": 4.0,
+        "batch_seconds_count": 2.0, "batch_seconds_sum": 3.0, "last_batch": 8.0,
+        "lag_offsets": 20.0,
+    }  # fmt: skip
+    for name, value in expected.items():
+        assert float(found[f'sparkraft_pipeline_{name}{{pipeline="n"}}']) == value
+
+
+def test_an_address_of_metrics_is_checked_and_may_be_taken():
+    assert parsed_listen("127.0.0.1:9464") == ("127.0.0.1", 9464)
+    for wrong in ("9464", "h:x", "h:70000"):
+        with pytest.raises(spec.SpecError, match="metrics must be host:port"):
+            parsed_listen(wrong)
+    with (
+        PipelineMetrics("a").served("127.0.0.1:0") as port,
+        pytest.raises(spec.SpecError, match="metrics cannot be served at"),
+        PipelineMetrics("b").served(f"127.0.0.1:{port}"),
+    ):
+        pass
