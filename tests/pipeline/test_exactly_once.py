@@ -79,6 +79,13 @@ def test_a_repeated_batch_that_was_decided_is_finished_and_skipped(application):
     application.check(batches=1)
 
 
+def test_an_old_copy_of_a_checkpoint_is_refused(application):
+    decided(application, application.batch(5))
+    ticket = application.committer().open()
+    with pytest.raises(NotDecidedError, match=r"batch 4 .* batch 5 is in the topics already"):
+        ticket.has(application.batch(4))
+
+
 def test_another_query_does_not_skip_a_batch_of_the_same_number(application):
     decided(application, application.batch(0))
     ticket = application.committer().open()

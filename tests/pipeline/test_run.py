@@ -79,6 +79,15 @@ def test_the_default_prefix_of_a_sink_must_be_legal(parsed):
         check.before_spark(replace(file, name="my copies"))
 
 
+def test_two_exactly_once_sinks_need_different_prefixes(parsed):
+    delivery = 'delivery = "exactly_once"\n'
+    second = f'{delivery}[[sink]]\nkind = "topic"\ntopic = "copies"\n{delivery}options = '
+    with pytest.raises(spec.SpecError, match=r"sinks have the transactionalIdPrefix n\.copies"):
+        check.before_spark(parsed("options = ", second))
+    other = 'options = { transactionalIdPrefix = "m" }\n'
+    check.before_spark(parsed("options = ", other + second))
+
+
 def test_a_key_that_is_no_column_is_named(parsed):
     with pytest.raises(
         spec.SpecError, match="keys names Key, which is not a column; columns: value"

@@ -50,12 +50,7 @@ def before_spark(pipeline: Pipeline) -> None:
         _check_writable(name, sink.path)
     _check_distinct(destinations)
     if pipeline.connector == "sparkraft":
-        for _, sink in destinations:
-            if sink.kind == "topic":
-                options = sink_options(sinks.topic_options(sink, pipeline))
-                if options.transactional_id_prefix:
-                    checked_prefix(options.transactional_id_prefix)
-                    _check_timeout(pipeline.trigger, options.transaction_timeout_ms)
+        _check_topic_sinks(pipeline, [sink for _, sink in destinations if sink.kind == "topic"])
         _check_topics(pipeline)
 
 
@@ -137,6 +132,23 @@ def _check_intervals(pipeline: Pipeline) -> None:
     for source in pipeline.sources:
         if source.watermark:
             _check_interval("[source.watermark] delay", source.watermark.delay, _UNITS + _CALENDAR)
+
+
+def _check_topic_sinks(pipeline: Pipeline, topic_sinks: Sequence[Sink]) -> None:
+    prefixes = set()
+    for sink in topic_sinks:
+        options = sink_options(sinks.topic_options(sink, pipeline))
+        prefix = options.transactional_id_prefix
+        if not prefix:
+            continue
+        checked_prefix(prefix)
+        _check_timeout(pipeline.trigger, options.transaction_timeout_ms)
+        if prefix in prefixes:
+            raise SpecError(
+                f"two topic sinks have the transactionalIdPrefix {prefix}: each one would skip the "
+                "batches that the other has written; set different ones in their options"
+            )
+        prefixes.add(prefix)
 
 
 def _check_timeout(trigger: str, timeout_ms: int) -> None:

@@ -140,9 +140,22 @@ class Ticket:
     last: QueryBatch | None
 
     def has(self, batch: QueryBatch) -> bool:
-        """Whether the batch is in the topics already."""
+        """Whether the batch is in the topics already.
+
+        Raises:
+            NotDecidedError: a later one is. Spark repeats only the last batch of a checkpoint, so
+                this checkpoint is an old copy, and its batches may have other records.
+        """
         last = self.last
-        return last is not None and last.query == batch.query and last.number >= batch.number
+        if last is None or last.query != batch.query or last.number < batch.number:
+            return False
+        if last.number > batch.number:
+            raise NotDecidedError(
+                f"batch {batch.number} of query {batch.query} is not written: batch {last.number} "
+                f"is in the topics already, so the checkpoint is older than the topics of "
+                f"{self.prefix}; restore the newest checkpoint, or start with a new one"
+            )
+        return True
 
 
 class Recovery(NamedTuple):
