@@ -74,6 +74,16 @@ def test_the_pipeline_prints_its_table(sparkraft_cluster, tmp_path: Path):
 
 
 @pytest.mark.spark
+def test_each_record_comes_out_once_while_the_pipeline_is_killed(sparkraft_cluster, tmp_path: Path):
+    if java() is None:
+        pytest.skip("Spark needs Java, and there is no java command")
+    folder = shutil.copytree(EXAMPLES / "exactly_once_pipeline", tmp_path / "example")
+    shown = run("run.py", sparkraft_cluster.bootstrap, cwd=folder)
+    assert shown in (folder / "README.md").read_text()
+    assert "each once: True" in shown
+
+
+@pytest.mark.spark
 @pytest.mark.long  # tests/pipeline/test_damaged_records.py has more, and stays in ./test
 def test_dead_letters_are_printed(sparkraft_cluster, tmp_path: Path):
     shown, page = shown_by("dead_letters", "readings", sparkraft_cluster.bootstrap, tmp_path)
