@@ -318,10 +318,12 @@ class ConsumerWorld:
             ],
         )
         try:
-            decision = self.shard.handle_txn_offset_commit(request, {"t": topic_id("t")}, self.now)
+            response = self.do(
+                self.shard.handle_txn_offset_commit(request, {"t": topic_id("t")}, self.now)
+            )
         except KafkaError as error:
             return error.code
-        return ErrorCode(decision.response.topics[0].partitions[0].error_code)
+        return ErrorCode(response.topics[0].partitions[0].error_code)
 
     # Invariants
 

@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given, settings
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.ids import Uuid
 from sparkraft.coordinator.group.config import ConsumerConfig
-from sparkraft.coordinator.group.consumer_member import MemberState
+from sparkraft.coordinator.group.consumer_member import ConsumerMember, MemberState
+from sparkraft.coordinator.group.consumer_records import member_record, subscription_of
 from sparkraft.coordinator.group.consumer_regex import matching
-from sparkraft.coordinator.group.records import decode_record
+from sparkraft.coordinator.group.records import decode_record, encode_record
+from sparkraft.protocol.messages.classic_group_records import OffsetCommitKey
 from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
 )
@@ -271,6 +274,9 @@ def test_a_static_member_keeps_its_partitions_over_a_restart(was_static_leave: b
     assert world.beat(Client("a1", instance_id="a", epoch=epoch)) is ErrorCode.FENCED_INSTANCE_ID
     assert world.leave(Client("a1", instance_id="a")) is ErrorCode.FENCED_INSTANCE_ID
     world.check(again, b)
+    held = world.group.member("a2").assigned[T]
+    assert set(held.values()) == {0}
+    assert world.commit(again, min(held), epoch=0) is ErrorCode.NONE
 
 
 def test_a_known_member_may_join_again_at_epoch_zero() -> None:
@@ -392,6 +398,18 @@ def test_a_commit_in_a_transaction_needs_it_as_well() -> None:
     assert world.commit_in_transaction(unknown, kept) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_commit_in_a_transaction_is_stored_without_a_topic_id() -> None:
+    """As in Kafka; one outside of a transaction has it."""
+    world = ConsumerWorld(t=1)
+    a = Client("a")
+    world.converge(a)
+    assert world.commit(a, 0) is ErrorCode.NONE
+    assert world.commit_in_transaction(a, 0) is ErrorCode.NONE
+    records = [decode_record(*entry) for entry in world.log]
+    values = [one.value for one in records if one and isinstance(one.key, OffsetCommitKey)]
+    assert [one.topic_id for one in values] == [T, Uuid.ZERO]
+
+
 def test_an_empty_group_can_be_deleted_and_leaves_no_record() -> None:
     world = ConsumerWorld(t=2)
     a = Client("a")
@@ -403,6 +421,7 @@ def test_an_empty_group_can_be_deleted_and_leaves_no_record() -> None:
     assert world.shard.group_ids() == []
     latest = dict(world.log)
     assert [key for key, value in latest.items() if value is not None] == []
+    assert written(world)[-3:] == ["-6", "-4", "-3"]
 
 
 def test_a_regular_expression_finds_topics_of_today_and_of_tomorrow() -> None:
@@ -540,6 +559,25 @@ def test_no_partition_ever_has_two_owners(assignor: str, steps: list[tuple[str, 
     world.converge(*clients, rounds=10)
     assert world.group.state.value == "Stable", "K5"
     world.check(*clients)
+
+
+def test_a_member_without_classic_metadata_has_kafkas_bytes() -> None:
+    """Written by Kafka 4.3.1. A missing tag would make Kafka take it for a classic member."""
+    member = ConsumerMember(
+        member_id="r",
+        client_id="differential",
+        client_host="/127.0.0.1",
+        rebalance_timeout_ms=60_000,
+    )
+    key, value = encode_record(member_record("g", member))
+    assert value is not None
+    assert value.hex() == (
+        "000000000d646966666572656e7469616c0b2f3132372e302e302e3101010000ea60000100" + "0100"
+    )
+    for written in (value, value[:-4] + b"\0"):  # the second one by versions before
+        record = decode_record(key, written)
+        assert record is not None
+        assert subscription_of("r", record.value) == member
 
 
 def test_values_of_every_record_survive_a_round_trip() -> None:

@@ -332,8 +332,17 @@ class ConsumerProtocol:
     def _leave_for_a_while(
         self, group: ConsumerGroup, member: ConsumerMember, now: Instant
     ) -> GroupDecision[None]:
-        """A static member leaves and keeps its assignment until its session expires."""
-        left = replace(member, member_epoch=LEAVE_STATIC_EPOCH, pending_revocation={})
+        """A static member leaves and keeps its assignment until its session expires.
+
+        Its successor has the partitions from epoch 0 on, so that it may commit in any of its epochs
+        (Kafka's resetAssignedPartitionsEpochsToZero).
+        """
+        left = replace(
+            member,
+            member_epoch=LEAVE_STATIC_EPOCH,
+            assigned={one: dict.fromkeys(epochs, 0) for one, epochs in member.assigned.items()},
+            pending_revocation={},
+        )
         reason = "for a while: it keeps its partitions for its session timeout"
         entry = noted(
             group.group_id, group.group_epoch, "left", reason, now.wall_ms, member.member_id

@@ -368,16 +368,18 @@ class ConsumerGroup:
         return EXPIRE_FROM_COMMIT
 
     def tombstones(self) -> Sequence[GroupRecord]:
-        """Members first, the group itself last, so that no prefix leaves an orphan."""
+        """Members first, the group itself last, so that no prefix leaves an orphan.
+
+        As in Kafka's ConsumerGroup.createGroupTombstoneRecords, that of type 4 is always there.
+        """
         group_id = self.group_id
         ids = sorted({*self._members, *self.targets})
         found = [records.current_tombstone(group_id, one) for one in ids]
         found += [records.target_tombstone(group_id, one) for one in ids]
         found.append(records.target_epoch_tombstone(group_id))
-        found += [records.regex_tombstone(group_id, one) for one in sorted(self.regexes)]
         found += [records.member_tombstone(group_id, one) for one in ids]
-        if self.has_legacy_metadata:
-            found.append(records.legacy_metadata_tombstone(group_id))
+        found += [records.regex_tombstone(group_id, one) for one in sorted(self.regexes)]
+        found.append(records.legacy_metadata_tombstone(group_id))
         found.append(records.group_epoch_tombstone(group_id))
         return found
 

@@ -194,8 +194,13 @@ def member_tombstones(group_id: str, member_id: str) -> list[GroupRecord]:
 
 
 def subscription_of(member_id: str, value: wire.ConsumerGroupMemberMetadataValue) -> ConsumerMember:
-    """The member of a record of type 5, without an assignment."""
+    """The member of a record of type 5, without an assignment.
+
+    Empty classic metadata counts as none: earlier versions of ours left out the null.
+    """
     classic = value.classic_member_metadata
+    if classic == wire.ClassicMemberMetadata():
+        classic = None
     return ConsumerMember(
         member_id=member_id,
         instance_id=value.instance_id,

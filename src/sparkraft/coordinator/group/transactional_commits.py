@@ -63,7 +63,7 @@ def commit_in_transaction(
                 key = OffsetCommitKey(
                     group=request.group_id, topic=topic.name, partition=partition.partition_index
                 )
-                records.append(_record(key, partition, topic_ids[topic.name], now))
+                records.append(_record(key, partition, now))
             committed.partitions.append(
                 TxnOffsetCommitResponsePartition(
                     partition_index=partition.partition_index, error_code=error
@@ -111,11 +111,9 @@ def _check_partitions(
 
 
 def _record(
-    key: OffsetCommitKey,
-    partition: TxnOffsetCommitRequestPartition,
-    topic_id: Uuid,
-    now: Instant,
+    key: OffsetCommitKey, partition: TxnOffsetCommitRequestPartition, now: Instant
 ) -> GroupRecord:
+    """Without a topic id, as Kafka's OffsetAndMetadata.fromRequest writes it."""
     return GroupRecord(
         key=key,
         value=OffsetCommitValue(
@@ -124,7 +122,6 @@ def _record(
             metadata=partition.committed_metadata or "",
             commit_timestamp=now.wall_ms,
             expire_timestamp=-1,
-            topic_id=topic_id,
         ),
         value_version=OFFSET_COMMIT_VALUE_VERSION,
     )

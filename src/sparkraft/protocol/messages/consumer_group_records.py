@@ -79,7 +79,10 @@ class ClassicMemberMetadata(Message):
 
 
 class ConsumerGroupMemberMetadataValue(Message, key=5, versions="0", flexible="0+"):
-    """The data a consumer group member sent about itself."""
+    """The data a consumer group member sent about itself.
+
+    `classic_member_metadata` is an empty struct if its tag is missing, so that null is written.
+    """
 
     instance_id: str | None = string(nullable=True)
     rack_id: str | None = string(nullable=True)
@@ -90,7 +93,7 @@ class ConsumerGroupMemberMetadataValue(Message, key=5, versions="0", flexible="0
     rebalance_timeout_ms: int = int32(default=-1)
     server_assignor: str | None = string(nullable=True)
     classic_member_metadata: ClassicMemberMetadata | None = struct(
-        ClassicMemberMetadata, nullable=True, default=None, tag=0
+        ClassicMemberMetadata, nullable=True, tag=0
     )
 
 
