@@ -437,6 +437,25 @@ def test_topics_and_partitions_that_are_not_there_are_refused_beside_the_others(
     run(test)
 
 
+@pytest.mark.parametrize("is_led", [True, False])
+def test_an_error_of_the_group_leaves_theirs_to_partitions_that_do_not_exist(is_led: bool) -> None:
+    """As in Kafka's OffsetCommitResponse.Builder."""
+
+    async def test() -> None:
+        broker = FakeBroker()
+        if is_led:
+            broker.lead(0)
+        request = commit(5)
+        request.generation_id_or_member_epoch = 4
+        request.topics += commit(6, topic="gone").topics
+        answer = broker.ask(ApiKey.OFFSET_COMMIT, request, 8)
+        codes = {topic.name: topic.partitions[0].error_code for topic in answer.topics}
+        of_group = ErrorCode.ILLEGAL_GENERATION if is_led else ErrorCode.NOT_COORDINATOR
+        assert codes == {"t": of_group, "gone": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+    run(test)
+
+
 def test_offsets_are_committed_and_fetched_by_topic_id() -> None:
     async def test() -> None:
         broker = FakeBroker()

@@ -6,7 +6,8 @@ Behaviour:
     * From a member of a consumer group (v9+, else UNSUPPORTED_VERSION): its epoch, or an older one
       in which it held all these partitions (KIP-1251); else STALE_MEMBER_EPOCH for all of them.
     * Without a member (generation -1): only while the group is empty; creates it if needed.
-    * Topics and partitions must exist: UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID.
+    * Topics and partitions must exist: UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID. Those
+      that do not keep that error if the group rejects the rest.
     * Metadata longer than offset.metadata.max.bytes: OFFSET_METADATA_TOO_LARGE for the partition.
     * The response is sent once the offsets are committed to `__consumer_offsets`.
 Versions: v2-4 have a retention time; v6 leader epochs; v7 static members; v8 flexible;
@@ -30,7 +31,7 @@ from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each, on_group
 from sparkraft.server.api.registry import Api, RequestContext
 from sparkraft.server.coordinator.requests import peer_of
-from sparkraft.server.coordinator.responses import Response, map_response
+from sparkraft.server.coordinator.responses import Response, catch_error, map_response
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage, Topic
@@ -49,13 +50,15 @@ def handle(
         _check_topic(broker.image, context, topic, accepted, refused)
     if not accepted:
         return OffsetCommitResponse(topics=refused)
-    requested, request.topics = request.topics, accepted
-    try:
-        response = commit(broker, peer_of(context), request)
-    except KafkaError:
-        request.topics = requested
-        raise
-    return map_response(response, lambda one: _merged(refused, one)) if refused else response
+    request.topics = accepted
+    if not refused:
+        return commit(broker, peer_of(context), request)
+    # As in Kafka's OffsetCommitResponse.Builder, an error of the group leaves theirs to the others.
+    response = catch_error(
+        lambda: commit(broker, peer_of(context), request),
+        lambda error: refuse(OffsetCommitResponse, request, context.api_version, error),
+    )
+    return map_response(response, lambda one: _merged(refused, one))
 
 
 def commit(

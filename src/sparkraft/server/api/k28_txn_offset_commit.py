@@ -7,8 +7,9 @@ Behaviour:
       added. Otherwise TRANSACTION_ABORTABLE, below v4 INVALID_TXN_STATE.
     * From v3 the member and its generation must be current: ILLEGAL_GENERATION,
       UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
-    * Topics and partitions must exist: UNKNOWN_TOPIC_OR_PARTITION. Metadata longer than
-      offset.metadata.max.bytes: OFFSET_METADATA_TOO_LARGE for the partition.
+    * Topics and partitions must exist: UNKNOWN_TOPIC_OR_PARTITION; those that do not keep that
+      error if the group rejects the rest. Metadata longer than offset.metadata.max.bytes:
+      OFFSET_METADATA_TOO_LARGE for the partition. An empty group id: INVALID_GROUP_ID.
     * If the transaction's coordinator cannot be reached: COORDINATOR_LOAD_IN_PROGRESS, below v2
       COORDINATOR_NOT_AVAILABLE; both make clients retry.
 Versions: v2 leader epochs; v3 flexible, members; v4 TRANSACTION_ABORTABLE; v5 adds the partition.
@@ -54,18 +55,19 @@ async def handle(
         _check_topic(broker, context, topic, accepted, refused)
     if not accepted:
         return TxnOffsetCommitResponse(topics=refused)
-    every, request.topics = request.topics, accepted
+    request.topics = accepted
     try:
         response = await _commit(broker, context.api_version, request)
-    except KafkaError:
-        request.topics = every
-        raise
+    except KafkaError as error:
+        response = refuse(TxnOffsetCommitResponse, request, context.api_version, error)
     return _merged(refused, response)
 
 
 async def _commit(
     broker: "BrokerServices", version: int, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     runtime = broker.groups.shard_for(request.group_id)
     producer = ProducerEpoch(request.producer_id, request.producer_epoch)
     index = broker.groups.partition_for(request.group_id)
