@@ -274,6 +274,62 @@ def test_offsets_count_once_their_transaction_commits(tmp_path, epochs):
     run(test())
 
 
+def test_offsets_in_a_transaction_need_a_group_and_partitions_that_exist(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            await create_topic(connection, "in")
+            client = Client(connection, epochs=True)
+            await client.init()
+            assert await client.commit_offset("g", "in", 5) is NONE
+            for group, code in (("g", NONE), ("", ErrorCode.INVALID_GROUP_ID)):
+                request = k28.TxnOffsetCommitRequest(
+                    transactional_id=NAME,
+                    group_id=group,
+                    producer_id=client.producer_id,
+                    producer_epoch=client.epoch,
+                    topics=[
+                        k28.TxnOffsetCommitRequestTopic(
+                            name=name,
+                            partitions=[
+                                k28.TxnOffsetCommitRequestPartition(
+                                    partition_index=0, committed_offset=1
+                                )
+                            ],
+                        )
+                        for name in ("in", "gone")
+                    ],
+                )
+                answer = await connection.send(request, version=5)
+                codes = {topic.name: topic.partitions[0].error_code for topic in answer.topics}
+                assert codes == {"in": code, "gone": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            await connection.close()
+
+    run(test())
+
+
+def test_a_transactional_id_must_not_be_empty(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            await create_topic(connection, "t")
+            client = Client(connection, epochs=True)
+            await client.init()
+            client.name = ""
+            invalid = ErrorCode.INVALID_REQUEST
+            assert await client.produce("t", b"x") is invalid
+            assert await client.commit_offset("g", "t", 5) is invalid
+            asked = k24.AddPartitionsToTxnTransaction(
+                transactional_id="",
+                verify_only=True,
+                topics=[k24.AddPartitionsToTxnTopic(name="t", partitions=[0])],
+            )
+            assert await checked(connection, [asked]) == {("", 0): invalid}
+            await connection.close()
+
+    run(test())
+
+
 def test_the_coordinator_continues_after_a_restart(tmp_path):
     async def test():
         async with node_in(tmp_path) as node:
@@ -394,7 +450,7 @@ def test_brokers_verify_and_add_several_transactions_at_once(tmp_path):
             codes = await checked(connection, ask[:1])
             assert codes == {("tx0", 0): NONE, ("tx0", 1): abortable}
             codes = await checked(connection, ask[:1], version=4)
-            assert codes == {("tx0", 0): NONE, ("tx0", 1): ErrorCode.INVALID_TXN_STATE}
+            assert codes == {("tx0", 0): NONE, ("tx0", 1): abortable}
             await connection.close()
 
     run(test())

@@ -80,6 +80,32 @@ def test_requests_wait_while_a_transaction_is_being_completed(version: int) -> N
     assert world.init() == (following[0], following[1] + 1)
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_wrong_producer_is_refused_while_a_transaction_is_completed(commit: bool) -> None:
+    """Without epochs per transaction, as in Kafka's endTransactionWithTV1."""
+    world, producer = begun(0)
+    world.end(producer, commit=commit)
+    assert world.end((producer[0] + 1, producer[1]), commit=commit) is MAPPING
+    assert world.end((producer[0], producer[1] + 1), commit=commit) is FENCED
+    assert world.end(producer, commit=commit) is CONCURRENT
+
+
+def test_a_client_of_version_2_is_refused_at_version_0() -> None:
+    """As in Kafka, whose record of version 0 lacks the version of the client."""
+    unsupported = ErrorCode.UNSUPPORTED_VERSION
+    world, producer = begun(0)
+    assert world.end(producer, commit=True, client=2) is unsupported
+    assert world.add(producer, P1, client=2) is unsupported
+    assert world.add(producer, P0, client=2) is NONE  # nothing to write
+    assert world.state == "Ongoing"
+    assert world.end((producer[0] + 1, 0), commit=True, client=2) is MAPPING
+    assert world.end(producer, commit=True) == producer
+    world.mark()
+    world.set_version(1)
+    assert world.add(producer, P0, client=2) is NONE
+    assert world.end(producer, commit=True, client=2) == (producer[0], producer[1] + 1)
+
+
 def test_a_new_producer_fences_the_older_one() -> None:
     world = World()
     first = world.init()
@@ -448,7 +474,8 @@ def test_clients_of_both_versions_alternate_on_one_id() -> None:
 def test_the_transaction_version_may_change_while_transactions_are_open() -> None:
     world, producer = begun(2)
     world.set_version(0)
-    assert world.end(producer, commit=True, client=2) == (producer[0], producer[1] + 1)
+    assert world.end(producer, commit=True, client=2) is ErrorCode.UNSUPPORTED_VERSION
+    assert world.end(producer, commit=True, client=0) == producer
     assert world.log[-1][1][:2] == b"\0\0"
     world.mark()
     producer = world.init()

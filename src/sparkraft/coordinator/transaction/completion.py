@@ -16,8 +16,10 @@ With it (EndTxn v5), a repeated request has the epoch before the current one:
     CompleteCommit       INVALID_TXN_STATE  done           PrepareAbort        INVALID_TXN_STATE
     CompleteAbort        INVALID_TXN_STATE  INVALID_TXN_STATE  PrepareAbort    done
 
-Prepared states answer CONCURRENT_TRANSACTIONS, as do transitions that are not committed yet; the
-shard checks that before it calls these functions.
+Prepared states answer CONCURRENT_TRANSACTIONS, as do transitions that are not committed yet: in
+Kafka the completion is pending as soon as the decision is committed. With an epoch per transaction
+this comes before all other checks, since a transition may change the producer id; without one it
+comes after those of the producer id and epoch.
 """
 
 from dataclasses import dataclass
@@ -55,18 +57,36 @@ class Completion:
 
 
 def complete(
-    known: TransactionMetadata, request: Completion, new_producer_id: int | None, now: Instant
+    known: TransactionMetadata,
+    request: Completion,
+    new_producer_id: int | None,
+    now: Instant,
+    *,
+    is_pending: bool = False,
 ) -> TransactionMetadata | None:
     """The prepared transaction; None if the transaction has ended as requested already.
 
+    The order of checks is that of Kafka's TransactionCoordinator.endTransaction and
+    endTransactionWithTV1.
+
+    Args:
+        known: the state of the id.
+        request: from its producer.
+        new_producer_id: None if none has been allocated yet.
+        now: the current time.
+        is_pending: whether a transition of the id is not committed yet, or it is prepared.
+
     Raises:
-        KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE.
+        KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE,
+            CONCURRENT_TRANSACTIONS.
         ProducerIdNeeded: `new_producer_id` is None, but needed.
     """
     if request.bumps_epoch:
+        if is_pending:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         is_done = _is_repeated(known, request)
     else:
-        is_done = _check_fixed_epoch(known, request)
+        is_done = _check_fixed_epoch(known, request, is_pending=is_pending)
     if is_done:
         return None
     return _prepared(known, request, new_producer_id, now)
@@ -132,12 +152,16 @@ def _prepared(
     )
 
 
-def _check_fixed_epoch(known: TransactionMetadata, request: Completion) -> bool:
+def _check_fixed_epoch(
+    known: TransactionMetadata, request: Completion, *, is_pending: bool
+) -> bool:
     """Whether the transaction has ended as requested; raises KafkaError if it cannot."""
     if known.producer_id != request.producer_id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if known.producer_epoch != request.producer_epoch:
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
+    if is_pending:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if known.state is TransactionState.ONGOING:
         return False
     if known.state is _ended_state(request):

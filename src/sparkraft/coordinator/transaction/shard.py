@@ -298,13 +298,15 @@ class TransactionShard:
         """Add partitions to a transaction, which begins with the first ones.
 
         Raises:
-            KafkaError: INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
+            KafkaError: INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED,
+                UNSUPPORTED_VERSION.
         """
         known = self._get(transactional_id)
         self._check_settled(transactional_id)
         _check_producer(known, producer_id, producer_epoch)
         if known.state is TransactionState.ONGOING and partitions <= known.partitions:
             return NOTHING
+        self._check_client_version(client_version)
         return self._transition(
             known.with_partitions(partitions, client_version=client_version, now_ms=now.wall_ms)
         )
@@ -341,14 +343,20 @@ class TransactionShard:
 
         Raises:
             KafkaError: INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED,
-                INVALID_TXN_STATE.
+                INVALID_TXN_STATE, UNSUPPORTED_VERSION.
             ProducerIdNeeded: repeat the call with a producer id.
         """
         known = self._get(transactional_id)
-        self._check_settled(transactional_id)
-        prepared = completion.complete(known, request, new_producer_id, now)
+        prepared = completion.complete(
+            known,
+            request,
+            new_producer_id,
+            now,
+            is_pending=self._is_unsettled(transactional_id),
+        )
         if prepared is None:
             return Decision(response=(known.producer_id, known.producer_epoch))
+        self._check_client_version(request.client_version)
         return self._transition(prepared, self._markers_of(prepared)).with_response(
             (prepared.final_producer_id, prepared.final_epoch)
         )
@@ -389,8 +397,22 @@ class TransactionShard:
         Before any check of the producer id and epoch, which the transition may change
         (KAFKA-18660).
         """
-        if transactional_id in self._pending or transactional_id in self._prepared:
+        if self._is_unsettled(transactional_id):
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    def _is_unsettled(self, transactional_id: str) -> bool:
+        return transactional_id in self._pending or transactional_id in self._prepared
+
+    def _check_client_version(self, client_version: int) -> None:
+        """Raise UNSUPPORTED_VERSION for a client of transaction version 2 at version 0.
+
+        Kafka's TransactionLog.valueToBytes fails so: the record of version 0 lacks the client's
+        version, which is written from version 1 on.
+        """
+        if client_version and not self._transaction_version:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, "the cluster's transaction.version is 0"
+            )
 
     def _abort(
         self, known: TransactionMetadata, new_producer_id: int | None, now: Instant

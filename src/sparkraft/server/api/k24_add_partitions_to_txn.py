@@ -8,8 +8,9 @@ Behaviour:
     * An unknown transactional id or another producer id: INVALID_PRODUCER_ID_MAPPING; another
       epoch: PRODUCER_FENCED, below v2 INVALID_PRODUCER_EPOCH. A transaction that is being
       completed, or has a transition that is not committed: CONCURRENT_TRANSACTIONS.
-    * Partitions that are not part of a verified transaction: TRANSACTION_ABORTABLE, below v5
-      INVALID_TXN_STATE.
+    * Partitions that are not part of a verified transaction: TRANSACTION_ABORTABLE, in v4 too. The
+      broker translates it for its client, as in Kafka.
+    * At transaction.version 0 brokers add nothing: UNSUPPORTED_VERSION for the whole request.
     * The response is sent once the partitions are committed to `__transaction_state`.
 Versions: v3 flexible; v4 several transactions; v5 TRANSACTION_ABORTABLE.    Not done: -
 """
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 BROKERS_FROM = 4
 _FENCED_FROM = 2
-_ABORTABLE_FROM = 5
 
 _Errors = dict[TopicPartition, ErrorCode]
 
@@ -120,9 +120,19 @@ def _check_all(
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     version = context.api_version
     results = [_check(broker, one, version) for one in request.transactions]
-    return map_responses(
-        results, lambda found: AddPartitionsToTxnResponse(results_by_transaction=found)
-    )
+    return map_responses(results, _checked)
+
+
+def _checked(results: list[AddPartitionsToTxnResult]) -> AddPartitionsToTxnResponse:
+    codes = {
+        part.partition_error_code
+        for result in results
+        for topic in result.topic_results
+        for part in topic.results_by_partition
+    }
+    if ErrorCode.UNSUPPORTED_VERSION in codes:
+        return AddPartitionsToTxnResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
 def _check(
@@ -135,8 +145,6 @@ def _check(
     response: Response[_Errors]
     if unknown:
         response = _not_attempted(every, unknown)
-    elif not one.transactional_id:
-        response = dict.fromkeys(every, ErrorCode.INVALID_REQUEST)
     else:
         response = broker.transactions.start_check(
             AddPartitionsCheck(
@@ -180,26 +188,22 @@ def _client_response(
 def _topic_results(
     topics: Iterable[AddPartitionsToTxnTopic], errors: _Errors, version: int
 ) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=index,
-                    partition_error_code=_for_version(errors[topic.name, index], version),
-                )
-                for index in topic.partitions
-            ],
+    """One result for each topic, even if the request names it twice."""
+    results: dict[str, AddPartitionsToTxnTopicResult] = {}
+    for name, index in dict.fromkeys(_partitions(topics)):
+        result = results.setdefault(name, AddPartitionsToTxnTopicResult(name=name))
+        result.results_by_partition.append(
+            AddPartitionsToTxnPartitionResult(
+                partition_index=index,
+                partition_error_code=_for_version(errors[name, index], version),
+            )
         )
-        for topic in topics
-    ]
+    return list(results.values())
 
 
 def _for_version(code: ErrorCode, version: int) -> ErrorCode:
     if code is ErrorCode.PRODUCER_FENCED and version < _FENCED_FROM:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if code is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM:
-        return ErrorCode.INVALID_TXN_STATE
     return code
 
 

@@ -6,6 +6,7 @@ Behaviour:
     * v5 ends each transaction with a new epoch, or a new producer id once the epochs are used up;
       the response holds both. A repeated request gets the same response. An abort without a
       transaction is allowed.
+    * v5 at transaction.version 0: UNSUPPORTED_VERSION, as in Kafka, if something must be written.
     * Up to v4 the epoch stays. Another decision than the one that was made: INVALID_TXN_STATE.
     * An unknown transactional id or another producer id: INVALID_PRODUCER_ID_MAPPING; another
       epoch: PRODUCER_FENCED, below v2 INVALID_PRODUCER_EPOCH.

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from sparkraft.base.errors import ErrorCode
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.internal_topics import TRANSACTION_STATE_TOPIC
 from sparkraft.server.coordinator.coordinator_service import CoordinatorService, HostFactory
 from sparkraft.server.coordinator.responses import Response, catch_error, map_response
@@ -137,6 +137,8 @@ class TransactionCoordinatorService(CoordinatorService["TransactionShard", "Tran
             )
 
         def run() -> "Response[dict[TopicPartition, ErrorCode]]":
+            if not check.transactional_id:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
             runtime = self.shard_for(check.transactional_id)
             if not check.adds:
                 return runtime.execute_read(verify)
