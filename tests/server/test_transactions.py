@@ -106,6 +106,26 @@ def test_an_aborted_transaction_is_told_to_read_committed_consumers(tmp_path, ve
     run(test())
 
 
+def test_a_marker_without_partitions_is_not_answered(tmp_path):
+    """As in Kafka, whose answer has the producers with a result only."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            await create_topic(connection, "t")
+            empty = WritableTxnMarker(producer_id=PRODUCER + 1)
+            full = WritableTxnMarker(
+                producer_id=PRODUCER,
+                topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[0])],
+            )
+            for markers, answered in (([empty], []), ([empty, full], [PRODUCER])):
+                answer = await connection.send(WriteTxnMarkersRequest(markers=markers))
+                assert [one.producer_id for one in answer.markers] == answered
+            await connection.close()
+
+    run(test())
+
+
 def batches_of(partition_data):
     from sparkraft.records.batch import iter_batches
 

@@ -10,7 +10,7 @@ Behaviour:
     * In `__consumer_offsets` the group coordinator publishes or drops what was pending.
     * Not hosted here: UNKNOWN_TOPIC_OR_PARTITION. Hosted, but led elsewhere or loading:
       NOT_LEADER_OR_FOLLOWER; the coordinator tries again.
-    * Markers of one producer share an answer.
+    * Markers of one producer share an answer; one without partitions gets none.
 Versions: v2 transaction version.    Not done: -
 """
 
@@ -45,11 +45,10 @@ async def handle(
     answers: dict[int, _Answers] = {}
     waits = []
     for marker in request.markers:
-        of_producer = answers.setdefault(marker.producer_id, {})
         for topic in marker.topics:
             for index in topic.partition_indexes:
                 answer = WritableTxnMarkerPartitionResult(partition_index=index)
-                of_producer[topic.name, index] = answer
+                answers.setdefault(marker.producer_id, {})[topic.name, index] = answer
                 waits.append(_write(broker, marker, topic.name, answer))
     await asyncio.gather(*waits)
     return WriteTxnMarkersResponse(
@@ -88,11 +87,12 @@ def refuse(_: type, request: Any, version: int, error: KafkaError) -> WriteTxnMa
     """Every partition with the request's error."""
     answers: dict[int, _Answers] = {}
     for marker in request.markers:
-        of_producer = answers.setdefault(marker.producer_id, {})
         for topic in marker.topics:
             for index in topic.partition_indexes:
-                of_producer[topic.name, index] = WritableTxnMarkerPartitionResult(
-                    partition_index=index, error_code=int(error.code)
+                answers.setdefault(marker.producer_id, {})[topic.name, index] = (
+                    WritableTxnMarkerPartitionResult(
+                        partition_index=index, error_code=int(error.code)
+                    )
                 )
     return WriteTxnMarkersResponse(
         markers=[_result(producer_id, found) for producer_id, found in answers.items()]
