@@ -47,6 +47,33 @@ async def send(connection, topic_id, *values, version=None, transactional_id="tx
     return answer.responses[0].partition_responses[0]
 
 
+def test_an_answer_has_the_log_start_only_if_the_batch_reached_the_log(tmp_path):
+    """As in Kafka's ReplicaManager: not with an error of the coordinator."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            coordinator = Coordinator(node)
+            connection = await connect(node)
+            await create_topic(connection, "t")
+            invalid = ErrorCode.INVALID_PRODUCER_EPOCH
+            coordinator.code = invalid
+            refused = await send(connection, "t", b"a", version=11)
+            assert (refused.error_code, refused.log_start_offset) == (invalid, -1)
+            coordinator.code = ErrorCode.NONE
+            assert (await send(connection, "t", b"a", version=11)).error_code == 0
+            stale = await send(connection, "t", b"b", version=11, epoch=-1, sequence=1)
+            assert (stale.error_code, stale.log_start_offset) == (invalid, 0)
+            outside = produce(
+                "t", batch(b"x", producer_id=PRODUCER, producer_epoch=0, base_sequence=1)
+            )
+            part = (await connection.send(outside, version=11)).responses[0].partition_responses[0]
+            state = ErrorCode.INVALID_TXN_STATE
+            assert (part.error_code, part.log_start_offset) == (state, 0)
+            await connection.close()
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     ("version", "kind"),
     [(10, CheckKind.DEFAULT), (11, CheckKind.ABORTABLE), (12, CheckKind.ADD), (13, CheckKind.ADD)],

@@ -58,6 +58,7 @@ from sparkraft.server.api.registry import Api, NoResponseError, RequestContext
 from sparkraft.server.broker.append_queue import RETRIABLE_ERRORS, QueuedAppend
 from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS, add_node_endpoint, leader_hint
 from sparkraft.server.broker.produce_shapes import VERSION_BYTES, ProduceShape
+from sparkraft.server.coordinator.partition_check import NotVerifiedError
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
@@ -71,16 +72,18 @@ _ZSTD_VERSION = 7
 _HINTS_VERSION = 10
 _ADMIN_CLIENT_ID = "__admin_client"
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
-_ERRORS_WITH_LOG_START = frozenset(
+_ERRORS_WITHOUT_LOG_START = frozenset(
     {
-        ErrorCode.INVALID_RECORD,
-        ErrorCode.INVALID_TIMESTAMP,
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
-"""Errors that Kafka returns with the log start offset."""
+"""Errors of an append that Kafka's ReplicaManager returns without the log start offset."""
 
 Check = Callable[["HostedPartition", Any], None]
 """Called right before a batch is appended; raises KafkaError to refuse it."""
@@ -240,7 +243,8 @@ def _on_refused(
     _refuse_partition(answer, error)
     if error.code in RETRIABLE_ERRORS:
         context.refuse_pipelined_after(place, error)
-    if partition is not None and error.code in _ERRORS_WITH_LOG_START:
+    has_log_start = error.code not in _ERRORS_WITHOUT_LOG_START
+    if partition is not None and has_log_start and not isinstance(error, NotVerifiedError):
         answer.log_start_offset = partition.log.log_start_offset
 
 

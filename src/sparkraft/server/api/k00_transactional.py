@@ -87,7 +87,7 @@ async def verified(
             try:
                 guarded.check(partition, header, base_sequence=header.base_sequence)
             except KafkaError as error:
-                raise KafkaError(produce_error(error.code, kind), error.detail) from error
+                raise type(error)(produce_error(error.code, kind), error.detail) from error
 
     return check
 

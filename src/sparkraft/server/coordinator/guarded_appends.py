@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import TopicPartition
-from sparkraft.server.coordinator.partition_check import AddPartitionsCheck, CheckKind
+from sparkraft.server.coordinator.partition_check import (
+    AddPartitionsCheck,
+    CheckKind,
+    NotVerifiedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,14 +126,15 @@ class GuardedAppends:
         """Reject a batch, right before its append, that does not belong to an open transaction.
 
         Raises:
-            KafkaError: the coordinator's error; INVALID_TXN_STATE; OUT_OF_ORDER_SEQUENCE_NUMBER.
+            KafkaError: INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER; NotVerifiedError with the
+                coordinator's error.
         """
         producer_id = producer.producer_id
         producers = partition.log.producers
         topic_partition = (partition.topic, partition.index)
         code = self._results.get(topic_partition, ErrorCode.NONE)
         if code is not ErrorCode.NONE:
-            raise KafkaError(code, "the coordinator rejected it")
+            raise NotVerifiedError(code, "the coordinator rejected it")
         if producers.has_open_transaction(producer_id, producer.producer_epoch):
             return
         if not producers.is_verified(producer_id, self._guards.get(topic_partition)):

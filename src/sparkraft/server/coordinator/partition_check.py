@@ -3,6 +3,7 @@
 from enum import Enum
 from typing import NamedTuple
 
+from sparkraft.base.errors import KafkaError
 from sparkraft.base.ids import TopicPartition
 
 
@@ -15,6 +16,10 @@ class CheckKind(Enum):
     """Produce v11, TxnOffsetCommit v4: the client knows TRANSACTION_ABORTABLE."""
     ADD = "add"
     """Produce from v12, TxnOffsetCommit from v5: partitions that are not part are added."""
+
+
+class NotVerifiedError(KafkaError):
+    """The coordinator has not verified that a batch belongs to an open transaction."""
 
 
 class AddPartitionsCheck(NamedTuple):
