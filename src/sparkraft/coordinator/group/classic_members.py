@@ -75,8 +75,8 @@ class ClassicMembers:
         try:
             return self._join(group, request, peer, reply_to, now)
         except KafkaError as error:
-            response = JoinGroupResponse(member_id=request.member_id, error_code=error.code)
-            self._rebalancer.reply(reply_to, response)
+            # Without the member id, as Kafka's GroupCoordinatorService.joinGroup responds.
+            self._rebalancer.reply(reply_to, JoinGroupResponse(error_code=error.code))
             return NOTHING
 
     def _join(
@@ -183,7 +183,7 @@ class ClassicMembers:
                 joined.group_id, joined.member_id, joined.rebalance_timeout_ms, now
             )
         else:
-            response = JoinGroupResponse(member_id=joined.member_id, error_code=error)
+            response = JoinGroupResponse(error_code=error)
         self._rebalancer.reply(joined.reply_to, response)
 
     # SyncGroup, Heartbeat
