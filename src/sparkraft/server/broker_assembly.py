@@ -237,15 +237,20 @@ def _coordinators(
 ) -> _Coordinators:
     config, spawn = base.config, base.supervisor.spawn
     host_of = partial(LedPartition, replicas, metadata, spawn)
-    groups = GroupCoordinatorService(
-        config, base.env.entropy, metadata=metadata, host_of=host_of, disk=base.env.disk
-    )
     external = ExternalCoordinators(
         config,
         base.connect,
         metadata,
         base.channel,
         own_topics={GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC},
+    )
+    groups = GroupCoordinatorService(
+        config,
+        base.env.entropy,
+        metadata=metadata,
+        host_of=host_of,
+        disk=base.env.disk,
+        move_leader=external.move_leader,
     )
     marker_log = MarkerLog(replicas, groups, base.env.clock)
     connections = BrokerConnections(metadata, external)

@@ -24,6 +24,9 @@ from tests.support.sessions import client_session
 PARTITIONS = 1
 """Of `__consumer_offsets` here: every group belongs to the one shard."""
 
+ENOUGH_MOVES = 3
+"""Requests to move a leader, after which a test continues."""
+
 TOPIC_ID = Uuid(bytes(range(16)))
 
 
@@ -48,8 +51,19 @@ class FakeBroker:
         self.image: Any = FakeImage()
         self.host = FakeHost(self)
         self.groups = GroupCoordinatorService(
-            self.config, CountingEntropy(), metadata=self, host_of=self.host.in_epoch
+            self.config,
+            CountingEntropy(),
+            metadata=self,
+            host_of=self.host.in_epoch,
+            move_leader=self.move_leader,
         )
+        self.moves: list[tuple[str, int, frozenset[str]]] = []
+        self.has_moved = asyncio.Event()
+
+    async def move_leader(self, topic: str, index: int, group_types: frozenset[str]) -> None:
+        self.moves.append((topic, index, group_types))
+        if len(self.moves) == ENOUGH_MOVES:
+            self.has_moved.set()
 
     def lead(self, epoch: int | None) -> None:
         if epoch is not None:

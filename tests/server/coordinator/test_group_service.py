@@ -38,6 +38,7 @@ from sparkraft.protocol.messages.k47_offset_delete import (
 from sparkraft.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
 from sparkraft.records.record import BatchBuilder, decode_records
+from sparkraft.server.coordinator import group_service
 from tests.coordinator.consumer_world import with_topic
 from tests.server.coordinator.fake_broker import TOPIC_ID, FakeBroker, image_without_topics
 
@@ -211,6 +212,39 @@ def test_transactions_and_unknown_records_of_another_broker_are_read() -> None:
             ("g", "classic"),
             ("k", "share"),
         ]
+
+    run(test)
+
+
+def test_a_partition_with_groups_of_other_types_is_handed_over_until_it_is_led_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        monkeypatch.setattr(group_service, "HAND_OVER_MS", 1)
+        broker = FakeBroker()
+        builder = BatchBuilder()
+        for number in (11, 17):  # the metadata of a share group and of a streams group
+            group = b"of-%d" % number
+            builder.append(0, struct.pack(">hh", number, len(group)) + group, b"\0\0")
+        broker.host.append(builder.build())
+        broker.lead(0)
+        await broker.has_moved.wait()
+        assert len(broker.moves) > 2
+        assert set(broker.moves) == {(GROUP_METADATA_TOPIC, 0, frozenset({"share", "streams"}))}
+        broker.lead(None)
+        await asyncio.gather(*broker.host.tasks)
+
+    run(test)
+
+
+def test_a_partition_without_such_groups_stays() -> None:
+    async def test() -> None:
+        broker = FakeBroker()
+        broker.lead(0)
+        assert error_of_commit(broker.ask(ApiKey.OFFSET_COMMIT, commit(5), 9)) is ErrorCode.NONE
+        broker.lead(1)
+        await asyncio.gather(*broker.host.tasks)
+        assert broker.moves == []
 
     run(test)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sparkraft.coordinator.group.journal import JournalEntry
 from sparkraft.coordinator.group.records import GroupRecord
-from sparkraft.coordinator.runtime import AppendCallback, Decision, ReplyTo
+from sparkraft.coordinator.runtime import AppendCallback, Decision, Effect, ReplyTo
 from sparkraft.coordinator.timers import TimerKey
 from sparkraft.protocol.messages.k11_join_group import JoinGroupResponse
 
@@ -70,6 +70,17 @@ class GroupNoted(AppendCallback):
     """Journal entries of a decision, added once it is committed."""
 
     entries: tuple[JournalEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOver(Effect):
+    """The partition has groups of types that are not served here: let another broker lead it.
+
+    Attributes:
+        group_id: one of them, which names the partition.
+    """
+
+    group_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
-"""Groups whose records this core does not interpret (consumer, share, streams groups of Kafka).
+"""Groups whose records this core does not interpret (share and streams groups of Kafka).
 
-They are not served, but kept: they are listed, their offsets can be fetched, and an empty one can
-be deleted or converted to a classic group. Members found in the log cannot send heartbeats to this
-broker, so they expire one session timeout after loading.
+They are not served, but kept until a broker that serves them leads the partition: they are listed,
+their offsets can be fetched, and an empty one can be deleted or converted to a classic group.
+Members found in the log cannot send heartbeats to this broker, so they expire one session timeout
+after loading.
 """
 
 from collections.abc import Sequence

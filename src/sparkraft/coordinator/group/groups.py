@@ -34,6 +34,10 @@ class Groups(dict[str, Group]):
         group = self.get(group_id)
         return group if isinstance(group, ForeignGroup) else None
 
+    def foreign_types(self) -> frozenset[str]:
+        """Types of the groups that this core does not interpret."""
+        return frozenset(group.group_type for group in self.all_foreign())
+
     def all_foreign(self) -> Iterator[ForeignGroup]:
         """Every uninterpreted group, in the order of creation."""
         return (group for group in list(self.values()) if isinstance(group, ForeignGroup))

@@ -36,6 +36,7 @@ from sparkraft.coordinator.group.decision import (
     GroupCreated,
     GroupDecision,
     GroupNoted,
+    HandOver,
     MemberFenced,
     Peer,
     StaticMemberReplaced,
@@ -201,14 +202,20 @@ class GroupShard:
             self._consumer.forget(group)
 
     def loaded(self, image: ClusterImage, now: Instant) -> GroupDecision[None]:
-        """Start serving: members found in the log get one session timeout to send a heartbeat."""
+        """Start serving: members found in the log get one session timeout to send a heartbeat.
+
+        Groups of types that are not served here belong to a broker that serves them.
+        """
         expire_at = Millis(now.mono_ms + self._config.foreign_session_timeout_ms)
         for group in self._groups.all_foreign():
             group.members_expire_at = expire_at
         self._classic.loaded(now)
         self._consumer.loaded(image, now)
         self._schedule_expiry(now)
-        return NOTHING
+        foreign = sorted(group.group_id for group in self._groups.all_foreign())
+        if not foreign:
+            return NOTHING
+        return Decision(response=None, effects=(HandOver(group_id=foreign[0]),))
 
     def unload(self, now: Instant) -> None:
         """Stop serving: parked requests fail with NOT_COORDINATOR."""
@@ -259,6 +266,8 @@ class GroupShard:
 
     def on_effect_completed(self, effect: Effect, result: Any, now: Instant) -> GroupDecision[None]:
         """Store the topics of regular expressions."""
+        if isinstance(effect, HandOver):
+            return NOTHING
         assert isinstance(effect, ResolveRegexes)
         return self._consumer.on_regexes_resolved(effect, result, now)
 
@@ -439,6 +448,11 @@ class GroupShard:
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
+
+    @property
+    def foreign_types(self) -> frozenset[str]:
+        """Types of its groups that are not served here."""
+        return self._groups.foreign_types()
 
     def group_ids(self) -> list[str]:
         """Sorted."""

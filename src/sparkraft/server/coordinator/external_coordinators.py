@@ -2,6 +2,8 @@
 
     __transaction_state    served by brokers that advertise EndTxn
     __share_group_state    served by brokers that advertise ReadShareGroupState
+    __consumer_offsets     served by every broker, but for its share and streams groups: a partition
+                           with such groups by brokers that advertise their heartbeats
 
 While this broker hosts partitions of such a topic and does not serve it, it checks them every
 `CHECK_MS` and requests the reassignments and elections of `replication.coordinator_placement`, so
@@ -54,6 +56,12 @@ SERVED_BY = {
 }
 """The API that a broker advertises if it serves the topic's coordinators."""
 
+GROUPS_SERVED_BY = {
+    "share": ApiKey.SHARE_GROUP_HEARTBEAT,
+    "streams": ApiKey.STREAMS_GROUP_HEARTBEAT,
+}
+"""The API that a broker advertises if it serves groups of the type."""
+
 _PREFERRED = 0
 
 
@@ -85,7 +93,7 @@ class ExternalCoordinators:
         self._channel = channel
         self._topics = [topic for topic in SERVED_BY if topic not in own_topics]
         self._served: dict[tuple[int, bytes], frozenset[str]] = {}
-        """Broker id and incarnation → the topics whose coordinators it serves."""
+        """Broker id and incarnation → the topics and group types that it serves."""
         self._hosted = asyncio.Event()
 
     def on_placement(self, hosted: "HostedPartition", _: bytes) -> None:
@@ -93,13 +101,13 @@ class ExternalCoordinators:
         if hosted.topic in self._topics:
             self._hosted.set()
 
-    def able(self, topic: str) -> list[int]:
-        """Unfenced brokers known to serve the coordinators of `topic`, in ascending order."""
+    def able(self, service: str) -> list[int]:
+        """Unfenced brokers known to serve a topic or a group type, in ascending order."""
         brokers = self._metadata.image.brokers
         return [
             broker_id
             for broker_id in sorted(brokers)
-            if not brokers[broker_id].fenced and topic in self._served_by(brokers[broker_id])
+            if not brokers[broker_id].fenced and service in self._served_by(brokers[broker_id])
         ]
 
     def _served_by(self, other: "BrokerRegistration") -> frozenset[str]:
@@ -148,7 +156,9 @@ class ExternalCoordinators:
         connection = await self.connect(other)
         try:
             return frozenset(
-                topic for topic, key in SERVED_BY.items() if key in connection.versions
+                service
+                for service, key in (SERVED_BY | GROUPS_SERVED_BY).items()
+                if key in connection.versions
             )
         finally:
             await connection.close()
@@ -184,14 +194,27 @@ class ExternalCoordinators:
             login=self._login,
         )
 
+    async def move_leader(self, name: str, index: int, group_types: frozenset[str]) -> None:
+        """Request once that a broker leads the partition that serves these types of groups."""
+        await self.learn()
+        able = [set(self.able(one)) for one in sorted(group_types)]
+        try:
+            await self._move(name, sorted(set.intersection(*able)), only=index)
+        except KafkaError as error:
+            log.warning("Failed to move the leader of %s-%d: %s", name, index, error)
+
     async def _check(self, name: str) -> None:
+        await self._move(name, self.able(name))
+
+    async def _move(self, name: str, able: list[int], *, only: int | None = None) -> None:
         topic = self._metadata.image.topic(name)
-        able = self.able(name)
         if topic is None or not able:
             return
         moves: dict[int, tuple[int, ...]] = {}
         elections: list[int] = []
         for index, partition in topic.in_order():
+            if only not in {None, index}:
+                continue
             step = next_reassignment(partition, index, able=able, local_id=self._config.node_id)
             if isinstance(step, Reassign):
                 moves[index] = step.replicas

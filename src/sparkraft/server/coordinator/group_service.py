@@ -1,6 +1,7 @@
 """The group coordinator of this broker: groups and committed offsets."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from sparkraft.base.env import Entropy
     from sparkraft.coordinator.group.config import Bounded, ConsumerConfig, GroupConfig
     from sparkraft.coordinator.group.consumer_regex import MatchingTopics, ResolveRegexes
+    from sparkraft.coordinator.group.decision import HandOver
     from sparkraft.coordinator.group.journal import Journal
     from sparkraft.coordinator.group.records import GroupRecord
     from sparkraft.coordinator.group.shard import GroupShard
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
 
     GroupShardRuntime: TypeAlias = ShardRuntime[GroupShard, GroupRecord]
 
+
+MoveLeader: "TypeAlias" = Callable[[str, int, frozenset[str]], Awaitable[None]]
+"""(topic, partition, group types) → request once that a broker leads it that serves these types."""
+
+HAND_OVER_MS = 500
+"""Between two such requests."""
 
 _TOPICS_AT_ONCE = 1_000
 """About a millisecond of matching."""
@@ -44,8 +52,18 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
         metadata: "ImageSource",
         host_of: HostFactory,
         disk: "Disk | None" = None,
+        move_leader: "MoveLeader | None" = None,
     ) -> None:
-        """Lead no partition yet; see `CoordinatorService`. `disk` keeps the journal."""
+        """Lead no partition yet; see `CoordinatorService`.
+
+        Args:
+            config: of this broker.
+            entropy: for member ids.
+            metadata: holds the current image.
+            host_of: opens a partition that this broker leads.
+            disk: keeps the journal.
+            move_leader: hands partitions over to brokers that serve more types of groups.
+        """
         super().__init__(
             GROUP_METADATA_TOPIC,
             metadata=metadata,
@@ -55,6 +73,7 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
         self._config = config
         self._entropy = entropy
         self._disk = disk
+        self._move_leader = move_leader
         self._journal: Journal | None = None
         self._group_config: GroupConfig | None = None
         self.member_memory = MemberMemory(
@@ -67,6 +86,7 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
     def new_spec(self) -> "ShardSpec[GroupShard, GroupRecord]":
         """The core and its messages are imported with the first partition led."""
         from sparkraft.coordinator.group.consumer_regex import ResolveRegexes
+        from sparkraft.coordinator.group.decision import HandOver
         from sparkraft.coordinator.group.records import decode_record, encode_record
         from sparkraft.coordinator.group.shard import GroupShard, as_group_error
 
@@ -78,8 +98,22 @@ class GroupCoordinatorService(CoordinatorService["GroupShard", "GroupRecord"]):
             translate_error=as_group_error,
             write_timeout_ms=self._config.number("offsets.commit.timeout.ms"),
             compression=self._config.number("offsets.topic.compression.codec"),
-            executors={ResolveRegexes: self._resolve_regexes},
+            executors={ResolveRegexes: self._resolve_regexes, HandOver: self._hand_over},
         )
+
+    async def _hand_over(self, effect: "HandOver") -> None:
+        """Let an able broker lead the partition; repeated while this one leads such groups.
+
+        It leads them only while no able broker is in sync.
+        """
+        index = self.partition_for(effect.group_id)
+        runtime = self.runtimes.get(index)
+        while runtime is not None and runtime is self.runtimes.get(index):
+            types = runtime.shard.foreign_types
+            if not types or self._move_leader is None:
+                return
+            await self._move_leader(self.topic, index, types)
+            await asyncio.sleep(HAND_OVER_MS / 1000)
 
     async def _resolve_regexes(self, effect: "ResolveRegexes") -> "MatchingTopics":
         """Match all topics, some per event-loop iteration."""
