@@ -21,10 +21,15 @@ def batch(
     first_ms: int = BASE_MS,
     keys: bool = True,
     producer: tuple[int, int, int] = (-1, -1, -1),
+    transactional: bool = False,
 ) -> bytes:
     """A record batch as a producer sends it."""
     builder = BatchBuilder(
-        codec=codec, producer_id=producer[0], producer_epoch=producer[1], base_sequence=producer[2]
+        codec=codec,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
+        transactional=transactional,
     )
     for number in range(count):
         key = f"k{number}".encode() if keys else None
@@ -42,7 +47,28 @@ def every_version(
     after: Callable[[World, Any], None] | None = None,
 ) -> Iterator[Case]:
     """The same request in each version of `key` from `since` to `until`."""
+    for version in versions_of(key):
+        if since <= version <= until:
+            yield Case(label, key, version, build, after)
+
+
+def versions_of(key: ApiKey) -> range:
+    """The stable versions of a key that are served."""
     info = API_INFO[key]
-    last = info.max_version - int(info.latest_version_unstable)
-    for version in range(max(info.min_version, since), min(last, until) + 1):
-        yield Case(label, key, version, build, after)
+    return range(info.min_version, info.max_version - int(info.latest_version_unstable) + 1)
+
+
+_RETRIED = {14, 15, 16, 51}
+"""Coordinator loading, not available or elsewhere; the previous transaction is being completed."""
+
+
+def is_final(answer: Any) -> bool:
+    """Whether no error in an answer means that the client should try again."""
+    if isinstance(answer, list):
+        return all(map(is_final, answer))
+    if not isinstance(answer, dict):
+        return True
+    return all(
+        value not in _RETRIED if name.lower().endswith("errorcode") else is_final(value)
+        for name, value in answer.items()
+    )

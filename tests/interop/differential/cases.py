@@ -21,9 +21,12 @@ from sparkraft.protocol.messages import (
 )
 from tests.interop.differential.admin_cases import administration, leadership, scram_users
 from tests.interop.differential.building import every_version
+from tests.interop.differential.consumer_group_cases import consumer_groups
 from tests.interop.differential.group_cases import groups
 from tests.interop.differential.record_cases import produces, reads
 from tests.interop.differential.topic_cases import creations, deletions, metadata
+from tests.interop.differential.transaction_cases import transactions
+from tests.interop.differential.transactional_produce_cases import transactional_produces
 from tests.interop.differential.world import Case
 
 
@@ -84,6 +87,7 @@ def broken_frames() -> Iterator[Case]:
 def all_cases() -> list[Case]:
     """The whole conversation, in order."""
     parts = (
-        handshakes, creations, metadata, produces, reads, groups, administration, scram_users, leadership, deletions, broken_frames
+        handshakes, creations, metadata, produces, reads, groups, transactions, transactional_produces,
+        consumer_groups, administration, scram_users, leadership, deletions, broken_frames,
     )  # fmt: skip
     return [case for part in parts for case in part()]

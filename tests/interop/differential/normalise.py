@@ -12,7 +12,13 @@ from tests.interop.differential.world import World
 
 _ADDRESS = frozenset({"host", "port", "clientHost"})
 _TIMES = frozenset(
-    {"logAppendTimeMs", "lastTimestamp", "lastFetchTimestamp", "lastCaughtUpTimestamp"}
+    {
+        "logAppendTimeMs",
+        "lastTimestamp",
+        "lastFetchTimestamp",
+        "lastCaughtUpTimestamp",
+        "transactionStartTimeMs",
+    }
 )
 _SIZES = frozenset({"totalBytes", "usableBytes"})
 _OWN_IDS = frozenset({"replicaDirectoryId", "voterDirectoryId", "finalizedFeaturesEpoch"})
@@ -20,7 +26,7 @@ _OWN_COUNTS = frozenset({"highWatermark", "logEndOffset", "leaderEpoch"})
 _ORDERED_BY = (
     "apiKey", "name", "configName", "partitionIndex", "partition", "partitionId", "index",
     "groupId", "brokerId", "resourceName", "feature", "topic", "nodeId", "memberId", "topicName",
-    "topicId", "resourceType", "configSource", "user", "mechanism", "entityType",
+    "topicId", "resourceType", "configSource", "user", "mechanism", "entityType", "transactionalId",
 )  # fmt: skip
 _KEEPS_ORDER = frozenset({"resources"})
 
@@ -50,10 +56,11 @@ def _place(entry: Any) -> tuple[str, ...]:
     """Where an entry of an unordered array stands; arrays of plain values are sorted by value."""
     if not isinstance(entry, dict):
         return (f"{entry:020}" if isinstance(entry, int) else str(entry),)
-    return tuple(
+    place = tuple(
         f"{value:020}" if isinstance(value, int) else str(value)
         for value in (entry.get(key, "") for key in _ORDERED_BY)
     )
+    return (*place, str(entry))  # Producers have no name but their own ids.
 
 
 def _leaf(world: World, value: Any, name: str) -> Any:  # noqa: C901, PLR0911 (one return a kind)

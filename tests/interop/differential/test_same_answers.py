@@ -24,6 +24,8 @@ OVERRIDES = {
     # The records are years old by their times. The first look for such comes 10 s after our start
     # and 30 s after Kafka's, and where the machine is slow the requests are not over by then.
     "log.retention.ms": "-1",
+    # Else the epochs of consumer groups depend on the time between two requests.
+    "group.consumer.assignment.interval.ms": "0",
 }
 
 
