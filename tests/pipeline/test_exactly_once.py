@@ -1,6 +1,9 @@
 """Exactly-once into topics, without Spark: real requests, real transactions, killed drivers."""
 
+import json
 import random
+import re
+from pathlib import Path
 
 import pytest
 
@@ -21,12 +24,13 @@ from tests.support.killed_batches import (
     KilledError,
     decisions,
     described,
+    kill_before_an_outage,
     kill_once,
     kill_points,
     requests_of_a_run,
     send_rows,
 )
-from tests.support.nodes import KafkaNode
+from tests.support.nodes import KafkaNode, SparkraftNode
 
 pytestmark = pytest.mark.real_clients
 
@@ -61,6 +65,27 @@ def test_a_batch_is_visible_only_once_it_is_committed(application):
     committer.commit(ticket, batch, [slot])
     application.check(batches=1)
     assert [(each["query"], each["batch"]) for each in decisions(application)] == [("query", 0)]
+
+
+def test_the_page_shows_a_decision_and_a_proof(application):
+    committer, batch = application.committer(), application.batch(0)
+    ticket = committer.open()
+    committer.commit(ticket, batch, [written(application, ticket, batch)])
+    page = Path(__file__).parents[2] / "docs" / "formats" / "decisions.md"
+    blocks = re.findall(r"```json\n(.*?)```", page.read_text(), re.DOTALL)
+    for partition, block in enumerate(blocks):
+        (found,) = decisions(application, partition=partition)
+        assert shape(json.loads(block)) == shape(found)
+
+
+def shape(value):
+    """The names of the fields, with types in place of values and of topics."""
+    if isinstance(value, dict):
+        fields = {name: shape(each) for name, each in value.items()}
+        return fields if "batch" in value or "slot" in value else sorted(map(str, fields.values()))
+    if isinstance(value, list):
+        return {str(shape(each)) for each in value}
+    return type(value).__name__
 
 
 def test_a_driver_writes_batch_after_batch(application):
@@ -267,6 +292,41 @@ def test_a_lost_batch_is_written_again_only_on_request(node, application, capsys
     assert "is complete" in capsys.readouterr().err
 
 
+FILE = """
+name = "n"
+checkpoint = "n"
+[source]
+"kafka.bootstrap.servers" = "${bootstrap}"
+subscribe = "t"
+[[sink]]
+kind = "topic"
+topic = "t"
+delivery = "exactly_once"
+options = { transactionalIdPrefix = "${prefix}" }
+"""
+
+
+def test_a_pipeline_replays_a_lost_batch_on_request(node, application, tmp_path, capsys):
+    file = tmp_path / "n.toml"
+    file.write_text(FILE)
+
+    def reset():
+        values = (f"bootstrap={node.bootstrap}", f"prefix={application.prefix}")
+        settings = [word for value in values for word in ("--set", value)]
+        return cli.main(["pipeline", "reset", str(file), *settings, "--replay", "0"])
+
+    slot = decided(application, application.batch(0))
+    application.calls().init(slot.transactional_id)
+    assert reset() == 0
+    assert capsys.readouterr().out == "batch 0 will be written again by the next run\n"
+    assert not application.committer().open().has(application.batch(0))
+    assert reset() == 1
+    assert "is -1, not 0" in capsys.readouterr().err
+    file.write_text(FILE.replace('delivery = "exactly_once"', ""))
+    assert reset() == 1
+    assert "n has no sink with delivery = exactly_once" in capsys.readouterr().err
+
+
 def test_a_replay_names_the_transactions_that_are_visible_already(application):
     committer, batch = application.committer(), application.batch(0)
     ticket = committer.open()
@@ -303,6 +363,20 @@ def test_killed_drivers_lose_and_double_nothing_on_kafka(kafka_jars, tmp_path):
         requests = requests_of_a_run(kafka.bootstrap, "run", seed=7)
         for at, is_sent, seed in kill_points(100, requests):
             kill_once(kafka.bootstrap, f"kill-{seed}", at=at, is_sent=is_sent, seed=seed)
+
+
+@pytest.mark.long
+def test_an_outage_beyond_the_timeout_is_reported_and_doubles_nothing(tmp_path):
+    overrides = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+    with SparkraftNode(tmp_path / "n", overrides=overrides) as node:
+        lost = [
+            kill_before_an_outage(
+                node.bootstrap, f"outage-{seed}", at=1 + seed % 5, is_sent=seed % 2 == 1, seed=seed
+            )
+            for seed in range(20)
+        ]
+    assert any(lost)
+    assert not all(lost)
 
 
 def test_a_kill_is_a_kill(node):

@@ -79,6 +79,12 @@ def test_the_default_prefix_of_a_sink_must_be_legal(parsed):
         check.before_spark(replace(file, name="my copies"))
 
 
+def test_a_prefix_without_exactly_once_is_refused(parsed):
+    prefix = '{ transactionalIdPrefix = "m" }'
+    with pytest.raises(spec.SpecError, match="transactionalIdPrefix needs delivery"):
+        check.before_spark(parsed('{ "kafka.linger.ms" = "5" }', prefix))
+
+
 def test_two_exactly_once_sinks_need_different_prefixes(parsed):
     delivery = 'delivery = "exactly_once"\n'
     second = f'{delivery}[[sink]]\nkind = "topic"\ntopic = "copies"\n{delivery}options = '

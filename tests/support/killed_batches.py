@@ -7,11 +7,19 @@ stray task belongs to a killed driver, has connections of its own, and continues
 
 import json
 import random
+import re
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 
 from sparkraft.base.errors import KafkaError
-from sparkraft.pipeline.exactly_once import Committer, QueryBatch, SlotWriter, Ticket
+from sparkraft.pipeline.exactly_once import (
+    Committer,
+    LostTransactionsError,
+    QueryBatch,
+    SlotWriter,
+    Ticket,
+)
 from sparkraft.pipeline.fetch import RangeReader
 from sparkraft.pipeline.offsets import Range
 from sparkraft.pipeline.options import (
@@ -22,13 +30,16 @@ from sparkraft.pipeline.options import (
     parse_servers,
     source_options,
 )
-from sparkraft.pipeline.transactions import TransactionCalls
+from sparkraft.pipeline.transactions import ONGOING, TransactionCalls
 from sparkraft.pipeline.wire import Cluster, Connection
+from sparkraft.protocol.messages.k26_end_txn import EndTxnRequest
+from tests.support.ports import wait_until
 
 PARTITIONS = 3
 BATCHES = 3
 ROWS = 12
 TIMEOUT_MS = 60_000
+OUTAGE_TIMEOUT_MS = 2_000
 
 
 class KilledError(BaseException):
@@ -116,7 +127,8 @@ def committed_values(cluster: Cluster, topic: str, partitions: int) -> list[byte
 class Application:
     """A query: its topic, what was finished, and drivers that come one after another."""
 
-    def __init__(self, bootstrap: str, name: str) -> None:
+    def __init__(self, bootstrap: str, name: str, *, timeout_ms: int = TIMEOUT_MS) -> None:
+        self.timeout_ms = timeout_ms
         self.options = client_options(bootstrap)
         self.cluster = Cluster(self.options)
         self.topic = name
@@ -127,7 +139,7 @@ class Application:
 
     def calls(self, fuse: Fuse | None = None) -> TransactionCalls:
         cluster = FusedCluster(self.options, fuse) if fuse else Cluster(self.options)
-        return TransactionCalls(cluster, timeout_ms=TIMEOUT_MS)
+        return TransactionCalls(cluster, timeout_ms=self.timeout_ms)
 
     def committer(self, fuse: Fuse | None = None) -> Committer:
         return Committer(self.calls(fuse), self.prefix)
@@ -189,6 +201,9 @@ class Application:
                     # It is fenced.
                     self.strays.remove(stray)
 
+    def open_ids(self) -> dict[str, str]:
+        return self.calls().ids(rf"{re.escape(self.prefix)}\.[0-9]+\.[0-9]+", states=[ONGOING])
+
     def committed(self) -> list[bytes]:
         return committed_values(self.cluster, self.topic, PARTITIONS)
 
@@ -197,6 +212,15 @@ class Application:
         found = Counter(self.committed())
         lost, extra = sorted(expected - found), sorted(found - expected)
         assert (lost, extra) == ([], []), f"of {self.topic}"
+
+    def check_lost(self, message: str) -> None:
+        """Check that a part of the last batch is missing and named, and nothing is there twice."""
+        assert f"batch {self.finished} of query query" in message
+        found = Counter(self.committed())
+        before = Counter(row for number in range(self.finished) for row in self.rows(number))
+        rows = Counter(self.rows(self.finished))
+        assert rows - found, "nothing is lost"
+        assert found == before + (rows & found)
 
 
 def requests_of_a_run(bootstrap: str, name: str, seed: int) -> int:
@@ -228,6 +252,29 @@ def kill_once(bootstrap: str, name: str, *, at: int, is_sent: bool, seed: int) -
     application.check()
 
 
+def kill_before_an_outage(bootstrap: str, name: str, *, at: int, is_sent: bool, seed: int) -> bool:
+    """Kill a driver at an EndTxn for longer than the timeout; whether its batch lost a part.
+
+    Then the next driver must stop and name the batch, and nothing may be visible twice.
+    """
+    application = Application(bootstrap, name, timeout_ms=OUTAGE_TIMEOUT_MS)
+    dice = random.Random(seed)
+    fuse = Fuse(at, is_sent=is_sent, of=lambda request: isinstance(request, EndTxnRequest))
+    with suppress(KilledError):
+        application.run(fuse, dice)
+    assert fuse.is_burnt
+    application.strays.clear()
+    wait_until(lambda: not application.open_ids(), "transactions time out", 60)
+    try:
+        application.run(Fuse(), dice)
+    except LostTransactionsError as error:
+        application.check_lost(str(error))
+        return True
+    application.committer().open()
+    application.check()
+    return False
+
+
 def kill_points(count, requests):
     """Requests at which to kill, spread evenly, in turn before and after they are sent; a seed."""
     for number in range(count):
@@ -239,11 +286,11 @@ def described(application: Application, slot: int = 0, attempt: int = 0):
     return application.calls().describe(f"{application.prefix}.{slot}.{attempt}")
 
 
-def decisions(application: Application) -> list:
-    """The decisions in the topic, committed or not, as JSON."""
+def decisions(application: Application, *, partition: int = 0) -> list:
+    """The decisions, or the proofs in partition 1, committed or not, as JSON."""
     topic = f"{application.prefix}.decisions"
-    end = application.cluster.list_offsets({(topic, 0): LATEST})[topic, 0]
+    end = application.cluster.list_offsets({(topic, partition): LATEST})[topic, partition]
     read = source_options({"kafka.bootstrap.servers": "in:1", "subscribe": topic}, streaming=False)
     read = replace(read, client=application.options)
-    pieces = RangeReader(application.cluster, [Range(topic, 0, 0, end)], read).read()
+    pieces = RangeReader(application.cluster, [Range(topic, partition, 0, end)], read).read()
     return [json.loads(v) for piece in pieces for v in piece.column("value").to_pylist()]

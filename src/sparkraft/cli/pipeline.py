@@ -274,6 +274,11 @@ def _set_paused(options: Options, argv: Sequence[str], *, paused: bool) -> int:
 def _reset(options: Options, argv: Sequence[str]) -> int:
     _file(options)
     options.flag("--execute", "delete it; without this option only say what would be deleted")
+    options.value(
+        "--replay",
+        type=int,
+        about="keep it, and let this lost batch be written again",
+    )
     values = options.parse(argv)
     import shutil
 
@@ -284,6 +289,8 @@ def _reset(options: Options, argv: Sequence[str]) -> int:
     checkpoint = pipeline.checkpoint
     if status.runs(checkpoint):
         raise CommandError(f"{pipeline.name} is running; stop it first")
+    if values.replay is not None:
+        return _replay(pipeline, values.replay)
     if not Path(checkpoint).is_dir():
         raise CommandError(f"checkpoint {checkpoint} does not exist")
     if not values.execute:
@@ -296,6 +303,29 @@ def _reset(options: Options, argv: Sequence[str]) -> int:
     status.forget(checkpoint)
     batch_log.forget(checkpoint)
     warn(f"deleted {checkpoint}")
+    return 0
+
+
+def _replay(pipeline: Pipeline, number: int) -> int:
+    """Let a batch be written again by the sinks that have lost a part of it."""
+    _needs_spark()
+    from sparkraft.pipeline import sinks
+    from sparkraft.pipeline.exactly_once import Committer
+    from sparkraft.pipeline.options import OptionError, sink_options
+
+    reasons = [f"{pipeline.name} has no sink with delivery = exactly_once"]
+    is_replayed = False
+    for sink in pipeline.sinks:
+        if sink.delivery != "exactly_once":
+            continue
+        committer = Committer.of(sink_options(sinks.topic_options(sink, pipeline)))
+        try:
+            _show_replay(number, committer.replay(number))
+            is_replayed = True
+        except OptionError as error:
+            reasons.append(str(error))
+    if not is_replayed:
+        raise CommandError("; ".join(reasons[1:] or reasons))
     return 0
 
 

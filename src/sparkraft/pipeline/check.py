@@ -141,6 +141,8 @@ def _check_topic_sinks(pipeline: Pipeline, topic_sinks: Sequence[Sink]) -> None:
         prefix = options.transactional_id_prefix
         if not prefix:
             continue
+        if sink.delivery != "exactly_once":
+            raise SpecError('transactionalIdPrefix needs delivery = "exactly_once" in a topic sink')
         checked_prefix(prefix)
         _check_timeout(pipeline.trigger, options.transaction_timeout_ms)
         if prefix in prefixes:
