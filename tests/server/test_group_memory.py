@@ -10,7 +10,7 @@ from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
 )
 from tests.server.harness import connect, create_topic, node_in, run, until
 
-ALLOWED = 50_000
+ALLOWED = 55_000
 TOPICS = [f"{number:03d}" + "x" * 200 for number in range(140)]
 """As names and as a regular expression, one such member is allowed, and two are not."""
 

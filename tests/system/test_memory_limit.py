@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.api_keys import API_INFO
 from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.declare import Message
@@ -33,6 +34,9 @@ from sparkraft.protocol.messages.k19_create_topics import (
 from sparkraft.protocol.messages.k32_describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
+)
+from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
 )
 from sparkraft.records.compression import Codec
 from sparkraft.records.record import BatchBuilder
@@ -226,6 +230,29 @@ def bombs(node: LimitedNode) -> None:
             client.close()
 
 
+def subscriptions(node: LimitedNode) -> None:
+    """Two hundred members of consumer groups, each with 20,000 topic names."""
+    ask(node.port, FindCoordinatorRequest(key="g", key_type=0), 3)
+    names = [f"a-topic-that-does-not-exist-{index:05d}" for index in range(20_000)]
+    refused = 0
+    with connected(node.port) as client:
+        for number in range(200):
+            joining = ConsumerGroupHeartbeatRequest(
+                group_id=f"g{number}", member_id="m", member_epoch=0, rebalance_timeout_ms=1_000,
+                subscribed_topic_names=names, topic_partitions=[],
+            )  # fmt: skip
+            client.sendall(frame(joining, 1))
+            code = struct.unpack_from(">h", receive(client), 4 + 4 + 1 + 4)[0]
+            refused += code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        for number in range(200):
+            leaving = ConsumerGroupHeartbeatRequest(
+                group_id=f"g{number}", member_id="m", member_epoch=-1
+            )
+            client.sendall(frame(leaving, 1))
+            receive(client)
+    assert 100 < refused < 200, refused
+
+
 @pytest.mark.parametrize(
     "attack",
     [
@@ -235,8 +262,17 @@ def bombs(node: LimitedNode) -> None:
         lambda node: half_requests(node, node.controller_port),
         invented_topics,
         bombs,
+        subscriptions,
     ],
-    ids=["configs", "groups", "half requests", "half requests to the controller", "names", "bombs"],
+    ids=[
+        "configs",
+        "groups",
+        "half requests",
+        "half requests to the controller",
+        "names",
+        "bombs",
+        "subscriptions",
+    ],
 )
 def test_a_node_in_little_memory_survives(
     node: LimitedNode, attack: Callable[[LimitedNode], None]

@@ -134,8 +134,9 @@ class ConsumerMember:
         )
 
 
-TOPIC_BYTES = 64
-"""Memory of a topic name besides its characters."""
+TOPIC_BYTES = 160
+"""Memory of a subscribed topic besides the characters of its name: an object, and its places in the
+set of the member and in the counts of the group."""
 
 
 def subscription_bytes(topics: Collection[str] | None, regex: str | None) -> int:
