@@ -84,6 +84,11 @@ def broken_frames() -> Iterator[Case]:
     yield Case("too much", ApiKey.API_VERSIONS, 0, hello, raw=lambda frame: frame + b"more")
 
 
+def transaction_cases(level: int) -> list[Case]:
+    """Transactions at an older transaction.version."""
+    return [*creations(), *transactions(level), *transactional_produces(level)]
+
+
 def all_cases() -> list[Case]:
     """The whole conversation, in order."""
     parts = (

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.interop.differential.allowed import ALLOWED
-from tests.interop.differential.cases import all_cases
+from tests.interop.differential.cases import all_cases, transaction_cases
 from tests.interop.differential.normalise import normalise
 from tests.interop.differential.world import Case, World, exchange
 from tests.support.nodes import KafkaNode, SparkraftNode
@@ -32,21 +32,28 @@ OVERRIDES = {
 @pytest.fixture(scope="module")
 def answers(
     kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[list[tuple[Case, Any, Any]]]:
+) -> list[tuple[Case, Any, Any]]:
     """Every case with Kafka's answer and ours."""
-    folder = tmp_path_factory.mktemp("differential")
-    kafka = KafkaNode(folder / "kafka", jars=kafka_jars, overrides=OVERRIDES)
-    ours = SparkraftNode(folder / "ours", overrides=OVERRIDES)
+    return asked(kafka_jars, tmp_path_factory.mktemp("differential"), all_cases())
+
+
+def asked(
+    kafka_jars: Path, folder: Path, cases: list[Case], *features: str
+) -> list[tuple[Case, Any, Any]]:
+    """Every case with Kafka's answer and ours, from nodes with these finalized features."""
+    given = {"overrides": OVERRIDES, "format_as": ("--standalone", *features)}
+    kafka = KafkaNode(folder / "kafka", jars=kafka_jars, **given)
+    ours = SparkraftNode(folder / "ours", **given)
     with kafka, ours, ThreadPoolExecutor(2) as both:
         worlds = World("Kafka", kafka), World("sparkraft", ours)
-        columns = list(both.map(conversation, worlds))
-        yield [(case, *pair) for case, *pair in zip(all_cases(), *columns, strict=True)]
+        columns = list(both.map(lambda world: conversation(world, cases), worlds))
+    return [(case, *pair) for case, *pair in zip(cases, *columns, strict=True)]
 
 
-def conversation(world: World) -> list[Any]:
+def conversation(world: World, cases: list[Case]) -> list[Any]:
     """All answers of one world, in order, with its own names replaced."""
     world.warm_up()
-    answers = [normalise(world, exchange(world, case)) for case in all_cases()]
+    answers = [normalise(world, exchange(world, case)) for case in cases]
     world.close()
     return answers
 
@@ -76,17 +83,32 @@ def test_there_are_at_least_300_requests_of_every_key() -> None:
     assert len({key for key, _ in versions}) >= 37
 
 
+def differing(answers: list[tuple[Case, Any, Any]]) -> Iterator[tuple[str, list[int]]]:
+    """Each difference, with the entries of `ALLOWED` that it matches."""
+    for case, kafka, ours in answers:
+        for found in differences(kafka, ours):
+            line = f"{case} | {found}"
+            yield line, [i for i, one in enumerate(ALLOWED) if one.pattern.search(line)]
+
+
 def test_the_answers_are_equal(answers: list[tuple[Case, Any, Any]]) -> None:
-    found = [
-        f"{case} | {line}" for case, kafka, ours in answers for line in differences(kafka, ours)
-    ]
     used: set[int] = set()
-    unexpected = []
-    for line in found:
-        reasons = [i for i, allowed in enumerate(ALLOWED) if allowed.pattern.search(line)]
+    wrong = []
+    for line, reasons in differing(answers):
         used.update(reasons)
         if not reasons:
-            unexpected.append(line)
+            wrong.append(line)
     stale = [allowed.reason for i, allowed in enumerate(ALLOWED) if i not in used]
-    assert not unexpected, f"{len(unexpected)} differences:\n" + "\n".join(unexpected)
+    assert not wrong, f"{len(wrong)} differences:\n" + "\n".join(wrong)
     assert not stale, "allowed differences that no longer show:\n" + "\n".join(stale)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("level", [0, 1])
+def test_transactions_are_equal_at_an_older_version(
+    kafka_jars: Path, tmp_path: Path, level: int
+) -> None:
+    cases = transaction_cases(level)
+    found = asked(kafka_jars, tmp_path, cases, "--feature", f"transaction.version={level}")
+    wrong = [line for line, reasons in differing(found) if not reasons]
+    assert not wrong, f"{len(wrong)} differences:\n" + "\n".join(wrong)

@@ -32,7 +32,24 @@ MEMBERS_FROM = 3
 EPOCHS_FROM = 5
 """EndTxn ends a transaction with a new epoch, and TxnOffsetCommit adds its partition, from it on."""
 
+NEW_CLIENTS_FROM = {
+    ApiKey.PRODUCE: 12,
+    ApiKey.ADD_PARTITIONS_TO_TXN: BROKERS_FROM,
+    ApiKey.END_TXN: EPOCHS_FROM,
+    ApiKey.TXN_OFFSET_COMMIT: EPOCHS_FROM,
+}
+"""Versions that only clients of transaction.version 2 send."""
+
 Producer = tuple[int, int]
+
+
+def client_versions(key: ApiKey, level: int) -> list[int]:
+    """The versions that clients send at a transaction.version.
+
+    At level 0 Kafka fails requests of newer clients, and its transactional id is stuck then.
+    """
+    last = NEW_CLIENTS_FROM.get(key, 99) if not level else 99
+    return [version for version in versions_of(key) if version < last]
 
 
 def producer(world: World, name: str, *, by_id: int = 0, by_epoch: int = 0) -> Producer:
@@ -128,11 +145,11 @@ def add(
     return build
 
 
-def partitions() -> Iterator[Case]:
+def partitions(level: int) -> Iterator[Case]:
     """AddPartitionsToTxn: additions, and verifications by brokers."""
     key = ApiKey.ADD_PARTITIONS_TO_TXN
     one, two = (TOPIC, 0), (TOPIC, 1)
-    for version in versions_of(key):
+    for version in client_versions(key, level):
         name = f"add-{version}"
         yield from begins(name)
         if version >= BROKERS_FROM:
@@ -214,10 +231,10 @@ def settles(name: str) -> Iterator[Case]:
     yield Case(f"{name} ends", ApiKey.DESCRIBE_TRANSACTIONS, 0, lambda _: request, until=has_ended)
 
 
-def ends() -> Iterator[Case]:
+def ends(level: int) -> Iterator[Case]:
     """EndTxn: each decision, repeated, and by the wrong producer."""
     key = ApiKey.END_TXN
-    for version in versions_of(key):
+    for version in client_versions(key, level):
         for commit in (True, False):
             name = f"end-{version}-{'commit' if commit else 'abort'}"
             yield from begins(name)
@@ -321,11 +338,11 @@ def commit_offsets(
     return build
 
 
-def offsets() -> Iterator[Case]:
+def offsets(level: int) -> Iterator[Case]:
     """TxnOffsetCommit, with what OffsetFetch shows of it."""
     key = ApiKey.TXN_OFFSET_COMMIT
     one = (TOPIC, 0)
-    for version in versions_of(key):
+    for version in client_versions(key, level):
         name = f"commit-{version}"
         yield from begins(name)
         adds = version >= EPOCHS_FROM
@@ -449,7 +466,23 @@ def listings() -> Iterator[Case]:
     yield Case("after transactions", ApiKey.DESCRIBE_PRODUCERS, 0, lambda _: producers)
 
 
-def transactions() -> Iterator[Case]:
-    """All of them, in order."""
-    for part in (producer_ids, partitions, ends, offsets_added, offsets, markers, listings):
-        yield from part()
+def unsupported() -> Iterator[Case]:
+    """EndTxn of a new client at transaction.version 0."""
+    name = "end-of-a-new-client"
+    yield from begins(name)
+    one = add(name, (TOPIC, 0))
+    yield Case("its place", ApiKey.ADD_PARTITIONS_TO_TXN, 3, one, until=is_final)
+    yield Case("at level 0", ApiKey.END_TXN, EPOCHS_FROM, end(name))
+
+
+def transactions(level: int = 2) -> Iterator[Case]:
+    """All of them, in order, for a transaction.version."""
+    yield from producer_ids()
+    yield from partitions(level)
+    yield from ends(level)
+    yield from offsets_added()
+    yield from offsets(level)
+    yield from markers()
+    yield from listings()
+    if not level:
+        yield from unsupported()

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.declare import Message
 from sparkraft.protocol.messages import k00_produce as k00
-from tests.interop.differential.building import TOPIC, batch, is_final, versions_of
+from tests.interop.differential.building import TOPIC, batch, is_final
 from tests.interop.differential.transaction_cases import (
     add,
     begins,
+    client_versions,
     end,
     keep,
     producer,
@@ -52,10 +53,10 @@ def produce(
     return build
 
 
-def transactional_produces() -> Iterator[Case]:
+def transactional_produces(level: int = 2) -> Iterator[Case]:
     """A transaction in each version, and batches that must not be in it."""
     key = ApiKey.PRODUCE
-    for version in versions_of(key):
+    for version in client_versions(key, level):
         if version < 3:
             continue  # Advertised, but without transactions.
         name = f"produce-{version}"
