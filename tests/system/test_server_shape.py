@@ -14,6 +14,7 @@ import pytest
 SERVER = Path(__file__).parents[2] / "src" / "sparkraft" / "server"
 
 FILLED_MESSAGES = {
+    "network/quota_meter.py": {"response.throttle_time_ms"},
     "broker/fetchers.py": {"request.max_wait_ms", "request.min_bytes", "request.max_bytes"},
     "broker/follower_client.py": {"request.replica_state", "request.replica_id"},
     "controller/submission.py": {"result.error_code", "result.error_message"},

@@ -9,6 +9,7 @@ from sparkraft.coordinator.internal_topics import (
     TRANSACTION_STATE_TOPIC,
     KeyType,
 )
+from sparkraft.security.client_quotas import ClientQuotas
 from sparkraft.server.broker.active_brokers import ActiveBrokers
 from sparkraft.server.broker.alter_partition import AlterPartitionQueue
 from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
@@ -187,7 +188,18 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         lifecycle=lifecycle,
         compaction=compaction,
         dynamic_configs=dynamic_configs,
+        client_quotas=_client_quotas(base),
     )
+
+
+def _client_quotas(base: BrokerFoundation) -> ClientQuotas:
+    """The quotas of the broker's clients, which follow the image."""
+    quotas = ClientQuotas(
+        samples=base.config.number("quota.window.num"),
+        window_ms=base.config.number("quota.window.size.seconds") * 1000,
+    )
+    base.publisher.subscribe(lambda _before, image, _changed: quotas.update(image.quotas))
+    return quotas
 
 
 def _follow_leaders(

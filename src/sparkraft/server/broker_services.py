@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from sparkraft.base.env import Clock
     from sparkraft.base.ids import Uuid
     from sparkraft.metadata.image import ClusterImage
+    from sparkraft.security.client_quotas import ClientQuotas
     from sparkraft.server.broker.alter_partition import AlterPartitionQueue
     from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
     from sparkraft.server.broker.compaction import Compaction
@@ -82,6 +83,7 @@ class BrokerServices:
     lifecycle: "BrokerLifecycle"
     compaction: "Compaction"
     dynamic_configs: "DynamicConfigs"
+    client_quotas: "ClientQuotas"
 
     @property
     def image(self) -> "ClusterImage":

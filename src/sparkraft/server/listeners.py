@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sparkraft.security.authorizer import Authorizer
+    from sparkraft.security.client_quotas import ClientQuotas
     from sparkraft.server.broker.dynamic_configs import ConnectionConfigs
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.env import Env
@@ -133,11 +134,13 @@ class NodeListeners:
                 per_ip_overrides=overrides,
             )
 
-    async def serve(self, services: Any, *, controller: bool) -> None:
+    async def serve(
+        self, services: Any, *, controller: bool, quotas: "ClientQuotas | None" = None
+    ) -> None:
         """Accept connections on the listeners of one kind, with `services` for their handlers."""
         for listener in self.all:
             if listener.controller_listener == controller:
-                await listener.serve(services)
+                await listener.serve(services, quotas)
 
     async def close_brokers(self) -> None:
         """Close the broker listeners; controllers still need theirs to hand over."""

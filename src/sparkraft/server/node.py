@@ -330,7 +330,7 @@ class Node:
         )
         self._lifecycle = self.spawn(broker.lifecycle.run(), "broker lifecycle")
         await self._until_running(broker, self._lifecycle)
-        await self._listeners.serve(broker, controller=False)
+        await self._listeners.serve(broker, controller=False, quotas=broker.client_quotas)
 
     async def _until_running(
         self, broker: "BrokerServices", lifecycle: "asyncio.Task[Any]"

@@ -35,6 +35,7 @@ from sparkraft.protocol.messages.k01_fetch import (
     PartitionData,
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
+from sparkraft.security.quotas import CONSUMER_BYTE_RATE
 from sparkraft.server.api.authorization import on_each
 from sparkraft.server.api.fetch_work import HIGH_WATERMARK_LINGER_MS, FetchWork
 from sparkraft.server.api.registry import Api, RequestContext, Steps, result_of
@@ -48,6 +49,8 @@ def handle(
     broker: "BrokerServices", context: RequestContext, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse] | Steps:
     """Read now; respond now or once there is enough."""
+    if broker.client_quotas.is_active:
+        _limit_by_quota(broker, context, request)
     fetch = FetchWork(broker, context, request)
     if fetch.is_large:
         return _handle_large(fetch)
@@ -77,6 +80,16 @@ def handle(
         answer=answer_now,
     )
     return waiter.future
+
+
+def _limit_by_quota(
+    broker: "BrokerServices", context: RequestContext, request: FetchRequest
+) -> None:
+    """Read no more than the quota allows an idle consumer at once, as in Kafka."""
+    user = context.principal.name
+    most = broker.client_quotas.burst_max(CONSUMER_BYTE_RATE, user, context.client_id)
+    if most is not None and request.replica_id < 0 and request.replica_state.replica_id < 0:
+        request.max_bytes = min(request.max_bytes, most)
 
 
 def _handle_large(fetch: FetchWork) -> Steps:

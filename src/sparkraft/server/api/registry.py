@@ -52,6 +52,7 @@ class RequestContext:
         "received_ms",
         "refused",
         "session",
+        "throttle_ms",
     )
 
     def __init__(  # noqa: PLR0913 (one call site, all fields needed)
@@ -75,6 +76,12 @@ class RequestContext:
         self.received_ms = received_ms
         self.refused: tuple[Hashable, ...] = ()
         """Its keys in `Connection.pipelined_refusals`, removed when the response leaves."""
+        self.throttle_ms = 0
+        """How long its client must wait because of a quota; `throttle_by` assigns it."""
+
+    def throttle_by(self, throttle_ms: int) -> None:
+        """Have the response report that its client must wait."""
+        self.throttle_ms = throttle_ms
 
     @property
     def principal(self) -> KafkaPrincipal:

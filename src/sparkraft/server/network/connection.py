@@ -35,6 +35,11 @@ from sparkraft.server.network.dispatch import (
     skip_tagged_fields,
 )
 from sparkraft.server.network.frames import BadLengthError, FrameReader
+from sparkraft.server.network.quota_meter import (
+    report_throttle,
+    throttle_of_request,
+    throttle_of_response,
+)
 from sparkraft.server.network.refusals import log_bad_length, log_malformed, log_unserved
 from sparkraft.server.network.responses import RUN_BYTES_MAX, PendingResponse, ResponseQueue
 from sparkraft.server.network.sending import Sender, sender_of
@@ -75,6 +80,7 @@ class Connection(asyncio.Protocol):
         "_flush_due",
         "_frame_size",
         "_gate",
+        "_mute_timer",
         "_name",
         "_node",
         "_reader",
@@ -109,6 +115,8 @@ class Connection(asyncio.Protocol):
         self._frame_size = 0
         self._gate: SaslGate | None = None
         """Takes the frames until the client has authenticated."""
+        self._mute_timer: asyncio.TimerHandle | None = None
+        """Ends the time in which a quota holds the client up."""
         self._node = listener.node
         self._sender: Sender | None = None
         self._responses = ResponseQueue()
@@ -134,7 +142,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_idle(self) -> bool:
         """No request waits for its response; responses that are not read make it no busier."""
-        return self._closed or not self._responses.pending
+        return self._closed or not (self._responses.pending or self._mute_timer)
 
     @property
     def unsent(self) -> int:
@@ -167,6 +175,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget everything that waits; long polls are cancelled."""
         self._closed = True
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
         if self._gate is not None:
             self._gate.close()
         self._responses.close()
@@ -239,7 +249,9 @@ class Connection(asyncio.Protocol):
         reader, responses = self._reader, self._responses
         self.last_active_ms = now = self.listener.clock.mono_ms()
         while (frame := reader.next()) is not None:
-            if (responses.pending or responses.backlog) and self._must_wait(frame):
+            if self._mute_timer or (
+                (responses.pending or responses.backlog) and self._must_wait(frame)
+            ):
                 reader.put_back(frame)
                 self._defer()
                 return
@@ -328,7 +340,12 @@ class Connection(asyncio.Protocol):
         body = frame[at:]
         session = self.session
         response = None
-        if route.fast is not None and session.is_unrestricted and not self.pipelined_refusals:
+        if (
+            route.fast is not None
+            and session.is_unrestricted
+            and not self.pipelined_refusals
+            and not self.listener.quotas.is_active
+        ):
             response = route.fast(self._node, version, body, session)
             if type(response) is bytes and not self._responses.pending:
                 self._responses.add_small(route, correlation_id, response)
@@ -342,10 +359,17 @@ class Connection(asyncio.Protocol):
             connection=self,
             received_ms=now,
         )
+        self._meter(route, context, len(frame))
         if response is None:
             self._call(route, context, body)
         else:
             self.respond(route, context, None, response)
+
+    def _meter(self, route: Route, context: RequestContext, size: int) -> None:
+        quotas = self.listener.quotas
+        if quotas.is_active:
+            context.throttle_by(throttle_of_request(quotas, route, context, size))
+            self.mute(context.throttle_ms)
 
     def _call(self, route: Route, context: RequestContext, body: memoryview) -> None:
         if len(body) > WHOLE_BYTES_MAX and not route.pipelined:
@@ -388,7 +412,7 @@ class Connection(asyncio.Protocol):
             responses.forget_refusals(context)
         elif hasattr(response, "__await__"):
             self._respond_later(PendingResponse(route, context, request), response)
-        elif (parts := self._encode(route, context, response)) is None:
+        elif (parts := self._encode(route, context, request, response)) is None:
             return
         elif responses.pending:
             slot = PendingResponse(route, context, None)
@@ -398,18 +422,45 @@ class Connection(asyncio.Protocol):
             responses.forget_refusals(context)
             responses.add(parts)
 
-    def _encode(self, route: Route, context: RequestContext, response: Any) -> list[Any] | None:
+    def _encode(
+        self, route: Route, context: RequestContext, request: Any, response: Any
+    ) -> list[Any] | None:
         """A response frame; None if it cannot be encoded, and the connection is closed.
 
         That is a response of 2 GB or one without memory for it, or a bug of ours: better to close
         than to never respond.
         """
+        if context.throttle_ms:
+            report_throttle(response, context.throttle_ms)
         try:
-            return encode_response(route, context.correlation_id, response)
+            parts = encode_response(route, context.correlation_id, response)
         except (EncodeError, MemoryError) as problem:
             log.exception("The response to %s can't be encoded", route.api.key.name)
             self.close(f"its response can't be encoded: {problem!r}")
             return None
+        quotas = self.listener.quotas
+        if quotas.is_active and request is not None:
+            now = self.listener.clock.mono_ms()
+            self.mute(throttle_of_response(quotas, route, context, request, parts, now))
+        return parts
+
+    def mute(self, throttle_ms: int) -> None:
+        """Handle no requests for that time, but send responses that are pending (KIP-219)."""
+        if throttle_ms <= 0 or self._closed:
+            return
+        loop = asyncio.get_running_loop()
+        if self._mute_timer is not None:
+            if self._mute_timer.when() >= loop.time() + throttle_ms / 1000:
+                return
+            self._mute_timer.cancel()
+        self._mute_timer = loop.call_later(throttle_ms / 1000, self._end_mute)
+        self.session.mute()
+
+    def _end_mute(self) -> None:
+        self._mute_timer = None
+        self.session.unmute()
+        if self._deferred and not self._closed:
+            self._run_when_allowed()
 
     def set_client_software(self, name: str, version: str) -> None:
         """Record the client's software from its ApiVersions request (KIP-511)."""
@@ -441,7 +492,7 @@ class Connection(asyncio.Protocol):
         response = future.result() if error is None else self._late(slot, error)
         parts: list[Any] | None = []
         if response is not None:
-            parts = self._encode(slot.route, slot.context, response)
+            parts = self._encode(slot.route, slot.context, slot.request, response)
         if parts is not None:
             slot.complete(parts)
             self._release()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.security.authorizer import AllowAll, Authorizer
+from sparkraft.security.client_quotas import ClientQuotas
 from sparkraft.security.principal import ANONYMOUS, KafkaPrincipal
 from sparkraft.security.protocols import SecurityProtocol
 from sparkraft.security.session import Session
@@ -121,6 +122,8 @@ class Listener:
         self.authorizer: Authorizer = authorizer or AllowAll()
         self.controller_listener = controller_listener
         self.limits = limits
+        self.quotas = ClientQuotas()
+        """Of its clients; those of a broker from `serve` on."""
         self.request_bytes_max = limits.request_bytes_max
         self.clock = clock
         self.routes = Routes(controller_listener=controller_listener)
@@ -169,8 +172,9 @@ class Listener:
         sockets = getattr(self._server, "sockets", ())
         self.port = sockets[0].getsockname()[1] if sockets else port
 
-    async def serve(self, node: Any) -> None:
-        """Accept connections, whose requests `node` handles."""
+    async def serve(self, node: Any, quotas: ClientQuotas | None = None) -> None:
+        """Accept connections, whose requests `node` handles, within `quotas`."""
+        self.quotas = quotas or self.quotas
         assert self._server is not None, "bind it first"
         self.node = node
         await self._server.start_serving()

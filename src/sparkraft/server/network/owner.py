@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from sparkraft.base.env import Clock
     from sparkraft.base.errors import KafkaError
+    from sparkraft.security.client_quotas import ClientQuotas
     from sparkraft.security.session import Session
     from sparkraft.server.api.registry import Steps
     from sparkraft.server.loop_monitor import LoopMonitor
@@ -29,6 +30,7 @@ class ConnectionOwner(Protocol):
     monitor: "LoopMonitor"
     request_bytes_max: int
     controller_listener: bool
+    quotas: "ClientQuotas"
 
     def session_of(self, client_host: str) -> "Session":
         """The session of a connection from there."""

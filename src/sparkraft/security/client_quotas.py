@@ -1,0 +1,162 @@
+"""Byte rates of clients against their quotas, and how long a client must wait (KIP-55, KIP-219).
+
+    windows   |  1 s: 8 MB  |  1 s: 12 MB  | … |  now: 2 MB     quota.window.num of them
+
+A rate is the bytes of the windows, divided by the time since the oldest began, at least all windows
+but one. So a client that was idle may send for ten seconds at once. Bytes are recorded first: the
+request that exceeds the quota is served, and its client then waits until the rate has dropped to
+the quota. The arithmetic is that of Kafka's Rate and QuotaUtils.
+
+Which quota is in force is in `quotas`. Not here: holding a connection up (`server.network`).
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from sparkraft.security.quotas import (
+    CLIENT_ID,
+    USER,
+    USER_AND_CLIENT_KEYS,
+    QuotaEntity,
+    quota_entity,
+)
+
+BUCKETS_MAX = 10_000
+"""Rates kept, 1.5 KB each; the least recently used are dropped, since clients choose their ids."""
+
+KNOWN_MAX = 10_000
+"""Looked-up quotas kept until quotas change; all are dropped at once when there are more."""
+
+_Bucket = tuple[str, str | None, str | None]
+"""Key of the quota, user and client id; None if clients of all users or all ids share it."""
+
+
+class WindowedRate:
+    """Kafka's Rate: an amount per second over a number of windows."""
+
+    __slots__ = ("_current", "_samples", "_samples_max", "_window_ms")
+
+    def __init__(self, *, samples: int, window_ms: int) -> None:
+        self._samples_max = samples + 1  # one more, which overlaps the end of the time measured
+        self._window_ms = window_ms
+        self._samples: list[list[float]] = []
+        """[start, last event, amount]; `_current` is the one that is recorded to."""
+        self._current = 0
+
+    def record(self, amount: float, now: int) -> None:
+        """Add `amount` at `now`, monotonic ms."""
+        samples = self._samples
+        if not samples:
+            samples.append([now, now, 0.0])
+        sample = samples[self._current]
+        if now - sample[0] >= self._window_ms:
+            self._current = (self._current + 1) % self._samples_max
+            if self._current == len(samples):
+                samples.append([now, now, 0.0])
+            else:
+                samples[self._current][:] = (now, now, 0.0)
+            sample = samples[self._current]
+        sample[1] = now
+        sample[2] += amount
+
+    def throttle_ms(self, per_second: float, now: int) -> int:
+        """How long nothing may be added for the rate to be `per_second` at most; 0: it is."""
+        elapsed_ms = self._elapsed_ms(now)
+        rate = sum(sample[2] for sample in self._samples) * 1000 / elapsed_ms
+        if rate <= per_second:
+            return 0
+        return round((rate - per_second) / per_second * elapsed_ms)
+
+    def _elapsed_ms(self, now: int) -> int:
+        """The time that the samples cover, after those without recent events are emptied."""
+        expires_ms = (self._samples_max - 1) * self._window_ms
+        for sample in self._samples:
+            if now - sample[1] >= expires_ms:
+                sample[:] = (now, now, 0.0)
+        elapsed = now - int(min((sample[0] for sample in self._samples), default=now))
+        missing = self._samples_max - 2 - elapsed // self._window_ms
+        if missing > 0:
+            elapsed += missing * self._window_ms
+        return max(elapsed, 1)
+
+
+class ClientQuotas:
+    """The quotas of users and client ids, and the rates of a broker's clients.
+
+    Attributes:
+        is_active: some quota is set; if not, nothing needs to be recorded.
+    """
+
+    def __init__(self, *, samples: int = 11, window_ms: int = 1000) -> None:
+        """Limit nothing until `update`.
+
+        Args:
+            samples: `quota.window.num`.
+            window_ms: the length of a window.
+        """
+        self.is_active = False
+        self._samples = samples
+        self._window_ms = window_ms
+        self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
+        self._known: dict[_Bucket, tuple[float, _Bucket] | None] = {}
+        self._rates: OrderedDict[_Bucket, WindowedRate] = OrderedDict()
+
+    def update(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """Use these quotas from now on; rates are kept."""
+        if quotas is self._quotas:
+            return
+        self._quotas = quotas
+        self._known.clear()
+        self.is_active = any(USER_AND_CLIENT_KEYS.intersection(quotas[entity]) for entity in quotas)
+
+    def record(self, key: str, user: str, client_id: str | None, amount: int, now: int) -> int:
+        """Add an amount to a client's rate, and return how long it must wait, in ms; 0: not."""
+        found = self._find(key, user, client_id or "")
+        if found is None:
+            return 0
+        limit, bucket = found
+        rate = self._rates.get(bucket)
+        if rate is None:
+            rate = self._rates[bucket] = WindowedRate(
+                samples=self._samples, window_ms=self._window_ms
+            )
+            if len(self._rates) > BUCKETS_MAX:
+                self._rates.popitem(last=False)
+        else:
+            self._rates.move_to_end(bucket)
+        rate.record(amount, now)
+        return rate.throttle_ms(limit, now)
+
+    def burst_max(self, key: str, user: str, client_id: str | None) -> int | None:
+        """The most that an idle client may get at once; None: it has no quota."""
+        found = self._find(key, user, client_id or "")
+        if found is None:
+            return None
+        return int(found[0] * (self._samples - 1) * self._window_ms / 1000)
+
+    def _find(self, key: str, user: str, client_id: str) -> tuple[float, _Bucket] | None:
+        """The limit in force for a client, and the bucket it shares."""
+        asked = (key, user, client_id)
+        if asked not in self._known:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            self._known[asked] = self._look_up(key, user, client_id)
+        return self._known[asked]
+
+    def _look_up(self, key: str, user: str, client_id: str) -> tuple[float, _Bucket] | None:
+        both = (key, user, client_id)
+        of_user, of_id = (key, user, None), (key, None, client_id)
+        for entity, bucket in (
+            ({USER: user, CLIENT_ID: client_id}, both),
+            ({USER: user, CLIENT_ID: None}, both),
+            ({USER: user}, of_user),
+            ({USER: None, CLIENT_ID: client_id}, both),
+            ({USER: None, CLIENT_ID: None}, both),
+            ({USER: None}, of_user),
+            ({CLIENT_ID: client_id}, of_id),
+            ({CLIENT_ID: None}, of_id),
+        ):
+            limit = self._quotas.get(quota_entity(entity.items()), {}).get(key)
+            if limit is not None:
+                return limit, bucket
+        return None

@@ -1,0 +1,69 @@
+"""Bytes of Produce requests and Fetch responses against the quotas of their client (KIP-219).
+
+A response leaves at once with `throttle_time_ms`, and the connection then reads no requests for
+that time (`Connection.mute`). Kafka sends an empty response to a Fetch that exceeds its quota; ours
+has its records, and the client waits afterwards. Fetches of replicas have no quota.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.security.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
+
+if TYPE_CHECKING:
+    from sparkraft.security.client_quotas import ClientQuotas
+    from sparkraft.server.api.registry import RequestContext
+    from sparkraft.server.network.dispatch import Route
+
+_HEAD_BYTES = 8
+"""Size and correlation id; a flexible response has one more byte."""
+
+
+def throttle_of_request(
+    quotas: "ClientQuotas", route: "Route", context: "RequestContext", size: int
+) -> int:
+    """Record a request of `size` bytes, and return its client's throttle in ms."""
+    if route.api.key is not ApiKey.PRODUCE:
+        return 0
+    user = context.principal.name
+    return quotas.record(PRODUCER_BYTE_RATE, user, context.client_id, size, context.received_ms)
+
+
+def report_throttle(response: Any, throttle_ms: int) -> None:
+    """Put a throttle into the response to a Produce request, before it is encoded."""
+    if not isinstance(response, bytes | list):
+        response.throttle_time_ms = throttle_ms
+
+
+def throttle_of_response(
+    quotas: "ClientQuotas",
+    route: "Route",
+    context: "RequestContext",
+    request: Any,
+    parts: list[Any],
+    now: int,
+) -> int:
+    """Record a response frame, put its client's throttle into it, and return it in ms."""
+    if route.api.key is not ApiKey.FETCH or is_replica(request):
+        return 0
+    size = sum(map(len, parts))
+    user = context.principal.name
+    throttle_ms = quotas.record(CONSUMER_BYTE_RATE, user, context.client_id, size, now)
+    if throttle_ms:
+        _put_throttle(parts, _HEAD_BYTES + route.flexible_response, throttle_ms)
+    return throttle_ms
+
+
+def is_replica(request: Any) -> bool:
+    """Whether a Fetch request is a replica's."""
+    return bool(request.replica_id >= 0 or request.replica_state.replica_id >= 0)
+
+
+def _put_throttle(parts: list[Any], at: int, throttle_ms: int) -> None:
+    """Replace the first field of a response's body, which begins at `at`."""
+    place = 0
+    if at == len(parts[0]):
+        place, at = 1, 0
+    piece = bytes(parts[place])
+    field = throttle_ms.to_bytes(4, "big")
+    parts[place] = piece[:at] + field + piece[at + len(field) :]

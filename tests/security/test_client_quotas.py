@@ -1,0 +1,113 @@
+"""Rates of clients and their quotas: Kafka's arithmetic, precedence, and bounds."""
+
+import pytest
+
+from sparkraft.security.client_quotas import BUCKETS_MAX, KNOWN_MAX, ClientQuotas, WindowedRate
+from sparkraft.security.quotas import PRODUCER_BYTE_RATE, quota_entity
+
+KEY = PRODUCER_BYTE_RATE
+
+
+def quotas_of(*limits: tuple[dict[str, str | None], float]) -> ClientQuotas:
+    made = ClientQuotas()
+    made.update({quota_entity(entity.items()): {KEY: limit} for entity, limit in limits})
+    return made
+
+
+def test_an_idle_client_may_send_for_all_windows_but_one_at_once():
+    rate = WindowedRate(samples=11, window_ms=1000)
+    rate.record(10_000, 5_000)
+    assert rate.throttle_ms(1_000, 5_000) == 0
+    rate.record(1, 5_000)
+    assert rate.throttle_ms(1_000, 5_000) == 1
+
+
+def test_the_throttle_is_the_time_until_the_rate_is_the_quota():
+    rate = WindowedRate(samples=11, window_ms=1000)
+    rate.record(15_000, 0)
+    assert rate.throttle_ms(1_000, 0) == 5_000
+    assert rate.throttle_ms(1_000, 5_000) == 5_000, "as in Kafka: windows that are missing count"
+    assert rate.throttle_ms(1_000, 10_999) < 5_000
+    assert rate.throttle_ms(1_000, 11_000) == 0, "the window is forgotten"
+
+
+@pytest.mark.parametrize(("limit", "size"), [(1_000, 100), (50_000, 100), (50_000, 40_000)])
+def test_a_client_that_waits_as_it_is_told_gets_its_quota(limit, size):
+    """Within 2 % over thirty times all windows; within one, Kafka's rate allows bursts."""
+    rate = WindowedRate(samples=11, window_ms=1000)
+    now, sent, begun, end = 0, 0, 22_000, 352_000
+    while now < end:
+        if now >= begun:
+            sent += size
+        rate.record(size, now)
+        now += max(1, rate.throttle_ms(limit, now))
+    assert sent * 1000 / (now - begun) == pytest.approx(limit, rel=0.02)
+
+
+ENTITIES = [
+    {"user": "u", "client-id": "c"},
+    {"user": "u", "client-id": None},
+    {"user": "u"},
+    {"user": None, "client-id": "c"},
+    {"user": None, "client-id": None},
+    {"user": None},
+    {"client-id": "c"},
+    {"client-id": None},
+]
+"""In the order of KIP-55, the strongest first."""
+
+
+@pytest.mark.parametrize("place", range(len(ENTITIES)))
+def test_the_first_quota_that_is_set_is_in_force(place):
+    made = quotas_of(*((entity, 100 + n) for n, entity in enumerate(ENTITIES) if n >= place))
+    assert made.burst_max(KEY, "u", "c") == (100 + place) * 10
+    assert made.is_active
+
+
+@pytest.mark.parametrize(
+    ("entity", "shared"),
+    [
+        ({"user": "u", "client-id": None}, set()),
+        ({"user": "u"}, {("u", "d")}),
+        ({"user": None}, {("u", "d")}),
+        ({"client-id": "c"}, {("v", "c")}),
+        ({"client-id": None}, {("v", "c")}),
+        ({"user": None, "client-id": None}, set()),
+    ],
+)
+def test_clients_share_the_bucket_of_the_level_in_force(entity, shared):
+    for user, client_id in (("u", "d"), ("v", "c"), ("v", "d")):
+        made = quotas_of((entity, 100))
+        assert made.record(KEY, "u", "c", 5_000, 0) == 40_000
+        is_held_up = made.record(KEY, user, client_id, 1, 0) > 0
+        assert is_held_up is ((user, client_id) in shared)
+
+
+def test_a_client_without_an_id_has_the_empty_one():
+    made = quotas_of(({"client-id": None}, 100))
+    made.record(KEY, "u", None, 5_000, 0)
+    assert made.record(KEY, "v", "", 1, 0) > 0
+
+
+def test_another_quota_applies_at_once_and_keeps_the_rate():
+    made = quotas_of(({"user": "u"}, 100))
+    assert made.record(KEY, "u", "c", 5_000, 0) > 0
+    made.update({(("user", "u"),): {KEY: 10_000.0}})
+    assert made.record(KEY, "u", "c", 1, 0) == 0
+    made.update({})
+    assert not made.is_active
+    assert made.record(KEY, "u", "c", 10**9, 0) == 0
+
+
+def test_quotas_of_addresses_alone_measure_nothing():
+    made = ClientQuotas()
+    made.update({(("ip", None),): {"connection_creation_rate": 5.0}})
+    assert not made.is_active
+
+
+def test_what_is_kept_of_clients_is_bounded():
+    made = quotas_of(({"client-id": None}, 100))
+    for number in range(BUCKETS_MAX + 50):
+        made.record(KEY, "u", f"c{number}", 1, 0)
+    assert len(made._rates) == BUCKETS_MAX
+    assert len(made._known) <= KNOWN_MAX

@@ -1,0 +1,122 @@
+"""Byte quotas on a node: responses report the throttle, and the connection waits."""
+
+import asyncio
+import time
+from typing import Any
+
+from sparkraft.protocol.messages.k03_metadata import MetadataRequest
+from sparkraft.protocol.messages.k49_alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    EntityData,
+    OpData,
+)
+from tests.server.harness import (
+    append,
+    batch,
+    connect,
+    create_topic,
+    fetch,
+    node_in,
+    produce,
+    run,
+    until,
+    values_of,
+)
+
+RATE = 1_000
+OVER = 12_000
+"""More than an idle client may send at once, by two seconds of the quota."""
+
+
+async def set_quota(node: Any, connection: Any, key: str, value: float | None) -> None:
+    """For all users; returns when the broker has it."""
+    entry = AlterClientQuotasRequestEntryData(
+        entity=[EntityData(entity_type="user", entity_name=None)],
+        ops=[OpData(key=key, value=value or 0.0, remove=value is None)],
+    )
+    response = await connection.send(AlterClientQuotasRequest(entries=[entry]))
+    assert response.entries[0].error_code == 0
+    await until(lambda: node.broker.client_quotas.is_active is (value is not None))
+
+
+def test_a_produce_over_the_quota_is_served_and_the_next_request_waits(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            topic_id = await create_topic(client, "t")
+            for _ in range(3):
+                await append(client, topic_id, batch(b"v"), acks=1)
+            await set_quota(node, client, "producer_byte_rate", RATE)
+            other = await connect(node)
+            response = await client.send(produce(topic_id, batch(bytes(OVER)), acks=1))
+            assert response.responses[0].partition_responses[0].error_code == 0
+            throttle_ms = response.throttle_time_ms
+            assert 1_500 < throttle_ms < 3_000
+            begun = time.monotonic()
+            waiting = asyncio.ensure_future(client.send(MetadataRequest(topics=None)))
+            assert (await other.send(MetadataRequest(topics=None))).topics[0].name == "t"
+            assert not waiting.done(), "only the client's connection waits"
+            await waiting
+            assert time.monotonic() - begun >= throttle_ms / 1000 - 0.1
+            await client.close()
+            await other.close()
+
+    run(test())
+
+
+def test_without_acks_the_connection_waits_all_the_same(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            topic_id = await create_topic(client, "t")
+            await set_quota(node, client, "producer_byte_rate", RATE)
+            (listener,) = [one for one in node.listeners if one.name == "PLAINTEXT"]
+            sent = asyncio.ensure_future(
+                client.send(produce(topic_id, batch(bytes(OVER)), acks=0), timeout_ms=60_000)
+            )
+            await until(lambda: any(c.session.is_muted for c in listener._connections))
+            (muted,) = [c for c in listener._connections if c.session.is_muted]
+            assert not muted.is_idle, "it is not closed for idleness"
+            sent.cancel()
+            await client.close()
+
+    run(test())
+
+
+def test_a_fetch_over_the_quota_gets_its_records_and_its_connection_waits(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            topic_id = await create_topic(client, "t")
+            for _ in range(4):
+                await append(client, topic_id, batch(bytes(4_000)), acks=1)
+            await set_quota(node, client, "consumer_byte_rate", RATE)
+            first = await client.send(fetch(topic_id))
+            found = values_of(first.responses[0].partitions[0])
+            assert len(found) == 2, "as much as an idle client may get at once"
+            assert first.throttle_time_ms < 500, "for the bytes around the records"
+            second = await client.send(fetch(topic_id, 2))
+            assert len(values_of(second.responses[0].partitions[0])) == 2
+            assert second.throttle_time_ms > 1_000
+            waiting = asyncio.ensure_future(client.send(MetadataRequest(topics=None)))
+            await asyncio.sleep(0.2)
+            assert not waiting.done()
+            waiting.cancel()
+            await client.close()
+
+    run(test())
+
+
+def test_a_quota_that_is_removed_costs_nothing(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            topic_id = await create_topic(client, "t")
+            await set_quota(node, client, "producer_byte_rate", RATE)
+            await set_quota(node, client, "producer_byte_rate", None)
+            response = await client.send(produce(topic_id, batch(bytes(OVER)), acks=1))
+            assert response.throttle_time_ms == 0
+            await client.close()
+
+    run(test())
