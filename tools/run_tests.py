@@ -5,7 +5,7 @@ Jobs run side by side, each a list of steps whose output goes to `.test-output/J
     style       ruff, import-linter, generated pages, mypy                        low priority
     cpu         pytest on 2 workers: pure functions and simulations               low priority
     wait        fetches other projects' tools, then pytest on 4 workers: tests that start processes
-    quickstart  `./quickstart --check --kill-leader`, when Spark is not in use by a test
+    quickstart  `./quickstart --check` with both kills, when Spark is not in use by a test
 
 Real processes get the processor first, so that real-time tests keep their times. Every step has a
 time limit, and every test has one (`TEST_SECONDS_MAX`). A failed step never hides the results of
@@ -273,9 +273,9 @@ def style_of(sources: list[str]) -> list[Step]:
 
 
 def quickstart() -> Job:
-    command = ["./quickstart", "--check", "--kill-leader"]
+    command = ["./quickstart", "--check", "--kill-leader", "--kill-driver"]
     return Job(
-        "quickstart", [Step("--check --kill-leader", command, QUICKSTART_SECONDS_MAX)],
+        "quickstart", [Step(" ".join(command[1:]), command, QUICKSTART_SECONDS_MAX)],
         delay_seconds=QUICKSTART_DELAY_SECONDS, uses_spark=True,
     )  # fmt: skip
 

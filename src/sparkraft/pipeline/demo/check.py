@@ -63,24 +63,35 @@ def table_rows(path: str) -> dict[Key, Row]:
     return rows
 
 
-def topic_rows(cluster: Cluster) -> dict[Key, Row]:
-    """The last record of each key in topic `delays`."""
+def topic_rows(cluster: Cluster) -> tuple[dict[Key, Row], int]:
+    """The last record of each key in topic `delays`, and the number of repeated records.
+
+    Each record of an hour has more flights than the one before it, unless it is repeated.
+    """
     from datetime import datetime
 
     servers = ",".join(f"{host}:{port}" for host, port in cluster.options.bootstrap_servers)
     options = source_options(
-        {"kafka.bootstrap.servers": servers, "subscribe": RESULT_TOPIC}, streaming=False
+        {
+            "kafka.bootstrap.servers": servers,
+            "subscribe": RESULT_TOPIC,
+            "kafka.isolation.level": "read_committed",
+        },
+        streaming=False,
     )
     partitions = [(RESULT_TOPIC, p) for p in cluster.topics([RESULT_TOPIC])[RESULT_TOPIC].leaders]
     start = cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
-    end = cluster.list_offsets(dict.fromkeys(partitions, LATEST))
+    end = cluster.list_offsets(dict.fromkeys(partitions, LATEST), committed_only=True)
     rows: dict[Key, Row] = {}
+    repeated = 0
     for piece in RangeReader(cluster, plan.ranges_of(start, end), options).read():
         for text in piece.column("value").to_pylist():
             each = json.loads(text or b"null")
             hour = datetime.fromisoformat(each["hour"])
-            rows[each["origin"], int(hour.timestamp() * 1000)] = _row(each)
-    return rows
+            key = each["origin"], int(hour.timestamp() * 1000)
+            repeated += key in rows and rows[key][0] >= each["flights"]
+            rows[key] = _row(each)
+    return rows, repeated
 
 
 def _row(each: Mapping[str, Any]) -> Row:

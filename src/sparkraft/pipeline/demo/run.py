@@ -4,7 +4,8 @@ The cluster is started and stopped with `sparkraft up` and `sparkraft down`. Exi
 reused: a second start sends only the missing flights and continues from the pipeline's checkpoint.
 `--check` starts from nothing, in a folder of its own. `--kill-leader` kills a node that leads a
 partition of the flights (kill -9) after a third of them is sent, and restarts it after two thirds:
-the result must be the same.
+the result must be the same. `--kill-driver` runs the pipeline in a process of its own and kills it
+in the middle of a batch, with Spark's JVM and workers (kill -9).
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ from typing import TYPE_CHECKING, Final
 
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline import spec
-from sparkraft.pipeline.demo import check, flights
+from sparkraft.pipeline.demo import check, driver, flights
 from sparkraft.pipeline.options import ClientOptions, OptionError, parse_servers
 from sparkraft.pipeline.session import NoJava, check_java
 from sparkraft.pipeline.wire import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from types import FrameType
+    from typing import Any
 
     from sparkraft.pipeline.progress import Progress
 
@@ -84,6 +87,8 @@ class Stop:
     processed: int = 0
     batches: int = 0
     kill: Kill | None = None
+    is_driver_killed: bool | None = None
+    """None if it is not to be killed."""
 
     def listen(self) -> None:
         """Take Ctrl-C and SIGTERM as the wish to stop."""
@@ -102,6 +107,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--kill-leader", action="store_true", help="kill a node that leads flights in mid-run"
     )
+    parser.add_argument(
+        "--kill-driver", action="store_true", help="kill the pipeline's processes in mid-run"
+    )
     parser.add_argument("--data", type=Path, default=Path("quickstart-data"), help="folder to use")
     parser.add_argument(
         "--port", type=int, help="port of the cluster (default 9092, if it is free)"
@@ -110,6 +118,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     data = (values.data / "check" if values.check else values.data).resolve()
     stop = Stop()
     stop.listen()
+    if values.kill_driver and not values.check:
+        parser.error("--kill-driver needs --check")
+    stop.is_driver_killed = False if values.kill_driver else None
     if values.kill_leader:
         stop.kill = Kill(data / "cluster")
     try:
@@ -148,11 +159,14 @@ def _demo(data: Path, bootstrap: str, stop: Stop, *, checked: bool) -> int:
 
     with _sending(options, stop):
         say("Spark starts …")
-        running.run(
-            pipeline,
-            on_progress=lambda progress: _on_batch(progress, stop, None if checked else show),
-            should_stop=lambda: _is_over(stop, checked=checked),
-        )
+        if stop.is_driver_killed is not None:
+            _run_killed(pipeline, stop, data, bootstrap)
+        else:
+            running.run(
+                pipeline,
+                on_progress=lambda progress: _on_batch(progress, stop, None if checked else show),
+                should_stop=lambda: _is_over(stop, checked=checked),
+            )
     if not checked:
         return 0
     if stop.processed < flights.TOTAL:
@@ -161,9 +175,33 @@ def _demo(data: Path, bootstrap: str, stop: Stop, *, checked: bool) -> int:
     return _verdict(data, cluster, stop)
 
 
+def _run_killed(pipeline: spec.Pipeline, stop: Stop, data: Path, bootstrap: str) -> None:
+    """Run the pipeline in another process, and kill that when half of the flights are processed."""
+
+    def on_batch(document: Mapping[str, Any]) -> None:
+        say(f"  spark    batch {document['batch']:>4}  {document['records']:>9,} records")
+        ends = (source["end"] for source in document["sources"])
+        stop.processed = sum(sum(each[flights.TOPIC].values()) for each in ends)
+        stop.dropped += document["late"]
+        stop.batches += 1
+
+    with _file() as path:
+        values = {"data": str(data), "bootstrap": bootstrap}
+        process = driver.Driver(driver.command_of(str(path), values), pipeline)
+        process.run(
+            on_batch=on_batch,
+            is_time_to_kill=lambda: stop.processed > flights.TOTAL // 2,
+            is_over=lambda: _is_over(stop, checked=True),
+        )
+    stop.is_driver_killed = process.is_killed
+
+
+def _file() -> AbstractContextManager[Path]:
+    return resources.as_file(resources.files("sparkraft.pipeline.demo") / "delays.toml")
+
+
 def _pipeline(data: Path, bootstrap: str) -> spec.Pipeline:
-    file = resources.files("sparkraft.pipeline.demo") / "delays.toml"
-    with resources.as_file(file) as path:
+    with _file() as path:
         return spec.load(path, {"data": str(data), "bootstrap": bootstrap})
 
 
@@ -270,7 +308,12 @@ def _verdict(data: Path, cluster: Cluster, stop: Stop) -> int:
     say("\nComparing with pandas …")
     wanted = check.expected()
     wrong = check.differences("the Delta table", check.table_rows(str(data / "delays")), wanted)
-    wrong += check.differences(f"topic {check.RESULT_TOPIC}", check.topic_rows(cluster), wanted)
+    found, repeated = check.topic_rows(cluster)
+    wrong += check.differences(f"topic {check.RESULT_TOPIC}", found, wanted)
+    if repeated:
+        wrong.append(f"topic {check.RESULT_TOPIC} has {repeated} records twice")
+    if stop.is_driver_killed is False:
+        wrong.append("the pipeline was not killed")
     if stop.dropped:
         wrong.append(f"{stop.dropped} rows were dropped by the watermark")
     if stop.kill is not None and not stop.kill.is_back:
@@ -284,7 +327,7 @@ def _verdict(data: Path, cluster: Cluster, stop: Stop) -> int:
     say(
         f"OK: {flights.TOTAL:,} flights in {stop.batches} batches; {len(wanted):,} hours agree "
         f"with pandas in topic and table, {nothing} of them with all flights cancelled; "
-        "no row was dropped by the watermark"
+        "no record is in the topic twice, no row was dropped by the watermark"
     )
     return 0
 
