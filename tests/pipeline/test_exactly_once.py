@@ -3,6 +3,8 @@
 import json
 import random
 import re
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,17 +12,22 @@ import pytest
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.cli import main as cli
 from sparkraft.pipeline.exactly_once import (
+    Committer,
     LostTransactionsError,
     NotDecidedError,
     SlotWriter,
     checked_prefix,
+    patient,
 )
 from sparkraft.pipeline.options import OptionError
+from sparkraft.pipeline.transactions import TransactionCalls
+from sparkraft.protocol.messages.k00_produce import ProduceRequest
 from sparkraft.protocol.messages.k26_end_txn import EndTxnRequest
 from tests.support.killed_batches import (
     BATCHES,
     Application,
     Fuse,
+    FusedCluster,
     KilledError,
     decisions,
     described,
@@ -157,6 +164,34 @@ def test_a_batch_whose_transaction_timed_out_before_the_decision_is_not_decided(
         committer.commit(ticket, batch, slots)
     committer.abort(ticket)
     assert application.committed() == []
+
+
+class Outage(Fuse):
+    """Kills the node before the first Produce request of a driver, and restarts it soon."""
+
+    def __init__(self, node):
+        super().__init__(1, of=lambda request: isinstance(request, ProduceRequest))
+        self.node = node
+        self.restart = threading.Timer(3, node.start)
+
+    def before(self, request):
+        if isinstance(request, ProduceRequest) and not self.count:
+            self.count = 1
+            self.node.kill()
+            self.restart.start()
+
+
+def test_a_driver_waits_for_a_broker_that_was_away(tmp_path):
+    with SparkraftNode(tmp_path / "n") as node:
+        application = Application(node.bootstrap, "away")
+        outage = Outage(node)
+        few = replace(application.options, retries_max=1)
+        calls = TransactionCalls(FusedCluster(patient(few), outage), timeout_ms=60_000)
+        committer, batch = Committer(calls, application.prefix), application.batch(0)
+        ticket = committer.open()
+        committer.commit(ticket, batch, [written(application, ticket, batch)])
+        outage.restart.join()
+        application.check(batches=1)
 
 
 def test_an_older_driver_decides_nothing(application):

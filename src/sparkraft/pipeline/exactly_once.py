@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from sparkraft.base.ids import TopicPartition
-    from sparkraft.pipeline.options import SinkOptions, SourceOptions
+    from sparkraft.pipeline.options import ClientOptions, SinkOptions, SourceOptions
 
 _DECISIONS: Final = 0
 _PROOFS: Final = 1
@@ -208,6 +208,15 @@ def checked_prefix(prefix: str) -> str:
     return prefix
 
 
+_RETRIES_MIN: Final = 600
+"""With the default pause, a minute: a new leader of a partition may need seconds."""
+
+
+def patient(client: ClientOptions) -> ClientOptions:
+    """Client options for drivers and tasks: a failed request costs the whole batch."""
+    return replace(client, retries_max=max(client.retries_max, _RETRIES_MIN))
+
+
 def decisions_topic(prefix: str) -> str:
     """The topic of decisions and proofs."""
     return f"{prefix}.decisions"
@@ -295,7 +304,7 @@ class Committer:
     def of(cls, options: SinkOptions) -> Self:
         """The committer of a sink with a transactional id prefix."""
         # Metadata requests must not create the topic of decisions, with other settings.
-        client = replace(options.client, auto_create_topics=False)
+        client = replace(patient(options.client), auto_create_topics=False)
         calls = TransactionCalls(shared_cluster(client), timeout_ms=options.transaction_timeout_ms)
         return cls(calls, options.transactional_id_prefix or "")
 

@@ -45,6 +45,7 @@ from sparkraft.pipeline.exactly_once import (
     SlotWriter,
     Ticket,
     checked_prefix,
+    patient,
 )
 from sparkraft.pipeline.options import OptionError, SinkOptions
 from sparkraft.pipeline.produce import Producer
@@ -221,7 +222,7 @@ def write_slot(
         return None
     context = TaskContext.get()
     assert context is not None, "not in a task"
-    cluster = shared_cluster(options.client)
+    cluster = shared_cluster(patient(options.client))
     writer = SlotWriter(
         TransactionCalls(cluster, timeout_ms=options.transaction_timeout_ms),
         ticket,
