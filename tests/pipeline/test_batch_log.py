@@ -1,7 +1,9 @@
 """The documents of batches, the command that follows them, and the metrics, without Spark."""
 
 import json
+import socket
 import urllib.request
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +11,7 @@ from sparkraft.cli import main as cli
 from sparkraft.pipeline import batch_log, spec, status
 from sparkraft.pipeline.metrics import PipelineMetrics, parsed_listen
 from sparkraft.pipeline.progress import progress_of
+from tests.pipeline.test_fetch_and_produce import everything, options_for, read
 
 REPORT = {
     "id": "query-1",
@@ -102,6 +105,27 @@ def test_remote_checkpoints_have_no_documents(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     batch_log.append("s3://bucket/n", document())
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.real_clients
+def test_a_topic_has_the_documents_by_pipeline(node, cluster, client_options):
+    topic = batch_log.TopicLog(client_options, "batches")
+    for number in range(2):
+        topic.append(document(number))
+    (row, last) = read(cluster, everything(cluster, "batches"), options_for(node))
+    assert (row["key"], json.loads(row["value"])["batch"]) == (b"n", 0)
+    assert json.loads(last["value"]) == document(1)
+    batch_log.TopicLog(client_options, "batches").append(document(2))
+    assert len(read(cluster, everything(cluster, "batches"), options_for(node))) == 3
+
+
+def test_a_document_that_cannot_be_sent_is_logged(client_options, caplog):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        servers = (taken.getsockname(),)
+        lonely = replace(client_options, bootstrap_servers=servers, retries_max=1)
+        batch_log.TopicLog(lonely, "batches").append(document())
+    assert "was not sent to batches: NETWORK_EXCEPTION" in caplog.text
 
 
 def test_watch_prints_batches_until_the_pipeline_has_stopped(checkpoint, tmp_path, capsys):

@@ -198,6 +198,7 @@ checkpoint = "checkpoint"
 trigger = "available now"
 group = "by-third"
 metrics = "127.0.0.1:0"
+batches_topic = "piped-batches"
 [source]
 "kafka.bootstrap.servers" = "${bootstrap}"
 subscribe = "piped"
@@ -258,6 +259,8 @@ def test_a_pipeline_from_a_file(pipeline, tmp_path, frame, cluster, spark, node)
     assert [each["batch"] for each in batches] == list(range(len(batches)))
     assert sum(each["records"] for each in batches) == 600
     assert batches[-1]["lag"] == 0
+    sent = [json.loads(row.value) for row in frame(subscribe="piped-batches").collect()]
+    assert sent == batches
     assert status.read(str(tmp_path / "checkpoint"))["metrics_port"] > 0
     file = tmp_path / "pipeline.toml"
     again = running._started(spec.load(file, {"bootstrap": node.bootstrap}), spark)

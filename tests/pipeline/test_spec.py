@@ -87,6 +87,7 @@ def test_urls_are_no_paths():
         ('group = "g"', 'output_mode = "upsert"', "output_mode is one of"),
         ('group = "g"', 'connector = "spark"', "connector is one of"),
         ('group = "g"', 'connector = "official"\ngroup = "g"', "only connector = "),
+        ('group = "g"', 'connector = "official"\nbatches_topic = "b"', "batches_topic needs"),
         ('name = "n"', "name = ", "Invalid value"),
     ],
 )

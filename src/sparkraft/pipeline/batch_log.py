@@ -1,4 +1,4 @@
-"""One JSON document for each batch, in a file beside the checkpoint.
+"""One JSON document for each batch, in a file beside the checkpoint and optionally in a topic.
 
     CHECKPOINT.batches.jsonl     a line for each batch that Spark has committed
     CHECKPOINT.batches.1.jsonl   the file before it
@@ -10,15 +10,23 @@ machine have these files.
 from __future__ import annotations
 
 import json
+import logging
 import os
+import time
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkraft.base.errors import KafkaError
+from sparkraft.pipeline.produce import Producer
 from sparkraft.pipeline.status import beside, is_local
+from sparkraft.pipeline.wire import shared_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sparkraft.pipeline.options import ClientOptions
     from sparkraft.pipeline.progress import Progress
+
+log = logging.getLogger(__name__)
 
 _NEWEST: Final = ".batches.jsonl"
 _OLDER: Final = ".batches.1.jsonl"
@@ -67,6 +75,38 @@ def _parsed_line(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return read if isinstance(read, dict) else None
+
+
+class TopicLog:
+    """Sends the documents to a topic, with the pipeline's name as key.
+
+    The topic is created compacted, so that it keeps the last batch of each pipeline. A document
+    that cannot be sent is logged and left out: the file has it.
+    """
+
+    def __init__(self, client: ClientOptions, topic: str) -> None:
+        """Prepare; nothing is sent."""
+        self._client = client
+        self._topic = topic
+        self._is_created = False
+
+    def append(self, document: Mapping[str, Any]) -> None:
+        """Send a document; return when it is stored."""
+        cluster = shared_cluster(self._client)
+        try:
+            if not self._is_created and self._topic not in cluster.topics([self._topic]):
+                cluster.create_topic(self._topic, partitions=1, configs=_COMPACTED)
+            self._is_created = True
+            producer = Producer(cluster)
+            value = json.dumps(document).encode()
+            key = str(document["pipeline"]).encode()
+            producer.send(self._topic, key, value, timestamp_ms=int(time.time() * 1000))
+            producer.flush()
+        except KafkaError as error:
+            log.warning("A document of a batch was not sent to %s: %s", self._topic, error)
+
+
+_COMPACTED: Final = {"cleanup.policy": "compact"}
 
 
 def forget(checkpoint: str) -> None:

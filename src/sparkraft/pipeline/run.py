@@ -64,11 +64,15 @@ def run(
     checkpoint = pipeline.checkpoint
 
     metrics = PipelineMetrics(pipeline.name)
+    topic_log = _topic_log(pipeline)
 
     def report(progress: Progress) -> None:
         status.write(checkpoint, **progress.figures())
         if progress.is_batch:
-            batch_log.append(checkpoint, batch_log.document(pipeline.name, progress))
+            document = batch_log.document(pipeline.name, progress)
+            batch_log.append(checkpoint, document)
+            if topic_log is not None:
+                topic_log.append(document)
         metrics.observe(progress)
         on_progress(progress)
 
@@ -85,6 +89,13 @@ def run(
                     break
         finally:
             spark.stop()
+
+
+def _topic_log(pipeline: Pipeline) -> batch_log.TopicLog | None:
+    if not pipeline.batches_topic:
+        return None
+    client = source_options(pipeline.sources[0].options, streaming=True).client
+    return batch_log.TopicLog(client, pipeline.batches_topic)
 
 
 @contextmanager

@@ -8,6 +8,7 @@
     output_mode = "update"                # append (default), update, complete
     group = "delays"                      # optional: processed offsets are shown in this group
     metrics = "127.0.0.1:9464"            # optional: metrics for Prometheus, while it runs
+    batches_topic = "pipeline-batches"    # optional: a JSON document of each batch
 
     [source]                              # the options of format("sparkraft"); or several
                                           # [[source]], each with a name for SQL
@@ -173,6 +174,7 @@ class Pipeline:
     output_mode: str
     group: str | None
     metrics: str
+    batches_topic: str
     connector: str
     master: str
     spark: Mapping[str, str]
@@ -200,6 +202,7 @@ _TOP: Final = frozenset(
         "output_mode",
         "group",
         "metrics",
+        "batches_topic",
         "connector",
         "master",
         "spark",
@@ -257,6 +260,8 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
     connector = _one_of(read, "connector", tuple(_CONNECTORS), "sparkraft")
     if connector != "sparkraft" and "group" in read:
         raise SpecError('group: only connector = "sparkraft" shows its offsets in a group')
+    if connector != "sparkraft" and "batches_topic" in read:
+        raise SpecError('batches_topic needs connector = "sparkraft"')
     sources, written = _sources(read), _sinks(read, folder)
     if connector != "sparkraft" and any(sink.delivery == "exactly_once" for sink in written):
         raise SpecError('delivery = "exactly_once" needs connector = "sparkraft"')
@@ -267,6 +272,7 @@ def parse(text: str, *, folder: Path, values: Mapping[str, str]) -> Pipeline:
         output_mode=_one_of(read, "output_mode", _OUTPUT_MODES, "append"),
         group=read.get("group"),
         metrics=str(read.get("metrics", "")),
+        batches_topic=str(read.get("batches_topic", "")),
         connector=_CONNECTORS[connector],
         master=str(read.get("master", "local[*]")),
         spark=_strings(_table(read, "spark", needed=False)),
