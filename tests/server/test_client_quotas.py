@@ -4,7 +4,9 @@ import asyncio
 import time
 from typing import Any
 
+from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.messages.k03_metadata import MetadataRequest
+from sparkraft.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from sparkraft.protocol.messages.k49_alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntryData,
@@ -118,5 +120,35 @@ def test_a_quota_that_is_removed_costs_nothing(tmp_path):
             response = await client.send(produce(topic_id, batch(bytes(OVER)), acks=1))
             assert response.throttle_time_ms == 0
             await client.close()
+
+    run(test())
+
+
+async def create(client: Any, name: str, partitions: int, version: int) -> Any:
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+    return await client.send(request, version=version)
+
+
+def test_partitions_over_the_quota_are_refused_and_the_client_waits(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            await set_quota(node, client, "controller_mutation_rate", 2)
+            done = await create(client, "a", 24, 7)
+            assert (done.topics[0].error_code, done.throttle_time_ms) == (0, 0)
+            refused = await create(client, "b", 1, 7)
+            assert refused.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            assert 0 < refused.throttle_time_ms <= 1_000
+            begun = time.monotonic()
+            assert (await create(client, "b", 1, 7)).topics[0].error_code == 0
+            assert time.monotonic() - begun >= refused.throttle_time_ms / 1000 - 0.1
+            await create(client, "c", 10, 7)
+            old = await connect(node)
+            permitted = await create(old, "d", 1, 5)
+            assert permitted.topics[0].error_code == 0, "this version cannot report the error"
+            assert permitted.throttle_time_ms > 0
+            await client.close()
+            await old.close()
 
     run(test())

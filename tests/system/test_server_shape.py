@@ -17,7 +17,11 @@ FILLED_MESSAGES = {
     "network/quota_meter.py": {"response.throttle_time_ms"},
     "broker/fetchers.py": {"request.max_wait_ms", "request.min_bytes", "request.max_bytes"},
     "broker/follower_client.py": {"request.replica_state", "request.replica_id"},
-    "controller/submission.py": {"result.error_code", "result.error_message"},
+    "controller/submission.py": {
+        "response.throttle_time_ms",
+        "result.error_code",
+        "result.error_message",
+    },
     "limits.py": {"self._info.restype"},  # the type of a C function
     "metrics.py": {"family.samples"},  # a part of what Prometheus' own class holds
     "raft/wire.py": {

@@ -27,7 +27,7 @@ BUCKETS_MAX = 10_000
 KNOWN_MAX = 10_000
 """Looked-up quotas kept until quotas change; all are dropped at once when there are more."""
 
-_Bucket = tuple[str, str | None, str | None]
+Bucket = tuple[str, str | None, str | None]
 """Key of the quota, user and client id; None if clients of all users or all ids share it."""
 
 
@@ -98,8 +98,8 @@ class ClientQuotas:
         self._samples = samples
         self._window_ms = window_ms
         self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
-        self._known: dict[_Bucket, tuple[float, _Bucket] | None] = {}
-        self._rates: OrderedDict[_Bucket, WindowedRate] = OrderedDict()
+        self._known: dict[Bucket, tuple[float, Bucket] | None] = {}
+        self._rates: OrderedDict[Bucket, WindowedRate] = OrderedDict()
 
     def update(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """Use these quotas from now on; rates are kept."""
@@ -111,7 +111,7 @@ class ClientQuotas:
 
     def record(self, key: str, user: str, client_id: str | None, amount: int, now: int) -> int:
         """Add an amount to a client's rate, and return how long it must wait, in ms; 0: not."""
-        found = self._find(key, user, client_id or "")
+        found = self.limit_of(key, user, client_id or "")
         if found is None:
             return 0
         limit, bucket = found
@@ -129,12 +129,12 @@ class ClientQuotas:
 
     def burst_max(self, key: str, user: str, client_id: str | None) -> int | None:
         """The most that an idle client may get at once; None: it has no quota."""
-        found = self._find(key, user, client_id or "")
+        found = self.limit_of(key, user, client_id or "")
         if found is None:
             return None
         return int(found[0] * (self._samples - 1) * self._window_ms / 1000)
 
-    def _find(self, key: str, user: str, client_id: str) -> tuple[float, _Bucket] | None:
+    def limit_of(self, key: str, user: str, client_id: str) -> tuple[float, Bucket] | None:
         """The limit in force for a client, and the bucket it shares."""
         asked = (key, user, client_id)
         if asked not in self._known:
@@ -143,7 +143,7 @@ class ClientQuotas:
             self._known[asked] = self._look_up(key, user, client_id)
         return self._known[asked]
 
-    def _look_up(self, key: str, user: str, client_id: str) -> tuple[float, _Bucket] | None:
+    def _look_up(self, key: str, user: str, client_id: str) -> tuple[float, Bucket] | None:
         both = (key, user, client_id)
         of_user, of_id = (key, user, None), (key, None, client_id)
         for entity, bucket in (

@@ -15,6 +15,7 @@ from sparkraft.controller.decision_context import ControllerConfig
 from sparkraft.metadata.features import CONTROLLER_REGISTRATION_LEVEL, SUPPORTED_FEATURES
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.framing import decode_metadata_record
+from sparkraft.security.mutation_quotas import MutationQuotas
 from sparkraft.server.broker.controller_channel import ControllerChannel
 from sparkraft.server.broker.metadata_publisher import MetadataPublisher
 from sparkraft.server.controller.driver import ControllerDriver, Intervals
@@ -185,6 +186,10 @@ def make_controller(
         raft=raft,
         controller=driver,
         processes=processes,
+        mutation_quotas=MutationQuotas(
+            samples=config.number("controller.quota.window.num"),
+            window_ms=config.number("controller.quota.window.size.seconds") * 1000,
+        ),
     )
 
 

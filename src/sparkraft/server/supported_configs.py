@@ -18,6 +18,7 @@ _READ = frozenset(
     controller.quorum.bootstrap.servers cordoned.log.dirs
     controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
     controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
+    controller.quota.window.num controller.quota.window.size.seconds
     controller.quorum.retry.backoff.ms controller.quorum.voters default.replication.factor
     delete.topic.enable fetch.max.bytes group.consumer.assignors group.consumer.max.size
     group.consumer.assignment.interval.ms group.consumer.heartbeat.interval.ms

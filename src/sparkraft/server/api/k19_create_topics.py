@@ -88,6 +88,7 @@ async def _decided(
                 response.topics += [set_error(result, error) for result in refused]
             return response
         response.topics += more.topics
+        response.throttle_time_ms = max(response.throttle_time_ms, more.throttle_time_ms)
     return response
 
 

@@ -31,13 +31,15 @@ class Forwarding:
         connection: the controller does not serve the version that this broker has advertised, and
         the client asks for the versions again.
 
+        A client that the controller throttles is held up by this broker (KIP-599).
+
         Raises:
             KafkaError: REQUEST_TIMED_OUT if there was no response in time; UNKNOWN_SERVER_ERROR
                 if the controller refused the envelope.
         """
         own_ms = getattr(request, "timeout_ms", 0)
         try:
-            return await self._channel.send(
+            response = await self._channel.send(
                 request,
                 ApiKey(context.api_key),
                 version=context.api_version,
@@ -51,3 +53,7 @@ class Forwarding:
                     f"the controller does not serve version {context.api_version} of its request"
                 )
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(refused)) from refused
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            context.connection.mute(throttle_ms)
+        return response

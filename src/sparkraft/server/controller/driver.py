@@ -23,7 +23,7 @@ from sparkraft.base.env import no_faults
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
 from sparkraft.controller.activation import default_bootstrap
-from sparkraft.controller.call import Call
+from sparkraft.controller.call import Call, no_quota
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.raft.events import Refusal, UpgradeKRaftVersion
@@ -185,6 +185,7 @@ class ControllerDriver:
         version: int,
         principal: KafkaPrincipal = ANONYMOUS,
         received_ms: int | None = None,
+        apply_partition_change_quota: "Callable[[int], None]" = no_quota,
     ) -> Any:
         """Decide a request and return its response once the decision's records are committed.
 
@@ -194,6 +195,7 @@ class ControllerDriver:
             version: its API version.
             principal: the client's.
             received_ms: when its last byte arrived, on the node's monotonic clock.
+            apply_partition_change_quota: see `Call`.
 
         Raises:
             KafkaError: NOT_CONTROLLER if this node is not the active controller or loses that
@@ -213,6 +215,7 @@ class ControllerDriver:
             now=begun,
             next_offset=Offset(self._next_offset()),
             principal=principal,
+            apply_partition_change_quota=apply_partition_change_quota,
         )
         decision = self._core.decide(key, call)
         self._carry_out(decision, epoch)

@@ -7,6 +7,7 @@ from sparkraft.server.config_pieces import ConfigPieces
 if TYPE_CHECKING:
     from sparkraft.base.env import Clock
     from sparkraft.metadata.image import ClusterImage
+    from sparkraft.security.mutation_quotas import MutationQuotas
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.controller.driver import ControllerDriver
     from sparkraft.server.controller.processes import ProcessWatch
@@ -27,6 +28,7 @@ class ControllerServices:
         raft: "RaftDriver",
         controller: "ControllerDriver",
         processes: "ProcessWatch | None",
+        mutation_quotas: "MutationQuotas",
     ) -> None:
         self.cluster_id = cluster_id
         self.node_id = node_id
@@ -35,6 +37,7 @@ class ControllerServices:
         self.raft = raft
         self.controller = controller
         self.processes = processes
+        self.mutation_quotas = mutation_quotas
         self.config_pieces = ConfigPieces()
 
     @property

@@ -3,12 +3,22 @@
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
+from sparkraft.controller.call import no_quota
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.security.session import NodeSession
 from sparkraft.server.controller.audit import log_change
 
 if TYPE_CHECKING:
+    from sparkraft.security.mutation_quotas import MutationQuota
     from sparkraft.server.api.registry import RequestContext
     from sparkraft.server.controller.services import ControllerServices
+
+_STRICT_FROM = {
+    ApiKey.CREATE_TOPICS: 6,
+    ApiKey.DELETE_TOPICS: 5,
+    ApiKey.CREATE_PARTITIONS: 3,
+}
+"""Requests with a quota, and the versions that know THROTTLING_QUOTA_EXCEEDED."""
 
 
 async def submit_to_controller(
@@ -16,17 +26,41 @@ async def submit_to_controller(
 ) -> Any:
     """Let the active controller decide by the function that `DECISIONS` has for the API key.
 
-    Administrative changes are logged when they are committed (`audit`).
+    Administrative changes are logged when they are committed (`audit`). Partitions that the request
+    creates or deletes count against its client's quota (KIP-599).
     """
+    quota = _mutation_quota(node, context)
     response = await node.controller.submit(
         ApiKey(context.api_key),
         request,
         version=context.api_version,
         principal=context.principal,
         received_ms=context.received_ms,
+        apply_partition_change_quota=no_quota if quota is None else quota.apply,
     )
+    if quota is not None and quota.throttle_ms:
+        response.throttle_time_ms = quota.throttle_ms
     log_change(context, request, response)
     return response
+
+
+def _mutation_quota(
+    node: "ControllerServices", context: "RequestContext"
+) -> "MutationQuota | None":
+    """The quota of a request that creates or deletes partitions; None if nothing limits it."""
+    strict_from = _STRICT_FROM.get(ApiKey(context.api_key))
+    if strict_from is None or isinstance(context.session, NodeSession):
+        return None
+    quotas = node.mutation_quotas
+    quotas.limits.update(node.image.quotas)
+    if not quotas.limits.is_active:
+        return None
+    return quotas.quota_of(
+        context.principal.name,
+        context.client_id,
+        is_strict=context.api_version >= strict_from,
+        now_ms=node.clock.mono_ms,
+    )
 
 
 def set_error(result: Any, error: KafkaError) -> Any:
