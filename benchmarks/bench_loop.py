@@ -4,7 +4,8 @@
     ./bench loop bounds          the cost of one piece of work at each bound of LOOP_WORK_MAX
     ./bench loop ROW...          these rows: segments, topics, zstd, gzip, lz4, validation,
                                  append-time, cleaner; of `loop_api_rows`: sessions, metadata,
-                                 configs, offsets, groups, unknown, lists
+                                 configs, offsets, groups, unknown, lists; of `loop_more_rows`:
+                                 regex, bombs, cold, producers, own, scrapes
 
 A row runs its load on one node after the other, in rounds, with 100 probes a second beside it
 (`probe`). Promised is a p99 of at most 10 ms, or Kafka's in the same run if that is higher; maxima
@@ -31,6 +32,7 @@ from benchmarks.bench_beside_kafka import BenchKafka
 from benchmarks.bench_node import ask, create_topic, produce_frames
 from benchmarks.loop_api_rows import API_ROWS, Measured
 from benchmarks.loop_bounds import bounds
+from benchmarks.loop_more_rows import HTTP_LISTENER, MORE_ROWS
 from benchmarks.measure import BUILD, compiled, cpu_seconds
 from benchmarks.probe import Probe
 from benchmarks.report import Row, Table
@@ -43,6 +45,7 @@ from sparkraft.protocol.messages.k44_incremental_alter_configs import (
 from sparkraft.records.record import BatchBuilder
 from tests.support.kafka_jars import kafka_jars_or_reason
 from tests.support.nodes import NodeProcess, SparkraftNode
+from tests.support.ports import lasting_ports
 
 ROUNDS = 3
 PROBE_SECONDS = 7
@@ -236,7 +239,7 @@ def size_of(node: NodeProcess, topic: str) -> int:
 
 
 def beside(load: Callable[[NodeProcess, int], Measured]) -> Load:
-    """A row of `loop_api_rows` as one of this table."""
+    """A row of another file as one of this table."""
     return lambda node, number: Outcome(*load(node, number))
 
 
@@ -250,6 +253,7 @@ ROWS: dict[str, tuple[Load, int]] = {
     "append-time": (produce_row(message_timestamp_type="LogAppendTime"), ROUNDS),
     "cleaner": (cleaner_row, 1),
     **{name: (beside(load), 1) for name, load in API_ROWS.items()},
+    **{name: (beside(load), 1) for name, load in MORE_ROWS.items()},
 }
 """Name → load, rounds."""
 
@@ -300,7 +304,9 @@ def main() -> int:
     table = Table("A probe of 100 records a second beside each load, one node")
     jars = kafka_jars_or_reason()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        ours = SparkraftNode(Path(folder) / "ours", overrides=DELETED_AT_ONCE)
+        (http_port,) = lasting_ports(1)
+        overrides = {**DELETED_AT_ONCE, HTTP_LISTENER: f"127.0.0.1:{http_port}"}
+        ours = SparkraftNode(Path(folder) / "ours", overrides=overrides)
         nodes: dict[str, NodeProcess] = {"ours": stack.enter_context(ours)}
         if isinstance(jars, Path) and not options.without_kafka:
             kafka = BenchKafka(Path(folder) / "kafka", overrides=DELETED_AT_ONCE, jars=jars)

@@ -1,0 +1,195 @@
+"""Further rows of `./bench loop`: what a light client feels beside work that comes rarely.
+
+regex         a librdkafka consumer joins with a regular expression that matches 4,000 partitions
+bombs         12 clients send batches of 450,000 empty records in 300 KB to a compacted topic
+cold          2 consumers read 300 MB that are not in the page cache; the disk is not slowed down
+producers     DescribeProducers of 1,000 partitions, again and again
+own           our own DescribeElections, DescribeHistory and DescribeIsrChanges; ours alone
+scrapes       60 clients send 300 pipelined GET /metrics each; ours alone
+
+Beside rows of ours alone, Kafka's node is idle.
+"""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from benchmarks.bench_node import ask_raw, batch, create_topic, produce_frames, request
+from benchmarks.loop_api_rows import SECONDS, Asking, Measured, flood_row
+from benchmarks.probe import Probe
+from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.messages import k01_fetch as k01
+from sparkraft.protocol.messages import k61_describe_producers as k61
+from sparkraft.protocol.messages import k10000_describe_elections as k10000
+from sparkraft.protocol.messages import k10002_describe_history as k10002
+from sparkraft.protocol.messages import k10003_describe_isr_changes as k10003
+from sparkraft.records.compression import Codec
+from sparkraft.records.record import BatchBuilder
+from tests.support.nodes import NodeProcess, SparkraftNode
+
+MATCHING_TOPICS, PARTITIONS = 1_000, 4
+BOMBS, BOMB_RECORDS = 12, 450_000
+COLD_MEGABYTES = 300
+SCRAPERS, SCRAPES = 60, 300
+HTTP_LISTENER = "sparkraft.http.listener"
+
+
+def regex(node: NodeProcess, _number: int) -> Measured:
+    """Joins one after the other, each until it is assigned everything."""
+    from confluent_kafka import Consumer
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+    admin: Any = AdminClient({"bootstrap.servers": node.bootstrap})
+    for first in range(0, MATCHING_TOPICS, 100):
+        names = [f"match-{index}" for index in range(first, first + 100)]
+        for done in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names]).values():
+            done.result(90)
+    time.sleep(2)  # the broker creates folders after the answer
+    times: list[float] = []
+    probe = Probe(node.port, "probe", SECONDS)
+    end = time.monotonic() + SECONDS - 1
+    while time.monotonic() < end:
+        begun = time.monotonic()
+        consumer = Consumer(
+            {"bootstrap.servers": node.bootstrap, "group.id": f"match-{len(times)}"}
+        )
+        consumer.subscribe(["^match-.*"])
+        while not consumer.assignment() and time.monotonic() < begun + 60:
+            consumer.poll(0.05)
+        times.append(time.monotonic() - begun)
+        consumer.close()
+    return probe.latencies(), {"first join s": times[0], "fastest join s": min(times)}
+
+
+def bomb() -> bytes:
+    """A batch of very many empty records, which compress to almost nothing."""
+    builder = BatchBuilder(codec=Codec.ZSTD)
+    now = int(time.time() * 1000)
+    for _ in range(BOMB_RECORDS):
+        builder.append(now, b"", None)
+    return builder.build()
+
+
+def bombs(node: NodeProcess, _number: int) -> Measured:
+    create_topic(node.port, "compacted", 4, cleanup_policy="compact")
+    return flood_row(lambda _: [produce_frames("compacted", bomb(), 1)], BOMBS)(node, 0)
+
+
+def cold(node: NodeProcess, number: int) -> Measured:
+    """Files are dropped from the page cache before each pass over the topic."""
+    topic = f"cold-{number}"
+    create_topic(node.port, topic, 1)
+    megabyte = produce_frames(topic, batch(1024, 1000), 1)
+    for _ in range(COLD_MEGABYTES):
+        ask_raw(node.port, megabyte)
+    os.sync()
+    frames = [fetch(topic, offset * 1_000) for offset in range(COLD_MEGABYTES)]
+    drop(node, topic)
+    with Asking(node.port, frames, 1) as first, Asking(node.port, frames[::-1], 1) as second:
+        over = threading.Event()
+        dropping = threading.Thread(target=keep_dropping, args=(node, topic, over))
+        dropping.start()
+        latencies = Probe(node.port, "probe", SECONDS).latencies()
+        read = (first.answers + second.answers) / SECONDS
+        over.set()
+        dropping.join()
+    middle = sorted(latencies)[len(latencies) // 2]
+    return latencies, {"probe p50 ms": middle, "read MB/s": read}
+
+
+def keep_dropping(node: NodeProcess, topic: str, over: threading.Event) -> None:
+    while not over.wait(0.2):
+        drop(node, topic)
+
+
+def drop(node: NodeProcess, topic: str) -> None:
+    """Drop a topic's pages from the page cache, those that no process has mapped."""
+    for path in node.log_dir.glob(f"{topic}-*/*.log"):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def fetch(topic: str, offset: int) -> bytes:
+    part = k01.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    message = k01.FetchRequest(
+        max_wait_ms=500, min_bytes=1, max_bytes=1 << 20,
+        topics=[k01.FetchTopic(topic=topic, partitions=[part])],
+    )  # fmt: skip
+    return request(ApiKey.FETCH, 12, message)
+
+
+def producers(node: NodeProcess) -> list[bytes]:
+    create_topic(node.port, "described", 1_000)
+    topic = k61.TopicRequest(name="described", partition_indexes=list(range(1_000)))
+    return [request(ApiKey.DESCRIBE_PRODUCERS, 0, k61.DescribeProducersRequest(topics=[topic]))]
+
+
+def ours_alone(
+    load: Callable[[NodeProcess, int], Measured],
+) -> Callable[[NodeProcess, int], Measured]:
+    """A row that leaves Kafka's node idle."""
+
+    def row(node: NodeProcess, number: int) -> Measured:
+        if isinstance(node, SparkraftNode):
+            return load(node, number)
+        return Probe(node.port, "probe", SECONDS).latencies(), {"answers/s": 1.0}
+
+    return row
+
+
+def own(node: NodeProcess) -> list[bytes]:
+    create_topic(node.port, "history", 100)
+    history = k10002.DescribeHistoryRequest(
+        topics=[k10002.HistoryTopic(name="history")], events_max=1_000, whole_log=True
+    )
+    changes = k10003.DescribeIsrChangesRequest(topic="history")
+    return [
+        request(ApiKey.DESCRIBE_ELECTIONS, 0, k10000.DescribeElectionsRequest()),
+        request(ApiKey.DESCRIBE_HISTORY, 0, history),
+        request(ApiKey.DESCRIBE_ISR_CHANGES, 0, changes),
+    ]
+
+
+def scrapes(node: NodeProcess, _number: int) -> Measured:
+    port = int(properties(node)[HTTP_LISTENER].rpartition(":")[2])
+    answers = [0] * SCRAPERS
+    over = threading.Event()
+
+    def scrape(number: int) -> None:
+        asked = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * SCRAPES
+        while not over.is_set():
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 30) as connection:
+                connection.sendall(asked)
+                while not over.is_set():
+                    data = connection.recv(1 << 20)
+                    if not data:
+                        break
+                    answers[number] += data.count(b"HTTP/1.1 200")
+
+    threads = [threading.Thread(target=scrape, args=(number,)) for number in range(SCRAPERS)]
+    for thread in threads:
+        thread.start()
+    latencies = Probe(node.port, "probe", SECONDS).latencies()
+    over.set()
+    for thread in threads:
+        thread.join(60)
+    return latencies, {"answers/s": sum(answers) / SECONDS}
+
+
+def properties(node: NodeProcess) -> dict[str, str]:
+    lines = node.properties_path.read_text().splitlines()
+    return dict(line.partition("=")[::2] for line in lines)
+
+
+MORE_ROWS: dict[str, Callable[[NodeProcess, int], Measured]] = {
+    "regex": regex,
+    "bombs": bombs,
+    "cold": cold,
+    "producers": flood_row(producers),
+    "own": ours_alone(flood_row(own)),
+    "scrapes": ours_alone(scrapes),
+}
