@@ -2,8 +2,9 @@
 
 import pytest
 
-from sparkraft.security.client_quotas import BUCKETS_MAX, KNOWN_MAX, ClientQuotas, WindowedRate
+from sparkraft.security.client_quotas import BUCKETS_MAX, KNOWN_MAX, ClientQuotas
 from sparkraft.security.quotas import PRODUCER_BYTE_RATE, quota_entity
+from sparkraft.security.windowed_rate import WindowedRate
 
 KEY = PRODUCER_BYTE_RATE
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import Any
 
 from sparkraft.base.errors import ErrorCode
@@ -150,5 +151,31 @@ def test_partitions_over_the_quota_are_refused_and_the_client_waits(tmp_path):
             assert permitted.throttle_time_ms > 0
             await client.close()
             await old.close()
+
+    run(test())
+
+
+def test_connections_over_the_quota_of_their_address_are_held_and_closed(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            entry = AlterClientQuotasRequestEntryData(
+                entity=[EntityData(entity_type="ip", entity_name="127.0.0.1")],
+                ops=[OpData(key="connection_creation_rate", value=1)],
+            )
+            await client.send(AlterClientQuotasRequest(entries=[entry]))
+            await until(lambda: node.broker.client_quotas.addresses.is_active)
+            port = node.ports["PLAINTEXT"]
+            for _ in range(10):
+                await (await connect(node)).close()
+            begun = time.monotonic()
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"\0\0\0\0")
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            assert time.monotonic() - begun > 0.05
+            writer.close()
+            assert await client.send(MetadataRequest(topics=None)), "open connections continue"
+            await client.close()
 
     run(test())

@@ -13,6 +13,7 @@ Which quota is in force is in `quotas`. Not here: holding a connection up (`serv
 from collections import OrderedDict
 from collections.abc import Mapping
 
+from sparkraft.security.connection_quotas import ConnectionQuotas
 from sparkraft.security.quotas import (
     CLIENT_ID,
     USER,
@@ -20,6 +21,7 @@ from sparkraft.security.quotas import (
     QuotaEntity,
     quota_entity,
 )
+from sparkraft.security.windowed_rate import WindowedRate
 
 BUCKETS_MAX = 10_000
 """Rates kept, 1.5 KB each; the least recently used are dropped, since clients choose their ids."""
@@ -31,60 +33,12 @@ Bucket = tuple[str, str | None, str | None]
 """Key of the quota, user and client id; None if clients of all users or all ids share it."""
 
 
-class WindowedRate:
-    """Kafka's Rate: an amount per second over a number of windows."""
-
-    __slots__ = ("_current", "_samples", "_samples_max", "_window_ms")
-
-    def __init__(self, *, samples: int, window_ms: int) -> None:
-        self._samples_max = samples + 1  # one more, which overlaps the end of the time measured
-        self._window_ms = window_ms
-        self._samples: list[list[float]] = []
-        """[start, last event, amount]; `_current` is the one that is recorded to."""
-        self._current = 0
-
-    def record(self, amount: float, now: int) -> None:
-        """Add `amount` at `now`, monotonic ms."""
-        samples = self._samples
-        if not samples:
-            samples.append([now, now, 0.0])
-        sample = samples[self._current]
-        if now - sample[0] >= self._window_ms:
-            self._current = (self._current + 1) % self._samples_max
-            if self._current == len(samples):
-                samples.append([now, now, 0.0])
-            else:
-                samples[self._current][:] = (now, now, 0.0)
-            sample = samples[self._current]
-        sample[1] = now
-        sample[2] += amount
-
-    def throttle_ms(self, per_second: float, now: int) -> int:
-        """How long nothing may be added for the rate to be `per_second` at most; 0: it is."""
-        elapsed_ms = self._elapsed_ms(now)
-        rate = sum(sample[2] for sample in self._samples) * 1000 / elapsed_ms
-        if rate <= per_second:
-            return 0
-        return round((rate - per_second) / per_second * elapsed_ms)
-
-    def _elapsed_ms(self, now: int) -> int:
-        """The time that the samples cover, after those without recent events are emptied."""
-        expires_ms = (self._samples_max - 1) * self._window_ms
-        for sample in self._samples:
-            if now - sample[1] >= expires_ms:
-                sample[:] = (now, now, 0.0)
-        elapsed = now - int(min((sample[0] for sample in self._samples), default=now))
-        missing = self._samples_max - 2 - elapsed // self._window_ms
-        if missing > 0:
-            elapsed += missing * self._window_ms
-        return max(elapsed, 1)
-
-
 class ClientQuotas:
     """The quotas of users and client ids, and the rates of a broker's clients.
 
     Attributes:
         is_active: some quota is set; if not, nothing needs to be recorded.
+        addresses: the quotas of addresses, which follow `update`, too.
     """
 
     def __init__(self, *, samples: int = 11, window_ms: int = 1000) -> None:
@@ -95,6 +49,7 @@ class ClientQuotas:
             window_ms: the length of a window.
         """
         self.is_active = False
+        self.addresses = ConnectionQuotas(samples=samples, window_ms=window_ms)
         self._samples = samples
         self._window_ms = window_ms
         self._quotas: Mapping[QuotaEntity, Mapping[str, float]] = {}
@@ -107,6 +62,7 @@ class ClientQuotas:
             return
         self._quotas = quotas
         self._known.clear()
+        self.addresses.update(quotas)
         self.is_active = any(USER_AND_CLIENT_KEYS.intersection(quotas[entity]) for entity in quotas)
 
     def record(self, key: str, user: str, client_id: str | None, amount: int, now: int) -> int:

@@ -316,11 +316,21 @@ class Listener:
         self._per_ip[host] = same_ip
         if len(self._connections) > self.limits.connections_max:
             self._refuse(connection, f"max.connections is {self.limits.connections_max}")
+        elif throttle_ms := self._throttle_of(host):
+            connection.pause_reading()
+            why = f"{host} exceeds its quota of connection_creation_rate"
+            loop = asyncio.get_running_loop()
+            loop.call_later(throttle_ms / 1000, self._refuse, connection, why)
         elif same_ip > (most := self.limits.connections_of(host)):
             self._refuse(connection, f"max.connections.per.ip is {most} and {host} has them")
         else:
             self._line.enter(connection)
         return name
+
+    def _throttle_of(self, host: str) -> int:
+        """How long to hold a new connection, in ms, because of its address's quota (KIP-612)."""
+        addresses = self.quotas.addresses
+        return addresses.record(host, self.clock.mono_ms()) if addresses.is_active else 0
 
     def _refuse(self, connection: Connection, why: str) -> None:
         self._refused += 1
