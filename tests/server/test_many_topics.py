@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from sparkraft.base.errors import ErrorCode
+from sparkraft.protocol.messages import k37_create_partitions as k37
 from sparkraft.protocol.messages.k03_metadata import MetadataRequest
 from sparkraft.protocol.messages.k19_create_topics import (
     CreatableReplicaAssignment,
@@ -13,6 +14,7 @@ from sparkraft.protocol.messages.k19_create_topics import (
 )
 from sparkraft.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparkraft.server.api import k20_delete_topics as k20
+from sparkraft.server.api import k37_create_partitions as k37_handler
 from sparkraft.server.api.k19_create_topics import PARTITIONS_PER_PART, _parts
 from tests.server.harness import connect, node_in, run
 
@@ -125,5 +127,34 @@ def test_other_requests_are_answered_while_topics_are_deleted(tmp_path):
                 seen.add(len(answer.topics))
             await deleting
             assert seen - {0, count}, "nothing was answered between two parts"
+
+    run(test())
+
+
+def test_many_topics_are_grown_in_parts_and_answered_as_one(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            await connection.send(CreateTopicsRequest(topics=topics(90, 1), timeout_ms=60_000))
+            grown = [(f"t{index}", 5) for index in range(90)] + [("t0", 7), ("unknown", 7)]
+            wanted = [
+                k37.CreatePartitionsTopic(name=name, count=count, assignments=None)
+                for name, count in grown
+            ]
+            image = node.broker.image
+            request = k37.CreatePartitionsRequest(topics=wanted, timeout_ms=60_000)
+            parts = k37_handler._parts(request, image)
+            assert [len(part.topics) for part in parts] == [27, 25, 25, 15]
+            assert {topic.name for topic in parts[0].topics} >= {"t0", "t1"}
+            response = await connection.send(request)
+            codes = {result.name: result.error_code for result in response.results}
+            assert len(response.results) == 91
+            assert codes.pop("t0") == ErrorCode.INVALID_REQUEST
+            assert codes.pop("unknown") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert set(codes.values()) == {0}
+            answer = await connection.send(MetadataRequest(topics=None))
+            counts = {topic.name: len(topic.partitions) for topic in answer.topics}
+            assert counts.pop("t0") == 1
+            assert set(counts.values()) == {5}
 
     run(test())

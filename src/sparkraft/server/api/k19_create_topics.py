@@ -28,7 +28,7 @@ from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied, on_each
 from sparkraft.server.api.item_errors import ItemErrors, topic_denial
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.controller.submission import set_error, submit_to_controller
+from sparkraft.server.controller.submission import submit_in_parts
 from sparkraft.storage.names import METADATA_TOPIC
 
 if TYPE_CHECKING:
@@ -76,19 +76,13 @@ async def _decided(
     node: "ControllerServices", context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
     """The response of the controller, which decides on a part of the topics at a time."""
-    first, *others = _parts(request, node.config.number("num.partitions"))
-    response: CreateTopicsResponse = await submit_to_controller(node, context, first)
-    for place, part in enumerate(others):
-        await node.env.turns.next()
-        try:
-            more: CreateTopicsResponse = await submit_to_controller(node, context, part)
-        except KafkaError as error:
-            for left in others[place:]:
-                refused = [CreatableTopicResult(name=topic.name) for topic in left.topics]
-                response.topics += [set_error(result, error) for result in refused]
-            return response
-        response.topics += more.topics
-        response.throttle_time_ms = max(response.throttle_time_ms, more.throttle_time_ms)
+    response: CreateTopicsResponse = await submit_in_parts(
+        node,
+        context,
+        _parts(request, node.config.number("num.partitions")),
+        results=lambda one: one.topics,
+        refuse=lambda part, error: _ERRORS.refuse(type(part), part, context.api_version, error),
+    )
     return response
 
 

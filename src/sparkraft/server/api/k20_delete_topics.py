@@ -25,7 +25,7 @@ from sparkraft.protocol.messages.k20_delete_topics import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied, on_each
 from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.controller.submission import set_error, submit_to_controller
+from sparkraft.server.controller.submission import set_error, submit_in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,17 +62,13 @@ async def _decide(
     node: "ControllerServices", context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
     """The response of the controller, which decides on a part of the topics at a time."""
-    first, *others = _parts(request, node.image.topics_by_name)
-    response: DeleteTopicsResponse = await submit_to_controller(node, context, first)
-    for place, part in enumerate(others):
-        await node.env.turns.next()
-        try:
-            more: DeleteTopicsResponse = await submit_to_controller(node, context, part)
-        except KafkaError as error:
-            for left in others[place:]:
-                response.responses += refuse(type(left), left, context.api_version, error).responses
-            return response
-        response.responses += more.responses
+    response: DeleteTopicsResponse = await submit_in_parts(
+        node,
+        context,
+        _parts(request, node.image.topics_by_name),
+        results=lambda one: one.responses,
+        refuse=lambda part, error: refuse(type(part), part, context.api_version, error),
+    )
     return response
 
 

@@ -9,6 +9,8 @@ from sparkraft.security.session import NodeSession
 from sparkraft.server.controller.audit import log_change
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from sparkraft.security.mutation_quotas import MutationQuota
     from sparkraft.server.api.registry import RequestContext
     from sparkraft.server.controller.services import ControllerServices
@@ -41,6 +43,39 @@ async def submit_to_controller(
     if quota is not None and quota.throttle_ms:
         response.throttle_time_ms = quota.throttle_ms
     log_change(context, request, response)
+    return response
+
+
+async def submit_in_parts(
+    node: "ControllerServices",
+    context: "RequestContext",
+    parts: "Sequence[Any]",
+    *,
+    results: "Callable[[Any], list[Any]]",
+    refuse: "Callable[[Any, KafkaError], Any]",
+) -> Any:
+    """Submit parts of a request one by one, between other requests; returns one response.
+
+    If the controller loses its role meanwhile, the parts left have the error.
+
+    Args:
+        node: the controller.
+        context: of the whole request.
+        parts: at least one.
+        results: the results of a response, which are joined.
+        refuse: the response to a part that has an error.
+    """
+    response = await submit_to_controller(node, context, parts[0])
+    for place, part in enumerate(parts[1:], 1):
+        await node.env.turns.next()
+        try:
+            more = await submit_to_controller(node, context, part)
+        except KafkaError as error:
+            for left in parts[place:]:
+                results(response).extend(results(refuse(left, error)))
+            return response
+        results(response).extend(results(more))
+        response.throttle_time_ms = max(response.throttle_time_ms, more.throttle_time_ms)
     return response
 
 
