@@ -49,13 +49,14 @@ class NodeTasks:
         self.failure: BaseException | None = None
         self.stop_requested = asyncio.Event()
         self.failed = asyncio.Event()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        """In the order of their start. Invariant: no order depends on memory addresses."""
 
     def spawn(self, work: "Coroutine[Any, Any, Any]", name: str) -> "asyncio.Task[Any]":
         """See `Supervisor`."""
         watched = self._monitor.timed(work, lambda: name)
         task = asyncio.get_running_loop().create_task(watched, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._on_done)
         return task
 
@@ -73,13 +74,13 @@ class NodeTasks:
         self.failure = self.failure or error
 
     async def cancel_all(self) -> None:
-        """Cancel every task and wait for it."""
+        """Cancel every task, the oldest first, and wait for them."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _on_done(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.error("Task %r failed", task.get_name(), exc_info=error)
