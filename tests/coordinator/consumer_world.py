@@ -273,7 +273,13 @@ class ConsumerWorld:
                 client.settle()
 
     def commit(
-        self, client: Client, partition: int, *, epoch: int | None = None, version: int = 10
+        self,
+        client: Client,
+        partition: int,
+        *,
+        epoch: int | None = None,
+        version: int = 10,
+        metadata: str = "",
     ) -> ErrorCode:
         request = OffsetCommitRequest(
             group_id="g",
@@ -284,7 +290,11 @@ class ConsumerWorld:
                     name="t",
                     topic_id=topic_id("t"),
                     partitions=[
-                        OffsetCommitRequestPartition(partition_index=partition, committed_offset=7)
+                        OffsetCommitRequestPartition(
+                            partition_index=partition,
+                            committed_offset=7,
+                            committed_metadata=metadata,
+                        )
                     ],
                 )
             ],
@@ -297,7 +307,12 @@ class ConsumerWorld:
         return ErrorCode(response.topics[0].partitions[0].error_code)
 
     def commit_in_transaction(
-        self, client: Client, partition: int, *, epoch: int | None = None
+        self,
+        client: Client,
+        partition: int,
+        *,
+        epoch: int | None = None,
+        metadata: str = "",
     ) -> ErrorCode:
         request = TxnOffsetCommitRequest(
             transactional_id="x",
@@ -311,7 +326,9 @@ class ConsumerWorld:
                     name="t",
                     partitions=[
                         TxnOffsetCommitRequestPartition(
-                            partition_index=partition, committed_offset=7
+                            partition_index=partition,
+                            committed_offset=7,
+                            committed_metadata=metadata,
                         )
                     ],
                 )

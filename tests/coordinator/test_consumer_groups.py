@@ -370,6 +370,8 @@ def test_a_commit_needs_the_epoch_in_which_the_partition_was_assigned() -> None:
     assert world.commit(a, kept, epoch=old) is ErrorCode.NONE
     assert world.commit(a, 1 - kept, epoch=old) is ErrorCode.STALE_MEMBER_EPOCH
     assert world.commit(a, kept, epoch=old - 1) is ErrorCode.STALE_MEMBER_EPOCH
+    too_large = world.commit(a, 1 - kept, epoch=old, metadata="x" * 5_000)
+    assert too_large is ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert world.commit(a, kept, epoch=a.epoch + 1) is ErrorCode.STALE_MEMBER_EPOCH
     assert world.commit(a, kept, version=8) is ErrorCode.UNSUPPORTED_VERSION
     assert world.commit(Client("c", epoch=1), kept) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -392,6 +394,8 @@ def test_a_commit_in_a_transaction_needs_it_as_well() -> None:
     assert world.commit_in_transaction(a, kept, epoch=old) is ErrorCode.NONE
     assert world.commit_in_transaction(a, 1 - kept, epoch=old) is ErrorCode.ILLEGAL_GENERATION
     assert world.commit_in_transaction(a, kept, epoch=old - 1) is ErrorCode.ILLEGAL_GENERATION
+    too_large = world.commit_in_transaction(a, 1 - kept, epoch=old, metadata="x" * 5_000)
+    assert too_large is ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert world.commit_in_transaction(a, kept, epoch=a.epoch + 1) is ErrorCode.ILLEGAL_GENERATION
     assert world.commit_in_transaction(Client("", epoch=-1), kept) is ErrorCode.NONE
     unknown = Client("c", epoch=1)

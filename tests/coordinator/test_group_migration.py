@@ -339,3 +339,6 @@ def test_commits_of_classic_members_follow_their_generation(world: ConsumerWorld
     client = Client(a.member_id, epoch=a.generation)
     assert world.commit(client, kept, version=8) is ErrorCode.NONE
     assert world.commit(client, kept, epoch=a.generation + 1) is ErrorCode.ILLEGAL_GENERATION
+    with pytest.raises(KafkaError) as refused:  # ConsumerGroup.validateMemberEpoch
+        world.group.check_fetch(a.member_id, a.generation + 1)
+    assert refused.value.code is ErrorCode.ILLEGAL_GENERATION

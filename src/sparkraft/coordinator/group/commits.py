@@ -116,7 +116,7 @@ class Commits:
             version=peer.version,
         )
         if isinstance(group, ConsumerGroup):
-            _check_partitions(group, request)
+            _check_partitions(group, request, self._config.offset_metadata_max_chars)
         member = group.committing_member(request.member_id)
         if member is not None:
             self._rebalancer.schedule_session(
@@ -131,7 +131,8 @@ class Commits:
         """Offsets of the requested partitions, or of all; -1 without a committed offset.
 
         Raises:
-            KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH for a member of a consumer group.
+            KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH for a member of a consumer group;
+                ILLEGAL_GENERATION if it uses the classic protocol.
         """
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
@@ -230,10 +231,17 @@ class Commits:
         return now.wall_ms - since_ms >= self._config.offsets_retention_ms
 
 
-def _check_partitions(group: ConsumerGroup, request: OffsetCommitRequest) -> None:
-    """A partition that the member did not hold in its epoch fails the whole commit, as in Kafka."""
+def _check_partitions(
+    group: ConsumerGroup, request: OffsetCommitRequest, metadata_max_chars: int
+) -> None:
+    """A partition that the member did not hold in its epoch fails the whole commit, as in Kafka.
+
+    OffsetMetadataManager.commitOffset does not check one whose metadata is too long.
+    """
     for topic in request.topics:
         for partition in topic.partitions:
+            if len(partition.committed_metadata or "") > metadata_max_chars:
+                continue
             group.check_partition(
                 request.member_id,
                 request.generation_id_or_member_epoch,

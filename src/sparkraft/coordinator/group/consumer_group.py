@@ -348,7 +348,7 @@ class ConsumerGroup:
             return
         member = self.member(member_id or "")
         if member_epoch != member.member_epoch:
-            raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+            raise KafkaError(_old_epoch(member))
 
     def check_offset_delete(self) -> None:
         """Allowed: offsets of subscribed topics are refused one by one."""

@@ -49,7 +49,7 @@ def commit_in_transaction(
     group = groups.get(request.group_id)
     _check_member(request, group, now)
     if isinstance(group, ConsumerGroup):
-        _check_partitions(request, topic_ids, group)
+        _check_partitions(request, topic_ids, group, config.offset_metadata_max_chars)
     records: list[GroupRecord] = []
     topics: list[TxnOffsetCommitResponseTopic] = []
     for topic in request.topics:
@@ -94,11 +94,19 @@ def _check_member(request: TxnOffsetCommitRequest, group: Group | None, now: Ins
 
 
 def _check_partitions(
-    request: TxnOffsetCommitRequest, topic_ids: Mapping[str, Uuid], group: ConsumerGroup
+    request: TxnOffsetCommitRequest,
+    topic_ids: Mapping[str, Uuid],
+    group: ConsumerGroup,
+    metadata_max_chars: int,
 ) -> None:
-    """Refuse a member whose epoch is older than its assignment of a partition (KIP-1251)."""
+    """Refuse a member whose epoch is older than its assignment of a partition (KIP-1251).
+
+    As for OffsetCommit, a partition whose metadata is too long is not checked.
+    """
     for topic in request.topics:
         for partition in topic.partitions:
+            if len(partition.committed_metadata or "") > metadata_max_chars:
+                continue
             try:
                 group.check_partition(
                     request.member_id,
