@@ -23,6 +23,7 @@ from tests.interop.differential.admin_cases import administration, leadership, s
 from tests.interop.differential.building import every_version
 from tests.interop.differential.consumer_group_cases import consumer_groups
 from tests.interop.differential.group_cases import groups
+from tests.interop.differential.migration_cases import migrations
 from tests.interop.differential.record_cases import produces, reads
 from tests.interop.differential.topic_cases import creations, deletions, metadata
 from tests.interop.differential.transaction_cases import transactions
@@ -93,6 +94,6 @@ def all_cases() -> list[Case]:
     """The whole conversation, in order."""
     parts = (
         handshakes, creations, metadata, produces, reads, groups, transactions, transactional_produces,
-        consumer_groups, administration, scram_users, leadership, deletions, broken_frames,
+        consumer_groups, migrations, administration, scram_users, leadership, deletions, broken_frames,
     )  # fmt: skip
     return [case for part in parts for case in part()]
