@@ -25,6 +25,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster as ClusterClient
 from sparkraft.client.values import ConfigOperation, NewTopic, QuorumInfo, ResourceType
+from sparkraft.security.login import Login
 from tests.support.nodes import START_SECONDS, KafkaNode, NodeProcess, SparkraftNode
 from tests.support.ports import accepts, lasting_ports, wait_until
 from tests.support.turns import JVM_STARTS, turn
@@ -102,8 +103,10 @@ class Cluster:
         quorum: Literal["initial", "static", "standalone"] = "initial",
         overrides: Mapping[str, str] | None = None,
         jars: Path | None = None,
+        login: Login | None = None,
     ) -> None:
-        """Write every node's configuration; start nothing."""
+        """Write every node's configuration; start nothing. `login` is for the requests here."""
+        self.login = login
         self.directory = directory
         self.quorum = quorum
         self.overrides = dict(overrides or {})
@@ -305,7 +308,7 @@ class Cluster:
         awake = [n for n in ids if n in self.running and not self.nodes[n].is_paused]
         ids = [of] if of is not None else awake
         return asyncio.run(
-            _asked(work, [self.ports[n][place] for n in ids], controllers, timeout_ms)
+            _asked(work, [self.ports[n][place] for n in ids], controllers, timeout_ms, self.login)
         )
 
     def describe_quorum(self, *, timeout_ms: int = 30_000) -> QuorumInfo:
@@ -409,11 +412,16 @@ async def _asked(
     ports: Sequence[int],
     controllers: bool,
     timeout_ms: int,
+    login: Login | None,
 ) -> T:
     ports = [port for port in ports if accepts(port)] or list(ports)
     bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports)
     async with ClusterClient(
-        bootstrap, client_id="test", to_controllers=controllers, api_timeout_ms=timeout_ms
+        bootstrap,
+        client_id="test",
+        to_controllers=controllers,
+        api_timeout_ms=timeout_ms,
+        login=login,
     ) as cluster:
         return await work(Admin(cluster))
 

@@ -271,9 +271,12 @@ UNUSABLE_SASL = {
         {"sasl.mechanism.inter.broker.protocol": "GSSAPI"},
         "sasl.mechanism.inter.broker.protocol=GSSAPI is not in the sasl.enabled.mechanisms",
     ),
-    "a controller listener": (
-        {"listener.security.protocol.map": f"{MAP},CONTROLLER:SASL_PLAINTEXT"},
-        "controllers do not authenticate by SASL yet",
+    "no users of controllers": (
+        {
+            "listener.security.protocol.map": f"{MAP},CONTROLLER:SASL_PLAINTEXT",
+            "sasl.mechanism.controller.protocol": "PLAIN",
+        },
+        "listener.name.controller.plain.sasl.jaas.config is missing",
     ),
 }
 

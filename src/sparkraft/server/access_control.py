@@ -24,7 +24,7 @@ from sparkraft.security.standard_authorizer import (
     parse_super_users,
 )
 from sparkraft.server.config import ConfigError
-from sparkraft.server.sasl_config import inter_broker_login
+from sparkraft.server.sasl_config import controller_login, inter_broker_login
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,6 +91,9 @@ def _node_principals(config: "NodeConfig") -> dict[str, KafkaPrincipal]:
         for name in config.controller_listener_names
         if config.security_protocols.get(name.upper()) == SecurityProtocol.PLAINTEXT.name
     }
+    login = controller_login(config)
+    if login is not None:
+        found[config.controller_listener_names[0]] = KafkaPrincipal(USER, login.user)
     if config.is_broker:
         name = config.inter_broker_listener_name
         login = inter_broker_login(config)

@@ -24,6 +24,7 @@ from sparkraft.server.controller.services import ControllerServices
 from sparkraft.server.controller.snapshots import MetadataSnapshots
 from sparkraft.server.metadata_checkpoint import MetadataRecoveryPoint
 from sparkraft.server.raft.setup import open_raft
+from sparkraft.server.sasl_config import controller_login
 from sparkraft.storage.snapshot_files import BOOTSTRAP_CHECKPOINT, open_snapshot
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ def follow_quorum(  # noqa: PLR0913 (called in one place)
         interval_ms=config.number("metadata.log.max.snapshot.interval.ms"),
     )
     raft.register(snapshots)
+    login = controller_login(config)
     channel, heartbeats = (
         ControllerChannel(
             env,
@@ -132,6 +134,7 @@ def follow_quorum(  # noqa: PLR0913 (called in one place)
             local=services,
             controller_listener=config.controller_listener_names[0],
             connect=connect,
+            login=login,
         )
         for _ in range(2)
     )

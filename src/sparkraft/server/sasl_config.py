@@ -52,25 +52,21 @@ def sasl_of_listeners(config: "NodeConfig", scram: "ScramLogins") -> dict[str, L
 
     Raises:
         ConfigError: a mechanism is unknown or lacks its login module, or the credentials for other
-            brokers are missing.
+            nodes are missing.
     """
-    controller = config.controller_listener_names[0]  # a broker connects to it without binding it
-    if config.protocol_of(controller).uses_sasl:
-        raise ConfigError(f"listener {controller}: controllers do not authenticate by SASL yet")
     found = {
         address.name: _listener_sasl(config, address, scram)
         for address in config.listeners
         if address.security_protocol in SASL_PROTOCOLS
     }
     inter_broker_login(config)
+    controller_login(config)
     return found
 
 
 def _listener_sasl(
     config: "NodeConfig", address: "ListenerAddress", scram: "ScramLogins"
 ) -> ListenerSasl:
-    if address.name in config.controller_listener_names:
-        raise ConfigError(f"listener {address.name}: controllers do not authenticate by SASL yet")
     names = _words(config, address.name, "sasl.enabled.mechanisms")
     if not names:
         raise ConfigError(
@@ -94,19 +90,43 @@ def inter_broker_login(config: "NodeConfig") -> Login | None:
         ConfigError: they are missing, or the listener does not offer the mechanism.
     """
     name = config.inter_broker_listener_name
-    address = next((a for a in config.listeners if a.name == name), None)
-    if address is None or address.security_protocol not in SASL_PROTOCOLS:
-        return None
-    mechanism = config.text("sasl.mechanism.inter.broker.protocol")
-    if mechanism not in _words(config, name, "sasl.enabled.mechanisms"):
+    return _node_login(config, name, "sasl.mechanism.inter.broker.protocol")
+
+
+def controller_login(config: "NodeConfig") -> Login | None:
+    """The credentials with which this node connects to controllers; None as above.
+
+    They are in the login module of the first of controller.listener.names for
+    sasl.mechanism.controller.protocol, also on nodes that are only brokers.
+
+    Raises:
+        ConfigError: as above, or the mechanism is SCRAM: controllers find its credentials in the
+            metadata log, which they have only after they have elected a leader.
+    """
+    key = "sasl.mechanism.controller.protocol"
+    login = _node_login(config, config.controller_listener_names[0], key)
+    if login is not None and login.mechanism in BY_NAME:
         raise ConfigError(
-            f"sasl.mechanism.inter.broker.protocol={mechanism} is not in the "
-            f"sasl.enabled.mechanisms of listener {name}"
+            f"{key}={login.mechanism}: controllers cannot authenticate each other by SCRAM, since "
+            "its users are in the metadata log, which needs an elected controller; use PLAIN"
+        )
+    return login
+
+
+def _node_login(config: "NodeConfig", listener: str, key: str) -> Login | None:
+    """The credentials of this node for other nodes' `listener`, with the mechanism in `key`."""
+    if not config.protocol_of(listener).uses_sasl:
+        return None
+    mechanism = config.text(key)
+    offered = {address.name for address in config.listeners}
+    if listener in offered and mechanism not in _words(config, listener, "sasl.enabled.mechanisms"):
+        raise ConfigError(
+            f"{key}={mechanism} is not in the sasl.enabled.mechanisms of listener {listener}"
         )
     try:
-        return login_of(mechanism, login_module(config, name, mechanism))
+        return login_of(mechanism, login_module(config, listener, mechanism))
     except JaasError as error:
-        raise ConfigError(f"inter-broker connections: {error}") from None
+        raise ConfigError(f"{key}={mechanism}: {error}") from None
 
 
 def _mechanism(

@@ -52,7 +52,8 @@ _READ = frozenset(
     replica.lag.time.max.ms replica.selector.class replica.socket.timeout.ms
     replication.quota.window.num replication.quota.window.size.seconds
     request.timeout.ms sasl.enabled.mechanisms sasl.jaas.config
-    sasl.mechanism.inter.broker.protocol sasl.server.max.receive.size
+    sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol
+    sasl.server.max.receive.size
     security.inter.broker.protocol socket.request.max.bytes
     ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
     ssl.endpoint.identification.algorithm ssl.key.password

@@ -23,6 +23,7 @@ from sparkraft.server.raft.leader_description import describe_leader
 
 if TYPE_CHECKING:
     from sparkraft.client.connection import Connection
+    from sparkraft.security.login import Login
     from sparkraft.server.env import Env
     from sparkraft.tls.dialing import Connect
 
@@ -38,7 +39,7 @@ Kafka's controller.quorum.request.timeout.ms, the quorum's own request timeout."
 class ControllerChannel:
     """Sends requests to the active controller."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (made in one place)
         self,
         env: "Env",
         raft: Any,
@@ -47,6 +48,7 @@ class ControllerChannel:
         local: Any,
         controller_listener: str,
         connect: "Connect | None" = None,
+        login: "Login | None" = None,
     ) -> None:
         """Connect on first use.
 
@@ -57,6 +59,7 @@ class ControllerChannel:
             local: the controller services of this process; None without that role.
             controller_listener: the listener's name, for contexts of local calls.
             connect: opens connections to controllers; those of `env` by default.
+            login: authenticates each connection; None: they are not authenticated.
         """
         self._env = env
         self._dial = connect or env.network.connect
@@ -64,6 +67,7 @@ class ControllerChannel:
         self._node_id = node_id
         self._local = local
         self._session = NodeSession(controller_listener)
+        self._login = login
         self._connection: tuple[int, Connection] | None = None
         self._opening: tuple[int, asyncio.Task[Connection]] | None = None
         self.waiting = 0
@@ -238,7 +242,11 @@ class ControllerChannel:
 
         client_id = f"broker-{self._node_id}"
         connection = await Connection.open(
-            node.host, node.port, client_id=client_id, connect=self._dial
+            node.host,
+            node.port,
+            client_id=client_id,
+            connect=self._dial,
+            login=self._login,
         )
         self._connection = (leader, connection)
         return connection

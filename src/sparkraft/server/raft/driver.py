@@ -47,6 +47,7 @@ from sparkraft.storage.raft_log import RaftLog
 from sparkraft.storage.snapshot_files import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
+    from sparkraft.security.login import Login
     from sparkraft.server.env import Env
     from sparkraft.server.raft.past_reader import PastReader
     from sparkraft.tls.dialing import Connect
@@ -81,11 +82,12 @@ class RaftDriver(QuorumStatus):
         on_fatal: Callable[[BaseException], None],
         connect: "Connect | None" = None,
         linger_ms: int = 0,
+        login: "Login | None" = None,
     ) -> None:
         """Take over an opened log; `start` comes next.
 
         `linger_ms`: how long a leader's records wait for more before an fsync. `connect` opens
-        connections to other members; those of `env` by default.
+        connections to other members, those of `env` by default; `login` authenticates them.
         """
         self._env = env
         self._config = config
@@ -108,6 +110,7 @@ class RaftDriver(QuorumStatus):
             client_id,
             self._on_peer_response,
             connect=connect or env.network.connect,
+            login=login,
         )
         self._commits = CommitPublisher(raft_log, config.local.id, self.fail)
         self._log_writer = LogWriter(

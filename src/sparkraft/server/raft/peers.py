@@ -5,6 +5,7 @@ connection is reported as such: the process has stopped, so the core need not wa
 """
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,7 +17,18 @@ from sparkraft.server.raft.calls import Call, write_call
 
 if TYPE_CHECKING:
     from sparkraft.base.ids import BrokerId
+    from sparkraft.security.login import Login
     from sparkraft.tls.dialing import Connect
+
+log = logging.getLogger(__name__)
+
+_REFUSED_LOGINS = frozenset(
+    {
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
+        ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+        ErrorCode.ILLEGAL_SASL_STATE,
+    }
+)
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 """A Fetch response has at most 8 MiB, but its first batch may be as large as a peer allows."""
@@ -50,6 +62,7 @@ class Peers:
         on_response: OnResponse,
         *,
         connect: "Connect | None" = None,
+        login: "Login | None" = None,
     ) -> None:
         """Create without connections; they are opened on demand.
 
@@ -58,12 +71,16 @@ class Peers:
             client_id: the client id of the requests.
             on_response: called with every response or failure.
             connect: opens a transport (`Network.connect`); the running loop by default.
+            login: authenticates each connection; None: they are not authenticated.
         """
         self._connect = connect
+        self._login = login
         self._listener = listener
         self._client_id = client_id
         self._on_response = on_response
         self._peers: dict[BrokerId, _Peer] = {}
+        self._refused_logins: dict[BrokerId, str] = {}
+        """Peers that refuse our credentials, and why."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -82,6 +99,7 @@ class Peers:
         try:
             response = await self._request(send, call)
         except KafkaError as error:
+            self._log_refused_login(send.to, error)
             failure = _failure_of(error)
             self._on_response(events.RequestFailed(correlation_id=correlation_id, failure=failure))
             return
@@ -122,10 +140,18 @@ class Peers:
                 timeout_ms=timeout_ms,
                 frame_bytes_max=FRAME_BYTES_MAX,
                 connect=self._connect,
+                login=self._login,
             )
             peer.use(opened)
+            self._refused_logins.pop(node.id, None)
             return opened
         return peer.connection
+
+    def _log_refused_login(self, node: Node, error: KafkaError) -> None:
+        """Log that a peer refuses our credentials, once until it accepts them."""
+        if error.code in _REFUSED_LOGINS and self._refused_logins.get(node.id) != str(error):
+            self._refused_logins[node.id] = str(error)
+            log.error("Authentication at quorum node %d failed: %s", node.id, error)
 
     def _give_up(self, node: Node) -> None:
         """Close the connection after a timeout: the peer's machine may have failed silently."""

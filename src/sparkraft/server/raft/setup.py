@@ -8,6 +8,7 @@ from sparkraft.raft.events import QuorumConfig
 from sparkraft.raft.voters import Endpoint, Node, ReplicaKey, Voter, VoterSet
 from sparkraft.server.config import ConfigError, NodeConfig
 from sparkraft.server.raft.driver import RaftDriver
+from sparkraft.server.sasl_config import controller_login
 from sparkraft.storage.raft_log import RaftLog, RaftLogConfig
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def open_raft(  # noqa: PLR0913 (made in one place)
         on_fatal=on_fatal,
         connect=connect,
         linger_ms=config.number(LINGER) if LINGER in config.properties else 0,
+        login=controller_login(config),
     )
 
 
