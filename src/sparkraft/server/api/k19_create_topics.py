@@ -9,7 +9,7 @@ Behaviour:
     * Many topics are decided in several steps, so that other requests run in between. If the
       controller loses its role meanwhile, the topics left have the error.
 Versions: v4 defaults of -1; v5 flexible, configs; v7 topic id.
-Not done: policies in Java classes; mutation quotas (KIP-599).
+Not done: policies in Java classes.
 """
 
 from collections import Counter

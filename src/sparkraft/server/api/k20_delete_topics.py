@@ -7,7 +7,7 @@ Behaviour:
     * Many topics are decided in several steps, so that other requests run in between. If the
       controller loses its role meanwhile, the topics left have the error.
 Versions: v4 flexible; v5 error message; v6 ids.
-Not done: mutation quotas (KIP-599).
+Not done: -
 """
 
 from collections import Counter

@@ -5,7 +5,7 @@ Behaviour:
     * New partitions get as many replicas as the first has, placed or assigned by hand.
     * A topic named twice: INVALID_REQUEST.
     * Many partitions of several topics are decided in several steps, as in CreateTopics.
-Versions: v2 flexible.    Not done: mutation quotas (KIP-599).
+Versions: v2 flexible.    Not done: -
 """
 
 from collections import Counter
