@@ -91,7 +91,7 @@ def test_mistakes_reach_the_user_in_words(frame):
     for options, words in (
         ({"subscribe": "t", "startingoffset": "x"}, "did you mean startingOffsets?"),
         ({"subscribe": "nowhere"}, "topic nowhere, which subscribe names, does not exist"),
-        ({"subscribe": "t", "kafka.ssl.keystore.location": "x"}, "is not supported by sparkraft"),
+        ({"subscribe": "t", "kafka.ssl.provider": "x"}, "is not supported by sparkraft"),
     ):
         with pytest.raises(Exception, match="OptionError") as failed:
             frame(**options).count()
