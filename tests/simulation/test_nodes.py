@@ -97,7 +97,7 @@ def test_a_fault_that_lasts_strikes_no_more_once_all_is_mended(*, mended: bool) 
         assert world.run_for(60, lambda: world.counts["records acknowledged"] > 0)
         lives = [machine.life for machine in world.machines]
         assert world.run_for(10, lambda: lonely_leader(world))
-        world.mended = mended
+        world.is_healed = mended
         world.run_for(8)
         assert ([machine.life for machine in world.machines] == lives) is mended
     finally:

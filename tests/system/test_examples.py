@@ -52,7 +52,7 @@ def test_each_record_comes_out_once_while_the_worker_is_killed(sparkraft_cluster
 def shown_by(example: str, topic: str, bootstrap: str, tmp_path: Path) -> tuple[str, str]:
     """What a pipeline's `show.py` prints after it ran, and the README that shows the same."""
     if java() is None:
-        pytest.skip("Spark needs Java, and there is no java command")
+        pytest.skip("Spark needs Java; no java command was found")
     folder = shutil.copytree(EXAMPLES / example, tmp_path / example)
     server = ("--bootstrap-server", bootstrap)
     cli = ("-m", "sparkraft.cli.main")
@@ -76,7 +76,7 @@ def test_the_pipeline_prints_its_table(sparkraft_cluster, tmp_path: Path):
 @pytest.mark.spark
 def test_each_record_comes_out_once_while_the_pipeline_is_killed(sparkraft_cluster, tmp_path: Path):
     if java() is None:
-        pytest.skip("Spark needs Java, and there is no java command")
+        pytest.skip("Spark needs Java; no java command was found")
     folder = shutil.copytree(EXAMPLES / "exactly_once_pipeline", tmp_path / "example")
     shown = run("run.py", sparkraft_cluster.bootstrap, cwd=folder)
     assert shown in (folder / "README.md").read_text()
@@ -94,7 +94,7 @@ def test_dead_letters_are_printed(sparkraft_cluster, tmp_path: Path):
 @pytest.mark.spark
 def test_the_tests_of_a_pipeline_pass(tmp_path: Path):
     if java() is None:
-        pytest.skip("Spark needs Java, and there is no java command")
+        pytest.skip("Spark needs Java; no java command was found")
     folder = shutil.copytree(EXAMPLES / "dead_letters", tmp_path / "dead_letters")
     command = ("-m", "sparkraft.cli.main", "pipeline", "test", "readings.toml")
     shown = run(*command, "--set", "bootstrap=none:1", cwd=folder)

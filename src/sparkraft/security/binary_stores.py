@@ -78,7 +78,7 @@ def read_binary_trust_store(data: bytes, password: str | None) -> tuple[str, ...
     """The trusted certificates of a store, as PEM; without a password JKS is not checked.
 
     Raises:
-        StoreError: it is malformed, the password is wrong, or there is no certificate.
+        StoreError: it is malformed, has no certificate, or the password is wrong.
     """
     if data.startswith(_JKS):
         found = tuple(to_pem(CERTIFICATE, each) for each in _read_jks(data, password).trusted)

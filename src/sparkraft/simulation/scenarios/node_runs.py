@@ -22,7 +22,7 @@ def begin_world(settings: Settings, voters: int, layout: Layout) -> NodesWorld:
 def heal(world: NodesWorld) -> None:
     """End all faults and start all machines."""
     world.note("-- all is healed")
-    world.mended = True
+    world.is_healed = True
     world.disable_points()
     world.network.cut.clear()
     world.network.loss = 0.0
@@ -39,7 +39,7 @@ def disturb(world: NodesWorld, faults: Faults, every_s: tuple[float, float]) -> 
     kinds, weights = list(faults), [weight for _, weight in faults.values()]
 
     def strike() -> None:
-        if world.mended:
+        if world.is_healed:
             return
         world.after(world.dice.uniform(*every_s), strike)
         kind = world.dice.choices(kinds, weights)[0]

@@ -136,7 +136,7 @@ class NodesWorld:
         self.violation: Violation | None = None
         self.draining = False
         """Whether clients must start nothing new."""
-        self.mended = False
+        self.is_healed = False
         """Whether the world is healed, without further faults."""
         self._closed = False
         self._patches = ExitStack()
@@ -382,7 +382,7 @@ class NodesWorld:
 
     def break_after(self, delay_s: float, action: Callable[[], Any]) -> None:
         """Run `action`, a further fault, after a delay unless the world is healed by then."""
-        self.after(delay_s, lambda: None if self.mended else action())
+        self.after(delay_s, lambda: None if self.is_healed else action())
 
     def run_for(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
         """Let time pass until `until` holds, checked every 50 ms; return whether it did.
