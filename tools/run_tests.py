@@ -64,6 +64,8 @@ DOCUMENT_TESTS = "tests/system/test_documents.py"
 
 SLOWEST = 10
 FAILURE_LINES_MAX = 200
+FAILURES_LISTED_MAX = 20
+ERROR_LINES_MAX = 4
 RECORDED_SECONDS_MIN = 0.2
 
 
@@ -377,7 +379,20 @@ def show(jobs: list[Job], results: list[Result]) -> Counter[str]:
     for job in jobs:
         for step, wrong in job.failures.items():
             print(f"\nFAILED {job.name}: {step}: {wrong}; see {job.output.relative_to(ROOT)}")
+    show_failed(results)
     return Counter(result.outcome for result in results)
+
+
+def show_failed(results: list[Result]) -> None:
+    """List failed tests with their first error lines, for readers of the last lines only."""
+    failed = [result for result in results if result.outcome == "failed"]
+    for result in failed[:FAILURES_LISTED_MAX]:
+        print(f"\nFAILED {result.job}: {result.test} ({result.seconds:.1f} s)")
+        lines = result.text.splitlines()
+        errors = [line for line in lines if line.startswith("E  ")] or lines[-ERROR_LINES_MAX:]
+        print("\n".join(f"  {line[:200]}" for line in errors[:ERROR_LINES_MAX]))
+    if len(failed) > FAILURES_LISTED_MAX:
+        print(f"\n{len(failed) - FAILURES_LISTED_MAX} more failed")
 
 
 def show_skips(results: list[Result]) -> None:
