@@ -15,14 +15,33 @@ class Endless:
     """A mechanism that always wants another token."""
 
     user = ""
+    expires_at_ms = None
 
     def respond(self, token: bytes) -> bytes:
         return b"more"
 
 
-def made() -> Authenticator:
-    users = {"alice": Secret("wonder")}
-    return Authenticator({"PLAIN": lambda: PlainServer(users), "ENDLESS": Endless})
+class Limits:
+    """Sessions with PLAIN last 10 s."""
+
+    def lifetime_ms(self, mechanism: str, credential_expires_at_ms: int | None) -> int | None:
+        assert credential_expires_at_ms is None
+        return {"PLAIN": 10_000}.get(mechanism)
+
+
+USERS = {"alice": Secret("wonder"), "bob": Secret("builder")}
+MECHANISMS = {"PLAIN": lambda: PlainServer(USERS), "ENDLESS": Endless}
+
+
+def made(predecessor: Authenticator | None = None) -> Authenticator:
+    return Authenticator(MECHANISMS, Limits(), predecessor)
+
+
+def after_alice() -> Authenticator:
+    """Re-authenticates a connection of alice."""
+    first = at_tokens()
+    first.on_token(GOOD)
+    return made(first)
 
 
 def at_tokens(version: int = 1, mechanism: str = "PLAIN") -> Authenticator:
@@ -50,6 +69,51 @@ def test_a_client_authenticates_with_and_without_asking_for_versions():
             b"",
         )
         assert (authenticator.state, authenticator.user) == (State.COMPLETE, "alice")
+
+
+def test_the_last_response_has_the_lifetime_of_the_session():
+    authenticator = at_tokens()
+    assert authenticator.on_token(GOOD).response.session_lifetime_ms == 10_000
+    assert authenticator.lifetime_ms == 10_000
+    assert at_tokens().on_token(BAD).response.session_lifetime_ms == 0
+    assert at_tokens(mechanism="ENDLESS").on_token(b"x").response.session_lifetime_ms == 0
+
+
+def test_a_client_re_authenticates_as_the_same_user_only():
+    """Texts of Kafka's `SaslServerAuthenticator.ReauthInfo`."""
+    again = after_alice()
+    again.on_handshake(1, "PLAIN")
+    assert again.on_token(GOOD).response.session_lifetime_ms == 10_000
+    assert (again.state, again.user) == (State.COMPLETE, "alice")
+    again = after_alice()
+    again.on_handshake(1, "PLAIN")
+    reply = again.on_token(b"\0bob\0builder")
+    assert reply.response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert reply.response.error_message == (
+        "Cannot change principals during re-authentication from User.alice: User.bob"
+    )
+    assert (again.state, again.user) == (State.FAILED, "")
+    again = after_alice()
+    again.on_handshake(1, "PLAIN")
+    assert again.on_token(b"nonsense").response.error_message == (
+        "Authentication failed during re-authentication due to invalid credentials with SASL "
+        "mechanism PLAIN"
+    )
+
+
+def test_a_client_re_authenticates_with_the_same_mechanism_only():
+    """As in Kafka, the handshake succeeds and the next frame fails without a response."""
+    again = after_alice()
+    assert again.on_handshake(1, "ENDLESS").response.error_code == 0
+    assert again.state is State.OTHER_MECHANISM
+    assert not again.expects_raw_token
+    reply = again.on_frame_after_other_mechanism()
+    assert reply.response is None
+    assert reply.failure == (
+        "SASL mechanism 'ENDLESS' requested by client is not supported for re-authentication of "
+        "mechanism 'PLAIN'"
+    )
+    assert again.state is State.FAILED
 
 
 def test_after_handshake_v0_tokens_and_responses_have_no_header():

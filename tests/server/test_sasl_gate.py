@@ -85,7 +85,7 @@ class Peer:
 
 
 @asynccontextmanager
-async def serving(*, delay_ms=0, receive_bytes_max=524_288, unauthenticated_max=100):
+async def serving(*, delay_ms=0, receive_bytes_max=524_288, unauthenticated_max=100, reauth_ms=0):
     users = {"alice": Secret(PASSWORD), "bob": Secret("builder")}
     clock = SystemClock()
     listener = Listener(
@@ -102,10 +102,11 @@ async def serving(*, delay_ms=0, receive_bytes_max=524_288, unauthenticated_max=
         on_invariant_broken=lambda error: pytest.fail(f"{error!r}"),
         security_protocol=SecurityProtocol.SASL_PLAINTEXT,
         sasl=ListenerSasl(
-            mechanisms={"PLAIN": lambda: PlainServer(users)},
+            mechanisms={"PLAIN": lambda: PlainServer(users), "OTHER": lambda: PlainServer(users)},
             receive_bytes_max=receive_bytes_max,
             failure_delay_ms=delay_ms,
             unauthenticated_max=unauthenticated_max,
+            reauth_ms_max={"PLAIN": reauth_ms},
         ),
     )
     served = Served(listener)
@@ -184,7 +185,7 @@ def test_a_client_authenticates_and_its_requests_have_its_principal(version):
             peer = await served.connect()
             assert read(ApiVersionsResponse, 3, await peer.ask(versions())).error_code == 0
             answer = read(SaslHandshakeResponse, 1, await peer.ask(handshake()))
-            assert (answer.error_code, answer.mechanisms) == (0, ["PLAIN"])
+            assert (answer.error_code, answer.mechanisms) == (0, ["OTHER", "PLAIN"])
             answer = read(SaslAuthenticateResponse, version, await peer.ask(token(version=version)))
             assert (answer.error_code, answer.auth_bytes) == (0, b"")
             assert (await peer.ask(ask()))[:4] == (7).to_bytes(4, "big")
@@ -433,7 +434,7 @@ def test_our_client_logs_in_and_names_what_is_refused():
             with pytest.raises(KafkaError, match="Invalid username or password") as caught:
                 await opened(password="wrong")
             assert caught.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
-            with pytest.raises(KafkaError, match="it offers PLAIN") as caught:
+            with pytest.raises(KafkaError, match="it offers OTHER, PLAIN") as caught:
                 await opened(mechanism="SCRAM-SHA-1")
             assert caught.value.code is ErrorCode.UNSUPPORTED_SASL_MECHANISM
             connection = await Connection.open("127.0.0.1", port)

@@ -3,6 +3,7 @@
 Invariants:
     * A request that times out closes the connection: every later response would be late as well.
     * A cancelled request stays in flight; its response is dropped when it arrives.
+    * While the client authenticates again, requests are held back: the peer accepts only tokens.
 
 Not here: encoding and matching (`wire_exchange`); choosing the node and retrying (`cluster`).
 TLS is below: `connect` of `Connection.open` provides the transport (`client.security`).
@@ -14,9 +15,10 @@ import asyncio
 import os
 import re
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
+from sparkraft.client.renewal import Renewal
 from sparkraft.client.wire_exchange import (
     FRAME_BYTES_MAX,
     FrameReader,
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from sparkraft.protocol.api_keys import ApiKey
     from sparkraft.security.login import Login
     from sparkraft.tls.dialing import Connect
+
+Result = TypeVar("Result")
 
 REQUEST_TIMEOUT_MS = 30_000
 """Kafka's `request.timeout.ms`."""
@@ -63,6 +67,9 @@ class Connection(asyncio.Protocol):
         self._closed = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
+        self._renewal = Renewal(self._start_renewal)
+        self._held: list[tuple[list[Any], InFlightRequest | None]] = []
+        """Encoded requests that follow the re-authentication."""
 
     def __repr__(self) -> str:
         return f"<Connection {self.host}:{self.port}{' closed' if self.is_closed else ''}>"
@@ -107,8 +114,8 @@ class Connection(asyncio.Protocol):
                 if negotiate:
                     await made._take_steps(made._exchange.negotiation(), timeout_ms)
                 if login is not None:
-                    steps = made._exchange.authentication(login, secrets.token_urlsafe(24))
-                    await made._take_steps(steps, timeout_ms)
+                    steps = made._authentication(login)
+                    made._renewal.schedule(login, await made._take_steps(steps, timeout_ms))
         except TimeoutError as error:
             made.abort("the connection took too long to set up")
             raise KafkaError(
@@ -163,15 +170,15 @@ class Connection(asyncio.Protocol):
 
         For pipelining. Nothing bounds the wait: put a timeout around the future.
         """
-        in_flight = self._write(request, version)
-        in_flight.waiter = asyncio.get_running_loop().create_future()
-        self._exchange.in_flight.append(in_flight)
-        future: asyncio.Future[Any] = in_flight.waiter
+        buffers, in_flight = self._encode(request, version)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        in_flight.waiter = future
+        self._write(buffers, in_flight)
         return future
 
     def send_without_answer(self, request: Any, *, version: int | None = None) -> None:
         """Send a request that has no response: Produce with acks=0."""
-        self._write(request, version)
+        self._write(self._encode(request, version)[0], None)
 
     def abort(self, reason: str) -> None:
         """Close at once; requests in flight fail with NETWORK_EXCEPTION and `reason`."""
@@ -223,19 +230,66 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable.set()
 
-    def _write(self, request: Any, version: int | None) -> InFlightRequest:
+    def _encode(self, request: Any, version: int | None) -> tuple[list[Any], InFlightRequest]:
         if self._lost is not None:
             raise KafkaError(self._lost.code, self._lost.detail)
-        if len(self._exchange.in_flight) >= PENDING_MAX:
+        if len(self._exchange.in_flight) + len(self._held) >= PENDING_MAX:
             raise KafkaError(
                 ErrorCode.NETWORK_EXCEPTION, f"{PENDING_MAX} requests are already in flight"
             )
         assert self._transport is not None, "not connected"
         if version is None:
             version = self.version_for(info_of(request).key)
-        buffers, in_flight = self._exchange.encode(request, version)
+        return self._exchange.encode(request, version)
+
+    def _write(self, buffers: list[Any], in_flight: InFlightRequest | None) -> None:
+        """Send an encoded request, or hold it back; `in_flight` is None if it has no response."""
+        if self._renewal.is_running:
+            self._held.append((buffers, in_flight))
+            return
+        self._transmit(buffers, in_flight)
+
+    def _transmit(self, buffers: list[Any], in_flight: InFlightRequest | None) -> None:
+        assert self._transport is not None
         self._transport.writelines(buffers)
-        return in_flight
+        if in_flight is not None:
+            self._exchange.in_flight.append(in_flight)
+
+    # ---- re-authentication
+
+    def _authentication(self, login: Login) -> Generator[tuple[Any, int], Any, int]:
+        return self._exchange.authentication(login, secrets.token_urlsafe(24))
+
+    def _start_renewal(self, login: Login) -> None:
+        """Authenticate again, by callbacks: a task would outlive the connection."""
+        steps = self._authentication(login)
+        self._renew(steps, *next(steps))
+
+    def _renew(
+        self, steps: Generator[tuple[Any, int], Any, int], request: Any, version: int
+    ) -> None:
+        buffers, in_flight = self._exchange.encode(request, version)
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        in_flight.waiter = waiter
+        waiter.add_done_callback(lambda done: self._on_renewal_response(steps, done))
+        self._transmit(buffers, in_flight)
+
+    def _on_renewal_response(
+        self, steps: Generator[tuple[Any, int], Any, int], done: asyncio.Future[Any]
+    ) -> None:
+        if done.cancelled() or done.exception() is not None:
+            return  # the connection is lost
+        try:
+            self._renew(steps, *steps.send(done.result()))
+        except StopIteration as end:
+            self._renewal.complete(end.value)
+            held, self._held = self._held, []
+            for buffers, in_flight in held:
+                self._transmit(buffers, in_flight)
+        except KafkaError as error:
+            self._fail(error)
+            if self._transport is not None:
+                self._transport.abort()
 
     def _on_frame(self, frame: memoryview) -> None:
         in_flight = self._exchange.match(frame)
@@ -252,22 +306,26 @@ class Connection(asyncio.Protocol):
         if self._lost is not None:
             return
         self._lost = error
-        for in_flight in self._exchange.in_flight:
+        self._renewal.cancel()
+        held = [in_flight for _, in_flight in self._held if in_flight is not None]
+        for in_flight in (*self._exchange.in_flight, *held):
             if not in_flight.waiter.done():
                 # One error each: an exception that is raised twice grows its traceback.
                 in_flight.waiter.set_exception(KafkaError(error.code, error.detail))
         self._exchange.in_flight.clear()
+        self._held.clear()
 
     async def _take_steps(
-        self, steps: Generator[tuple[Any, int], Any, None], timeout_ms: int
-    ) -> None:
+        self, steps: Generator[tuple[Any, int], Any, Result], timeout_ms: int
+    ) -> Result:
         request, version = next(steps)
         while True:
             response = await self.send(request, version=version, timeout_ms=timeout_ms)
             try:
                 request, version = steps.send(response)
-            except StopIteration:
-                return
+            except StopIteration as end:
+                result: Result = end.value
+                return result
 
 
 def _reason(error: OSError) -> str:

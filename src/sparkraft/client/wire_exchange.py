@@ -171,10 +171,12 @@ class WireExchange:
         }
         self.api_versions = response
 
-    def authentication(self, login: "Login", nonce: str) -> Generator[tuple[Any, int], Any, None]:
+    def authentication(self, login: "Login", nonce: str) -> Generator[tuple[Any, int], Any, int]:
         """Authenticate by SASL, after the negotiation: as `negotiation` (KIP-43, KIP-152).
 
-        `nonce` is random, printable and without a comma.
+        Returns the time in ms after which the peer refuses requests, unless the client
+        authenticates again on the same connection (KIP-368); 0: never. `nonce` is random, printable
+        and without a comma.
 
         Raises:
             KafkaError: UNSUPPORTED_SASL_MECHANISM if the peer does not offer the mechanism,
@@ -191,18 +193,21 @@ class WireExchange:
             )
         client, key = login.client(nonce), ApiKey.SASL_AUTHENTICATE
         token: bytes | None = client.first()
+        lifetime_ms = 0
         while token is not None:
             request = API_INFO[key].request_class()(auth_bytes=token)
             response = yield request, self.version_for(key)
             if response.error_code:
                 text = response.error_message or "authentication failed"
                 raise KafkaError(ErrorCode(response.error_code), f"{self.peer}: {text}")
+            lifetime_ms = response.session_lifetime_ms
             try:
                 token = client.respond(bytes(response.auth_bytes))
             except SaslError as failure:
                 raise KafkaError(
                     ErrorCode.SASL_AUTHENTICATION_FAILED, f"{self.peer}: {failure}"
                 ) from None
+        return lifetime_ms
 
 
 def _versions_request() -> Any:

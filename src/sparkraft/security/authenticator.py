@@ -8,19 +8,25 @@
 * A request that a state does not accept ends the connection; its body is never decoded.
 * The response to a failure is delayed (`connection.failed.authentication.delay.ms`), and the
   connection closes after it.
+* Re-authentication (KIP-368) is a second exchange on the same connection, with an `Authenticator`
+  of its own that has a `predecessor`. It must have the same mechanism and user. As in Kafka, a
+  handshake for another enabled mechanism succeeds, and the next frame ends the connection without
+  a response.
 
-Not here: bytes, timers, sessions (`sparkraft.server.network.gate`).
+Not here: bytes, timers, sessions (`sparkraft.server.network.sasl_gate`).
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Protocol
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.messages.k17_sasl_handshake import SaslHandshakeResponse
 from sparkraft.protocol.messages.k18_api_versions import ApiVersionsResponse
 from sparkraft.protocol.messages.k36_sasl_authenticate import SaslAuthenticateResponse
+from sparkraft.security.principal import USER
 from sparkraft.security.sasl import SaslError, SaslServer
 
 TOKENS_MAX = 64
@@ -36,6 +42,8 @@ class State(Enum):
     """It knows our versions: SaslHandshake must follow."""
     TOKENS = auto()
     """It chose a mechanism: tokens must follow."""
+    OTHER_MECHANISM = auto()
+    """It re-authenticates with another mechanism than before: its next frame fails."""
     COMPLETE = auto()
     """It is authenticated."""
     FAILED = auto()
@@ -43,9 +51,12 @@ class State(Enum):
 
 
 NEXT_STATES: Mapping[State, frozenset[State]] = {
-    State.FIRST: frozenset({State.VERSIONS_SENT, State.TOKENS, State.FAILED}),
+    State.FIRST: frozenset(
+        {State.VERSIONS_SENT, State.TOKENS, State.OTHER_MECHANISM, State.FAILED}
+    ),
     State.VERSIONS_SENT: frozenset({State.TOKENS, State.FAILED}),
     State.TOKENS: frozenset({State.COMPLETE, State.FAILED}),
+    State.OTHER_MECHANISM: frozenset({State.FAILED}),
     State.COMPLETE: frozenset(),
     State.FAILED: frozenset(),
 }
@@ -73,24 +84,50 @@ class Reply:
     failure: str | None = None
 
 
+class SessionLimits(Protocol):
+    """How long sessions of a listener may last."""
+
+    def lifetime_ms(self, mechanism: str, credential_expires_at_ms: int | None) -> int | None:
+        """How long a session that begins now lasts; None: it does not end.
+
+        `credential_expires_at_ms` is in wall-clock time; None: the credential does not expire.
+        """
+        ...
+
+
 class Authenticator:
-    """One connection's authentication.
+    """One authentication of a connection.
 
     Attributes:
         state: see `NEXT_STATES`.
         mechanism: the one the client chose; "" before.
         user: the authenticated user; "" before.
+        lifetime_ms: how long the session lasts from its completion; None: it does not end.
     """
 
-    def __init__(self, mechanisms: Mapping[str, Callable[[], SaslServer]]) -> None:
-        """Offer `mechanisms`, by name; each begins an exchange."""
+    def __init__(
+        self,
+        mechanisms: Mapping[str, Callable[[], SaslServer]],
+        limits: SessionLimits,
+        predecessor: "Authenticator | None" = None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            mechanisms: those offered, by name; each begins an exchange.
+            limits: of the session that begins at the end.
+            predecessor: the authentication that this one renews; None: it is the first.
+        """
         self._mechanisms = mechanisms
+        self._limits = limits
+        self.lifetime_ms: int | None = None
         self._server: SaslServer | None = None
         self._tokens = 0
         self._has_headers = True
         self.state = State.FIRST
         self.mechanism = ""
         self.user = ""
+        self._before = None if predecessor is None else (predecessor.mechanism, predecessor.user)
 
     @property
     def expects_raw_token(self) -> bool:
@@ -120,11 +157,24 @@ class Authenticator:
                 ),
                 f"unsupported SASL mechanism {mechanism!r}",
             )
-        self._server = self._mechanisms[mechanism]()
         self._has_headers = version >= 1
         self.mechanism = mechanism
-        self._enter(State.TOKENS)
+        if self._before is not None and mechanism != self._before[0]:
+            self._enter(State.OTHER_MECHANISM)
+        else:
+            self._server = self._mechanisms[mechanism]()
+            self._enter(State.TOKENS)
         return Reply(SaslHandshakeResponse(mechanisms=offered))
+
+    def on_frame_after_other_mechanism(self) -> Reply:
+        """Refuse the frame after a handshake for another mechanism, without a response."""
+        assert self._before is not None
+        self._enter(State.FAILED)
+        why = (
+            f"SASL mechanism '{self.mechanism}' requested by client is not supported for "
+            f"re-authentication of mechanism '{self._before[0]}'"
+        )
+        return Reply(None, why)
 
     def on_unexpected(self, key: ApiKey) -> Reply:
         """Refuse a request in place of a token; bodies of other keys are not read for this."""
@@ -144,19 +194,32 @@ class Authenticator:
             return self._failed(SaslError(f"more than {TOKENS_MAX} tokens"))
         try:
             answer = self._server.respond(token)
+            self._check_unchanged(self._server.user)
         except SaslError as failure:
             return self._failed(failure)
         if self._server.user:
             self.user = self._server.user
+            self.lifetime_ms = self._limits.lifetime_ms(self.mechanism, self._server.expires_at_ms)
             self._enter(State.COMPLETE)
         if not self._has_headers:
             return Reply(answer)
-        return Reply(SaslAuthenticateResponse(auth_bytes=answer))
+        lifetime_ms = self.lifetime_ms or 0
+        return Reply(SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=lifetime_ms))
+
+    def _check_unchanged(self, user: str) -> None:
+        """Raise `SaslError` if the client re-authenticated as another user."""
+        if self._before is not None and user and user != self._before[1]:
+            raise SaslError(
+                "Cannot change principals during re-authentication from "
+                f"{USER}.{self._before[1]}: {USER}.{user}",
+                public=True,
+            )
 
     def _failed(self, failure: SaslError) -> Reply:
         self._enter(State.FAILED)
+        process = "authentication" if self._before is None else "re-authentication"
         text = failure.public_text or (
-            "Authentication failed during authentication due to invalid credentials with SASL "
+            f"Authentication failed during {process} due to invalid credentials with SASL "
             f"mechanism {self.mechanism}"
         )
         response = SaslAuthenticateResponse(

@@ -34,6 +34,7 @@ class PlainServer:
     def __init__(self, users: Mapping[str, Secret]) -> None:
         self._users = users
         self.user = ""
+        self.expires_at_ms: int | None = None
 
     def respond(self, token: bytes) -> bytes:
         """Check the only token."""

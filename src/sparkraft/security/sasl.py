@@ -33,9 +33,11 @@ class SaslServer(Protocol):
 
     Attributes:
         user: the authenticated user; "" until the exchange is complete.
+        expires_at_ms: wall-clock time at which the credentials of `user` expire; None: they do not.
     """
 
     user: str
+    expires_at_ms: int | None
 
     def respond(self, token: bytes) -> bytes:
         """Take the client's token; return the server's.

@@ -151,6 +151,7 @@ class ScramServer:
         self._credential: Credential | None = None
         self._header = self._auth_message = self._whole_nonce = b""
         self.user = ""
+        self.expires_at_ms: int | None = None
 
     def respond(self, token: bytes) -> bytes:
         """Take the client's first message, then its final one."""

@@ -46,6 +46,15 @@ WALKED_MAX = 20_000
 SAMPLES_MAX = 500
 """Samples rendered in one piece: about 2 ms."""
 
+_AUTHENTICATIONS = {
+    "successful_authentications": "Clients that authenticated by SASL",
+    "failed_authentications": "Clients that failed to authenticate by SASL",
+    "successful_reauthentications": "Re-authentications of SASL clients (KIP-368)",
+    "failed_reauthentications": "Re-authentications that failed",
+    "expired_connections_killed": "Connections closed because their session had expired",
+}
+"""Counters of SASL listeners, with Kafka's names; `SaslGates.counters` returns them."""
+
 
 def exposition(node: NodeStatus) -> Iterator[bytes]:
     """The node's metrics in Prometheus' text format, in pieces of at most `SAMPLES_MAX` samples."""
@@ -140,6 +149,19 @@ class _NodeCollector:
             sent.add_metric([listener.name], listener.bytes_out)
             bad.add_metric([listener.name], listener.bad_requests)
         yield from (open_now, accepted, sent, bad)
+        yield from self._authentication_metrics()
+
+    def _authentication_metrics(self) -> Iterator[Metric]:
+        counters = {
+            listener.name: listener.gates.counters()
+            for listener in self._node.listeners
+            if listener.gates is not None
+        }
+        for name, about in _AUTHENTICATIONS.items():
+            counted = CounterMetricFamily(f"sparkraft_{name}", about, labels=["listener"])
+            for listener_name, counts in counters.items():
+                counted.add_metric([listener_name], counts[name])
+            yield counted
 
     def _raft_metrics(self, raft: Any) -> Iterator[Metric]:
         known = raft.leader_and_epoch

@@ -39,12 +39,14 @@ class ListenerSasl:
         receive_bytes_max: `sasl.server.max.receive.size`: the longest frame before authentication.
         failure_delay_ms: `connection.failed.authentication.delay.ms`.
         unauthenticated_max: connections that may be authenticating at once.
+        reauth_ms_max: mechanism → `connections.max.reauth.ms`; 0: sessions last (KIP-368).
     """
 
     mechanisms: Mapping[str, Callable[[], SaslServer]]
     receive_bytes_max: int
     failure_delay_ms: int
     unauthenticated_max: int
+    reauth_ms_max: Mapping[str, int]
 
 
 def sasl_of_listeners(config: "NodeConfig", scram: "ScramLogins") -> dict[str, ListenerSasl]:
@@ -77,7 +79,19 @@ def _listener_sasl(
         receive_bytes_max=config.number_of(address.name, "sasl.server.max.receive.size"),
         failure_delay_ms=config.number("connection.failed.authentication.delay.ms"),
         unauthenticated_max=config.number("sparkraft.unauthenticated.connections.max"),
+        reauth_ms_max={name: _reauth_ms_max(config, address.name, name) for name in names},
     )
+
+
+def _reauth_ms_max(config: "NodeConfig", listener: str, mechanism: str) -> int:
+    """The value for the mechanism on the listener, else for the listener, else the node's."""
+    key = "connections.max.reauth.ms"
+    text = config.properties.get(listener_key(listener, f"{mechanism.lower()}.{key}"))
+    if text is None:
+        return config.number_of(listener, key)
+    value = parse_value(BROKER_CONFIGS[key], text)
+    assert isinstance(value, int)
+    return value
 
 
 def inter_broker_login(config: "NodeConfig") -> Login | None:

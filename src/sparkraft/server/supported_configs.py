@@ -12,7 +12,7 @@ _READ = frozenset(
     add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
     advertised.listeners auto.create.topics.enable auto.leader.rebalance.enable broker.id
     broker.heartbeat.interval.ms broker.rack broker.session.timeout.ms
-    connection.failed.authentication.delay.ms connections.max.idle.ms
+    connection.failed.authentication.delay.ms connections.max.idle.ms connections.max.reauth.ms
     controlled.shutdown.enable controller.listener.names controller.quorum.append.linger.ms
     controller.quorum.auto.join.enable
     controller.quorum.bootstrap.servers cordoned.log.dirs

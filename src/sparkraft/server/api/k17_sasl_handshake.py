@@ -3,9 +3,11 @@
 Behaviour:
     * Before authentication, `server.network.sasl_gate` handles it: an unknown mechanism gets
       UNSUPPORTED_SASL_MECHANISM with the enabled ones, then the connection closes.
+    * If the session expires, `sasl_gate` takes it for the start of re-authentication, at most once
+      a second (KIP-368).
     * Here: ILLEGAL_SASL_STATE, after authentication and on listeners without SASL.
 Versions: after v0 tokens are frames without a header, after v1 SaslAuthenticate requests.
-Not done: re-authentication (KIP-368).
+Not done: -
 """
 
 from typing import TYPE_CHECKING

@@ -4,8 +4,11 @@ Behaviour:
     * Before authentication, `server.network.sasl_gate` handles it. Failures get
       SASL_AUTHENTICATION_FAILED after connection.failed.authentication.delay.ms, then the
       connection closes.
+    * The last response has the time after which the session expires: the smaller of
+      connections.max.reauth.ms and the credential's; 0: never. The client re-authenticates before
+      that with the same mechanism and user, or its next request closes the connection (KIP-368).
     * Here: ILLEGAL_SASL_STATE, after authentication and on listeners without SASL.
-Versions: v1 session_lifetime_ms; v2 flexible.    Not done: re-authentication (KIP-368).
+Versions: v1 session_lifetime_ms; v2 flexible.    Not done: -
 """
 
 from typing import TYPE_CHECKING

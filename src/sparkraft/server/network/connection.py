@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
         """Of the last request; its frame had `_frame_size` bytes."""
         self._frame_size = 0
         self._gate: SaslGate | None = None
-        """Takes the frames until the client has authenticated."""
+        """Takes the frames until the client has authenticated, and all if its session expires."""
         self._mute_timer: asyncio.TimerHandle | None = None
         """Ends the time in which a quota holds the client up."""
         self._node = listener.node
@@ -168,8 +168,6 @@ class Connection(asyncio.Protocol):
         self.session = self.listener.session_of(self.client_host)
         self._name = self.listener.on_open(self, local, peer)
         self._gate = self.listener.gate_of(self)
-        if self._gate is not None:
-            self._reader.limit(self._gate.frame_bytes_max)
         self.last_active_ms = self.listener.clock.mono_ms()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -309,8 +307,12 @@ class Connection(asyncio.Protocol):
     def admit(self, session: "Session") -> None:
         """The client has authenticated: handle its requests, on behalf of `session`."""
         self.session = session
-        self._gate = None
-        self._reader.limit(self.listener.request_bytes_max)
+        self._gate = None if session.expires_at_ms is None else self._gate
+        self.limit_frames(self.listener.request_bytes_max)
+
+    def limit_frames(self, bytes_max: int) -> None:
+        """Close instead of reading a longer frame."""
+        self._reader.limit(bytes_max)
 
     def write(self, parts: list[Any]) -> None:
         """Send bytes that are not a response with a header: a SASL token after SaslHandshake v0."""
@@ -561,7 +563,7 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def _close_for_length(self, error: BadLengthError) -> None:
-        key = "socket.request.max.bytes" if self._gate is None else "sasl.server.max.receive.size"
+        key = "socket.request.max.bytes" if self._gate is None else self._gate.frame_limit_config
         log_bad_length(self, error, f"{key} is {self._reader.bytes_max}")
         self.listener.on_bad_request()
         self.close()

@@ -3,6 +3,12 @@
     bytes ──► frames ──► SaslGate ──► handlers
                             └── ApiVersions, SaslHandshake, SaslAuthenticate, raw tokens
 
+Afterwards only connections whose session expires keep their gate, for re-authentication (KIP-368),
+as in Kafka's `SocketServer.Processor`: a SaslHandshake begins it, at most once a second. Any other
+request after the expiry closes the connection without a response, when it is its turn to be
+handled; a connection that sends nothing stays open. While a client re-authenticates, no other
+request is accepted.
+
 Only the bodies of these three requests are decoded, and only in the order that
 `security.authenticator` describes. All else closes the connection without a response. Bounds: the
 size of frames (sasl.server.max.receive.size), the time since the accept (`AUTHENTICATION_MS_MAX`),
@@ -30,7 +36,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AUTHENTICATION_MS_MAX = 30_000
-"""Time to authenticate, counted from the accept: bytes that trickle in do not extend it."""
+"""Time to authenticate, counted from the accept: bytes that trickle in do not extend it.
+
+Re-authentication has the same time, counted from its SaslHandshake.
+"""
+
+REAUTHENTICATION_INTERVAL_MS_MIN = 1_000
+"""Kafka's: an earlier SaslHandshake is a request like any other, with an error response."""
+
+RECEIVE_SIZE = "sasl.server.max.receive.size"
+
+_KEY_BYTES = 2
+_HANDSHAKE_KEY = int(ApiKey.SASL_HANDSHAKE).to_bytes(_KEY_BYTES, "big")
 
 FAILURES_LOGGED_PER_SECOND_MAX = 10
 """A flood of failures does not fill the disk with log lines."""
@@ -43,6 +60,10 @@ class GatedConnection(Protocol):
 
     def admit(self, session: Session) -> None:
         """Handle requests from now on, for `session`."""
+        ...
+
+    def limit_frames(self, bytes_max: int) -> None:
+        """Close instead of reading a longer frame."""
         ...
 
     def respond(self, route: Route, context: RequestContext, request: Any, response: Any) -> None:
@@ -65,6 +86,9 @@ class SaslGates:
         open: connections that are authenticating.
         succeeded: how many authenticated.
         failed: how many failed to.
+        renewed: how often clients re-authenticated.
+        renewals_failed: how often they failed to.
+        expired: connections closed because their session had expired.
     """
 
     def __init__(self, settings: "ListenerSasl", routes: Routes, clock: "Clock") -> None:
@@ -74,6 +98,9 @@ class SaslGates:
         self.open = 0
         self.succeeded = 0
         self.failed = 0
+        self.renewed = 0
+        self.renewals_failed = 0
+        self.expired = 0
         self._second = 0
         self._logged = 0
 
@@ -81,6 +108,16 @@ class SaslGates:
     def frame_bytes_max(self) -> int:
         """The longest frame before authentication."""
         return self.settings.receive_bytes_max
+
+    def counters(self) -> dict[str, int]:
+        """Return the counters, each by the name of its metric."""
+        return {
+            "successful_authentications": self.succeeded,
+            "failed_authentications": self.failed,
+            "successful_reauthentications": self.renewed,
+            "failed_reauthentications": self.renewals_failed,
+            "expired_connections_killed": self.expired,
+        }
 
     def gate(self, connection: GatedConnection) -> "SaslGate":
         """The gate of a new connection."""
@@ -95,13 +132,32 @@ class SaslGates:
         """It has authenticated, failed or gone."""
         self.open -= 1
 
-    def on_success(self) -> None:
-        """Count it."""
-        self.succeeded += 1
+    def lifetime_ms(self, mechanism: str, credential_expires_at_ms: int | None) -> int | None:
+        """See `SessionLimits`: the smaller of connections.max.reauth.ms and the credential's."""
+        limits = []
+        if (most := self.settings.reauth_ms_max.get(mechanism, 0)) > 0:
+            limits.append(most)
+        if credential_expires_at_ms is not None:
+            limits.append(credential_expires_at_ms - self.clock.wall_ms())
+        return max(min(limits), 0) if limits else None
 
-    def on_failure(self, connection: GatedConnection, why: str) -> None:
+    def on_success(self, *, again: bool) -> None:
+        """Count it; `again`: a client re-authenticated."""
+        if again:
+            self.renewed += 1
+        else:
+            self.succeeded += 1
+
+    def on_expired(self) -> None:
+        """Count it."""
+        self.expired += 1
+
+    def on_failure(self, connection: GatedConnection, why: str, *, again: bool) -> None:
         """Count it and log it, unless there are too many at once."""
-        self.failed += 1
+        if again:
+            self.renewals_failed += 1
+        else:
+            self.failed += 1
         second = self.clock.mono_ms() // 1000
         if second != self._second:
             self._second, self._logged = second, 0
@@ -115,44 +171,97 @@ class SaslGates:
 class SaslGate:
     """The gate of one connection."""
 
-    __slots__ = ("_authenticator", "_connection", "_gates", "_is_counted", "_last", "_timer")
+    __slots__ = (
+        "_authenticator",
+        "_connection",
+        "_expires_at_ms",
+        "_gates",
+        "_is_counted",
+        "_last",
+        "_renewal_ms",
+        "_timer",
+    )
 
     def __init__(self, gates: SaslGates, connection: GatedConnection) -> None:
         """Begin; a connection too many is closed."""
         self._gates = gates
         self._connection = connection
-        self._authenticator = Authenticator(gates.settings.mechanisms)
+        self._authenticator = Authenticator(gates.settings.mechanisms, gates)
         self._last: tuple[Route, RequestContext] | None = None
+        self._expires_at_ms: int | None = None
+        self._renewal_ms: int | None = None
+        """When re-authentication began last."""
         self._is_counted = True
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(AUTHENTICATION_MS_MAX / 1000, self._on_timeout)
+        self._timer = self._begin()
         if not gates.on_open():
             maximum = gates.settings.unauthenticated_max
-            loop.call_soon(connection.close, f"{maximum} connections are authenticating already")
+            asyncio.get_running_loop().call_soon(
+                connection.close, f"{maximum} connections are authenticating already"
+            )
+
+    def _begin(self) -> asyncio.TimerHandle:
+        self._connection.limit_frames(self._gates.frame_bytes_max)
+        loop = asyncio.get_running_loop()
+        return loop.call_later(AUTHENTICATION_MS_MAX / 1000, self._on_timeout)
 
     @property
-    def frame_bytes_max(self) -> int:
-        """The longest frame before authentication."""
-        return self._gates.frame_bytes_max
+    def is_authenticating(self) -> bool:
+        """Whether its limits apply, rather than those of requests."""
+        return self._authenticator.state is not State.COMPLETE
+
+    @property
+    def frame_limit_config(self) -> str:
+        """The config that limits the next frame."""
+        return RECEIVE_SIZE if self.is_authenticating else "socket.request.max.bytes"
 
     def takes(self, frame: memoryview, now_ms: int) -> bool:
-        """Handle `frame`; False if the connection must: an ApiVersions request."""
+        """Handle `frame`; False if the connection must: ApiVersions, or it is authenticated."""
         try:
+            if not self.is_authenticating and not self._renews(frame):
+                return self._is_expired()
             return self._take(frame, now_ms)
         except DecodeError as error:
             self._fail(f"it sent what is not a request before authentication: {error}")
             return True
 
     def close(self) -> None:
-        """The connection is lost or authenticated."""
+        """The connection is lost, or authenticated until it re-authenticates."""
         self._timer.cancel()
         if self._is_counted:
             self._is_counted = False
             self._gates.on_end()
 
+    def _renews(self, frame: memoryview) -> bool:
+        """Whether `frame` begins re-authentication."""
+        if frame[:_KEY_BYTES] != _HANDSHAKE_KEY:
+            return False
+        now = self._gates.clock.mono_ms()
+        last = self._renewal_ms
+        if last is not None and now - last < REAUTHENTICATION_INTERVAL_MS_MIN:
+            return False
+        self._renewal_ms = now
+        self._authenticator = Authenticator(
+            self._gates.settings.mechanisms, self._gates, predecessor=self._authenticator
+        )
+        self._timer = self._begin()
+        return True
+
+    def _is_expired(self) -> bool:
+        """Close the connection if its session has expired; the loop's time may be older."""
+        assert self._expires_at_ms is not None
+        if self._gates.clock.mono_ms() <= self._expires_at_ms:
+            return False
+        self._gates.on_expired()
+        self._connection.close("its session expired, and it did not re-authenticate")
+        return True
+
     def _take(self, frame: memoryview, now_ms: int) -> bool:
         authenticator = self._authenticator
         if authenticator.state is State.FAILED:
+            return True
+        if authenticator.state is State.OTHER_MECHANISM:
+            assert self._last is not None
+            self._send(*self._last, authenticator.on_frame_after_other_mechanism())
             return True
         if authenticator.expects_raw_token:
             assert self._last is not None
@@ -214,14 +323,19 @@ class SaslGate:
             self._complete()
 
     def _complete(self) -> None:
-        self._gates.on_success()
-        anonymous = self._connection.session
+        self._gates.on_success(again=self._renewal_ms is not None)
+        before = self._connection.session
+        lifetime_ms = self._authenticator.lifetime_ms
+        self._expires_at_ms = None
+        if lifetime_ms is not None:
+            self._expires_at_ms = self._gates.clock.mono_ms() + lifetime_ms
         session = Session(
             KafkaPrincipal(USER, self._authenticator.user),
-            listener_name=anonymous.listener_name,
-            security_protocol=anonymous.security_protocol,
-            client_host=anonymous.client_host,
-            authorizer=anonymous.authorizer,
+            listener_name=before.listener_name,
+            security_protocol=before.security_protocol,
+            client_host=before.client_host,
+            authorizer=before.authorizer,
+            expires_at_ms=self._expires_at_ms,
         )
         self.close()
         self._connection.admit(session)
@@ -230,15 +344,18 @@ class SaslGate:
         """Send the response after the delay, then close; frames wait for it meanwhile."""
         assert reply.failure is not None
         self._timer.cancel()
-        self._gates.on_failure(self._connection, reply.failure)
+        self._count_failure(reply.failure)
         loop = asyncio.get_running_loop()
         delayed = loop.create_future()
         self._connection.respond(route, context, None, delayed)
         delayed.add_done_callback(lambda _: self._connection.close("authentication failed"))
         loop.call_later(self._gates.settings.failure_delay_ms / 1000, _settle, delayed, reply)
 
+    def _count_failure(self, why: str) -> None:
+        self._gates.on_failure(self._connection, why, again=self._renewal_ms is not None)
+
     def _fail(self, why: str) -> None:
-        self._gates.on_failure(self._connection, why)
+        self._count_failure(why)
         self._connection.close()
 
     def _on_timeout(self) -> None:
