@@ -18,6 +18,7 @@ from sparkraft.security.acls import Acl
 from sparkraft.security.standard_authorizer import CLASS_NAME
 from tests.support.kafka_tools import run_kafka_tool
 from tests.support.nodes import SparkraftNode
+from tests.support.ports import wait_until
 
 SECURED = {"authorizer.class.name": CLASS_NAME, "super.users": "User:ANONYMOUS"}
 BOOTSTRAP = ["--bootstrap-server", "localhost:9092"]
@@ -192,10 +193,24 @@ def test_kafkas_tool_and_ours_print_the_same_of_each_others_entries(acls, node, 
         ("--user-principal", "User:bob", "--operation", "CreateTokens",
          "--allow-principal", "User:x"),
     )  # fmt: skip
+
+    def wait_for_entries(count: int) -> None:
+        """A node lists a change a moment after its controller said yes, as in Kafka."""
+        wait_until(
+            lambda: acls("--list").count("(principal=") == count, f"{count} entries are listed"
+        )
+
+    entries = acls("--list").count("(principal=")
     for argv in adding:
         added = theirs("--add", *argv)
+        adding_blocks = [block for block in blocks(added) if "Adding ACLs" in "".join(block)]
+        new = sum(line.startswith("(principal=") for block in adding_blocks for line in block)
+        wait_for_entries(entries + new)
         theirs("--remove", "--force", *argv)
+        wait_for_entries(entries)
         assert blocks(acls("--add", *argv)) == blocks(added)
+        entries += new
+        wait_for_entries(entries)
         both("--add", *argv)  # they exist
     both("--list")
     both("--list", "--topic", "p-1", "--resource-pattern-type", "match")

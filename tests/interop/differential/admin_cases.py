@@ -1,6 +1,6 @@
 """What tools ask: configs, partitions, features, the quorum, leaders, reassignments."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sparkraft.protocol.api_keys import ApiKey
@@ -114,6 +114,14 @@ def scram_users() -> Iterator[Case]:
         "no name deleted": deleted(""),
     }.items():
         yield Case(label, alter, 0, lambda _, request=request: request)
+    # Kafka's broker has the new credentials a moment after its controller said yes.
+    yield Case(
+        "alice has two",
+        describe,
+        0,
+        lambda _: described("alice"),
+        until=has_credentials("alice", 2),
+    )
     for label, names in {
         "all": (),
         "one": ("alice",),
@@ -122,7 +130,16 @@ def scram_users() -> Iterator[Case]:
     }.items():
         yield Case(label, describe, 0, lambda _, names=names: described(*names))
     yield Case("deleted", alter, 0, lambda _: deleted("alice", 2))
-    yield Case("one left", describe, 0, lambda _: described("alice"))
+    yield Case(
+        "one left", describe, 0, lambda _: described("alice"), until=has_credentials("alice", 1)
+    )
+
+
+def has_credentials(user: str, count: int) -> Callable[[Any], bool]:
+    """Whether an answer has `count` credentials of `user`."""
+    return lambda answer: (
+        [len(r["credentialInfos"]) for r in answer["results"] if r["user"] == user] == [count]
+    )
 
 
 def administration() -> Iterator[Case]:
