@@ -3,6 +3,7 @@
 tools/mutants all                replay every stored seed; each bug must be reported
 tools/mutants NAME ...           some bugs, in every tier (NAME@cores or NAME@nodes: in one)
 tools/mutants --find NAME ...    search from seed 1 on and store what is found
+tools/mutants --refresh NAME ... replay, and store the seeds found in place of stale ones
 tools/mutants --list             names, tiers, invariants
 tools/mutants --table            write docs/planted-bugs.md
 tools/mutants --check            exit with 1 if docs/planted-bugs.md is out of date
@@ -71,7 +72,7 @@ def main(argv: list[str]) -> int:
         cases = cases_named(options.names)
     except KeyError as error:
         sys.exit(f"tools/mutants: no planted bug {error}; --list names them")
-    return _play(cases, find=options.find, jobs=options.jobs)
+    return _play(cases, find=options.find, store=options.find or options.refresh, jobs=options.jobs)
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
@@ -80,6 +81,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--find", action="store_true", help="search for seeds and store them")
+    parser.add_argument("--refresh", action="store_true", help="replay, and replace stale seeds")
     parser.add_argument("--jobs", type=int, help="processes; default: one per core")
     for name in ("list", "table", "check"):
         parser.add_argument(f"--{name}", action="store_true")
@@ -105,17 +107,18 @@ def _check() -> int:
     return MISSED
 
 
-def _play(cases: list[MutantCase], *, find: bool, jobs: int | None) -> int:
+def _play(cases: list[MutantCase], *, find: bool, store: bool, jobs: int | None) -> int:
     missed, seeds = [], dict(MUTANT_SEEDS)
     for case, found in each(_play_one, [(case, find) for case in cases], jobs):
         if isinstance(found, Finding):
             text = f"seed {found.seed}: {found.invariant} ({found.seconds:.1f} s)"
             print(f"seen   {case!s:<58} {text}", flush=True)
-            seeds[case] = found
+            if find or found.seed != seeds[case].seed:
+                seeds[case] = found
         else:
             missed.append(str(case))
             print(f"MISSED {case!s:<58} {found}", flush=True)
-    if find:
+    if store:
         write_seeds(seeds)
     print(f"{len(cases) - len(missed)} of {len(cases)} planted bugs were reported")
     if missed:

@@ -46,6 +46,19 @@ def test_a_search_finds_a_seed_too_and_stores_it(
     assert found.keys() == mutant_seeds.MUTANT_SEEDS.keys()
 
 
+def test_a_stale_seed_is_replaced_by_the_next_that_shows_the_bug(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(mutant_seeds, "SEEDS_FILE", tmp_path / "seeds.json")
+    stored = mutant_seeds.MUTANT_SEEDS[BUG]
+    monkeypatch.setitem(mutant_seeds.MUTANT_SEEDS, BUG, stored._replace(seed=0))
+    monkeypatch.setattr(mutant_seeds, "is_seen", lambda result, _: result.settings.seed > 0)
+    assert command.main(["--refresh", str(BUG)]) == 0
+    found = mutant_seeds.read_seeds()
+    assert found[BUG].seed == stored.seed
+    assert found.keys() == mutant_seeds.MUTANT_SEEDS.keys()
+
+
 def test_a_name_means_every_tier_of_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--list"]) == 0
     listed = capsys.readouterr().out.splitlines()
