@@ -101,3 +101,20 @@ def kcat() -> Path | Missing:
     wrapper.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={":".join(libraries)} exec {binary} "$@"\n')
     wrapper.chmod(0o755)
     return wrapper
+
+
+@fetching(CACHE / "chromium")
+def chromium() -> Path | Missing:
+    """Chromium: the machine's, or Debian's package, which is installed if this user may."""
+    if found := shutil.which("chromium") or shutil.which("chromium-browser"):
+        return Path(found)
+    if not shutil.which("apt-get") or os.geteuid() != 0:
+        return Missing("needs Chromium on the PATH, or root and apt-get to install it")
+    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
+    failed = _run(install, cwd=CACHE)
+    if failed and not _run(["apt-get", "update", "-qq"], cwd=CACHE):
+        failed = _run(install, cwd=CACHE)
+    if failed:
+        return Missing(f"apt-get could not install chromium: {failed}")
+    found = shutil.which("chromium")
+    return Path(found) if found else Missing("the package has no chromium on the PATH")

@@ -1,4 +1,4 @@
-"""`explain`: history of the quorum, a partition, a broker, a topic or a group. Not in Kafka."""
+"""`explain`: health of the cluster; history of its quorum, partitions, brokers, groups. Ours."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from importlib import import_module
 from sparkraft.cli.errors import UsageError
 
 _MODULES = {
+    "cluster": "explain_cluster",
     "quorum": "explain_quorum",
     "partition": "explain_partition",
     "broker": "explain_broker",
@@ -15,7 +16,8 @@ _MODULES = {
 }
 
 _HELP = """\
-usage: sparkraft explain quorum                      who was elected controller, and why
+usage: sparkraft explain cluster                     whether it is healthy, in one sentence
+       sparkraft explain quorum                      who was elected controller, and why
        sparkraft explain partition TOPIC PARTITION   who leads it, since when, and why
        sparkraft explain broker ID                   what it leads, won, lost, and where it lags
        sparkraft explain topic NAME                  all its partitions, a line each

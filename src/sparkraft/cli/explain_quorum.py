@@ -8,7 +8,7 @@ from sparkraft.cli.errors import CommandError
 from sparkraft.cli.options import Options, Values
 from sparkraft.cli.past_time import past_time
 from sparkraft.cli.session import connected, print_json, run
-from sparkraft.client.explain.quorum import epochs_of, witness_json
+from sparkraft.client.explain.quorum import epochs_of, quorum_document
 from sparkraft.client.lost_directory import lost_directories
 from sparkraft.client.quorum_admin import witnesses
 
@@ -37,22 +37,16 @@ async def _main(values: Values, *, since_ms: int) -> int:
     if not seen:
         why = "; ".join(f"{name}: {reason}" for name, reason in silent.items())
         raise CommandError(f"no node could be asked: {why}")
-    # Whole epochs: half of one would show no winner.
-    epochs = [epoch for epoch in epochs_of(seen) if epoch.last_at >= since_ms]
     if values.output == "json":
-        print_json(
-            {
-                "nodes": [witness_json(witness) for witness in seen],
-                "silent": [{"node": name, "reason": why} for name, why in silent.items()],
-                "epochs": [epoch.as_json() for epoch in epochs],
-                "lostDirectories": [_lost_json(each, values) for each in lost],
-            }
-        )
+        document = quorum_document(seen, silent, since_ms=since_ms)
+        print_json(document | {"lostDirectories": [_lost_json(each, values) for each in lost]})
         return 0
     _print_nodes(seen, silent)
     for each in lost:
         print(each.explanation(_bootstrap(values)))
-    for epoch in epochs:
+    for epoch in epochs_of(seen):
+        if epoch.last_at < since_ms:
+            continue
         print()
         for line in epoch.as_text():
             print(line)

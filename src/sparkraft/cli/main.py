@@ -38,6 +38,7 @@ _OUR_COMMANDS = {
     "down": "stop it",
     "node": "start, stop, kill, pause, resume one node of it",
     "explain": "explain who leads the quorum or a partition, since when, and why",
+    "console": "show the cluster in a web browser",
     "pipeline": "run a pipeline on Spark",
     "simulate": "run quorums by seed, with faults, and check every invariant",
     "fault-proxy": "break the network between real nodes",

@@ -11,7 +11,7 @@ from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from sparkraft.base.ids import Uuid
     from sparkraft.client.cluster import Cluster
@@ -119,27 +119,37 @@ async def _address_of(cluster: Cluster, quorum: QuorumInfo) -> tuple[str, int]:
     )
 
 
+NO_JOURNAL = "it closed the connection: only sparkraft's nodes keep such a journal"
+"""The error of a node that does not serve DescribeElections, as Apache Kafka's."""
+
 Witness = Any
 """Return the elections that one node saw, as a `DescribeElectionsResponse`."""
 
 
 async def witnesses(
-    cluster: Cluster, *, since_ms: int = -1
+    cluster: Cluster, *, since_ms: int = -1, skipped: Mapping[str, str] | None = None
 ) -> tuple[list[Witness], dict[str, str]]:
     """Return the elections each reachable node saw, and the errors of the other nodes.
 
     Works without a leader, too: then only brokers and the bootstrap servers can be found.
+
+    Args:
+        cluster: any nodes of it.
+        since_ms: leave out earlier entries; wall-clock ms of each node.
+        skipped: nodes that get no request, and the errors to return for them.
     """
+    skip = skipped or {}
     addresses = await _brokers_and_bootstrap(cluster)
     seen: dict[int, Witness] = {}
-    silent: dict[str, str] = {}
-    await _ask_all(cluster, addresses, since_ms, seen, silent)
+    silent = {name: why for name, why in skip.items() if name in addresses}
+    asked = {name: address for name, address in addresses.items() if name not in skip}
+    await _ask_all(cluster, asked, since_ms, seen, silent)
     # After the others on their connections: without a leader, this request may time out.
     controllers = await _voters(cluster) if any(map(_may_know, seen.values())) else {}
     more = {
         name: address
         for name, address in controllers.items()
-        if name not in addresses and address not in addresses.values()
+        if name not in addresses and address not in addresses.values() and name not in skip
     }
     await _ask_all(cluster, more, since_ms, seen, silent)
     return [seen[node] for node in sorted(seen)], silent
@@ -206,5 +216,5 @@ async def _witness(cluster: Cluster, host: str, port: int, since_ms: int) -> Wit
         )
     except KafkaError as error:
         if error.code is ErrorCode.NETWORK_EXCEPTION:
-            return "it closed the connection: only sparkraft's nodes keep such a journal"
+            return NO_JOURNAL
         return error.detail or error.code.name

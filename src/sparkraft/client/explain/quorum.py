@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.client.explain.times import clock_text, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from sparkraft.client.quorum_admin import Witness
 
@@ -139,7 +139,22 @@ def _add_entry(epoch: Epoch, node: int, entry: Any) -> None:
             )
 
 
-def witness_json(witness: Witness) -> dict[str, Any]:
+def quorum_document(
+    seen: Iterable[Witness], silent: Mapping[str, str], *, since_ms: int = -1
+) -> dict[str, Any]:
+    """Return the nodes' states and the epochs with an event at `since_ms` or later.
+
+    Epochs are complete: a part of one would show no winner.
+    """
+    witnesses = list(seen)
+    return {
+        "nodes": [_witness_json(witness) for witness in witnesses],
+        "silent": [{"node": name, "reason": why} for name, why in silent.items()],
+        "epochs": [e.as_json() for e in epochs_of(witnesses) if e.last_at >= since_ms],
+    }
+
+
+def _witness_json(witness: Witness) -> dict[str, Any]:
     return {
         "id": witness.node_id,
         "isVoter": witness.is_voter,

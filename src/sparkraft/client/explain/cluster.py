@@ -1,0 +1,451 @@
+"""The whole cluster: one sentence on its health, its nodes, and the partitions with a problem.
+
+The sentence names the most severe problem: no broker, partitions without a leader, no controller,
+partitions below min.insync.replicas, under-replicated partitions, lost voters, fenced brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import KafkaError
+from sparkraft.client.admin import Admin
+from sparkraft.client.errors import sentence_of
+from sparkraft.client.explain.times import time_text
+from sparkraft.client.quorum_admin import QUORUM_MS_MAX
+from sparkraft.client.values import ResourceType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from sparkraft.client.cluster import Cluster, Node, PartitionInfo, TopicInfo
+    from sparkraft.client.explain.events import Json
+    from sparkraft.client.explain.quorum import Epoch
+    from sparkraft.client.values import QuorumInfo, QuorumReplica
+
+PROBLEMS_MAX = 100
+"""Partitions listed per kind of problem; the counts include the others."""
+
+NAMES_MAX = 3
+"""Partitions or nodes named in a sentence."""
+
+MIN_ISR_TOPICS_MAX = 200
+"""Topics whose min.insync.replicas is requested: those with partitions that lack replicas."""
+
+VOTER_SILENT_MS = 10_000
+"""A voter counts as lost if it fetched this much earlier than another replica of the log.
+
+Five times the default of controller.quorum.fetch.timeout.ms. A new leader reports -1 for voters
+that have not fetched from it yet; their time counts from the start of its leadership.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFacts:
+    """Responses of the cluster; `quorum` is None without a controller, and `problem` the reason."""
+
+    cluster_id: str | None = None
+    brokers: tuple[Node, ...] = ()
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    quorum: QuorumInfo | None = None
+    problem: str = ""
+    unreachable: str = ""
+    """The reason why no broker responded; empty if one did."""
+    min_isr: Mapping[str, int] = field(default_factory=dict)
+    """Topic → min.insync.replicas, of the topics with partitions that lack replicas."""
+    led_since_ms: int | None = None
+    """When the quorum's leader was elected or first seen, by its own clock; None if unknown."""
+
+    @property
+    def leader_clock_ms(self) -> int:
+        """The newest time in the quorum's description, by the leader's clock; -1 without one."""
+        quorum = self.quorum
+        replicas = () if quorum is None else (*quorum.voters, *quorum.observers)
+        return max((replica.last_fetch_ms for replica in replicas), default=-1)
+
+
+async def cluster_facts(cluster: Cluster) -> ClusterFacts:
+    """Request everything that `cluster_document` needs; errors become part of the result."""
+    admin = Admin(cluster)
+    try:
+        view = await cluster.refresh()
+        described = await admin.describe_cluster(include_fenced=await _knows_fenced(cluster))
+    except KafkaError as error:
+        return ClusterFacts(unreachable=sentence_of(error))
+    quorum, problem = await _quorum(admin)
+    topics = dict(view.topics)
+    return ClusterFacts(
+        cluster_id=view.cluster_id,
+        brokers=tuple(sorted(described.nodes, key=lambda node: node.id)),
+        topics=topics,
+        quorum=quorum,
+        problem=problem,
+        min_isr=await _min_isr(admin, topics),
+    )
+
+
+async def _knows_fenced(cluster: Cluster) -> bool:
+    """Whether DescribeCluster lists fenced brokers: from v2 on (KIP-1073)."""
+    from sparkraft.protocol.api_keys import ApiKey
+
+    connection = await cluster.any_connection()
+    return connection.version_for(ApiKey.DESCRIBE_CLUSTER) >= 2  # noqa: PLR2004 (KIP-1073)
+
+
+async def _quorum(admin: Admin) -> tuple[QuorumInfo | None, str]:
+    try:
+        async with asyncio.timeout(QUORUM_MS_MAX / 1000):
+            return await admin.describe_quorum(), ""
+    except TimeoutError:
+        return None, f"no controller responded within {QUORUM_MS_MAX} ms"
+    except KafkaError as error:
+        return None, sentence_of(error)
+
+
+async def _min_isr(admin: Admin, topics: Mapping[str, TopicInfo]) -> dict[str, int]:
+    short = [
+        topic.name
+        for topic in topics.values()
+        if any(len(p.isr) < len(p.replicas) for p in topic.partitions.values())
+    ]
+    if not short:
+        return {}
+    resources = [(ResourceType.TOPIC, name) for name in sorted(short)[:MIN_ISR_TOPICS_MAX]]
+    try:
+        async with asyncio.timeout(QUORUM_MS_MAX / 1000):
+            found = await admin.describe_configs(resources, synonyms=False)
+    except (KafkaError, TimeoutError):
+        return {}  # The partitions are then shown as under-replicated.
+    return {
+        name: int(entry.value)
+        for (_, name), entries in found.items()
+        if not isinstance(entries, KafkaError)
+        for entry in entries
+        if entry.name == "min.insync.replicas" and entry.value is not None
+    }
+
+
+# ---- the document
+
+
+@dataclass(slots=True)
+class _Problems:
+    """Partitions by problem, in order of names; a partition may have several."""
+
+    offline: list[Json] = field(default_factory=list)
+    below_min_isr: list[Json] = field(default_factory=list)
+    under_replicated: list[Json] = field(default_factory=list)
+
+
+def cluster_document(facts: ClusterFacts, epochs: Sequence[Epoch] = ()) -> Json:
+    """Everything about the cluster.
+
+    Args:
+        facts: of `cluster_facts`.
+        epochs: of `explain.quorum.epochs_of`; they give the time and reason of the last election.
+    """
+    facts = replace(facts, led_since_ms=_led_since_ms(facts, epochs))
+    problems = _problems(facts)
+    partitions = [p for topic in facts.topics.values() for p in topic.partitions.values()]
+    return {
+        "clusterId": facts.cluster_id,
+        "health": _health(facts, problems, epochs),
+        "controller": _controller(facts.quorum, epochs),
+        "brokers": [_broker(node, facts, partitions) for node in facts.brokers],
+        "voters": [] if facts.quorum is None else _replicas(facts, facts.quorum.voters),
+        "observers": [] if facts.quorum is None else _replicas(facts, facts.quorum.observers),
+        "topicCount": len(facts.topics),
+        "partitionCount": len(partitions),
+        "offlineCount": len(problems.offline),
+        "belowMinIsrCount": len(problems.below_min_isr),
+        "underReplicatedCount": len(problems.under_replicated),
+        "notPreferredCount": sum(p.leader >= 0 and p.leader != p.replicas[0] for p in partitions),
+        "offline": problems.offline[:PROBLEMS_MAX],
+        "belowMinIsr": problems.below_min_isr[:PROBLEMS_MAX],
+        "underReplicated": problems.under_replicated[:PROBLEMS_MAX],
+    }
+
+
+def _problems(facts: ClusterFacts) -> _Problems:
+    found = _Problems()
+    live = {node.id for node in facts.brokers if not node.is_fenced}
+    for name in sorted(facts.topics):
+        for index in sorted(facts.topics[name].partitions):
+            partition = facts.topics[name].partitions[index]
+            if partition.leader >= 0 and len(partition.isr) >= len(partition.replicas):
+                continue
+            entry = _partition(name, partition, live)
+            if partition.leader < 0:
+                found.offline.append(entry)
+            if len(partition.isr) < facts.min_isr.get(name, 0):
+                found.below_min_isr.append(entry)
+            if len(partition.isr) < len(partition.replicas):
+                found.under_replicated.append(entry)
+    return found
+
+
+def _partition(name: str, partition: PartitionInfo, live: set[int]) -> Json:
+    return {
+        "topic": name,
+        "partition": partition.index,
+        "leader": partition.leader if partition.leader >= 0 else None,
+        "replicas": list(partition.replicas),
+        "isr": list(partition.isr),
+        "down": [replica for replica in partition.replicas if replica not in live],
+    }
+
+
+def _broker(node: Node, facts: ClusterFacts, partitions: Sequence[PartitionInfo]) -> Json:
+    replicas = [p for p in partitions if node.id in p.replicas]
+    return {
+        "id": node.id,
+        "address": f"{node.host}:{node.port}",
+        "rack": node.rack,
+        "isFenced": node.is_fenced,
+        "isController": facts.quorum is not None and facts.quorum.leader_id == node.id,
+        "leads": sum(p.leader == node.id for p in replicas),
+        "preferredLeaderOf": sum(p.replicas[0] == node.id for p in replicas),
+        "replicas": len(replicas),
+        "outOfSync": sum(node.id not in p.isr for p in replicas),
+    }
+
+
+def _controller(quorum: QuorumInfo | None, epochs: Sequence[Epoch]) -> Json | None:
+    if quorum is None:
+        return None
+    found: Json = {
+        "id": quorum.leader_id,
+        "epoch": quorum.leader_epoch,
+        "highWatermark": quorum.high_watermark,
+        "since": None,
+        "grantedBy": None,
+        "reason": None,
+    }
+    for epoch in epochs:
+        if epoch.epoch == quorum.leader_epoch and epoch.leader == quorum.leader_id:
+            found |= _election(epoch, epochs)
+    return found
+
+
+def _election(epoch: Epoch, epochs: Sequence[Epoch]) -> Json:
+    """When and why the leader of an epoch was elected, as far as nodes recorded it."""
+    won = [step for step in epoch.steps if step["state"] == "leader"]
+    return {
+        "since": time_text(won[0]["at"]) if won else None,
+        "grantedBy": next((list(voters) for _, voters in sorted(epoch.logged)), None),
+        "reason": _occasion(won[0], epochs) if won else None,
+    }
+
+
+def _occasion(won: Json, epochs: Sequence[Epoch]) -> str | None:
+    """Why the elected node stood for election.
+
+    It becomes prospective in the epoch before (KIP-996), or at once a candidate in its own.
+    """
+    own = [s for e in epochs for s in e.steps if s["node"] == won["node"] and s["at"] <= won["at"]]
+    own.sort(key=lambda step: step["at"])
+    for state in ("prospective", "candidate"):
+        found = [step["reason"] for step in own if step["state"] == state]
+        if found:
+            return str(found[-1])
+    return None
+
+
+def _led_since_ms(facts: ClusterFacts, epochs: Sequence[Epoch]) -> int | None:
+    """When the leader won its epoch, from its journal if it has one."""
+    quorum = facts.quorum
+    if quorum is None:
+        return None
+    won = [
+        step["at"]
+        for epoch in epochs
+        if epoch.epoch == quorum.leader_epoch
+        for step in epoch.steps
+        if step["state"] == "leader" and step["node"] == quorum.leader_id
+    ]
+    return won[0] if won else facts.led_since_ms
+
+
+def _replicas(facts: ClusterFacts, replicas: Iterable[QuorumReplica]) -> list[Json]:
+    """The replicas of the metadata log; `lag` is in records behind the leader's log end."""
+    quorum = facts.quorum
+    assert quorum is not None
+    silent = _silent_voters(facts)
+    ends = {replica.id: replica.log_end_offset for replica in quorum.voters}
+    leader_end = ends.get(quorum.leader_id, quorum.high_watermark)
+    return [
+        {
+            "id": replica.id,
+            "isLeader": replica.id == quorum.leader_id,
+            "logEndOffset": replica.log_end_offset,
+            "lag": max(0, leader_end - replica.log_end_offset)
+            if replica.log_end_offset >= 0
+            else None,
+            "isSilent": replica.id in silent,
+        }
+        for replica in sorted(replicas, key=lambda each: each.id)
+    ]
+
+
+def _silent_voters(facts: ClusterFacts) -> list[int]:
+    """Voters without a fetch for `VOTER_SILENT_MS`; all times are of the leader's clock."""
+    quorum = facts.quorum
+    assert quorum is not None
+    now = facts.leader_clock_ms
+    fetched = {
+        voter.id: voter.last_fetch_ms if voter.last_fetch_ms >= 0 else facts.led_since_ms
+        for voter in quorum.voters
+        if voter.id != quorum.leader_id
+    }
+    return [
+        node_id for node_id, at in fetched.items() if at is not None and now - at > VOTER_SILENT_MS
+    ]
+
+
+# ---- the sentence
+
+
+def _health(facts: ClusterFacts, problems: _Problems, epochs: Sequence[Epoch]) -> Json:
+    level, sentence = _worst(facts, problems) or ("ok", _all_well(facts, epochs))
+    return {"level": level, "sentence": sentence}
+
+
+def _worst(facts: ClusterFacts, problems: _Problems) -> tuple[str, str] | None:
+    if facts.unreachable:
+        return "critical", f"No broker responds: {facts.unreachable}."
+    if problems.offline or facts.quorum is None:
+        offline = [_offline_sentence(problems.offline)] if problems.offline else []
+        leaderless = [_leaderless_sentence(facts)] if facts.quorum is None else []
+        return "critical", " ".join([*offline, *leaderless])
+    if problems.below_min_isr:
+        few = _partitions(problems.below_min_isr, "has", "have")
+        return "critical", (
+            f"{few} fewer replicas in sync than min.insync.replicas, so acks=all fails: "
+            f"{_names(problems.below_min_isr)}."
+        )
+    degraded = " ".join(_degraded(facts, problems))
+    return ("warning", degraded) if degraded else None
+
+
+def _leaderless_sentence(facts: ClusterFacts) -> str:
+    return (
+        f"There is no active controller, so no topic, config or leader can change: {facts.problem}."
+    )
+
+
+def _degraded(facts: ClusterFacts, problems: _Problems) -> Iterator[str]:
+    """Problems that clients do not notice yet, the most severe first."""
+    if problems.under_replicated:
+        few = _partitions(problems.under_replicated, "is", "are")
+        yield f"{few} under-replicated: {_names(problems.under_replicated)}."
+    assert facts.quorum is not None
+    silent = _silent_voters(facts)
+    if silent:
+        left = len(facts.quorum.voters) - len(silent)
+        yield (
+            f"{_numbered('Voter', silent)} of the quorum stopped fetching: {left} of "
+            f"{len(facts.quorum.voters)} voters are left."
+        )
+    fenced = [node.id for node in facts.brokers if node.is_fenced]
+    if fenced:
+        yield f"{_numbered('Broker', fenced)} {_is(fenced)} fenced."
+
+
+def _all_well(facts: ClusterFacts, epochs: Sequence[Epoch]) -> str:
+    assert facts.quorum is not None
+    partitions = sum(len(topic.partitions) for topic in facts.topics.values())
+    counts = ", ".join(
+        [
+            _count(len(facts.brokers), "broker"),
+            _count(len(facts.topics), "topic"),
+            _count(partitions, "partition"),
+        ]
+    )
+    controller = _controller(facts.quorum, epochs)
+    assert controller is not None
+    since = "" if controller["since"] is None else f" since {_second_text(controller)}"
+    votes = controller["grantedBy"]
+    by = "" if not votes else f", elected by {', '.join(map(str, votes))}"
+    return f"All is well: {counts}; controller {controller['id']}{since}{by}."
+
+
+def _second_text(controller: Json) -> str:
+    date, _, clock = controller["since"].partition("T")
+    return f"{date} {clock[:8]} UTC"
+
+
+def _offline_sentence(offline: Sequence[Json]) -> str:
+    few = _partitions(offline, "has", "have")
+    first = offline[0]
+    down = [replica for replica in first["isr"] if replica in first["down"]]
+    why = ""
+    if down:
+        only = "the only replica" if len(first["isr"]) == 1 else "the last replicas"
+        why = f" ({_numbered('broker', down)} {_is(down)} down, {only} of the first in sync)"
+    return f"{few} no leader: {_names(offline)}{why}."
+
+
+def _partitions(entries: Sequence[Json], singular: str, plural: str) -> str:
+    return f"{_count(len(entries), 'partition')} {singular if len(entries) == 1 else plural}"
+
+
+def _names(entries: Sequence[Json]) -> str:
+    names = [f"{entry['topic']}-{entry['partition']}" for entry in entries[:NAMES_MAX]]
+    more = len(entries) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def _numbered(noun: str, ids: Sequence[int]) -> str:
+    return f"{noun}{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"
+
+
+def _is(ids: Sequence[int]) -> str:
+    return "is" if len(ids) == 1 else "are"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+# ---- lines
+
+
+def cluster_lines(document: Json) -> Iterator[str]:
+    """The document as text."""
+    yield document["health"]["sentence"]
+    yield ""
+    controller = document["controller"]
+    if controller is not None:
+        yield (
+            f"controller {controller['id']}, epoch {controller['epoch']}, high watermark "
+            f"{controller['highWatermark']}"
+        )
+        if controller["reason"]:
+            yield f"    elected because: {controller['reason']}"
+    for voter in (*document["voters"], *document["observers"]):
+        yield _replica_line(voter, is_voter=voter in document["voters"])
+    for broker in document["brokers"]:
+        yield _broker_line(broker)
+    yield (
+        f"{_count(document['topicCount'], 'topic')}, "
+        f"{_count(document['partitionCount'], 'partition')}: {document['offlineCount']} without a "
+        f"leader, {document['belowMinIsrCount']} below min.insync.replicas, "
+        f"{document['underReplicatedCount']} under-replicated, "
+        f"{document['notPreferredCount']} not led by the preferred replica"
+    )
+
+
+def _replica_line(replica: Json, *, is_voter: bool) -> str:
+    lag: Any = "unknown" if replica["lag"] is None else replica["lag"]
+    silent = ", stopped fetching" if replica["isSilent"] else ""
+    return f"{'voter' if is_voter else 'observer'} {replica['id']}: lag {lag}{silent}"
+
+
+def _broker_line(broker: Json) -> str:
+    fenced = ", fenced" if broker["isFenced"] else ""
+    return (
+        f"broker {broker['id']} at {broker['address']}{fenced}: leads {broker['leads']} of "
+        f"{broker['replicas']} partitions, out of sync with {broker['outOfSync']}"
+    )

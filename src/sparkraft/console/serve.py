@@ -1,0 +1,66 @@
+"""Runs the console: one process with one event loop, until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from sparkraft.console.application import Console
+from sparkraft.console.listen import allowed_hosts
+from sparkraft.console.stream import EventHub
+from sparkraft.console.watch import ClusterWatch
+
+if TYPE_CHECKING:
+    import socket
+    from types import FrameType
+
+    from sparkraft.client.cluster import Cluster
+
+STOP_SECONDS_MAX = 2
+"""Responses that take longer are cut off at a stop; streams end at once."""
+
+
+class ConsoleServer(uvicorn.Server):
+    """uvicorn, which ends the streams at a signal instead of waiting for their pages."""
+
+    def __init__(self, config: uvicorn.Config, hub: EventHub) -> None:
+        super().__init__(config)
+        self._hub = hub
+        self._loop = asyncio.get_running_loop()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self._loop.call_soon_threadsafe(self._hub.close)
+
+
+async def serve_console(
+    cluster: Cluster, listening: socket.socket, *, bootstrap: str, hosts: tuple[str, ...] = ()
+) -> None:
+    """Serve on `listening` until a signal stops the process.
+
+    Args:
+        cluster: the cluster to show.
+        listening: of `listen.bind`; closed at the end.
+        bootstrap: servers as the shown commands name them.
+        hosts: more `HOST:PORT` than loopback names that browsers reach the console by.
+    """
+    hub = EventHub()
+    watch = ClusterWatch(cluster, hub, bootstrap=bootstrap)
+    port = listening.getsockname()[1]
+    application = Console(watch, hub).application(hosts=allowed_hosts(port, hosts))
+    config = uvicorn.Config(
+        application,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=STOP_SECONDS_MAX,
+    )
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(watch.run())
+        await ConsoleServer(config, hub).serve(sockets=[listening])
+        watching.cancel()

@@ -1,0 +1,94 @@
+// The whole cluster: the sentence on its health, its nodes, partitions with a problem, and the last
+// elections of the quorum.
+
+import { commandLine, count, el, table } from "./dom.js";
+import { drawLanes } from "./lanes.js";
+
+export const kinds = ["cluster", "quorum", "problem"];
+
+const EPOCHS_SHOWN = 4;
+
+export function draw(documents) {
+  const cluster = documents.get("cluster");
+  const quorum = documents.get("quorum");
+  if (!cluster) return [el("h1", {}, "Overview"), waiting(documents.get("problem"))];
+  return [
+    el("h1", { class: "sr" }, "Overview"),
+    sentence(cluster.health),
+    tiles(cluster),
+    problems(cluster),
+    brokers(cluster),
+    quorum ? elections(quorum) : null,
+    commandLine(cluster.command),
+  ];
+}
+
+export const waiting = (problem) =>
+  el("p", { class: "muted" }, problem ? `Waiting for the cluster: ${problem.reason}` : "Waiting for the cluster …");
+
+const SIGNS = { ok: "✓", warning: "!", critical: "✕" };
+const LEVELS = { ok: "Healthy", warning: "Degraded", critical: "Critical" };
+
+const sentence = ({ level, sentence: text }) =>
+  el("p", { class: `health ${level}`, id: "health", role: "status" },
+    el("span", { class: "sign", "aria-hidden": "true" }, SIGNS[level]),
+    el("span", {}, el("strong", {}, LEVELS[level]), " ", text));
+
+function tiles(cluster) {
+  const fenced = cluster.brokers.filter((broker) => broker.isFenced).length;
+  const controller = cluster.controller;
+  return el("dl", { class: "tiles" },
+    tile("Controller", controller ? controller.id : "none", controller ? `epoch ${controller.epoch}` : "no leader", !controller),
+    tile("Brokers", cluster.brokers.length - fenced, fenced ? `${fenced} fenced` : "none fenced", fenced > 0),
+    tile("Topics", cluster.topicCount.toLocaleString("en-US"), count(cluster.partitionCount, "partition")),
+    tile("Without leader", cluster.offlineCount, "partitions", cluster.offlineCount > 0),
+    tile("Under-replicated", cluster.underReplicatedCount, `${cluster.belowMinIsrCount} below min.insync.replicas`, cluster.underReplicatedCount > 0),
+    tile("Not preferred", cluster.notPreferredCount, "led by another replica"));
+}
+
+const tile = (name, value, note, isBad = false) =>
+  el("div", { class: isBad ? "tile bad" : "tile" },
+    el("dt", {}, name), el("dd", {}, el("b", {}, value), " ", el("small", {}, note)));
+
+function problems(cluster) {
+  const worst = cluster.offline.length ? cluster.offline : cluster.underReplicated;
+  if (!worst.length) return null;
+  const total = cluster.offline.length ? cluster.offlineCount : cluster.underReplicatedCount;
+  const what = cluster.offline.length ? "Partitions without a leader" : "Under-replicated partitions";
+  return el("section", {}, el("h2", {}, what),
+    table(what, ["Partition", "Leader", "In sync", "Replicas", "Down"],
+      worst.slice(0, 20).map((one) => el("tr", { "data-key": `${one.topic}-${one.partition}` },
+        el("td", {}, `${one.topic}-${one.partition}`),
+        el("td", {}, one.leader ?? "none"),
+        el("td", {}, one.isr.join(", ") || "none"),
+        el("td", {}, one.replicas.join(", ")),
+        el("td", {}, one.down.join(", ") || "none")))),
+    total > 20 && el("p", { class: "muted" }, `and ${total - 20} more`));
+}
+
+function brokers(cluster) {
+  return el("section", {}, el("h2", {}, "Brokers"),
+    table("Brokers", ["Broker", "Address", "State", "Leads", "Replicas", "Out of sync", "Rack"],
+      cluster.brokers.map((one) => el("tr", { "data-key": `broker-${one.id}` },
+        el("td", {}, el("b", {}, one.id), one.isController && el("span", { class: "badge" }, "controller")),
+        el("td", {}, el("code", {}, one.address)),
+        el("td", { class: one.isFenced ? "bad" : "" }, one.isFenced ? "✕ fenced" : "✓ serving"),
+        el("td", { class: "number" }, one.leads),
+        el("td", { class: "number" }, one.replicas),
+        el("td", { class: one.outOfSync ? "number bad" : "number" }, one.outOfSync),
+        el("td", {}, one.rack ?? "—")))));
+}
+
+function elections(quorum) {
+  const recent = { ...quorum, epochs: quorum.epochs.slice(-EPOCHS_SHOWN) };
+  return el("section", {}, el("h2", {}, "Last elections of the controller"),
+    drawLanes(recent, { selected: null, isCompact: true }),
+    el("p", {}, el("a", { href: "/quorum", "data-link": true }, "All elections, votes and reasons")));
+}
+
+export function onDrawn(root) {
+  const lanes = root.querySelector(".lanes-scroll");
+  if (lanes && !lanes.dataset.scrolled) {
+    lanes.scrollLeft = lanes.scrollWidth;
+  }
+}

@@ -1,0 +1,156 @@
+"""The console in a real Chromium, over a real cluster of three nodes that lose their leader."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import pytest
+from playwright.async_api import Page, expect
+
+from sparkraft.cli import main as cli
+from tests.cluster.conftest import STEADY
+from tests.support.clusters import Cluster, Member
+from tests.support.console import WAIT_MS, Browser, ConsoleProcess
+
+pytestmark = [pytest.mark.real_clients, pytest.mark.browser]
+
+expect.set_options(timeout=WAIT_MS)
+
+MARKUP = "<img src=x onerror=\"document.title='run'\">"
+"""A rack that would run as a script if the page took it for markup."""
+
+NAMES_OF_JAVASCRIPT = ("__proto__", "constructor")
+"""Topics whose names every JavaScript object has as properties."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("console")
+    made = Cluster(
+        folder, [Member(n) for n in (1, 2, 3)], overrides={**STEADY, "broker.rack": MARKUP}
+    )
+    with made:
+        for name in NAMES_OF_JAVASCRIPT:
+            made.create_topic(name, partitions=3, replicas=3)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def console(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
+    with ConsoleProcess(cluster.bootstrap, tmp_path_factory.mktemp("process")) as console:
+        yield console
+
+
+async def lines_of(page: Page, epoch: int) -> list[str]:
+    details = page.locator(f'details[data-key="lines-{epoch}"]')
+    await expect(details).to_be_attached()
+    texts = [await details.locator("summary").text_content()]
+    texts += await details.locator("li").all_text_contents()
+    return [text or "" for text in texts]
+
+
+def test_the_loss_of_a_leader_is_drawn_and_explained(
+    cluster: Cluster,
+    console: ConsoleProcess,
+    browser: Browser,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines: dict[int, list[str]] = {}
+
+    async def watch() -> None:
+        before = await asyncio.to_thread(cluster.describe_quorum)
+        async with browser.visiting(console.address, "/quorum") as visit:
+            page = visit.page
+            drawn = page.locator(f'g[data-epoch="{before.leader_epoch}"]')
+            await expect(drawn).to_contain_text(f"leader {before.leader_id}")
+            await asyncio.to_thread(cluster.kill, before.leader_id)
+            leader = await asyncio.to_thread(cluster.leader, other_than=before.leader_id)
+            epoch = (await asyncio.to_thread(cluster.describe_quorum)).leader_epoch
+            drawn = page.locator(f'g[data-epoch="{epoch}"]')
+            await expect(drawn).to_contain_text(f"leader {leader}")
+            lead = page.locator(".lead")
+            await expect(lead).to_contain_text(f"Node {leader} leads the quorum in epoch {epoch}")
+            await expect(lead).to_contain_text("the leader's port refuses connections")
+            # Keys step through the events, and the text below the drawing follows.
+            await page.locator("[data-event]").last.focus()
+            await page.keyboard.press("Home")
+            first = page.locator("[data-event]").first
+            await expect(first).to_be_focused()
+            await expect(page.locator("#chosen")).to_contain_text(
+                (await first.get_attribute("aria-label") or "?").split("  ", 1)[1]
+            )
+            lines[epoch] = await lines_of(page, epoch)
+            await page.get_by_role("link", name="Overview").click()
+            await expect(page.locator("#health")).to_contain_text("Degraded")
+            await expect(page.locator("#health")).to_contain_text("under-replicated: __proto__-0")
+            await asyncio.to_thread(cluster.start)
+            await expect(page.locator("#health")).to_contain_text(
+                "All is well: 3 brokers, 2 topics"
+            )
+
+    browser.run(watch())
+    capsys.readouterr()
+    assert cli.main(["explain", "quorum", "--bootstrap-server", cluster.bootstrap]) == 0
+    printed = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    ((epoch, shown),) = lines.items()
+    start = printed.index(shown[0].strip())
+    assert [line.strip() for line in shown[1:]] == printed[start + 1 : start + len(shown)]
+    assert f"epoch {epoch}: " in shown[0]
+
+
+def test_markup_in_names_is_text(
+    cluster: Cluster, console: ConsoleProcess, browser: Browser
+) -> None:
+    async def look() -> None:
+        async with browser.visiting(console.address) as visit:
+            brokers = visit.page.get_by_role("table", name="Brokers")
+            await expect(brokers.get_by_text(MARKUP).first).to_be_visible()
+            assert await visit.page.locator("main img").count() == 0
+            assert await visit.page.title() == "Overview · sparkraft console"
+
+    browser.run(look())
+
+
+def test_a_hidden_page_has_no_stream(
+    cluster: Cluster, console: ConsoleProcess, browser: Browser
+) -> None:
+    async def hide() -> None:
+        async with browser.visiting(console.address) as visit:
+            page = visit.page
+            await expect(page.locator("#live")).to_have_text("live")
+            # Headless Chromium never hides a page.
+            await page.evaluate(
+                "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
+                "document.dispatchEvent(new Event('visibilitychange'))"
+            )
+            await expect(page.locator("#live")).to_have_text("paused")
+            await page.evaluate(
+                "delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))"
+            )
+            await expect(page.locator("#live")).to_have_text("live")
+            await expect(page.locator("#health")).to_be_visible()
+
+    browser.run(hide())
+
+
+def test_the_overview_shows_the_document_of_the_command(
+    cluster: Cluster,
+    console: ConsoleProcess,
+    browser: Browser,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    capsys.readouterr()
+    command = ["explain", "cluster", "--bootstrap-server", cluster.bootstrap]
+    assert cli.main([*command, "--output", "json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+
+    async def look() -> None:
+        async with browser.visiting(console.address, scheme="dark") as visit:
+            await expect(visit.page.locator("#health")).to_contain_text(
+                printed["health"]["sentence"]
+            )
+            await expect(visit.page.locator(".command code")).to_have_text(
+                f"sparkraft {' '.join(command)}"
+            )
+
+    browser.run(look())

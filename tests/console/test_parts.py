@@ -1,0 +1,179 @@
+"""The console's parts without a cluster: addresses, refusals, JSON, streams, journals."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from sparkraft.console.elections import ElectionJournals
+from sparkraft.console.guard import RequestGuard
+from sparkraft.console.json_text import json_text
+from sparkraft.console.listen import ListenAddress, allowed_hosts, bind, parse_listen
+from sparkraft.console.stream import STREAMS_MAX, EventHub, TooManyStreamsError
+from sparkraft.protocol.messages.k10000_describe_elections import (
+    DescribeElectionsResponse,
+    ElectionEntry,
+)
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:0", "localhost:9000", "[::1]:9000", "127.1.2.3:1"])
+def test_addresses_of_loopback_are_listened_on(text: str):
+    assert parse_listen(text).port == int(text.rpartition(":")[2])
+
+
+@pytest.mark.parametrize(
+    "text", ["0.0.0.0:80", "[::]:80", "192.168.1.4:80", "example.org:80", "127.0.0.1", ":80", "x:y"]
+)
+def test_other_addresses_are_refused(text: str):
+    with pytest.raises(ValueError, match=r"loopback|expected HOST:PORT"):
+        parse_listen(text)
+
+
+def test_the_next_port_is_taken_only_instead_of_the_default():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match="in use"):
+            bind(ListenAddress(host="127.0.0.1", port=port))
+        default = ListenAddress(host="127.0.0.1", port=port, is_default_port=True)
+        with bind(default) as bound:
+            assert bound.getsockname()[1] > port
+
+
+async def _no_app(*_: object) -> None:
+    raise AssertionError("never called")
+
+
+GUARD = RequestGuard(_no_app, hosts=allowed_hosts(9000, ("Tunnel.example:443",)))
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost:9000", "127.0.0.1:9000", "[::1]:9000", "LOCALHOST:9000", "tunnel.example:443"],
+)
+def test_own_hosts_are_accepted(host: str):
+    assert GUARD.refusal({b"host": host.encode()}) is None
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "localhost:9001", "evil.example:9000", "localhost.evil.example:9000", ""]
+)
+def test_other_hosts_are_refused(host: str):
+    refusal = GUARD.refusal({b"host": host.encode()})
+    assert refusal is not None
+    assert refusal[0] == 400
+
+
+def test_a_request_without_a_host_is_refused():
+    assert GUARD.refusal({}) is not None
+
+
+def test_integers_that_javascript_rounds_become_strings():
+    exact, large = (1 << 53) - 1, 1 << 53
+    document = {"a": [exact, -exact], "b": {"c": (large, -large)}, "d": True, "e": 1.5, "f": None}
+    assert json.loads(json_text(document)) == {
+        "a": [exact, -exact],
+        "b": {"c": [str(large), str(-large)]},
+        "d": True,
+        "e": 1.5,
+        "f": None,
+    }
+    assert "\n" not in json_text({"text": "two\nlines"})
+
+
+def run(work: Callable[[EventHub], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30):
+            await work(EventHub())
+
+    asyncio.run(main())
+
+
+def test_a_stream_begins_with_the_newest_and_gets_each_change():
+    async def work(hub: EventHub) -> None:
+        hub.publish("cluster", {"n": 1})
+        hub.publish("cluster", {"n": 2})
+        stream = hub.open()
+        pieces = stream.encoded()
+        assert await anext(pieces) == b"retry: 2000\n\n"
+        assert await anext(pieces) == b'id: 2\nevent: cluster\ndata: {"n":2}\n\n'
+        assert not hub.publish("cluster", {"n": 2})
+        assert hub.publish("cluster", {"n": 3})
+        assert await anext(pieces) == b'id: 3\nevent: cluster\ndata: {"n":3}\n\n'
+        hub.close()
+        assert [piece async for piece in pieces] == []
+
+    run(work)
+
+
+def test_a_slow_page_gets_only_the_newest_of_each_kind():
+    async def work(hub: EventHub) -> None:
+        stream = hub.open()
+        pieces = stream.encoded()
+        await anext(pieces)
+        for number in range(1000):
+            hub.publish("cluster", number)
+            hub.publish("quorum", number)
+        hub.close()
+        left = [piece async for piece in pieces]
+        assert [piece.splitlines()[2] for piece in left] == [b"data: 999", b"data: 999"]
+
+    run(work)
+
+
+def test_streams_are_bounded_and_polling_stops_without_any():
+    async def work(hub: EventHub) -> None:
+        streams = [hub.open() for _ in range(STREAMS_MAX)]
+        with pytest.raises(TooManyStreamsError):
+            hub.open()
+        await hub.wait_until_watched()
+        for stream in streams:
+            hub.discard(stream)
+        assert hub.stream_count == 0
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await hub.wait_until_watched()
+
+    run(work)
+
+
+def test_news_by_key_ignores_the_rest():
+    async def work(hub: EventHub) -> None:
+        assert hub.publish("quorum", {"epoch": 1, "mark": 5}, key=1)
+        assert not hub.publish("quorum", {"epoch": 1, "mark": 6}, key=1)
+
+    run(work)
+
+
+def witness(node_id: int, *times: int) -> DescribeElectionsResponse:
+    entries = [ElectionEntry(at_ms=at, kind="follower", epoch=1, reason="") for at in times]
+    return DescribeElectionsResponse(node_id=node_id, state="Follower", entries=entries)
+
+
+def times(journals: ElectionJournals, *seen: DescribeElectionsResponse) -> list[list[int]]:
+    journals.merge(seen, journals.since_ms)
+    return [[entry.at_ms for entry in each.entries] for each in seen]
+
+
+def test_a_poll_asks_for_news_and_returns_all_entries():
+    journals = ElectionJournals()
+    assert journals.since_ms == -1
+    assert times(journals, witness(1, 10, 20), witness(2, 10, 30)) == [[10, 20], [10, 30]]
+    journals._polls = 1
+    assert journals.since_ms == 20
+    # Entries at that time come again; another may have the same time.
+    assert times(journals, witness(1, 20, 20, 40), witness(2, 30)) == [[10, 20, 20, 40], [10, 30]]
+    assert journals.since_ms == 30
+
+
+def test_all_entries_are_read_again_for_a_node_that_is_new():
+    journals = ElectionJournals()
+    times(journals, witness(1, 10, 20))
+    journals._polls = 1
+    assert times(journals, witness(1, 20), witness(2, 30)) == [[10, 20], [30]]
+    assert journals.since_ms == -1
+    assert times(journals, witness(1, 10, 20), witness(2, 5, 30)) == [[10, 20], [5, 30]]
+    assert journals.since_ms == 20
