@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkraft.cli import local_cluster
+from sparkraft.cli import local_cluster, local_console, local_process
 from sparkraft.cli import main as cli
 from sparkraft.storage.disk import OsDisk
 from sparkraft.storage.meta_properties import read_meta_properties
@@ -34,8 +34,9 @@ def home(tmp_path):
 def up(home, capsys):
     port = cluster_port()
 
-    def start(*more: str) -> dict:
-        code = cli.main(["up", "--dir", str(home), "--port", str(port), "--detach", *more])
+    def start(*more: str, has_console: bool = False) -> dict:
+        options = [*more] if has_console else [*more, "--no-console"]
+        code = cli.main(["up", "--dir", str(home), "--port", str(port), "--detach", *options])
         said = capsys.readouterr()
         assert code == 0, said.err
         return described(home)
@@ -160,7 +161,8 @@ the tests may be started there."""
 @pytest.mark.parametrize("wanted", [signal.SIGINT, signal.SIGTERM])
 def test_in_the_foreground_it_ends_its_nodes_at_a_signal(home, wanted):
     port = cluster_port()
-    up = ["-m", "sparkraft.cli.main", "up", "--dir", str(home), "--port", str(port)]
+    up = ["-m", "sparkraft.cli.main", "up", "--no-console", "--dir", str(home)]
+    up += ["--port", str(port)]
     process = subprocess.Popen(
         [sys.executable, "-c", WITH_SIGINT, *up],
         stdout=subprocess.PIPE,
@@ -176,9 +178,9 @@ def test_in_the_foreground_it_ends_its_nodes_at_a_signal(home, wanted):
 
 
 def test_in_the_foreground_a_node_that_ends_by_itself_is_reported(home):
-    port = cluster_port()
+    place = ["--dir", str(home), "--port", str(cluster_port())]
     process = subprocess.Popen(
-        [sys.executable, "-m", "sparkraft.cli.main", "up", "--dir", str(home), "--port", str(port)],
+        [sys.executable, "-m", "sparkraft.cli.main", "up", "--no-console", *place],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -226,7 +228,8 @@ def test_a_port_taken_beside_the_clients_is_named_and_replaced(up, home, capsys)
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", port + 1_000))
         taken.listen()
-        assert cli.main(["up", "--dir", str(home), "--port", str(port), "--detach"]) == 0
+        options = ["--dir", str(home), "--port", str(port), "--detach", "--no-console"]
+        assert cli.main(["up", *options]) == 0
     said = capsys.readouterr().err
     (node,) = described(home)["nodes"]
     assert node["controller_port"] == port + 1_001
@@ -243,11 +246,43 @@ def test_help_names_all_ports(capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "PORT+1000" in said
     assert "PORT+2000" in said
+    assert "PORT+3000" in said
+
+
+def console_title(url: str) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.read()
+    except urllib.error.URLError:
+        return b""
+
+
+def test_the_console_starts_and_ends_with_the_cluster(up, home, capsys):
+    cluster = up(has_console=True)
+    recorded = json.loads((home / "console.json").read_text())
+    url = f"http://127.0.0.1:{cluster['nodes'][0]['port'] + 3_000}/"
+    wait_until(lambda: b"sparkraft console" in console_title(url), "its page is served", SECONDS)
+    up(has_console=True)
+    assert json.loads((home / "console.json").read_text()) == recorded, "it runs already"
+    assert "console" not in cluster, "an earlier version can still read the file"
+    assert cli.main(["down", "--dir", str(home)]) == 0
+    assert not accepts(cluster["nodes"][0]["port"] + 3_000)
+    assert json.loads((home / "console.json").read_text())["pid"] is None
+
+
+def test_without_the_extra_one_line_says_how_to_install_it(home, capsys, monkeypatch):
+    monkeypatch.setattr(local_console, "is_installed", lambda: False)
+    options = ["--dir", str(home), "--port", str(cluster_port()), "--detach"]
+    assert cli.main(["up", *options]) == 0
+    assert "console  not installed; `pip install 'sparkraft[console]'`" in capsys.readouterr().out
+    assert not (home / "console.json").exists()
+    assert cli.main(["up", *options, "--no-console"]) == 0
+    assert "console" not in capsys.readouterr().out
 
 
 def test_a_cluster_that_others_reach_says_what_is_open(up, home, capsys):
     port = cluster_port()
-    options = ["--port", str(port), "--detach", "--advertise", "localhost"]
+    options = ["--port", str(port), "--detach", "--advertise", "localhost", "--no-console"]
     assert cli.main(["up", "--dir", str(home), *options, "--listen", "0.0.0.0"]) == 0
     said = capsys.readouterr().out
     (node,) = described(home)["nodes"]
@@ -322,7 +357,7 @@ def test_a_process_runs_until_its_last_thread_has_ended():
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
         node = local_cluster.LocalNode(
             id=1, port=1, controller_port=2, http_port=3, properties="", data="", log="",
-            pid=process.pid, started=local_cluster._start_of(process.pid),
+            pid=process.pid, started=local_process.start_of(process.pid),
         )  # fmt: skip
 
         def state() -> str:

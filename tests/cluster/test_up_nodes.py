@@ -23,7 +23,9 @@ def home(tmp_path: Path):
 
 def up(home: Path, *options: str) -> dict:
     port = cluster_port()
-    code = cli.main(["up", "--dir", str(home), "--port", str(port), "--detach", *options])
+    code = cli.main(
+        ["up", "--dir", str(home), "--port", str(port), "--detach", "--no-console", *options]
+    )
     assert code == 0
     return json.loads((home / "cluster.json").read_text())
 

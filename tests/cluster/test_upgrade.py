@@ -341,7 +341,7 @@ def test_a_cluster_of_the_earlier_up_is_started_by_this_one(tmp_path, earlier_so
         # The command of either source stops nodes of the other.
         assert cli.main(["down", *options]) == 0
         logged = len(log.read_text())
-        assert cli.main(["up", *options, "--detach"]) == 0
+        assert cli.main(["up", *options, "--detach", "--no-console"]) == 0
         assert LOGGED_BY_EARLIER not in log.read_text()[logged:]
         after = json.loads((home / "cluster.json").read_text())
         assert _lasting(after) == _lasting(before)

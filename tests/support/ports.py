@@ -101,6 +101,6 @@ def lasting_ports(count: int) -> list[int]:
 def cluster_port() -> int:
     """A port for `sparkraft up`, of which no other process of tests gets what a cluster takes:
 
-    this one, the next four, and the five that lie 1,000 and 2,000 above.
+    this one, the next four, and the five that lie 1,000, 2,000 and 3,000 above.
     """
     return _of_clusters.take(1)[0]

@@ -1,6 +1,6 @@
 """`down`: stops the cluster that `up` started in a directory; its data stays."""
 
-from sparkraft.cli import local_cluster
+from sparkraft.cli import local_cluster, local_console
 from sparkraft.cli.local_cluster import ClusterDirectory
 from sparkraft.cli.options import Options
 
@@ -13,6 +13,7 @@ def main(argv: list[str]) -> int:
     directory.load()
     with directory.locked():
         cluster = directory.load()
+        local_console.stop(directory)
         running = local_cluster.stop_all(cluster)
         for node in cluster.nodes:
             node.state = local_cluster.STOPPED

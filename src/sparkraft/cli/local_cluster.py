@@ -4,8 +4,7 @@ DIR/cluster.json    members, addresses, process ids; the only state
 DIR/.lock           held while a command changes that
 DIR/node-N/         server.properties, node.log and the node's data
 
-Every node is a process of its own, led by `server-start`. A process is only ever ended by its id,
-and only if it still is the one we started: its start time is kept beside the id.
+Every node is a process of its own, led by `server-start` (`local_process`).
 
 Nodes are combined (1 to N), or brokers (1 to B) beside controllers (101 to 100+C). The controllers
 are a dynamic quorum: all of them are its initial voters, named when they are formatted. Partitions
@@ -21,7 +20,6 @@ import os
 import secrets
 import signal
 import socket
-import subprocess
 import sys
 import time
 from base64 import urlsafe_b64encode
@@ -30,8 +28,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sparkraft.cli import local_process
 from sparkraft.cli.errors import CommandError
 from sparkraft.cli.local_ports import choose_ports
+from sparkraft.cli.local_process import is_running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
 START_SECONDS_MAX = 60
 """A node that does not serve after that has failed; recovery of a large directory needs time."""
-
-STOP_SECONDS_MAX = 60
-"""A node that still runs this long after SIGTERM is killed."""
 
 _POLL_SECONDS = 0.02
 _LOG_LINES_SHOWN = 15
@@ -316,23 +313,9 @@ def _adopt_identity(cluster: LocalCluster, node: LocalNode) -> None:
 
 
 def _launch(node: LocalNode) -> None:
-    with Path(node.log).open("ab") as log:
-        # Its own session: Ctrl-C at our terminal reaches us alone, and we end it in order.
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "sparkraft.cli.main", "server-start", node.properties],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    _children[process.pid] = process
-    node.pid = process.pid
-    node.started = _start_of(process.pid)
+    command = [sys.executable, "-P", "-m", "sparkraft.cli.main", "server-start", node.properties]
+    local_process.launch(node, command, Path(node.log))
     node.state = RUNNING
-
-
-_children: dict[int, subprocess.Popen[bytes]] = {}
-"""Nodes that this very process started; they must be waited for, or they stay as zombies."""
 
 
 def _properties(cluster: LocalCluster, node: LocalNode) -> str:
@@ -488,18 +471,9 @@ def log_tail(node: LocalNode) -> str:
 
 def stop(*nodes: LocalNode) -> None:
     """Send SIGTERM and wait for a clean stop of all; SIGKILL if it takes too long."""
-    running = [(node, _own_pid(node)) for node in nodes if is_running(node)]
-    for _, pid in running:
-        os.kill(pid, signal.SIGTERM)
-        # A paused process handles SIGTERM only after it resumes.
-        os.kill(pid, signal.SIGCONT)
-    deadline = time.monotonic() + STOP_SECONDS_MAX
-    for node, pid in running:
-        if not _wait_for_end(node, deadline - time.monotonic()):
-            os.kill(pid, signal.SIGKILL)
-            _wait_for_end(node, STOP_SECONDS_MAX)
+    local_process.end(*nodes)
     for node in nodes:
-        _forget_process(node, STOPPED)
+        node.state = STOPPED
 
 
 def stop_all(cluster: LocalCluster) -> bool:
@@ -514,8 +488,9 @@ def stop_all(cluster: LocalCluster) -> bool:
 def kill(node: LocalNode) -> None:
     """End it as kill -9 does."""
     os.kill(_own_pid(node), signal.SIGKILL)
-    _wait_for_end(node, STOP_SECONDS_MAX)
-    _forget_process(node, KILLED)
+    local_process.wait_for_end(node, local_process.STOP_SECONDS_MAX)
+    local_process.forget(node)
+    node.state = KILLED
 
 
 def pause(node: LocalNode) -> None:
@@ -530,52 +505,5 @@ def resume(node: LocalNode) -> None:
     node.state = RUNNING
 
 
-def is_running(node: LocalNode) -> bool:
-    """Whether the process we started for it still runs."""
-    if node.pid is None:
-        return False
-    child = _children.get(node.pid)
-    if child is not None and child.poll() is not None:
-        return False
-    return node.started is not None and _start_of(node.pid) == node.started
-
-
 def _own_pid(node: LocalNode) -> int:
-    if not is_running(node) or node.pid is None:
-        raise CommandError(f"node {node.id} is not running")
-    return node.pid
-
-
-def _forget_process(node: LocalNode, state: str) -> None:
-    node.pid = None
-    node.started = None
-    node.state = state
-
-
-def _wait_for_end(node: LocalNode, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while is_running(node):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL_SECONDS)
-    return True
-
-
-def _start_of(pid: int) -> str | None:
-    """When process `pid` began; None if there is none or it is a zombie.
-
-    Its main thread may be a zombie while others still end, a write to the disk under way: until the
-    last one has, the process keeps its ports and its directory's lock.
-    """
-    stat = Path(f"/proc/{pid}/stat")
-    if Path("/proc/self/stat").exists():
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            return None
-        state, threads, started = fields[0], int(fields[17]), fields[19]
-        return None if state == "X" or (state == "Z" and threads <= 1) else started
-    asked = subprocess.run(
-        ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
-    return asked.stdout.strip() or None
+    return local_process.own_pid(node, f"node {node.id}")

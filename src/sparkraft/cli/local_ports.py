@@ -1,4 +1,4 @@
-"""The ports of a local cluster's nodes: for clients, for controllers, for /health and /metrics."""
+"""The ports of a local cluster: for clients, controllers, /health and /metrics, and the console."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _CONTROLLER_PORT_DISTANCE = 1_000
 _HTTP_PORT_DISTANCE = 2_000
+_CONSOLE_PORT_DISTANCE = 3_000
 _PORTS_TRIED_MAX = 500
 
 
@@ -60,6 +61,13 @@ def choose_ports(node: NodePorts, nodes: Sequence[NodePorts], listen: str) -> No
     node.http_port = _free_port(
         listen, wanted, taken - {node.http_port}, f"/health and /metrics of node {node.id}"
     )
+
+
+def choose_console_port(recorded: int, nodes: Sequence[NodePorts]) -> int:
+    """Return a port of 127.0.0.1: the recorded one, or one near the first node's."""
+    taken = {p for n in nodes for p in (n.port, n.controller_port, n.http_port)}
+    wanted = recorded or nodes[0].port + _CONSOLE_PORT_DISTANCE
+    return _free_port("127.0.0.1", wanted, taken, "the console")
 
 
 def _free_port(host: str, first: int, taken: set[int], purpose: str) -> int:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import signal
 import time
+from typing import TYPE_CHECKING
 
-from sparkraft.cli import local_cluster
+from sparkraft.cli import local_cluster, local_console
 from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.local_cluster import ClusterDirectory, Layout, LocalCluster
 from sparkraft.cli.local_ports import is_loopback
+from sparkraft.cli.local_process import is_running
 from sparkraft.cli.options import Options, Values, key_values
 from sparkraft.cli.session import print_json, warn
+
+if TYPE_CHECKING:
+    from sparkraft.cli.local_console import LocalConsole
 
 _PORT_MAX = 0xFFFF
 _LOOK_SECONDS = 0.5
@@ -39,7 +44,7 @@ def _options() -> Options:
         "--port",
         about="node 1 listens there for clients, node i on PORT+i-1 (default: as before, else "
         "9092); controllers take PORT+1000 and up on 127.0.0.1, /health and /metrics PORT+2000 "
-        "and up, or the next free ports",
+        "and up, the web console PORT+3000 on 127.0.0.1, or the next free ports",
         type=int,
         metavar="P",
     )
@@ -51,6 +56,7 @@ def _options() -> Options:
     )
     options.value("--advertise", about="host name that is advertised to clients", metavar="HOST")
     options.values("--override", about="a config of the nodes; repeatable", metavar="KEY=VALUE")
+    options.flag("--no-console", "do not start the web console")
     options.flag("--detach", "return once the cluster serves, and leave it running")
     options.output()
     return options
@@ -64,7 +70,8 @@ def main(argv: list[str]) -> int:
     if values.detach:
         with directory.locked():
             cluster, _ = _start(directory, values)
-        _tell(values, directory, cluster)
+            console = _start_console(directory, cluster, values)
+        _tell(values, directory, cluster, console)
         return 0
     return _in_foreground(directory, values)
 
@@ -78,12 +85,13 @@ def _in_foreground(directory: ClusterDirectory, values: Values) -> int:
         with directory.locked():
             cluster, was_up = _start(directory, values)
             is_ours = not was_up
+            console = _start_console(directory, cluster, values) if is_ours else None
         if was_up:
             raise CommandError(
                 f"it is up already on {cluster.bootstrap}; "
                 f"`sparkraft down --dir {values.dir}` stops it"
             )
-        _tell(values, directory, cluster)
+        _tell(values, directory, cluster, console)
         code = _watch(directory)
     except KeyboardInterrupt:
         if not is_ours:
@@ -130,7 +138,7 @@ def _start(directory: ClusterDirectory, values: Values) -> tuple[LocalCluster, b
     known = directory.load() if directory.file.exists() else None
     layout = _layout(values)
     if known is not None and layout in {None, known.layout}:
-        running = [local_cluster.is_running(node) for node in known.nodes]
+        running = [is_running(node) for node in known.nodes]
         if any(running):
             _refuse_changes(known, values)
         if all(running):
@@ -142,7 +150,7 @@ def _start(directory: ClusterDirectory, values: Values) -> tuple[LocalCluster, b
         advertise=values.advertise or (known.advertise if known and not values.listen else None),
         overrides=key_values(values.override, "--override"),
     )
-    started = [node for node in cluster.nodes if not local_cluster.is_running(node)]
+    started = [node for node in cluster.nodes if not is_running(node)]
     try:
         local_cluster.start(cluster, started)
         directory.save(cluster)
@@ -153,6 +161,15 @@ def _start(directory: ClusterDirectory, values: Values) -> tuple[LocalCluster, b
         directory.save(cluster)
         raise
     return cluster, False
+
+
+def _start_console(
+    directory: ClusterDirectory, cluster: LocalCluster, values: Values
+) -> LocalConsole | None:
+    """Start the web console if it is wanted and installed; nothing waits for it."""
+    if values.no_console or not local_console.is_installed():
+        return None
+    return local_console.start(directory, cluster)
 
 
 def _refuse_changes(known: LocalCluster, values: Values) -> None:
@@ -175,9 +192,16 @@ def _refuse_changes(known: LocalCluster, values: Values) -> None:
         )
 
 
-def _tell(values: Values, directory: ClusterDirectory, cluster: LocalCluster) -> None:
+def _tell(
+    values: Values,
+    directory: ClusterDirectory,
+    cluster: LocalCluster,
+    console: LocalConsole | None,
+) -> None:
     if values.output == "json":
-        print_json({"bootstrap": cluster.bootstrap, "file": str(directory.file)})
+        url = None if console is None else console.url
+        document = {"bootstrap": cluster.bootstrap, "file": str(directory.file), "console": url}
+        print_json(document)
         return
     node = cluster.nodes[0]
     count = len(cluster.nodes)
@@ -185,6 +209,9 @@ def _tell(values: Values, directory: ClusterDirectory, cluster: LocalCluster) ->
     print(f"up: {cluster.bootstrap}   (cluster {cluster.cluster_id}, {nodes})")
     print(f"    logs     {node.log if count == 1 else directory.path / 'node-*' / 'node.log'}")
     print(f"    health   http://{cluster.advertise}:{node.http_port}/health  and /metrics")
+    if not values.no_console:
+        shown = local_console.NOT_INSTALLED if console is None else console.url
+        print(f"    console  {shown}")
     if not is_loopback(cluster.listen):
         print(f"    open     {_opened(cluster)}")
     print(f"    try      sparkraft topics --bootstrap-server {cluster.bootstrap} --list")
@@ -208,7 +235,7 @@ def _watch(directory: ClusterDirectory) -> int:
     while True:
         time.sleep(_LOOK_SECONDS)
         cluster = directory.load()
-        running = {node.id for node in cluster.nodes if local_cluster.is_running(node)}
+        running = {node.id for node in cluster.nodes if is_running(node)}
         lost -= running
         for node in cluster.nodes:
             if node.state == local_cluster.RUNNING and node.id not in running | lost:
@@ -225,6 +252,7 @@ def _stop(directory: ClusterDirectory) -> None:
         signal.signal(number, signal.SIG_IGN)
     with directory.locked():
         cluster = directory.load()
+        local_console.stop(directory)
         local_cluster.stop_all(cluster)
         directory.save(cluster)
     print("stopped", flush=True)

@@ -63,7 +63,7 @@ class SparkraftCluster:
         """Start the cluster on free ports."""
         settings = [f"--override={key}={value}" for key, value in (overrides or {}).items()]
         port = ["--port", str(_free_port())]
-        self._command("up", "--detach", "--listen", "127.0.0.1", *port, *settings)
+        self._command("up", "--no-console", "--detach", "--listen", "127.0.0.1", *port, *settings)
         self.bootstrap = self._described()["bootstrap"]
 
     def stop(self) -> None:

@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if values.check:
             _clear(data)
-        with _cluster(data, values.port) as bootstrap:
+        with _cluster(data, values.port, has_console=not values.check) as bootstrap:
             return _demo(data, bootstrap, stop, checked=values.check)
     except (flights.NoFlights, OptionError, spec.SpecError, running.PipelineError) as error:
         say(f"quickstart: {error}")
@@ -336,7 +336,7 @@ def _verdict(data: Path, cluster: Cluster, stop: Stop) -> int:
 
 
 @contextmanager
-def _cluster(data: Path, port: int | None) -> Iterator[str]:
+def _cluster(data: Path, port: int | None, *, has_console: bool) -> Iterator[str]:
     """Start what doesn't run, and stop it at the end; its bootstrap list."""
     directory = data / "cluster"
     data.mkdir(parents=True, exist_ok=True)
@@ -344,10 +344,15 @@ def _cluster(data: Path, port: int | None) -> Iterator[str]:
     chosen = [] if known and port is None else ["--port", str(port or _free_port())]
     if not known:
         chosen += ["--nodes", str(_NODES)]
+    if not has_console:
+        chosen.append("--no-console")
     up = _sparkraft("up", "--dir", str(directory), *chosen, "--detach", "--output", "json")
-    bootstrap: str = json.loads(up)["bootstrap"]
+    started = json.loads(up)
+    bootstrap: str = started["bootstrap"]
     again, left = (" again", ", with what an earlier start left") if known else ("", "")
     say(f"The cluster is up{again} on {bootstrap}{left} (data in {directory})")
+    if started["console"] is not None:
+        say(f"Its web console: {started['console']}")
     try:
         yield bootstrap
     finally:
