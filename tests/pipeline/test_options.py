@@ -1,5 +1,6 @@
 """Options: official names in any case, and everything else refused in words that help."""
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,46 @@ def test_an_official_option_that_is_missing_here_says_so(name):
 
 
 def test_security_is_never_left_out_in_silence():
-    refused("SASL_SSL is not supported", **{"kafka.security.protocol": "SASL_SSL"})
+    refused(
+        "SASL_SSL needs sasl.jaas.config",
+        **{"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"},
+    )
+    refused("security.protocol=TLS is not implemented", **{"kafka.security.protocol": "TLS"})
+
+
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username=a password="pw1";'
+SASL = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "PLAIN",
+    "kafka.sasl.jaas.config": JAAS,
+}
+
+
+def test_credentials_are_read_and_hidden():
+    """Equal options share connections, also after Spark has copied them to a worker."""
+    client = read(**SASL).client
+    assert client.login is not None
+    assert (client.login.mechanism, client.login.user) == ("PLAIN", "a")
+    assert client.login.password.reveal() == "pw1"
+    assert "pw1" not in repr(read(**SASL))
+    copied = pickle.loads(pickle.dumps(client))
+    assert (copied, hash(copied)) == (client, hash(client))
+    assert copied != read(**SASL | {"kafka.sasl.jaas.config": JAAS.replace("pw1", "pw2")}).client
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("kafka.sasl.mechanism", "GSSAPI", "GSSAPI is not implemented"),
+        ("kafka.sasl.mechanism", "SCRAM-SHA-256", "is not for SASL mechanism SCRAM-SHA-256"),
+        ("kafka.sasl.jaas.config", JAAS[:-1], "does not end with a semicolon"),
+        ("kafka.sasl.jaas.config", JAAS.replace("username", "user"), "needs the options username"),
+    ],
+)
+def test_credentials_that_cannot_be_used_are_refused_without_being_quoted(name, value, message):
+    with pytest.raises(OptionError, match=message) as caught:
+        read(**SASL | {name: value})
+    assert "pw1" not in str(caught.value)
 
 
 def test_what_spark_sets_itself_cannot_be_set():

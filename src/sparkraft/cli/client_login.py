@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkraft.cli.errors import CommandError
-from sparkraft.security.jaas import JaasError, parse_jaas
-from sparkraft.security.login import Login, login_of
-from sparkraft.security.protocols import SecurityProtocol, is_implemented
+from sparkraft.client.security import (
+    SASL_KEYS,
+    SecurityConfigError,
+    login_of_properties,
+    protocol_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LOGIN_KEYS = frozenset({"security.protocol", "sasl.mechanism", "sasl.jaas.config"})
+    from sparkraft.security.login import Login
+
+LOGIN_KEYS = frozenset({"security.protocol", *SASL_KEYS})
 """The configs of Kafka's clients about SASL that have an effect here."""
 
 _SECURITY = ("sasl.", "security.")
-
-_SASL = {SecurityProtocol.SASL_PLAINTEXT.name, SecurityProtocol.SASL_SSL.name}
 
 
 def client_login(properties: Mapping[str, str]) -> Login | None:
@@ -26,18 +29,11 @@ def client_login(properties: Mapping[str, str]) -> Login | None:
     Raises:
         CommandError: they are missing or invalid, or require what we do not implement.
     """
-    protocol = properties.get("security.protocol", SecurityProtocol.PLAINTEXT.name).upper()
-    if not is_implemented(protocol):
-        raise CommandError(f"security.protocol={protocol} is not implemented")
-    for key in properties:
-        if key.startswith(_SECURITY) and key not in LOGIN_KEYS:
-            raise CommandError(f"{key} is not implemented")
-    if protocol not in _SASL:
-        return None
-    text = properties.get("sasl.jaas.config")
-    if text is None:
-        raise CommandError(f"security.protocol={protocol} needs sasl.jaas.config")
     try:
-        return login_of(properties.get("sasl.mechanism", "GSSAPI"), parse_jaas(text))
-    except JaasError as error:
-        raise CommandError(f"sasl.jaas.config: {error}") from None
+        protocol_of(properties)
+        for key in properties:
+            if key.startswith(_SECURITY) and key not in LOGIN_KEYS:
+                raise CommandError(f"{key} is not implemented")
+        return login_of_properties(properties)
+    except SecurityConfigError as error:
+        raise CommandError(str(error)) from None

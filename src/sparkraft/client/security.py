@@ -1,9 +1,11 @@
-"""How a client secures its connections: Kafka's `security.protocol` and `ssl.*`."""
+"""How a client secures its connections: Kafka's `security.protocol`, `ssl.*` and `sasl.*`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sparkraft.security.jaas import JaasError, parse_jaas
+from sparkraft.security.login import Login, login_of
 from sparkraft.security.protocols import SecurityProtocol, implemented_names, is_implemented
 from sparkraft.security.tls_settings import TlsConfigError, TlsSettings, read_tls_settings
 
@@ -11,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sparkraft.tls.dialing import Connect
+
+
+SASL_KEYS = ("sasl.mechanism", "sasl.jaas.config")
+"""The `sasl.*` configs of Kafka's clients that have an effect."""
 
 
 class SecurityConfigError(ValueError):
@@ -51,6 +57,25 @@ def tls_settings_of(properties: Mapping[str, str]) -> TlsSettings | None:
         return read_tls_settings(properties.get)
     except TlsConfigError as error:
         raise SecurityConfigError(str(error)) from error
+
+
+def login_of_properties(properties: Mapping[str, str]) -> Login | None:
+    """A client's `sasl.*` configs: its credentials; None if its protocol does not use SASL.
+
+    Raises:
+        SecurityConfigError: they are missing or invalid, or of a mechanism we do not implement. The
+            text has no value of `sasl.jaas.config`.
+    """
+    protocol = protocol_of(properties)
+    if not protocol.uses_sasl:
+        return None
+    text = properties.get("sasl.jaas.config")
+    if text is None:
+        raise SecurityConfigError(f"security.protocol={protocol.name} needs sasl.jaas.config")
+    try:
+        return login_of(properties.get("sasl.mechanism", "GSSAPI"), parse_jaas(text))
+    except JaasError as error:
+        raise SecurityConfigError(f"sasl.jaas.config: {error}") from None
 
 
 def protocol_of(properties: Mapping[str, str]) -> SecurityProtocol:

@@ -20,8 +20,6 @@ protocol itself and hands Spark Arrow batches.
 Invariants:
     * A batch is named by its start and end offsets alone; planning it again gives the same tasks.
     * Only the wire is used: nothing here knows of servers, logs or metadata records.
-
-Not done: TLS and SASL.
 """
 
 from typing import TYPE_CHECKING

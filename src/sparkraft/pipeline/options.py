@@ -19,7 +19,13 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Any, Final
 
-from sparkraft.client.security import SecurityConfigError, protocol_of, tls_settings_of
+from sparkraft.client.security import (
+    SASL_KEYS,
+    SecurityConfigError,
+    login_of_properties,
+    tls_settings_of,
+)
+from sparkraft.security.login import Login
 from sparkraft.security.tls_settings import CLIENT_KEYS, TlsSettings
 
 EARLIEST: Final = -2
@@ -95,6 +101,8 @@ class ClientOptions:
     auto_create_topics: bool = False
     tls: TlsSettings | None = None
     """None: connections are not encrypted."""
+    login: Login | None = None
+    """None: connections do not authenticate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +174,7 @@ _SINK_NAMES: Final = (
 
 NOT_SUPPORTED: Final[Mapping[str, str]] = {
     "partition.metadata.cache.ttl.ms": "partitions are looked up once a batch, with the offsets",
-    "kafka.sasl.": "clients cannot authenticate by SASL so far",
+    "kafka.sasl.": "PLAIN and SCRAM need kafka.sasl.mechanism and kafka.sasl.jaas.config only",
     "kafka.ssl.": "it names a Java class, a provider or an algorithm",
     "kafka.transactional.id": "each task needs its own; set transactionalIdPrefix",
     "kafka.transaction.two.phase.commit.enable": "transactions have a timeout so far",
@@ -210,7 +218,7 @@ _HONOURED: Final = frozenset(
         "kafka.compression.type",
         "kafka.batch.size",
         "kafka.max.request.size",
-        *(f"kafka.{key}" for key in CLIENT_KEYS),
+        *(f"kafka.{key}" for key in (*CLIENT_KEYS, *SASL_KEYS)),
     }
 )
 
@@ -366,13 +374,11 @@ class _Given:
             return default
         return _with_unit(name, text, _TIME_UNITS, "a time, such as 500ms, 10s or 15m")
 
-    def tls(self) -> TlsSettings | None:
-        """`kafka.security.protocol` and `kafka.ssl.*`; None without TLS."""
+    def security(self) -> tuple[TlsSettings | None, Login | None]:
+        """`kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*`; None for what is off."""
         configs = {name.removeprefix("kafka."): text for name, text in self._values.items()}
         try:
-            if (protocol := protocol_of(configs)).uses_sasl:
-                raise OptionError(f"kafka.security.protocol={protocol.name} is not supported yet")
-            return tls_settings_of(configs)
+            return tls_settings_of(configs), login_of_properties(configs)
         except SecurityConfigError as error:
             raise OptionError(f"with the prefix kafka.: {error}") from error
 
@@ -436,6 +442,7 @@ def _client_options(given: _Given, client_id: str, *, prefix: str | None) -> Cli
             f"kafka.compression.type: none, gzip, snappy, lz4 or zstd, not {compression}"
         )
     defaults = ClientOptions(bootstrap_servers=(), client_id="", request_timeout_ms=30_000)
+    tls, login = given.security()
     read = given.positive
     return ClientOptions(
         bootstrap_servers=parse_servers(servers),
@@ -456,7 +463,8 @@ def _client_options(given: _Given, client_id: str, *, prefix: str | None) -> Cli
         compression=compression,
         batch_bytes_max=read("kafka.batch.size") or defaults.batch_bytes_max,
         request_bytes_max=read("kafka.max.request.size") or defaults.request_bytes_max,
-        tls=given.tls(),
+        tls=tls,
+        login=login,
     )
 
 

@@ -8,26 +8,29 @@ Invariants:
     * Responses of a connection arrive in the order of its requests; anything else closes it.
     * The bytes of a Fetch response lie in the connection's buffer and are valid until the next
       response.
+    * A session that is about to expire is renewed before the next request (KIP-368).
 
 Not here: encoding and matching (`sparkraft.client.wire_exchange`); transactions
 (`transactions`); membership in groups, anything asynchronous (`sparkraft.client`).
-Not done: SASL.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
+from sparkraft.client.renewal import renewal_ms
 from sparkraft.client.wire_exchange import (
     FRAME_BYTES_MAX,
     LENGTH_BYTES,
+    InFlightRequest,
     WireExchange,
     checked_length,
     decode_response,
@@ -37,10 +40,11 @@ from sparkraft.tls.contexts import client_context
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from sparkraft.base.ids import TopicPartition
     from sparkraft.pipeline.options import ClientOptions
+    from sparkraft.security.login import Login
     from sparkraft.security.tls_settings import TlsSettings
 
 T = TypeVar("T")
@@ -57,6 +61,11 @@ GROUP_COORDINATOR: Final = 0
 TRANSACTION_COORDINATOR: Final = 1
 """Kinds of keys in FindCoordinator."""
 
+LOGIN_REFUSED: Final = frozenset(
+    {ErrorCode.SASL_AUTHENTICATION_FAILED, ErrorCode.UNSUPPORTED_SASL_MECHANISM}
+)
+"""Other brokers, and later attempts, would refuse the login too."""
+
 PEER_GONE: Final = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 
 
@@ -64,19 +73,27 @@ class Connection:
     """One socket to one broker; requests may be sent ahead of reading their answers.
 
     Raises `KafkaError`: NETWORK_EXCEPTION if the broker closes the connection, REQUEST_TIMED_OUT
-    if it does not respond; the connection is closed then.
+    if it does not respond, SASL_AUTHENTICATION_FAILED or UNSUPPORTED_SASL_MECHANISM if it refuses
+    the login; the connection is closed then.
     """
 
     def __init__(self, host: str, port: int, options: ClientOptions) -> None:
-        """Connect and negotiate versions."""
+        """Connect, negotiate versions, and authenticate."""
         self.host = host
         self.port = port
         self._timeout_ms = options.request_timeout_ms
         self._exchange = WireExchange(f"{host}:{port}", client_id=options.client_id)
         self._buffer = bytearray(_RECEIVE_BYTES)
+        self._early: deque[tuple[InFlightRequest, memoryview]] = deque()
+        """Responses that arrived before those of a renewal."""
+        self._login = options.login
+        self._renew_at: float | None = None
+        """When to authenticate again, in monotonic seconds; None: never."""
         self.is_closed = False
         self._socket = self._connect(options.tls)
-        self._negotiate()
+        self._take_steps(self._exchange.negotiation())
+        if self._login is not None:
+            self._authenticate(self._login)
 
     def __repr__(self) -> str:
         return f"<Connection {self.host}:{self.port}{' closed' if self.is_closed else ''}>"
@@ -88,6 +105,10 @@ class Connection:
 
     def send(self, request: Any, *, version_max: int | None = None) -> None:
         """Send `request`; `receive` returns its response after those of earlier requests."""
+        if self._renew_at is not None and time.monotonic() >= self._renew_at:
+            assert self._login is not None
+            self._buffer = bytearray(_RECEIVE_BYTES)  # the last response may still be in use
+            self._authenticate(self._login)
         self._send(request, self._exchange.version_for(info_of(request).key, at_most=version_max))
 
     def serves(self, request: Any, *, at_least: int) -> bool:
@@ -97,6 +118,8 @@ class Connection:
     def receive(self) -> Any:
         """Return the response to the oldest request in flight."""
         try:
+            if self._early:
+                return decode_response(*self._early.popleft())
             frame = self._frame()
             return decode_response(self._exchange.match(frame), frame)
         except DecodeError as error:
@@ -105,7 +128,7 @@ class Connection:
     @property
     def is_idle(self) -> bool:
         """Whether no request is in flight."""
-        return not self._exchange.in_flight
+        return not (self._exchange.in_flight or self._early)
 
     def close(self) -> None:
         self.is_closed = True
@@ -126,16 +149,41 @@ class Connection:
                 f"cannot connect to {self.host}:{self.port}: {error.strerror or error}",
             ) from error
 
-    def _negotiate(self) -> None:
-        steps = self._exchange.negotiation()
+    def _authenticate(self, login: Login) -> None:
+        """Log in, for the first time or again."""
+        try:
+            lifetime_ms = self._take_steps(
+                self._exchange.authentication(login, secrets.token_urlsafe(24))
+            )
+        except BaseException:
+            self.close()
+            raise
+        self._renew_at = time.monotonic() + renewal_ms(lifetime_ms) / 1000 if lifetime_ms else None
+
+    def _take_steps(self, steps: Generator[tuple[Any, int], Any, T]) -> T:
         request, version = next(steps)
         while True:
             self._send(request, version)
-            response = self.receive()
+            self._set_early_aside()
+            frame = self._frame()
             try:
+                response = decode_response(self._exchange.match(frame), frame)
                 request, version = steps.send(response)
-            except StopIteration:
-                return
+            except DecodeError as error:
+                raise self._broken(f"sent an invalid response: {error}") from error
+            except StopIteration as end:
+                result: T = end.value
+                return result
+
+    def _set_early_aside(self) -> None:
+        """Read the responses to all requests but the last: `receive` returns them later."""
+        while len(self._exchange.in_flight) > 1:
+            frame = self._frame()
+            try:
+                in_flight = self._exchange.match(frame)
+            except DecodeError as error:
+                raise self._broken(f"sent an invalid response: {error}") from error
+            self._early.append((in_flight, memoryview(bytes(frame))))
 
     def _send(self, request: Any, version: int) -> None:
         buffers, in_flight = self._exchange.encode(request, version)
@@ -242,6 +290,8 @@ class Cluster:
             try:
                 return self._connection(host, port)
             except KafkaError as error:
+                if error.code in LOGIN_REFUSED:
+                    raise
                 failures.append(str(error.detail))
         raise KafkaError(
             ErrorCode.NETWORK_EXCEPTION, "no broker can be reached: " + "; ".join(failures)

@@ -5,7 +5,10 @@ import hmac
 
 
 class Secret:
-    """A password or key. Its `repr` hides it; only `reveal` returns it."""
+    """A password or key. Its `repr` hides it; only `reveal` returns it.
+
+    Equal values make equal secrets, so that settings with one can be keys of a dict.
+    """
 
     __slots__ = ("_value",)
 
@@ -15,6 +18,13 @@ class Secret:
     def __repr__(self) -> str:
         """`[hidden]`, as in Kafka's logs."""
         return "[hidden]"
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the values, in constant time."""
+        return isinstance(other, Secret) and self.matches(other.reveal())
+
+    def __hash__(self) -> int:
+        return hash(self._value)
 
     def reveal(self) -> str:
         """Return the value itself, to be encoded or hashed and not to be kept."""
