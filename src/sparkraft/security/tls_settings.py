@@ -101,6 +101,8 @@ class TlsSettings:
         verifies_hostname: a client compares the host it connects to with the certificate
             (`ssl.endpoint.identification.algorithm`).
         mapping_rules: `ssl.principal.mapping.rules`.
+        allows_dn_changes: a new certificate may have another distinguished name.
+        allows_san_changes: a new certificate may lack alternative names.
     """
 
     key_store: KeyStore | None
@@ -110,6 +112,8 @@ class TlsSettings:
     cipher_suites: tuple[str, ...]
     verifies_hostname: bool
     mapping_rules: str
+    allows_dn_changes: bool
+    allows_san_changes: bool
 
 
 def read_tls_settings(get: Callable[[str], str | None]) -> TlsSettings:
@@ -141,6 +145,8 @@ def read_tls_settings(get: Callable[[str], str | None]) -> TlsSettings:
         cipher_suites=suites,
         verifies_hostname=_verifies_hostname(get),
         mapping_rules=rules,
+        allows_dn_changes=_flag(get, "ssl.allow.dn.changes"),
+        allows_san_changes=_flag(get, "ssl.allow.san.changes"),
     )
 
 
@@ -161,6 +167,13 @@ def check_listener(settings: TlsSettings) -> None:
 
 def _text(get: Callable[[str], str | None], key: str) -> str | None:
     return (get(key) or "").strip() or None
+
+
+def _flag(get: Callable[[str], str | None], key: str) -> bool:
+    text = (_text(get, key) or "false").lower()
+    if text not in {"true", "false"}:
+        raise TlsConfigError(f"{key} must be true or false, not {text}")
+    return text == "true"
 
 
 def _type(get: Callable[[str], str | None], key: str) -> str:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from sparkraft.server.config import ListenerAddress, NodeConfig
     from sparkraft.server.controller.driver import ControllerDriver
     from sparkraft.server.env import Env
+    from sparkraft.server.node_tls import NodeTls
     from sparkraft.server.raft.driver import RaftDriver
     from sparkraft.server.supervisor import Supervisor
     from sparkraft.storage.log_manager import LogManager
@@ -81,6 +82,7 @@ class BrokerFoundation:
         supervisor: runs tasks and handles failures.
         limit_connections: applies dynamic connection limits to the node's listeners.
         connect: opens connections to the inter-broker listeners of other nodes.
+        stores: the key and trust stores of the node's listeners.
     """
 
     config: "NodeConfig"
@@ -96,6 +98,7 @@ class BrokerFoundation:
     supervisor: "Supervisor"
     limit_connections: "Callable[[ConnectionConfigs, Mapping[str, int]], None]"
     connect: "Connect"
+    stores: "NodeTls"
 
 
 def assemble(base: BrokerFoundation) -> BrokerServices:
@@ -126,7 +129,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
     )
     fetchers = _follow_leaders(base, metadata, broker_epoch, replicas, moves)
     producer_ids = ProducerIds(config, base.channel, broker_epoch, fault_point=env.fault_point)
-    dynamic_configs = DynamicConfigs(config, base.log_manager, base.limit_connections)
+    dynamic_configs = DynamicConfigs(config, base.log_manager, base.limit_connections, base.stores)
     coordinators = _coordinators(base, metadata, replicas, producer_ids, dynamic_configs)
     replicas.placement_listeners.append(moves.on_placement)
     lifecycle = _lifecycle(base, metadata, broker_epoch, replicas)

@@ -7,15 +7,12 @@ advertises, unless `ssl.endpoint.identification.algorithm` is empty.
 
 from typing import TYPE_CHECKING
 
-from sparkraft.security.tls_settings import TlsConfigError
-from sparkraft.server.config import ConfigError
-from sparkraft.server.tls_config import tls_settings_of
-from sparkraft.tls.contexts import client_context
 from sparkraft.tls.dialing import TlsDialer
 
 if TYPE_CHECKING:
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.env import Network
+    from sparkraft.server.node_tls import NodeTls
     from sparkraft.tls.dialing import Connect
 
 
@@ -27,24 +24,15 @@ class NodeDialing:
         to_controllers: connects to their controller listeners.
     """
 
-    def __init__(self, config: "NodeConfig", network: "Network") -> None:
-        """Read the stores.
-
-        Raises:
-            ConfigError: one is missing, cannot be read or is invalid.
-        """
-        self._config = config
+    def __init__(self, config: "NodeConfig", network: "Network", tls: "NodeTls") -> None:
         self._network = network
+        self._tls = tls
         self.to_controllers = self._to(config.controller_listener_names[0])
         self.to_brokers: Connect = network.connect
         if config.is_broker:
             self.to_brokers = self._to(config.inter_broker_listener_name)
 
     def _to(self, listener: str) -> "Connect":
-        if not self._config.protocol_of(listener).uses_tls:
+        if self._tls.settings_of(listener) is None:
             return self._network.connect
-        try:
-            context = client_context(tls_settings_of(self._config, listener))
-        except TlsConfigError as error:
-            raise ConfigError(f"listener {listener}: {error}") from error
-        return TlsDialer(lambda: context, self._network.connect).connect
+        return TlsDialer(self._tls.client_context_of(listener), self._network.connect).connect

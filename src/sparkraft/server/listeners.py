@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import KafkaError
-from sparkraft.security.tls_settings import TlsConfigError
 from sparkraft.server.config import ConfigError, ListenerAddress
 from sparkraft.server.limits import connections_max, per_ip_overrides
 from sparkraft.server.network.connection_rate import ConnectionRates
@@ -12,7 +11,6 @@ from sparkraft.server.network.loop_budget import LoopBudget
 from sparkraft.server.network.request_memory import RequestMemory, bound_of
 from sparkraft.server.network.response_memory import ResponseMemory
 from sparkraft.server.network.tls import ListenerTls
-from sparkraft.server.tls_config import tls_settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.env import Env
     from sparkraft.server.loop_monitor import LoopMonitor
+    from sparkraft.server.node_tls import NodeTls
     from sparkraft.server.sasl_config import ListenerSasl
 
 
@@ -44,11 +43,12 @@ class NodeListeners:
         self.ports: dict[str, int] = {}
         self.rates = ConnectionRates(config)
 
-    async def bind(
+    async def bind(  # noqa: PLR0913 (called in one place)
         self,
         limits: Limits,
         *,
         sasl: "Mapping[str, ListenerSasl]",
+        tls: "NodeTls",
         authorizer: "Authorizer",
         fail: "Callable[[BaseException], None]",
         translate: "Callable[[Exception, str], KafkaError]",
@@ -59,13 +59,13 @@ class NodeListeners:
         Args:
             limits: as returned by `limits_of`.
             sasl: how the connections of listeners authenticate, by their names.
+            tls: the TLS of listeners.
             authorizer: decides for every session.
             fail: called when an invariant of ours is broken.
             translate: returns a client's error for an exception other than KafkaError.
             on_unreadable: called when records of a response cannot be read from their file.
 
         Raises:
-            ConfigError: a key or trust store cannot be used.
             OSError: a port is taken.
         """
         bound = bound_of(self._config)
@@ -84,7 +84,7 @@ class NodeListeners:
                 on_invariant_broken=fail,
                 security_protocol=address.security_protocol,
                 sasl=sasl.get(address.name),
-                tls=self._tls_of(address),
+                tls=_tls_of(tls, address.name),
                 authorizer=authorizer,
                 rates=self.rates.of(address.name),
                 memory=of_nodes if controller_listener else memory,
@@ -95,14 +95,6 @@ class NodeListeners:
             self.all.append(listener)
             await listener.bind(self._env.network, address.host or None, address.port)
             self.ports[address.name] = listener.port
-
-    def _tls_of(self, address: ListenerAddress) -> ListenerTls | None:
-        if not address.security_protocol.uses_tls:
-            return None
-        try:
-            return ListenerTls(tls_settings_of(self._config, address.name))
-        except TlsConfigError as error:
-            raise ConfigError(f"listener {address.name}: {error}") from error
 
     def advertised(self, *, controller: bool) -> tuple[ListenerAddress, ...]:
         """The advertised listeners of one kind, with the ports that were 0 filled in."""
@@ -152,6 +144,13 @@ class NodeListeners:
         """Close all listeners; harmless for those already closed."""
         for listener in self.all:
             await listener.close()
+
+
+def _tls_of(tls: "NodeTls", listener: str) -> ListenerTls | None:
+    settings = tls.settings_of(listener)
+    if settings is None:
+        return None
+    return ListenerTls(tls.server_context_of(listener), settings.mapping_rules)
 
 
 def limits_of(config: "NodeConfig") -> Limits:

@@ -26,6 +26,7 @@ from sparkraft.server.listeners import NodeListeners, limits_of
 from sparkraft.server.log_dirs import close_log_dirs, load_logs, lock_log_dirs
 from sparkraft.server.loop_monitor import LoopMonitor
 from sparkraft.server.network.listener import Listener, unexpected
+from sparkraft.server.node_tls import NodeTls
 from sparkraft.server.sasl_config import sasl_of_listeners
 from sparkraft.server.scram_logins import ScramLogins
 from sparkraft.server.supervisor import BAD_DISKS, NodeTasks
@@ -95,6 +96,7 @@ class Node:
         self._failed_dirs: set[str] = set()
         self._http: HttpServer | None = None
         self._dialing: NodeDialing | None = None
+        self._tls: NodeTls | None = None
 
     @property
     def failure(self) -> BaseException | None:
@@ -166,13 +168,15 @@ class Node:
         limits = limits_of(self.config)
         sasl = sasl_of_listeners(self.config, ScramLogins(self._image, self.env.entropy))
         check_tls(self.config)
-        self._dialing = NodeDialing(self.config, self.env.network)
+        self._tls = tls = NodeTls(self.config)
+        self._dialing = NodeDialing(self.config, self.env.network, tls)
         self.spawn(self.loop_monitor.run(), "loop monitor")
         self._log_manager = lock_log_dirs(self.config, self.env)
         self.identity = load_logs(self._log_manager, self.config, self.env)
         await self._listeners.bind(
             limits,
             sasl=sasl,
+            tls=tls,
             authorizer=self.authorizer,
             fail=self.fail,
             translate=self.translate,
@@ -310,6 +314,7 @@ class Node:
         assert self.channel is not None
         assert self.heartbeats is not None
         assert self._dialing is not None
+        assert self._tls is not None
         controller = self.controller_services
         self.broker = broker = assemble(
             BrokerFoundation(
@@ -326,6 +331,7 @@ class Node:
                 supervisor=self,
                 limit_connections=self._listeners.limit,
                 connect=self._dialing.to_brokers,
+                stores=self._tls,
             )
         )
         self._lifecycle = self.spawn(broker.lifecycle.run(), "broker lifecycle")

@@ -1,12 +1,16 @@
 """TLS on listeners: the `ssl.*` configs of each.
 
-    listener.name.<listener>.<key>    first, with the listener's name in lower case
+    listener.name.<listener>.<key>    dynamic, of this broker; then in server.properties
     <key>                             otherwise
+
+Names of listeners are in lower case there.
 
 Any value that cannot be honored stops the start.
 """
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from sparkraft.metadata.configs.broker import listener_key
@@ -36,20 +40,28 @@ def check_tls(config: "NodeConfig") -> None:
         tls_settings_of(config, controller)  # a broker connects to it without binding it
 
 
-def tls_settings_of(config: "NodeConfig", listener: str) -> TlsSettings:
+def tls_settings_of(
+    config: "NodeConfig", listener: str, dynamic: Mapping[str, str] = MappingProxyType({})
+) -> TlsSettings:
     """The settings of a listener, for both sides of its connections.
+
+    Args:
+        config: the static configs.
+        listener: its name.
+        dynamic: the dynamic configs of this broker, which win if they have the listener's prefix.
 
     Raises:
         ConfigError: a value is invalid, or values contradict each other.
     """
     try:
-        return read_tls_settings(partial(_text, config, listener))
+        return read_tls_settings(partial(_text, config, listener, dynamic))
     except TlsConfigError as error:
         raise ConfigError(f"listener {listener}: {error}") from error
 
 
-def _text(config: "NodeConfig", listener: str, key: str) -> str | None:
-    own = config.properties.get(listener_key(listener, key))
+def _text(config: "NodeConfig", listener: str, dynamic: Mapping[str, str], key: str) -> str | None:
+    prefixed = listener_key(listener, key)
+    own = dynamic.get(prefixed, config.properties.get(prefixed))
     if own is not None:
         return own
     if key == "ssl.client.auth" and config.protocol_of(listener) is SecurityProtocol.SASL_SSL:

@@ -9,6 +9,7 @@ configs to that broker, which rejects what it could not apply and forwards the r
     cordoned.log.dirs that are not log directories        INVALID_REQUEST
     max.connections.per.ip.overrides of unknown hosts     INVALID_REQUEST
     thread counts below half or above twice the current   INVALID_REQUEST
+    key and trust stores that cannot replace the current  INVALID_REQUEST
 
 INVALID_REQUEST instead of the more precise INVALID_CONFIG, as in Kafka. Changes sent to a
 controller's listener are not validated here; a broker that cannot apply one logs a warning.
@@ -62,7 +63,9 @@ def forward_checked(
             for resource in request.resources
         ]
         if not any(decided):
-            return await broker.forwarding.forward(context, request)
+            response = await broker.forwarding.forward(context, request)
+            results = _with_stores(broker, result_class, request, response.responses)
+            return response_class(throttle_time_ms=response.throttle_time_ms, responses=results)
         pairs = list(zip(request.resources, decided, strict=True))
         kept = [resource for resource, error in pairs if error is None]
         answered: dict[tuple[int, str], Any] = {}
@@ -71,7 +74,8 @@ def forward_checked(
             rest = type(request)(resources=kept, validate_only=request.validate_only)
             response = await broker.forwarding.forward(context, rest)
             throttle_time_ms = response.throttle_time_ms
-            answered = {(r.resource_type, r.resource_name): r for r in response.responses}
+            results = _with_stores(broker, result_class, rest, response.responses)
+            answered = {(r.resource_type, r.resource_name): r for r in results}
         results = []
         for resource, error in pairs:
             key = (resource.resource_type, resource.resource_name)
@@ -80,6 +84,24 @@ def forward_checked(
         return response_class(throttle_time_ms=throttle_time_ms, responses=results)
 
     return forward
+
+
+def _with_stores(
+    broker: ConfigHost, result_class: type, request: Any, results: list[Any]
+) -> list[Any]:
+    """The results, after TLS stores whose files have changed were loaded.
+
+    A change of this broker's configs that was made does so; it is an error if a store is refused.
+    """
+    own = (ResourceType.BROKER, str(broker.node_id))
+    after = []
+    for result in results:
+        error = None
+        is_own = (result.resource_type, result.resource_name) == own
+        if is_own and result.error_code == ErrorCode.NONE and not request.validate_only:
+            error = broker.dynamic_configs.reload_stores()
+        after.append(result if error is None else _result(result_class, result, error))
+    return after
 
 
 _MISSING = KafkaError(

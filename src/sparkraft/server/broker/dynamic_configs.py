@@ -7,6 +7,8 @@
     max.connections, max.connections.per.ip, max.connections.per.ip.overrides,
     max.connection.creation.rate
                                                 for new connections
+    listener.name.….ssl.keystore.… and .ssl.truststore.…
+                                                for new connections (`server.node_tls`)
     num.replica.fetchers                        at once: replicas change their fetchers
     producer.id.expiration.ms                   at the next retention check
     transaction.partition.verification.enable   for new batches of transactions
@@ -58,6 +60,19 @@ class ConnectionConfigs(Protocol):
     def number_of(self, listener: str, key: str) -> int: ...
 
 
+class ListenerStores(Protocol):
+    """The key and trust stores of the node's listeners; each method takes this broker's configs."""
+
+    def check(self, dynamic: "Mapping[str, str]") -> None:
+        """Raise ConfigError if they cannot be applied."""
+
+    def apply(self, dynamic: "Mapping[str, str]") -> None:
+        """Apply them, or log why not."""
+
+    def reload_changed_files(self, dynamic: "Mapping[str, str]") -> None:
+        """Load stores whose files have changed; ConfigError if it is refused."""
+
+
 class DynamicConfigs:
     """Follows this node's broker resource and the cluster-wide one."""
 
@@ -66,6 +81,7 @@ class DynamicConfigs:
         config: "NodeConfig",
         log_manager: "LogManager",
         limit_connections: "Callable[[ConnectionConfigs, Mapping[str, int]], None]",
+        stores: ListenerStores,
     ) -> None:
         """Start with server.properties, which is in force already.
 
@@ -74,10 +90,12 @@ class DynamicConfigs:
             log_manager: its default log config and cordoned directories are replaced.
             limit_connections: called with these configs and max.connections.per.ip.overrides by
                 address.
+            stores: follow this broker's configs of key and trust stores.
         """
         self._config = config
         self._log_manager = log_manager
         self._limit_connections = limit_connections
+        self._stores = stores
         self._seen: tuple[object, object] = (None, None)
         self._levels: tuple[dict[str, str], dict[str, str]] = ({}, {})
         """The cluster-wide configs and this broker's."""
@@ -99,6 +117,7 @@ class DynamicConfigs:
         self._levels = (dict(cluster.items()), dict(own.items()))
         self._values = self._levels[0] | self._levels[1]
         self._limit_connections(self, self._per_ip_overrides())
+        self._stores.apply(self._levels[1])
         expiration_ms = self.number("producer.id.expiration.ms")
         manager = self._log_manager
         manager.set_default_config(
@@ -138,12 +157,26 @@ class DynamicConfigs:
         cluster, own = self._levels
         after = {**dict(values), **own} if not name else {**cluster, **dict(values)}
         try:
+            if name:
+                self._stores.check(values)
             for key, check in self._checks.items():
                 if after.get(key) != self._values.get(key):
                     check(key, after)
         except (ConfigError, KafkaError) as error:
             detail = error.detail if isinstance(error, KafkaError) else str(error)
             return KafkaError(ErrorCode.INVALID_REQUEST, detail)
+        return None
+
+    def reload_stores(self) -> KafkaError | None:
+        """Load key and trust stores whose files have changed; INVALID_REQUEST if it is refused.
+
+        Every change of this broker's configs does so, as in Kafka
+        (`DynamicBrokerConfig.reloadUpdatedFilesWithoutConfigChange`).
+        """
+        try:
+            self._stores.reload_changed_files(self._levels[1])
+        except ConfigError as error:
+            return KafkaError(ErrorCode.INVALID_REQUEST, str(error))
         return None
 
     def _check_threads(self, key: str, after: "Mapping[str, str]") -> None:

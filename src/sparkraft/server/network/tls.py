@@ -9,30 +9,23 @@ from sparkraft.base.errors import DecodeError
 from sparkraft.security.distinguished_name import subject_of
 from sparkraft.security.principal import ANONYMOUS, USER, KafkaPrincipal
 from sparkraft.security.principal_mapping import NoMatchingRuleError, PrincipalMapping
-from sparkraft.tls.contexts import server_context
 from sparkraft.tls.stream import TlsFailedError
 
 if TYPE_CHECKING:
     import ssl
-
-    from sparkraft.security.tls_settings import TlsSettings
+    from collections.abc import Callable
 
 
 class ListenerTls:
-    """See the module docstring."""
+    """See the module docstring.
 
-    def __init__(self, settings: "TlsSettings") -> None:
-        """Read the stores.
+    Attributes:
+        context: returns the context of a new connection.
+    """
 
-        Raises:
-            TlsConfigError: one is missing, cannot be read or is invalid.
-        """
-        self._context = server_context(settings)
-        self._mapping = PrincipalMapping(settings.mapping_rules)
-
-    def context(self) -> "ssl.SSLContext":
-        """The context of a new connection."""
-        return self._context
+    def __init__(self, context: "Callable[[], ssl.SSLContext]", mapping_rules: str) -> None:
+        self.context = context
+        self._mapping = PrincipalMapping(mapping_rules)
 
     def principal_of(self, certificate: bytes | None) -> KafkaPrincipal:
         """The user of a client by its verified certificate (DER); ANONYMOUS without one.
