@@ -49,6 +49,27 @@ async def lines_of(page: Page, epoch: int) -> list[str]:
     return [text or "" for text in texts]
 
 
+async def partitions_explain_their_leaders(page: Page, lost: int) -> None:
+    """From the list of topics to a partition that the lost broker led, and its changes."""
+    await page.get_by_role("link", name="Topics").click()
+    await page.get_by_role("searchbox").fill("PROTO")
+    await expect(page.locator("[role=status]", has_text="1 of 2 topics")).to_be_visible()
+    await page.get_by_role("link", name="__proto__").click()
+    await expect(page.get_by_role("heading", name="__proto__")).to_be_visible()
+    rows = page.get_by_role("table", name="Partitions").locator("tbody tr")
+    await rows.filter(has_text="(offline)").first.get_by_role("link", name="history").click()
+    await expect(page.locator(".candidates .won")).to_contain_text("chosen as in-sync replica")
+    await expect(page.locator(".candidates")).to_contain_text(f"broker {lost}: fenced")
+    await expect(page.locator("#chosen")).to_contain_text("refuses connections")
+    await expect(page.locator(".printed")).to_contain_text(f"ruled out: {lost} (fenced)")
+    await page.locator("[data-event]").last.focus()
+    await page.keyboard.press("Home")
+    await expect(page.locator("#chosen")).to_contain_text("the partition was created")
+    await page.get_by_role("link", name="Show the partition as of offset").click()
+    await expect(page.locator(".note")).to_contain_text("As of offset")
+    await expect(page.locator(".printed")).to_contain_text("in epoch 0")
+
+
 def test_the_loss_of_a_leader_is_drawn_and_explained(
     cluster: Cluster,
     console: ConsoleProcess,
@@ -80,6 +101,7 @@ def test_the_loss_of_a_leader_is_drawn_and_explained(
                 (await first.get_attribute("aria-label") or "?").split("  ", 1)[1]
             )
             lines[epoch] = await lines_of(page, epoch)
+            await partitions_explain_their_leaders(page, before.leader_id)
             await page.get_by_role("link", name="Overview").click()
             await expect(page.locator("#health")).to_contain_text("Degraded")
             await expect(page.locator("#health")).to_contain_text("under-replicated: __proto__-0")
@@ -107,6 +129,27 @@ def test_markup_in_names_is_text(
             await expect(brokers.get_by_text(MARKUP).first).to_be_visible()
             assert await visit.page.locator("main img").count() == 0
             assert await visit.page.title() == "Overview · sparkraft console"
+
+    browser.run(look())
+
+
+def test_a_group_with_markup_in_its_names(
+    cluster: Cluster, console: ConsoleProcess, browser: Browser
+) -> None:
+    name = f"../{MARKUP}"
+    read = ["console-consumer", "--bootstrap-server", cluster.bootstrap, "--group", name]
+    read += ["--topic", "constructor", "--timeout-ms", "1000"]
+    assert cli.main([*read, "--command-property", f"client.id={MARKUP}"]) == 0
+
+    async def look() -> None:
+        async with browser.visiting(console.address, "/groups") as visit:
+            page = visit.page
+            await page.get_by_role("link", name=name).click()
+            await expect(page.get_by_role("heading", name=name)).to_be_visible()
+            await expect(page.locator(".printed")).to_contain_text(f"joined: client {MARKUP}")
+            await expect(page.locator("[data-event]").first).to_be_visible()
+            assert await page.locator("main img").count() == 0
+            assert await page.title() == f"{name} · sparkraft console"
 
     browser.run(look())
 

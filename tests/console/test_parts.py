@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.console.elections import ElectionJournals
 from sparkraft.console.guard import RequestGuard
 from sparkraft.console.json_text import json_text
 from sparkraft.console.listen import ListenAddress, allowed_hosts, bind, parse_listen
+from sparkraft.console.recent import ANSWERS_MAX, RecentAnswers
 from sparkraft.console.stream import STREAMS_MAX, EventHub, TooManyStreamsError
 from sparkraft.protocol.messages.k10000_describe_elections import (
     DescribeElectionsResponse,
@@ -177,3 +179,40 @@ def test_all_entries_are_read_again_for_a_node_that_is_new():
     assert journals.since_ms == -1
     assert times(journals, witness(1, 10, 20), witness(2, 5, 30)) == [[10, 20], [5, 30]]
     assert journals.since_ms == 20
+
+
+def test_pages_that_ask_for_the_same_share_one_request():
+    made: list[int] = []
+
+    async def make() -> dict[str, int]:
+        made.append(len(made))
+        await asyncio.sleep(0)
+        return {"n": len(made)}
+
+    async def work(_: EventHub) -> None:
+        answers = RecentAnswers()
+        first = await asyncio.gather(*(answers.get("a", make) for _ in range(10)))
+        assert first == [{"n": 1}] * 10
+        assert await answers.get("b", make) == {"n": 2}
+        for entry in answers._entries.values():
+            entry.valid_until = 0.0
+        assert await answers.get("a", make) == {"n": 3}
+        for number in range(2 * ANSWERS_MAX):
+            await answers.get(number, make)
+            answers._entries[number].valid_until = 0.0
+        assert len(answers._entries) <= ANSWERS_MAX
+
+    run(work)
+
+
+def test_an_error_is_not_kept():
+    async def fail() -> dict[str, int]:
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "down")
+
+    async def work(_: EventHub) -> None:
+        answers = RecentAnswers()
+        for _ in range(2):
+            with pytest.raises(KafkaError):
+                await answers.get("a", fail)
+
+    run(work)

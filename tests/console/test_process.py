@@ -4,6 +4,8 @@ import http.client
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -76,6 +78,90 @@ def test_requests_of_other_sites_are_refused(
         answer = request(console, path, **headers)
         assert answer.status == status
         assert "Content-Security-Policy" in answer.headers
+
+
+def documents(console: ConsoleProcess, path: str) -> dict[str, Any]:
+    answer = request(console, path)
+    body = answer.read()
+    assert answer.status == 200, body
+    found: dict[str, Any] = json.loads(body)
+    return found
+
+
+def printed(node: SparkraftNode, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    capsys.readouterr()
+    assert cli.main([*words, "--bootstrap-server", node.bootstrap, "--output", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def without_offset(document: dict[str, Any]) -> dict[str, Any]:
+    """The log grows between two requests."""
+    return {name: value for name, value in document.items() if name != "asOf"}
+
+
+def test_documents_of_single_things_are_those_of_the_commands(
+    node: SparkraftNode, console: ConsoleProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create = ["topics", "--create", "--topic", "shown", "--partitions", "2"]
+    assert cli.main([*create, "--bootstrap-server", node.bootstrap]) == 0
+    listed = documents(console, "/api/topics")["topics"]
+    assert {"topic": "shown", "isInternal": False, "partitions": 2, "replicas": 1,
+            "underReplicated": 0, "offline": 0} in listed  # fmt: skip
+
+    for path, words in [
+        ("/api/topic?topic=shown", ["explain", "topic", "shown"]),
+        ("/api/partition?topic=shown&partition=1", ["explain", "partition", "shown", "1"]),
+        ("/api/broker?broker=1", ["explain", "broker", "1"]),
+    ]:
+        command = without_offset(printed(node, capsys, *words))
+        shown = documents(console, path)
+        assert {name: shown[name] for name in command} == command
+        assert (
+            shown["command"] == f"sparkraft {' '.join(words)} --bootstrap-server {node.bootstrap}"
+        )
+        assert shown["lines"]
+    topic = documents(console, "/api/topic?topic=shown")
+    assert topic["offsets"] == [{"partition": n, "first": 0, "end": 0} for n in (0, 1)]
+
+
+def test_a_group_has_members_lag_and_decisions(
+    node: SparkraftNode, console: ConsoleProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "../<i>group & co"
+    words = ["console-consumer", "--bootstrap-server", node.bootstrap, "--topic", "read"]
+    create = ["topics", "--bootstrap-server", node.bootstrap, "--create", "--topic", "read"]
+    assert cli.main(create) == 0
+    assert cli.main([*words, "--group", name, "--timeout-ms", "1000"]) == 0
+    assert name in [one["group"] for one in documents(console, "/api/groups")["groups"]]
+    shown = documents(console, f"/api/group?group={quote(name)}")
+    assert (shown["state"], shown["members"], shown["silent"]) == ("Empty", [], [])
+    assert [one["kind"] for one in shown["decisions"]][:1] == ["joined"]
+    assert "leader" in {one["kind"] for one in shown["decisions"]}
+    decisions = printed(node, capsys, "explain", "group", name)["decisions"]
+    assert shown["decisions"] == decisions
+    assert shown["command"].startswith("sparkraft explain group '../<i>group & co' ")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/topic?topic=none", 404),
+        ("/api/topic?topic=..", 404),
+        ("/api/topic", 400),
+        ("/api/partition?topic=none&partition=0", 404),
+        ("/api/partition?topic=none&partition=x", 400),
+        ("/api/partition?topic=none&partition=99999999999", 400),
+        ("/api/broker?broker=-2", 400),
+        ("/api/group?group=none", 404),
+        ("/api/none", 404),
+        ("/topics/any/0", 200),
+        ("/group?id=..", 200),
+    ],
+)
+def test_what_does_not_exist(console: ConsoleProcess, path: str, status: int) -> None:
+    answer = request(console, path)
+    assert answer.status == status
+    assert "Traceback" not in answer.read().decode()
 
 
 def test_nothing_is_written(console: ConsoleProcess) -> None:

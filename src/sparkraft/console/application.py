@@ -1,23 +1,25 @@
-"""The console's routes. All of them only read, and all answers are about the whole cluster.
+"""The console's routes. All of them only read.
 
 /                 and the other screens: one page, whose modules draw the screen of its path
 /static/NAME      modules, stylesheet
 /api/cluster      the document of `explain cluster --output json`
 /api/quorum       the document of `explain quorum --output json`, and its lines of text
-/events           Server-Sent Events: the same documents when they change
+/api/NAME         a document of `views`: topics, topic, partition, broker, groups, group
+/events           Server-Sent Events: the documents of the cluster and its quorum when they change
 """
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from sparkraft.base.errors import KafkaError
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.errors import sentence_of
 from sparkraft.console.assets import accepts_gzip, asset_response, load_assets
 from sparkraft.console.guard import RequestGuard
@@ -25,16 +27,34 @@ from sparkraft.console.json_text import json_text
 from sparkraft.console.stream import TooManyStreamsError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
     from sparkraft.console.stream import EventHub, EventStream
+    from sparkraft.console.views import ClusterViews
     from sparkraft.console.watch import ClusterWatch
 
-SCREENS = ("/", "/quorum")
-"""Paths that a page is served for; `static/app.js` draws them."""
+    Make = Callable[[Mapping[str, str]], Awaitable[dict[str, Any]]]
+
+SCREENS = (
+    "/",
+    "/quorum",
+    "/topics",
+    "/topics/:topic",
+    "/topics/:topic/:partition",
+    "/brokers/:broker",
+    "/groups",
+    "/group",
+)
+"""Paths that a page is served for, with a colon before a parameter; `static/app.js` draws them.
+
+A group is a parameter of the query, because its id may be any text, `..` included.
+"""
+
+_NUMBER_MAX = 0x7FFF_FFFF
+"""Offsets of the metadata log are far below it."""
 
 GZIP_BYTES_MIN = 500
 
@@ -42,21 +62,32 @@ GZIP_IN_THREAD_BYTES_MIN = 64 << 10
 """From here on compression takes milliseconds, and runs outside the event loop."""
 
 
+_NOT_FOUND = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+)
+
+
 class Console:
     """Answers requests from what the watch and the hub know."""
 
-    def __init__(self, watch: ClusterWatch, hub: EventHub) -> None:
+    def __init__(self, watch: ClusterWatch, views: ClusterViews, hub: EventHub) -> None:
         self._watch = watch
+        self._views = views
         self._hub = hub
         self._assets = load_assets()
 
     def application(self, *, hosts: frozenset[str]) -> ASGIApp:
         """The ASGI application, reached as one of `hosts`."""
         routes = [
-            *(Route(path, self.page) for path in SCREENS),
+            *(Route(re.sub(r":(\w+)", r"{\1}", path), self.page) for path in SCREENS),
             Route("/static/{name}", self.static),
             Route("/api/cluster", self.cluster),
             Route("/api/quorum", self.quorum),
+            *(Route(f"/api/{name}", _responding(make)) for name, make in self._documents()),
             Route("/events", self.events),
         ]
         return RequestGuard(Starlette(routes=routes), hosts=hosts)
@@ -79,6 +110,23 @@ class Console:
         except KafkaError as error:
             return PlainTextResponse(f"{sentence_of(error)}\n", 502)
 
+    def _documents(self) -> Iterator[tuple[str, Make]]:
+        """The documents of single things, made from the parameters of the request."""
+        views = self._views
+        yield "topics", lambda _: views.topics()
+        yield "topic", lambda query: views.topic(query["topic"])
+        yield (
+            "partition",
+            lambda query: views.partition(
+                query["topic"],
+                _number(query["partition"]),
+                at_offset=_number(query.get("at", "-1")),
+            ),
+        )
+        yield "broker", lambda query: views.broker(_number(query["broker"]))
+        yield "groups", lambda _: views.groups()
+        yield "group", lambda query: views.group(query["group"])
+
     async def events(self, _request: Request) -> Response:
         try:
             stream = self._hub.open()
@@ -95,6 +143,30 @@ class Console:
                 yield piece
         finally:
             self._hub.discard(stream)
+
+
+def _number(text: str) -> int:
+    """An id or an offset; -1 stands for none. ValueError if it is not a number in their range."""
+    number = int(text)
+    if not -1 <= number <= _NUMBER_MAX:
+        raise ValueError(f"{text} is out of range")
+    return number
+
+
+def _responding(make: Make) -> Callable[[Request], Awaitable[Response]]:
+    """A route that returns a document, or the cluster's error as text."""
+
+    async def respond(request: Request) -> Response:
+        try:
+            document = await make(request.query_params)
+        except (KeyError, ValueError, OverflowError) as error:
+            return PlainTextResponse(f"bad parameter: {error}\n", 400)
+        except KafkaError as error:
+            status = 404 if error.code in _NOT_FOUND else 502
+            return PlainTextResponse(f"{sentence_of(error)}\n", status)
+        return await json_response(request, document)
+
+    return respond
 
 
 async def json_response(request: Request, document: Any) -> Response:

@@ -10,6 +10,7 @@ import uvicorn
 from sparkraft.console.application import Console
 from sparkraft.console.listen import allowed_hosts
 from sparkraft.console.stream import EventHub
+from sparkraft.console.views import ClusterViews
 from sparkraft.console.watch import ClusterWatch
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ async def serve_console(
     hub = EventHub()
     watch = ClusterWatch(cluster, hub, bootstrap=bootstrap)
     port = listening.getsockname()[1]
-    application = Console(watch, hub).application(hosts=allowed_hosts(port, hosts))
+    views = ClusterViews(cluster, bootstrap=bootstrap)
+    application = Console(watch, views, hub).application(hosts=allowed_hosts(port, hosts))
     config = uvicorn.Config(
         application,
         http="h11",

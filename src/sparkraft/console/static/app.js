@@ -4,13 +4,29 @@ import { el, morph } from "./dom.js";
 import { Live } from "./live.js";
 import * as overview from "./overview.js";
 import * as quorum from "./quorum.js";
+import * as topics from "./topics.js";
+import * as topic from "./topic.js";
+import * as partition from "./partition.js";
+import * as broker from "./broker.js";
+import * as groups from "./groups.js";
+import * as group from "./group.js";
 
-// Path → screen. A screen has a title, `kinds` of events it is drawn from, and `draw(documents)`;
-// optionally `onClick(event)` and `onKey(event)`, which return whether to draw again.
+// A screen has `kinds` of events it is drawn from and `draw(context)`; optionally `source(params,
+// query)`, the address of a document of its own, `title(params)`, and `onClick`, `onFocus`, `onKey`,
+// `onInput`, which return whether to draw again. A colon marks a parameter of a path.
 const SCREENS = [
   { path: "/", label: "Overview", screen: overview },
   { path: "/quorum", label: "Quorum", screen: quorum },
+  { path: "/topics", label: "Topics", screen: topics },
+  { path: "/topics/:topic", under: "/topics", screen: topic },
+  { path: "/topics/:topic/:partition", under: "/topics", screen: partition },
+  { path: "/brokers/:broker", under: "/", screen: broker },
+  { path: "/groups", label: "Groups", screen: groups },
+  { path: "/group", under: "/groups", screen: group },
 ];
+
+const REFRESH_MS = 3000;
+const SPARE_MS = 500;
 
 const root = document.getElementById("screen");
 const status = document.getElementById("live");
@@ -19,37 +35,84 @@ const live = new Live((state) => {
   status.dataset.state = state;
 });
 let current = null;
-let isDrawing = false;
+let drawing = 0;
+
+function match({ path }) {
+  const names = path.split("/");
+  const parts = location.pathname.split("/");
+  if (names.length !== parts.length) return null;
+  const params = {};
+  for (let at = 0; at < names.length; at++) {
+    if (names[at].startsWith(":") && parts[at]) params[names[at].slice(1)] = decodeURIComponent(parts[at]);
+    else if (names[at] !== parts[at]) return null;
+  }
+  return params;
+}
 
 function route() {
-  current = SCREENS.find(({ path }) => path === location.pathname) ?? SCREENS[0];
-  document.title = `${current.label} · sparkraft console`;
+  const found = SCREENS.find(match) ?? SCREENS[0];
+  const params = match(found) ?? {};
+  const query = new URLSearchParams(location.search);
+  const isSame = current?.address === location.pathname + location.search;
+  current = {
+    entry: found, screen: found.screen, params, query, address: location.pathname + location.search,
+    documents: live.newest, data: isSame ? current.data : null, problem: null, fetchedAt: 0, redraw: draw,
+  };
+  document.title = `${found.screen.title?.(params, query) ?? found.label} · sparkraft console`;
+  const under = found.under ?? found.path;
   document.getElementById("screens").replaceChildren(
-    ...SCREENS.map(({ path, label }) =>
-      el("a", { href: path, "data-link": true, "aria-current": path === current.path && "page" }, label)));
+    ...SCREENS.filter(({ label }) => label).map(({ path, label }) =>
+      el("a", { href: path, "data-link": true, "aria-current": path === under && "page" }, label)));
+  refresh();
   draw();
+}
+
+// Request the document of the screen; a late response of another screen is dropped.
+async function refresh() {
+  const shown = current;
+  const address = shown.screen.source?.(shown.params, shown.query);
+  if (!address || shown.isFetching || Date.now() - shown.fetchedAt < REFRESH_MS - SPARE_MS) return;
+  shown.isFetching = true;
+  shown.fetchedAt = Date.now();
+  try {
+    const response = await fetch(address);
+    if (response.ok) {
+      shown.data = await response.json();
+      shown.problem = null;
+    } else {
+      shown.problem = await response.text();
+    }
+  } catch {
+    shown.problem = "The console does not respond.";
+  }
+  shown.isFetching = false;
+  if (shown === current) draw();
 }
 
 function draw() {
-  if (isDrawing) return;
-  isDrawing = true;
-  requestAnimationFrame(() => {
-    isDrawing = false;
-    const fresh = el("main", { id: "screen", tabindex: "-1", "data-screen": current.path }, current.screen.draw(live.newest));
+  if (drawing) return;
+  drawing = requestAnimationFrame(() => {
+    drawing = 0;
+    const fresh = el("main", { id: "screen", tabindex: "-1", "data-screen": current.entry.path },
+      current.problem && el("p", { class: "problem", role: "alert" }, current.problem),
+      current.screen.draw(current));
     morph(root, fresh);
-    current.screen.onDrawn?.(root);
+    current.screen.onDrawn?.(root, current);
   });
 }
-
-// A page whose animation frames are held back would stay empty: it is drawn once without one.
-document.addEventListener("visibilitychange", () => {
-  isDrawing = false;
-  draw();
-});
 
 live.listener = (kind) => {
   if (current.screen.kinds.includes(kind)) draw();
 };
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) {
+    cancelAnimationFrame(drawing);
+    drawing = 0;
+    refresh();
+    draw();
+  }
+});
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-link]");
@@ -66,18 +129,22 @@ document.addEventListener("click", (event) => {
     });
     return;
   }
-  if (current.screen.onClick?.(event)) draw();
+  if (current.screen.onClick?.(event, current)) draw();
 });
 
 document.addEventListener("keydown", (event) => {
-  if (current.screen.onKey?.(event)) {
+  if (current.screen.onKey?.(event, current)) {
     event.preventDefault();
     draw();
   }
 });
 
 document.addEventListener("focusin", (event) => {
-  if (current.screen.onFocus?.(event)) draw();
+  if (current.screen.onFocus?.(event, current)) draw();
+});
+
+document.addEventListener("input", (event) => {
+  if (current.screen.onInput?.(event, current)) draw();
 });
 
 function go(href) {
@@ -87,5 +154,6 @@ function go(href) {
   scrollTo(0, 0);
 }
 
+setInterval(() => document.hidden || refresh(), REFRESH_MS);
 window.addEventListener("popstate", route);
 route();

@@ -57,7 +57,7 @@ function place(epochs, events) {
   return { positions, columns, folds, width: x + 30 };
 }
 
-function stepWidth(ms, isNewEpoch, folds, x) {
+export function stepWidth(ms, isNewEpoch, folds, x) {
   if (ms >= FOLD_MS) {
     const from = isNewEpoch ? x + 8 : x + 12;
     folds.push({ x: from + 32, label: duration(ms) });
@@ -117,10 +117,10 @@ function drawColumn({ epoch, from, to }, height) {
     svg("text", { x: from + 8, y: 34, class: "epoch-leader" }, isOdd ? "CONTRADICTION" : who));
 }
 
-function drawFold({ x, label }, height) {
+export function drawFold({ x, label }, height, top = TOP) {
   return svg("g", { class: "fold" },
-    svg("path", { d: `M${x - 4} ${TOP}l-4 10 8 10 -8 10M${x + 4} ${TOP}l-4 10 8 10 -8 10M${x - 2} ${TOP + 30}V${height - 8}M${x + 6} ${TOP + 30}V${height - 8}` }),
-    svg("text", { x: x + 1, y: TOP - 6, "text-anchor": "middle" }, label));
+    svg("path", { d: `M${x - 4} ${top}l-4 10 8 10 -8 10M${x + 4} ${top}l-4 10 8 10 -8 10M${x - 2} ${top + 30}V${height - 8}M${x + 6} ${top + 30}V${height - 8}` }),
+    svg("text", { x: x + 1, y: top - 6, "text-anchor": "middle" }, label));
 }
 
 // A node's states as a band; before its first step the state is unknown.

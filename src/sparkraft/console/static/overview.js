@@ -3,12 +3,13 @@
 
 import { commandLine, count, el, table } from "./dom.js";
 import { drawLanes } from "./lanes.js";
+import { brokerLink, brokerLinks, partitionLink } from "./links.js";
 
 export const kinds = ["cluster", "quorum", "problem"];
 
 const EPOCHS_SHOWN = 4;
 
-export function draw(documents) {
+export function draw({ documents }) {
   const cluster = documents.get("cluster");
   const quorum = documents.get("quorum");
   if (!cluster) return [el("h1", {}, "Overview"), waiting(documents.get("problem"))];
@@ -58,11 +59,11 @@ function problems(cluster) {
   return el("section", {}, el("h2", {}, what),
     table(what, ["Partition", "Leader", "In sync", "Replicas", "Down"],
       worst.slice(0, 20).map((one) => el("tr", { "data-key": `${one.topic}-${one.partition}` },
-        el("td", {}, `${one.topic}-${one.partition}`),
-        el("td", {}, one.leader ?? "none"),
-        el("td", {}, one.isr.join(", ") || "none"),
-        el("td", {}, one.replicas.join(", ")),
-        el("td", {}, one.down.join(", ") || "none")))),
+        el("td", {}, partitionLink(one.topic, one.partition)),
+        el("td", {}, one.leader === null ? "none" : brokerLink(one.leader)),
+        el("td", {}, brokerLinks(one.isr)),
+        el("td", {}, brokerLinks(one.replicas)),
+        el("td", {}, brokerLinks(one.down))))),
     total > 20 && el("p", { class: "muted" }, `and ${total - 20} more`));
 }
 
@@ -70,7 +71,7 @@ function brokers(cluster) {
   return el("section", {}, el("h2", {}, "Brokers"),
     table("Brokers", ["Broker", "Address", "State", "Leads", "Replicas", "Out of sync", "Rack"],
       cluster.brokers.map((one) => el("tr", { "data-key": `broker-${one.id}` },
-        el("td", {}, el("b", {}, one.id), one.isController && el("span", { class: "badge" }, "controller")),
+        el("td", {}, el("b", {}, brokerLink(one.id)), one.isController && el("span", { class: "badge" }, "controller")),
         el("td", {}, el("code", {}, one.address)),
         el("td", { class: one.isFenced ? "bad" : "" }, one.isFenced ? "✕ fenced" : "✓ serving"),
         el("td", { class: "number" }, one.leads),

@@ -10,7 +10,7 @@ let selected = null;
 let newest = null;
 let drawnEvents = "";
 
-export function draw(documents) {
+export function draw({ documents }) {
   newest = documents.get("quorum");
   const cluster = documents.get("cluster");
   if (!newest) return [el("h1", {}, "Quorum"), waiting(documents.get("problem"))];

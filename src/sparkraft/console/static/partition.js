@@ -1,0 +1,76 @@
+// One partition: leader, epoch, ISR and ELR over time, and the cause of each change.
+
+import { changesOf, drawBands, legend, sentenceOf } from "./bands.js";
+import { commandLine, el } from "./dom.js";
+import { brokerLinks, brokerLink, printed, topicLink } from "./links.js";
+import { Selection } from "./selection.js";
+
+export const kinds = ["problem"];
+export const title = ({ topic, partition }) => `${topic}-${partition}`;
+
+export function source({ topic, partition }, query) {
+  const at = query.get("at");
+  return `/api/partition?topic=${encodeURIComponent(topic)}&partition=${partition}${at ? `&at=${at}` : ""}`;
+}
+
+const selection = new Selection();
+
+export function draw({ data, params, query, problem }) {
+  const head = el("h1", {}, topicLink(params.topic), ` / ${params.partition}`);
+  if (!data) return [head, !problem && el("p", { class: "muted" }, "Loading …")];
+  const changes = changesOf(data);
+  selection.keys = changes.map((one) => one.key);
+  const chosen = changes.find((one) => one.key === selection.key) ?? changes.at(-1);
+  return [
+    head,
+    el("p", { class: "lead" }, state(data)),
+    query.get("at") && el("p", { class: "note" }, `As of offset ${query.get("at")} of the metadata log. `,
+      el("a", { href: location.pathname, "data-link": true }, "Show the present")),
+    data.historyProblem
+      ? el("p", { class: "note" }, `The history is not available: ${data.historyProblem}`)
+      : [drawBands(data, changes, selection.key), legend()],
+    chosen && drawer(chosen, query.get("at") === null),
+    data.lines.length > 0 && el("details", { open: true, "data-key": "text" }, el("summary", {}, "As text, newest first"), printed(data.lines)),
+    commandLine(data.command),
+  ];
+}
+
+function state(data) {
+  if (!data.exists) return "It does not exist.";
+  const leader = data.leader === null ? ["No replica leads"] : ["Broker ", brokerLink(data.leader), " leads"];
+  const out = data.replicas.filter((id) => !data.isr.includes(id));
+  return [...leader, ` in epoch ${data.leaderEpoch}. In sync: `, ...[brokerLinks(data.isr)].flat(),
+    out.length ? [". Out of sync: ", brokerLinks(out)] : "",
+    data.elr.length ? [". Eligible besides: ", brokerLinks(data.elr)] : "", "."].flat();
+}
+
+function drawer(change, isNow) {
+  const { election, isr } = change;
+  return el("section", { class: "chosen", id: "chosen", "aria-live": "polite" },
+    el("p", { class: "what" }, sentenceOf(change)),
+    el("p", {}, election?.cause ?? isr.cause),
+    election?.candidates && el("ul", { class: "candidates" }, election.candidates.map((id) => candidate(id, election))),
+    election?.agrees === false && el("p", { class: "bad" }, "CONTRADICTION: these facts lead to another leader."),
+    isr && isr.lags.map((lag) => el("p", {}, `${lag.replica} left: ${lag.recordsBehind ?? "an unknown number of"} records behind${lag.behindMs === null ? "" : `, for ${lag.behindMs} ms`}.`)),
+    isr && !isr.recorded && el("p", { class: "muted" }, "The cause is not recorded: the leader that knew it has restarted."),
+    isNow && el("p", {}, el("a", { href: `?at=${change.offset}`, "data-link": true }, `Show the partition as of offset ${change.offset}`)));
+}
+
+function candidate(id, election) {
+  const out = election.ruledOut.find((one) => one.replica === id);
+  const isChosen = id === election.leader;
+  const why = isChosen ? `chosen as ${election.chosenBy}` : out ? out.why : "not needed";
+  return el("li", { class: isChosen ? "won" : "" }, isChosen ? "✓ " : out ? "✕ " : "– ", el("b", {}, `broker ${id}`), `: ${why}`);
+}
+
+export const onClick = (event) => selection.onClick(event);
+export const onFocus = (event) => selection.onFocus(event);
+export const onKey = (event) => selection.onKey(event);
+
+let drawn = 0;
+
+export function onDrawn(root) {
+  const lanes = root.querySelector(".lanes-scroll");
+  if (lanes && selection.key === null && drawn !== selection.keys.length) lanes.scrollLeft = lanes.scrollWidth;
+  drawn = lanes ? selection.keys.length : 0;
+}

@@ -1,0 +1,269 @@
+"""Documents of single topics, partitions, brokers and groups, requested when a page shows them.
+
+Each contains the document of the command that its `command` names, and the lines that it prints. A
+cluster of Apache Kafka has no history: `historyProblem` is then the reason, and the document
+describes the present state only.
+"""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.client.admin import Admin
+from sparkraft.client.errors import sentence_of
+from sparkraft.client.explain.broker import broker_document, broker_lines
+from sparkraft.client.explain.group import group_decisions, group_lines
+from sparkraft.client.explain.partition import partition_document, partition_lines
+from sparkraft.client.explain.topic import topic_document, topic_lines
+from sparkraft.client.group_lag import group_lags, lag_json
+from sparkraft.client.groups import Groups
+from sparkraft.client.history import fetch_history
+from sparkraft.client.values import EARLIEST, LATEST, ConfigSource, ResourceType
+from sparkraft.console.recent import RecentAnswers
+from sparkraft.protocol.messages.k10002_describe_history import (
+    DescribeHistoryRequest,
+    HistoryTopic,
+)
+
+if TYPE_CHECKING:
+    from sparkraft.client.cluster import Cluster, TopicInfo
+    from sparkraft.client.groups import GroupInfo, ListedGroup
+    from sparkraft.client.history import HistoryReport
+
+Json = dict[str, Any]
+
+CHANGES_SHOWN = 50
+"""Elections and ISR changes of a partition or broker."""
+
+PARTITION_CHANGES_SHOWN = 3
+"""Of each partition, if all partitions of a topic are shown."""
+
+MEMBERS_MAX = 1_000
+
+
+class ClusterViews:
+    """See the module docstring; a request raises the `KafkaError` of the cluster."""
+
+    def __init__(self, cluster: Cluster, *, bootstrap: str) -> None:
+        """Use `cluster`, which commands name as `bootstrap`."""
+        self._cluster = cluster
+        self._bootstrap = bootstrap
+        self._recent = RecentAnswers()
+
+    async def topics(self) -> Json:
+        """All topics, a line each."""
+        return await self._recent.get("topics", self._topics)
+
+    async def topic(self, name: str) -> Json:
+        """A topic: its partitions with offsets, and the configs that differ from the default."""
+        return await self._recent.get(("topic", name), lambda: self._topic(name))
+
+    async def partition(self, topic: str, partition: int, *, at_offset: int = -1) -> Json:
+        """A partition, now or as of an offset of the metadata log."""
+        key = ("partition", topic, partition, at_offset)
+        return await self._recent.get(key, lambda: self._partition(topic, partition, at_offset))
+
+    async def broker(self, broker_id: int) -> Json:
+        """A broker: its changes of state, and the leaderships it won and lost."""
+        return await self._recent.get(("broker", broker_id), lambda: self._broker(broker_id))
+
+    async def groups(self) -> Json:
+        """All groups with their states."""
+        return await self._recent.get("groups", self._groups)
+
+    async def group(self, group_id: str) -> Json:
+        """A group: members, lag, and the decisions about it."""
+        return await self._recent.get(("group", group_id), lambda: self._group(group_id))
+
+    # ---- requests
+
+    def _command(self, words: str) -> str:
+        return f"sparkraft {words} --bootstrap-server {self._bootstrap}"
+
+    async def _topics(self) -> Json:
+        view = await self._cluster.retrying(self._cluster.refresh)
+        topics = [_topic_row(view.topics[name]) for name in sorted(view.topics)]
+        return {"topics": topics, "command": self._command("topics --describe")}
+
+    async def _topic(self, name: str) -> Json:
+        info = await self._described(name)
+        report, problem = await self._history(HistoryTopic(name=name))
+        document: Json = (
+            _topic_now(info)
+            if report is None
+            else topic_document(report, name, last=PARTITION_CHANGES_SHOWN)
+        )
+        return {
+            **document,
+            "historyProblem": problem,
+            "lines": [] if report is None else list(topic_lines(document)),
+            "offsets": await self._offsets(info),
+            "configs": await self._configs(name),
+            "command": self._command(f"explain topic {name}"),
+        }
+
+    async def _partition(self, topic: str, partition: int, at_offset: int) -> Json:
+        wanted = HistoryTopic(name=topic, partitions=[partition])
+        report, problem = await self._history(wanted, at_offset=at_offset)
+        at = "" if at_offset < 0 else f" --at-offset {at_offset}"
+        command = self._command(f"explain partition {topic} {partition}{at}")
+        if report is None:
+            info = await self._described(topic)
+            if partition not in info.partitions:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition}"
+                )
+            now = {"topic": topic, **_topic_now(info)["partitions"][partition]}
+            return {**now, "historyProblem": problem, "lines": [], "command": command}
+        document = partition_document(report, report.history.partitions[0], last=CHANGES_SHOWN)
+        lines = list(partition_lines(document))
+        return {**document, "historyProblem": "", "lines": lines, "command": command}
+
+    async def _broker(self, broker_id: int) -> Json:
+        request = DescribeHistoryRequest(broker_ids=[broker_id], events_max=CHANGES_SHOWN)
+        report = await fetch_history(self._cluster, request)
+        document = broker_document(report, report.history.brokers[0], last=CHANGES_SHOWN)
+        command = self._command(f"explain broker {broker_id}")
+        return {**document, "lines": list(broker_lines(document)), "command": command}
+
+    async def _groups(self) -> Json:
+        groups = await Groups(self._cluster).list()
+        listed = [_listed(each) for each in groups]
+        return {"groups": listed, "command": self._command("groups --list")}
+
+    async def _group(self, group_id: str) -> Json:
+        decisions, silent = await group_decisions(self._cluster, group_id)
+        try:
+            group = await Groups(self._cluster).describe(group_id)
+        except KafkaError as error:
+            if not decisions:
+                raise
+            described: Json = {"problem": sentence_of(error)}
+        else:
+            lags = [lag_json(row) for row in await group_lags(self._cluster, group)]
+            described = {**_group_json(group), "offsets": lags, "problem": ""}
+        return {
+            "group": group_id,
+            **described,
+            "decisions": decisions,
+            "silent": [{"node": node_id, "reason": why} for node_id, why in silent.items()],
+            "lines": list(group_lines(decisions)),
+            "command": self._command(f"explain group {quote(group_id)}"),
+        }
+
+    async def _described(self, topic: str) -> TopicInfo:
+        found = (await Admin(self._cluster).describe_topics([topic]))[topic]
+        if isinstance(found, KafkaError):
+            raise found
+        return found
+
+    async def _history(
+        self, topic: HistoryTopic, *, at_offset: int = -1
+    ) -> tuple[HistoryReport | None, str]:
+        """The history of a topic, or the reason why no node has one."""
+        request = DescribeHistoryRequest(
+            topics=[topic],
+            at_offset=at_offset,
+            # ISR changes and elections share one list of events.
+            events_max=CHANGES_SHOWN * 2 if topic.partitions else PARTITION_CHANGES_SHOWN * 5,
+        )
+        try:
+            return await fetch_history(self._cluster, request), ""
+        except KafkaError as error:
+            if error.code is not ErrorCode.NETWORK_EXCEPTION:
+                raise
+            return None, sentence_of(error)
+
+    async def _offsets(self, info: TopicInfo) -> list[Json]:
+        """First and last offset of each partition that has a leader."""
+        led = [(info.name, p.index) for p in info.partitions.values() if p.leader >= 0]
+        admin = Admin(self._cluster)
+        first = await admin.list_offsets(dict.fromkeys(led, EARLIEST))
+        last = await admin.list_offsets(dict.fromkeys(led, LATEST))
+        return [
+            {"partition": tp[1], "first": start.offset, "end": end.offset}
+            for tp in sorted(led)
+            if not isinstance(start := first[tp], KafkaError)
+            and not isinstance(end := last[tp], KafkaError)
+        ]
+
+    async def _configs(self, topic: str) -> list[Json]:
+        resource = (ResourceType.TOPIC, topic)
+        found = (await Admin(self._cluster).describe_configs([resource]))[resource]
+        if isinstance(found, KafkaError):
+            return []
+        return [
+            {"name": each.name, "value": each.value, "source": each.source.name}
+            for each in sorted(found, key=lambda each: each.name)
+            if each.source is not ConfigSource.DEFAULT_CONFIG and not each.is_sensitive
+        ]
+
+
+def _listed(group: ListedGroup) -> Json:
+    return {
+        "group": group.id,
+        "state": group.state,
+        "type": group.kind,
+        "protocol": group.protocol_type,
+    }
+
+
+def _topic_row(info: TopicInfo) -> Json:
+    partitions = info.partitions.values()
+    return {
+        "topic": info.name,
+        "isInternal": info.is_internal,
+        "partitions": len(partitions),
+        "replicas": max((len(p.replicas) for p in partitions), default=0),
+        "underReplicated": sum(len(p.isr) < len(p.replicas) for p in partitions),
+        "offline": sum(p.leader < 0 for p in partitions),
+    }
+
+
+def _topic_now(info: TopicInfo) -> Json:
+    """The present state in the shape of `topic_document`."""
+    return {
+        "topic": info.name,
+        "topicId": str(info.id),
+        "partitions": [
+            {
+                "partition": p.index,
+                "exists": True,
+                "leader": p.leader if p.leader >= 0 else None,
+                "leaderEpoch": p.leader_epoch,
+                "since": None,
+                "replicas": list(p.replicas),
+                "isr": list(p.isr),
+                "elr": list(p.elr or ()),
+                "offline": list(p.offline),
+                "reassignment": None,
+                "elections": [],
+                "isrChanges": [],
+            }
+            for p in sorted(info.partitions.values(), key=lambda each: each.index)
+        ],
+    }
+
+
+def _group_json(group: GroupInfo) -> Json:
+    return {
+        "state": group.state,
+        "type": group.kind,
+        "assignor": group.assignor,
+        "coordinator": group.coordinator,
+        "groupEpoch": group.group_epoch,
+        "targetEpoch": group.target_epoch,
+        "members": [
+            {
+                "id": member.id,
+                "instanceId": member.instance_id,
+                "clientId": member.client_id,
+                "host": member.host,
+                "epoch": member.epoch,
+                "partitions": len(member.assignment),
+            }
+            for member in group.members[:MEMBERS_MAX]
+        ],
+    }

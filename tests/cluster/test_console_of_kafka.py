@@ -1,0 +1,47 @@
+"""The console over a node of Apache Kafka: what it shows, and what it says is not available."""
+
+import http.client
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.support.clusters import Cluster
+from tests.support.console import ConsoleProcess
+
+pytestmark = [pytest.mark.real_clients, pytest.mark.java, pytest.mark.shared_kafka]
+
+TOPIC = "shown-by-the-console"
+
+
+def document(console: ConsoleProcess, path: str) -> dict[str, Any]:
+    host = console.address.removeprefix("http://")
+    connection = http.client.HTTPConnection(host, timeout=60)
+    connection.request("GET", path, headers={"Host": host})
+    answer = connection.getresponse()
+    body = answer.read()
+    assert answer.status == 200, body
+    found: dict[str, Any] = json.loads(body)
+    return found
+
+
+def test_kafka_has_a_present_and_no_history(shared_kafka: Cluster, tmp_path: Path) -> None:
+    shared_kafka.create_topic(TOPIC, partitions=2, replicas=1)
+    with ConsoleProcess(shared_kafka.bootstrap, tmp_path) as console:
+        cluster = document(console, "/api/cluster")
+        assert cluster["health"]["level"] in {"ok", "warning"}
+        assert cluster["controller"]["id"] == 1
+        quorum = document(console, "/api/quorum")
+        assert "only sparkraft's nodes keep such a journal" in quorum["silent"][0]["reason"]
+        topics = {one["topic"] for one in document(console, "/api/topics")["topics"]}
+        assert TOPIC in topics
+        topic = document(console, f"/api/topic?topic={quote(TOPIC)}")
+        assert [one["leader"] for one in topic["partitions"]] == [1, 1]
+        assert [one["end"] for one in topic["offsets"]] == [0, 0]
+        assert topic["historyProblem"]
+        partition = document(console, f"/api/partition?topic={quote(TOPIC)}&partition=1")
+        assert (partition["leader"], partition["isr"]) == (1, [1])
+        assert partition["historyProblem"]
+        assert "groups" in document(console, "/api/groups")
