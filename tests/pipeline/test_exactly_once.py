@@ -19,7 +19,7 @@ from sparkraft.pipeline.exactly_once import (
     checked_prefix,
     patient,
 )
-from sparkraft.pipeline.options import OptionError
+from sparkraft.pipeline.places import OptionError
 from sparkraft.pipeline.transactions import TransactionCalls
 from sparkraft.protocol.messages.k00_produce import ProduceRequest
 from sparkraft.protocol.messages.k26_end_txn import EndTxnRequest

@@ -7,7 +7,7 @@ from pyspark import TaskContext
 
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline import spec
-from sparkraft.pipeline.options import LATEST
+from sparkraft.pipeline.places import LATEST
 from sparkraft.pipeline.produce import Producer
 from tests.support.killed_batches import committed_values
 

@@ -10,7 +10,8 @@ import pytest
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.pipeline import offsets as plan
 from sparkraft.pipeline.fetch import DataLossError, RangeReader
-from sparkraft.pipeline.options import EARLIEST, LATEST, source_options
+from sparkraft.pipeline.options import source_options
+from sparkraft.pipeline.places import EARLIEST, LATEST
 from sparkraft.pipeline.produce import Producer
 from sparkraft.pipeline.wire import Cluster
 

@@ -8,7 +8,7 @@ import pytest
 from sparkraft.base.errors import KafkaError
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline import spec
-from sparkraft.pipeline.options import OptionError
+from sparkraft.pipeline.places import OptionError
 
 READ = tomllib.loads((Path(__file__).parent / "mistakes.toml").read_text())
 MISTAKES = READ["mistake"]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkraft.pipeline import offsets as plan
-from sparkraft.pipeline.options import EARLIEST, LATEST, ByOffset, ByTimestamp, OptionError
+from sparkraft.pipeline.places import EARLIEST, LATEST, ByOffset, ByTimestamp, OptionError
 
 keys = st.sampled_from([("a", 0), ("a", 1), ("b", 0), ("b", 7), ("c", 2)])
 spans = st.dictionaries(

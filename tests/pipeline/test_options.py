@@ -7,16 +7,12 @@ import pytest
 
 from sparkraft.pipeline.options import (
     COLUMNS,
-    EARLIEST,
-    LATEST,
     NOT_SUPPORTED,
-    ByOffset,
-    ByTimestamp,
     Isolation,
-    OptionError,
     sink_options,
     source_options,
 )
+from sparkraft.pipeline.places import EARLIEST, LATEST, ByOffset, ByTimestamp, OptionError
 from tests.interop.java_source import ask_java
 
 

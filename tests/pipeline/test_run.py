@@ -8,7 +8,7 @@ import pytest
 from sparkraft.cli import main as cli
 from sparkraft.pipeline import check, progress, query, session, spec
 from sparkraft.pipeline import run as running
-from sparkraft.pipeline.options import OptionError
+from sparkraft.pipeline.places import OptionError
 
 FILE = """
 name = "n"

@@ -147,7 +147,8 @@ def test_tools_by_their_command_config(tmp_path: Path, authority: Authority, cap
 
 
 def test_spark_s_blocking_client(tmp_path: Path, authority: Authority):
-    from sparkraft.pipeline.options import OptionError, sink_options
+    from sparkraft.pipeline.options import sink_options
+    from sparkraft.pipeline.places import OptionError
     from sparkraft.pipeline.wire import Cluster
 
     options = {f"kafka.{key}": value for key, value in client_configs(authority).items()}

@@ -22,14 +22,8 @@ from sparkraft.pipeline.exactly_once import (
 )
 from sparkraft.pipeline.fetch import RangeReader
 from sparkraft.pipeline.offsets import Range
-from sparkraft.pipeline.options import (
-    EARLIEST,
-    LATEST,
-    ClientOptions,
-    Isolation,
-    parse_servers,
-    source_options,
-)
+from sparkraft.pipeline.options import ClientOptions, Isolation, parse_servers, source_options
+from sparkraft.pipeline.places import EARLIEST, LATEST
 from sparkraft.pipeline.transactions import ONGOING, TransactionCalls
 from sparkraft.pipeline.wire import Cluster, Connection
 from sparkraft.protocol.messages.k26_end_txn import EndTxnRequest

@@ -59,7 +59,7 @@ def _needs_spark() -> None:
 @contextmanager
 def _mistakes(file: str) -> Iterator[None]:
     """Turn errors of pipelines into sentences; those of the file begin with its name."""
-    from sparkraft.pipeline.options import OptionError
+    from sparkraft.pipeline.places import OptionError
     from sparkraft.pipeline.run import PipelineError
     from sparkraft.pipeline.session import NoJava
     from sparkraft.pipeline.spec import SpecError
@@ -311,7 +311,8 @@ def _replay(pipeline: Pipeline, number: int) -> int:
     _needs_spark()
     from sparkraft.pipeline import sinks
     from sparkraft.pipeline.exactly_once import Committer
-    from sparkraft.pipeline.options import OptionError, sink_options
+    from sparkraft.pipeline.options import sink_options
+    from sparkraft.pipeline.places import OptionError
 
     reasons = [f"{pipeline.name} has no sink with delivery = exactly_once"]
     is_replayed = False
@@ -336,7 +337,8 @@ def _recover(options: Options, argv: Sequence[str]) -> int:
     values = options.parse(argv)
     _needs_spark()
     from sparkraft.pipeline.exactly_once import Committer, LostTransactionsError
-    from sparkraft.pipeline.options import OptionError, sink_options
+    from sparkraft.pipeline.options import sink_options
+    from sparkraft.pipeline.places import OptionError
 
     prefix = values.transactional_id_prefix
     given = {

@@ -7,10 +7,12 @@ changes over by one word. It needs no jar: it is a Python Data Source that speak
 protocol itself and hands Spark Arrow batches.
 
     options   what may be asked of source and sink, and what is refused, in which words
+    places    subscriptions and offsets in options
     wire      a small blocking client: routing to leaders, offsets, fetch, produce
     offsets   which offsets a batch covers and how they are dealt out to tasks (no I/O)
     decode    record batches to Arrow columns with numpy        encode  the inverse
     source    Spark's reader classes        sink   Spark's writer classes
+    partition_history, metadata_rows, metadata_source   tables of the metadata log
     exactly_once   the transactions of a batch     transactions   their requests
     spec      the pipeline file             run    the running pipeline
     query     its sources and stages        sinks  its rows and dead letters

@@ -43,7 +43,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.pipeline.fetch import RangeReader
 from sparkraft.pipeline.offsets import Range
-from sparkraft.pipeline.options import EARLIEST, LATEST, Isolation, OptionError, source_options
+from sparkraft.pipeline.options import Isolation, source_options
+from sparkraft.pipeline.places import EARLIEST, LATEST, OptionError
 from sparkraft.pipeline.produce import Producer
 from sparkraft.pipeline.transactions import (
     ONGOING,

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.pipeline import decode
-from sparkraft.pipeline.options import EARLIEST, LATEST, Isolation
+from sparkraft.pipeline.options import Isolation
+from sparkraft.pipeline.places import EARLIEST, LATEST
 from sparkraft.pipeline.wire import PEER_GONE, check
 from sparkraft.records.errors import CorruptRecords
 

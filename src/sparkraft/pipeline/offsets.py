@@ -15,13 +15,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from sparkraft.base.ids import TopicPartition
-from sparkraft.pipeline.options import (
-    EARLIEST,
-    LATEST,
-    Bound,
-    ByTimestamp,
-    OptionError,
-)
+from sparkraft.pipeline.places import EARLIEST, LATEST, Bound, ByTimestamp, OptionError
 
 Offsets = Mapping[TopicPartition, int]
 

@@ -8,13 +8,15 @@ Ours, beyond the official ones: `maxBytesPerTrigger`, `alignTimestamps`, `maxPar
 `publishGroupId`, `columns`, `transactionalIdPrefix`, and in the offset options a word or number for
 a whole topic (`{"flights": "earliest"}`).
 
-Not here: looking anything up in a cluster (`sparkraft.pipeline.offsets`, `.source`).
+With `metadata`, a reader reads tables of the metadata log instead of topics.
+
+Not here: places in topics (`sparkraft.pipeline.places`); looking anything up in a cluster
+(`sparkraft.pipeline.offsets`, `.source`).
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import Enum
 from typing import Any, Final
@@ -25,18 +27,18 @@ from sparkraft.client.security import (
     login_of_properties,
     tls_settings_of,
 )
+from sparkraft.pipeline.places import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    ByOffset,
+    OptionError,
+    Subscription,
+    read_bound,
+    read_subscription,
+)
 from sparkraft.security.login import Login
 from sparkraft.security.tls_settings import CLIENT_KEYS, TlsSettings
-
-EARLIEST: Final = -2
-"""The first offset there is, in offset JSON and in ListOffsets alike."""
-
-LATEST: Final = -1
-"""The offset the next record will get, in offset JSON and in ListOffsets alike."""
-
-
-class OptionError(ValueError):
-    """An invalid, unknown or unsupported option; the message names it and the reason."""
 
 
 class Isolation(Enum):
@@ -44,42 +46,6 @@ class Isolation(Enum):
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ByOffset:
-    """Start or end at given offsets; `EARLIEST` and `LATEST` stand for themselves.
-
-    Use: `everywhere` for one word for all partitions, else `by_topic`, whose values are one
-    number for all partitions of the topic or one for each.
-    """
-
-    everywhere: int | None = None
-    by_topic: Mapping[str, int | Mapping[int, int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ByTimestamp:
-    """Start or end at the first record of a time or later, in milliseconds since 1970.
-
-    Use: as `ByOffset`. `or_latest`: take the end if there is no such record, instead of failing.
-    """
-
-    everywhere: int | None = None
-    by_topic: Mapping[str, int | Mapping[int, int]] = field(default_factory=dict)
-    or_latest: bool = False
-
-
-Bound = ByOffset | ByTimestamp
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
-    """Which partitions to read; exactly one of the three is set."""
-
-    topics: tuple[str, ...] | None = None
-    pattern: str | None = None
-    assigned: Mapping[str, tuple[int, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +93,32 @@ class SourceOptions:
     publish_group_id: str | None
 
 
+class MetadataTable(Enum):
+    """`metadata`: the table to read instead of topics."""
+
+    ELECTIONS = "elections"
+    ISR = "isr"
+    PARTITIONS = "partitions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataOptions:
+    """The checked options of a metadata table's reader.
+
+    Attributes:
+        subscription: the topics; None for all, internal ones included.
+        starting: an offset of the metadata log, or `EARLIEST` or `LATEST`.
+        ending: exclusive; None for the present end.
+    """
+
+    client: ClientOptions
+    table: MetadataTable
+    subscription: Subscription | None
+    starting: int
+    ending: int | None
+    fail_on_data_loss: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
     """Everything a writer needs to know, checked."""
@@ -170,6 +162,16 @@ _SINK_NAMES: Final = (
     "includeHeaders",
     "transactionalIdPrefix",
     "kafka.transaction.timeout.ms",
+)
+
+_METADATA_NAMES: Final = (
+    "metadata",
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "endingOffsets",
+    "failOnDataLoss",
+    "groupIdPrefix",
 )
 
 NOT_SUPPORTED: Final[Mapping[str, str]] = {
@@ -251,9 +253,9 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
     given = _Given(options, _SOURCE_NAMES, "source")
     read = SourceOptions(
         client=_client_options(given, "sparkraft-source", prefix=given.text("groupIdPrefix")),
-        subscription=_subscription(given),
-        starting=_bound(given, "starting"),
-        ending=_bound(given, "ending"),
+        subscription=read_subscription(given),
+        starting=read_bound(given, "starting"),
+        ending=read_bound(given, "ending"),
         columns=_columns(given),
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         offsets_per_trigger_max=given.positive("maxOffsetsPerTrigger"),
@@ -269,6 +271,54 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
     )
     _check_together(given, read, streaming=streaming)
     return read
+
+
+def metadata_table(options: Mapping[str, str]) -> MetadataTable | None:
+    """The table that `metadata` names; None if topics are read."""
+    name = {key.lower(): value for key, value in options.items()}.get("metadata")
+    if name is None:
+        return None
+    try:
+        return MetadataTable(name.strip().lower())
+    except ValueError:
+        known = ", ".join(table.value for table in MetadataTable)
+        raise OptionError(f"metadata must be one of {known}, not {name!r}") from None
+
+
+def metadata_options(options: Mapping[str, str], *, streaming: bool) -> MetadataOptions:
+    """Check and read the options of a metadata table's reader."""
+    given = _Given(options, _METADATA_NAMES, "source of metadata tables")
+    table = metadata_table(options)
+    assert table is not None
+    if streaming and given.text("endingOffsets"):
+        raise OptionError("endingOffsets means nothing in a streaming query, which has no end")
+    default = LATEST if streaming else EARLIEST
+    ending = _log_offset(given, "endingOffsets", {"latest": LATEST}, LATEST)
+    named = given.text("subscribe") or given.text("subscribePattern")
+    return MetadataOptions(
+        client=_client_options(given, "sparkraft-source", prefix=given.text("groupIdPrefix")),
+        table=table,
+        subscription=read_subscription(given) if named else None,
+        starting=_log_offset(
+            given, "startingOffsets", {"earliest": EARLIEST, "latest": LATEST}, default
+        ),
+        ending=None if ending == LATEST else ending,
+        fail_on_data_loss=given.flag("failOnDataLoss", default=True),
+    )
+
+
+def _log_offset(given: "_Given", name: str, words: Mapping[str, int], default: int) -> int:
+    """An offset of the metadata log: one of `words` or a number."""
+    text = given.text(name)
+    if text is None:
+        return default
+    if text.lower() in words:
+        return words[text.lower()]
+    if not (text.isascii() and text.isdigit()):
+        raise OptionError(
+            f"{name} must be {' or '.join(words)} or an offset of the metadata log, not {text!r}"
+        )
+    return int(text)
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -424,7 +474,7 @@ def _check_name(name: str, known: Mapping[str, str], place: str) -> None:
         raise OptionError(
             f"option {name} can't be set: Spark keeps the offsets and hands out bytes"
         )
-    others = {each.lower(): each for each in (*_SOURCE_NAMES, *_SINK_NAMES)}
+    others = {each.lower(): each for each in (*_SOURCE_NAMES, *_SINK_NAMES, *_METADATA_NAMES)}
     if name in others:
         raise OptionError(f"option {others[name]} means nothing to a {place}")
     near = get_close_matches(name, known, n=1, cutoff=0.5)
@@ -495,95 +545,6 @@ def parse_servers(text: str) -> tuple[tuple[str, int], ...]:
     if not servers:
         raise OptionError("kafka.bootstrap.servers is empty: host:port,host:port")
     return tuple(servers)
-
-
-def _subscription(given: _Given) -> Subscription:
-    names = ("subscribe", "subscribePattern", "assign")
-    set_names = [name for name in names if given.text(name)]
-    if len(set_names) != 1:
-        said = " and ".join(set_names) or "none"
-        raise OptionError(f"exactly one of {', '.join(names)} must be set, not {said}")
-    pattern = given.text("subscribePattern")
-    if pattern:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise OptionError(
-                f"subscribePattern {pattern!r} is not a valid pattern: {error}"
-            ) from error
-        return Subscription(pattern=pattern)
-    listed = given.text("subscribe")
-    if listed:
-        topics = tuple(dict.fromkeys(filter(None, (part.strip() for part in listed.split(",")))))
-        if not topics:
-            raise OptionError(f"subscribe names no topic: {listed!r}")
-        return Subscription(topics=topics)
-    return Subscription(assigned=_assigned(given.json("assign")))
-
-
-def _assigned(value: Any) -> Mapping[str, tuple[int, ...]]:
-    wanted = 'assign must look like {"topic":[0,1]}'
-    if not isinstance(value, dict) or not value:
-        raise OptionError(wanted)
-    for partitions in value.values():
-        numbers = partitions if isinstance(partitions, list) else [None]
-        if not numbers or any(type(each) is not int or each < 0 for each in numbers):
-            raise OptionError(f"{wanted}, not {json.dumps(value)}")
-    return {topic: tuple(sorted(set(partitions))) for topic, partitions in value.items()}
-
-
-def _bound(given: _Given, side: str) -> Bound | None:
-    """Read one end; the official precedence: Timestamp, then OffsetsByTimestamp, then Offsets."""
-    or_latest = side == "ending" or _start_at_latest_without_match(given)
-    timestamp = given.millis(f"{side}Timestamp")
-    if timestamp is not None:
-        return ByTimestamp(everywhere=timestamp, or_latest=or_latest)
-    name = f"{side}OffsetsByTimestamp"
-    if given.text(name):
-        by_topic = _by_topic(name, given.json(name), words={}, lowest=0)
-        return ByTimestamp(by_topic=by_topic, or_latest=or_latest)
-    name = f"{side}Offsets"
-    text = given.text(name)
-    if text is None:
-        return None
-    if text.lower() in _WORDS:
-        return ByOffset(everywhere=_WORDS[text.lower()])
-    return ByOffset(by_topic=_by_topic(name, given.json(name), words=_WORDS, lowest=EARLIEST))
-
-
-_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
-
-
-def _start_at_latest_without_match(given: _Given) -> bool:
-    strategy = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
-    if strategy not in {"error", "latest"}:
-        raise OptionError(
-            f"startingOffsetsByTimestampStrategy must be error or latest, not {strategy!r}"
-        )
-    return strategy == "latest"
-
-
-def _by_topic(
-    name: str, value: Any, *, words: Mapping[str, int], lowest: int
-) -> Mapping[str, int | Mapping[int, int]]:
-    if not isinstance(value, dict) or not value:
-        raise OptionError(f'{name} must be a word or look like {{"topic":{{"0":23,"1":-2}}}}')
-
-    def number(each: Any) -> int:
-        found = words.get(each.lower()) if isinstance(each, str) else each
-        if type(found) is not int or found < lowest:
-            raise OptionError(f"{name}: {json.dumps(each)} is not a valid place in a partition")
-        return found
-
-    read: dict[str, int | Mapping[int, int]] = {}
-    for topic, places in value.items():
-        if isinstance(places, dict):
-            if not all(partition.isascii() and partition.isdigit() for partition in places):
-                raise OptionError(f"{name}: the partitions of {topic} must be numbers")
-            read[topic] = {int(partition): number(each) for partition, each in places.items()}
-        else:
-            read[topic] = number(places)
-    return read
 
 
 def _check_together(given: _Given, read: SourceOptions, *, streaming: bool) -> None:

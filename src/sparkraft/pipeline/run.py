@@ -24,7 +24,8 @@ from sparkraft.base.errors import KafkaError
 from sparkraft.pipeline import backfill, batch_log, cases, json_values, sinks, status
 from sparkraft.pipeline import check as checks
 from sparkraft.pipeline.metrics import PipelineMetrics
-from sparkraft.pipeline.options import OptionError, source_options
+from sparkraft.pipeline.options import source_options
+from sparkraft.pipeline.places import OptionError
 from sparkraft.pipeline.progress import Progress, newest, reports, with_lag
 from sparkraft.pipeline.query import result as result_of
 from sparkraft.pipeline.session import NoJava, check_java, session

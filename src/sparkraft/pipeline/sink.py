@@ -47,7 +47,7 @@ from sparkraft.pipeline.exactly_once import (
     checked_prefix,
     patient,
 )
-from sparkraft.pipeline.options import OptionError, SinkOptions
+from sparkraft.pipeline.places import OptionError
 from sparkraft.pipeline.produce import Producer
 from sparkraft.pipeline.transactions import TransactionCalls
 from sparkraft.pipeline.wire import shared_cluster
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import DataFrame
+
+    from sparkraft.pipeline.options import SinkOptions
 
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 

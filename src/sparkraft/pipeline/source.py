@@ -48,20 +48,19 @@ from pyspark.sql.types import (
 
 from sparkraft.pipeline import offsets as plan
 from sparkraft.pipeline.fetch import DataLossError, RangeReader, data_loss
+from sparkraft.pipeline.metadata_rows import table_schema
+from sparkraft.pipeline.metadata_source import MetadataBatchReader, MetadataStreamReader
 from sparkraft.pipeline.options import (
     COLUMNS,
-    EARLIEST,
-    LATEST,
-    Bound,
-    ByOffset,
-    ByTimestamp,
     Isolation,
-    OptionError,
     SourceOptions,
+    metadata_options,
+    metadata_table,
     sink_options,
     source_columns,
     source_options,
 )
+from sparkraft.pipeline.places import EARLIEST, LATEST, Bound, ByOffset, ByTimestamp, OptionError
 from sparkraft.pipeline.pushdown import Narrowing, narrowing
 from sparkraft.pipeline.wire import shared_cluster
 
@@ -105,19 +104,31 @@ class SparkraftDataSource(DataSource):
         return "sparkraft"
 
     def schema(self) -> StructType:
-        """The official connector's, with `headers` if asked for, or those of `columns`."""
+        """The official connector's, with `headers` if asked for, or those of `columns`.
+
+        With `metadata`, those of that table.
+        """
+        table = metadata_table(self.options)
+        if table is not None:
+            return table_schema(table)
         return source_schema(source_columns(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
+        if (table := metadata_table(self.options)) is not None:
+            _check_columns(schema, table_schema(table))
+            return MetadataBatchReader(metadata_options(self.options, streaming=False))
         options = source_options(self.options, streaming=False)
-        _check_schema(schema, options)
+        _check_columns(schema, source_schema(options.columns))
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's)
         """For `spark.readStream`."""
+        if (table := metadata_table(self.options)) is not None:
+            _check_columns(schema, table_schema(table))
+            return MetadataStreamReader(metadata_options(self.options, streaming=True))
         options = source_options(self.options, streaming=True)
-        _check_schema(schema, options)
+        _check_columns(schema, source_schema(options.columns))
         return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001 (Spark's)
@@ -136,8 +147,8 @@ class SparkraftDataSource(DataSource):
         return StreamWriter(schema, sink_options(self.options))
 
 
-def _check_schema(schema: StructType, options: SourceOptions) -> None:
-    if schema != source_schema(options.columns):
+def _check_columns(schema: StructType, own: StructType) -> None:
+    if schema != own:
         raise OptionError("the source has a schema of its own: leave out .schema(...)")
 
 

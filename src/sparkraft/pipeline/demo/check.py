@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sparkraft.pipeline import offsets as plan
 from sparkraft.pipeline.demo import flights
 from sparkraft.pipeline.fetch import RangeReader
-from sparkraft.pipeline.options import EARLIEST, LATEST, source_options
+from sparkraft.pipeline.options import source_options
+from sparkraft.pipeline.places import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

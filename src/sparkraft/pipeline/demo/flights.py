@@ -17,7 +17,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkraft.client.partitioner import partition_of_key
-from sparkraft.pipeline.options import LATEST
+from sparkraft.pipeline.places import LATEST
 from sparkraft.pipeline.produce import Producer
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Final
 from sparkraft.pipeline import run as running
 from sparkraft.pipeline import spec
 from sparkraft.pipeline.demo import check, driver, flights
-from sparkraft.pipeline.options import ClientOptions, OptionError, parse_servers
+from sparkraft.pipeline.options import ClientOptions, parse_servers
+from sparkraft.pipeline.places import OptionError
 from sparkraft.pipeline.session import NoJava, check_java
 from sparkraft.pipeline.wire import Cluster
 
