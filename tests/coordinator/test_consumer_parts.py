@@ -1,5 +1,7 @@
 """The parts of consumer groups: assignors, the hash of topics, the settings of a group."""
 
+from dataclasses import replace
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,8 @@ from sparkraft.coordinator.group.consumer_assignors import (
     assign_range,
     assign_uniform,
 )
-from sparkraft.coordinator.group.consumer_member import MemberState, Partitions
+from sparkraft.coordinator.group.consumer_group import ConsumerGroup
+from sparkraft.coordinator.group.consumer_member import ConsumerMember, MemberState, Partitions
 from sparkraft.coordinator.group.topic_hash import NO_TOPICS, TopicHashes
 from sparkraft.coordinator.group.xxh3 import xxh3_64
 from sparkraft.metadata.image import EMPTY_IMAGE
@@ -169,3 +172,18 @@ def test_a_group_setting_is_kept_within_the_bounds_of_the_broker() -> None:
 def test_states_have_the_numbers_of_kafkas_records() -> None:
     numbers = {state.name: state.value for state in MemberState}
     assert numbers == {"STABLE": 0, "UNREVOKED": 1, "UNRELEASED": 2, "UNKNOWN": 127}
+
+
+def test_a_subscription_does_not_take_back_what_its_member_has_lost() -> None:
+    """K11 after a load in which the record that gave up the partition is compacted away, as when
+    a cleaner replaces segments meanwhile (KAFKA-16147)."""
+    group, topic = ConsumerGroup("g"), TOPICS[0]
+    first, second = (ConsumerMember(member_id=one, member_epoch=1) for one in ("a", "b"))
+    group.replay_subscription(first)
+    group.replay_subscription(second)
+    group.replay_current(replace(first, assigned={topic: {0: 1, 1: 1}}))
+    group.replay_current(replace(second, member_epoch=2, assigned={topic: {0: 2}}))
+    group.replay_subscription(replace(first, subscribed_topics=frozenset({"u"})))
+    assert group.holder(topic, 0) == "b"
+    group.replay_current(replace(first, member_epoch=3, assigned={topic: {1: 1}}))
+    assert (group.holder(topic, 0), group.holder(topic, 1)) == ("b", "a")

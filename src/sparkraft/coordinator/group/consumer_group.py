@@ -206,9 +206,16 @@ class ConsumerGroup:
         self.metadata_hash = metadata_hash & 0xFFFFFFFFFFFFFFFF
 
     def replay_subscription(self, subscription: ConsumerMember) -> None:
-        """A record of type 5: keeps the assignment."""
+        """A record of type 5: keeps the assignment.
+
+        The holders of partitions stay as well. If compaction has removed the record in which the
+        member gave up a partition, its next holder may be known already.
+        """
         known = self._members.get(subscription.member_id)
-        self._put(subscription if known is None else subscription.with_assignment_of(known))
+        if known is None:
+            self._put(subscription)
+        else:
+            self._put(subscription.with_assignment_of(known), has_assignment=False)
 
     def replay_current(self, member: ConsumerMember) -> None:
         """A record of type 8: keeps the subscription."""
@@ -231,10 +238,12 @@ class ConsumerGroup:
         if known.instance_id is not None and self._static.get(known.instance_id) == member_id:
             del self._static[known.instance_id]
 
-    def _put(self, member: ConsumerMember) -> None:
+    def _put(self, member: ConsumerMember, *, has_assignment: bool = True) -> None:
+        """Replace a member; with `has_assignment`, also what it holds."""
         known = self._members.get(member.member_id)
         if known is not None:
-            self._release(known)
+            if has_assignment:
+                self._release(known)
             self.member_bytes -= known.bytes
             self._count(known, -1, self._subscribers, self._regex_subscribers)
         self._members[member.member_id] = member
@@ -242,6 +251,10 @@ class ConsumerGroup:
         self._count(member, 1, self._subscribers, self._regex_subscribers)
         if member.instance_id is not None:
             self._static[member.instance_id] = member.member_id
+        if has_assignment:
+            self._hold(member)
+
+    def _hold(self, member: ConsumerMember) -> None:
         for partitions in (member.assigned, member.pending_revocation):
             for topic_id, epochs in partitions.items():
                 self._holders.setdefault(topic_id, {}).update(
