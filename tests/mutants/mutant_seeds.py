@@ -23,7 +23,7 @@ SEEDS_FILE = Path(__file__).with_name("seeds.json")
 SECONDS = 20
 """Length of chaos in these runs."""
 
-SECONDS_OF = {"transactions": 12}
+SECONDS_OF = {"transactions": 12, "groups": 12}
 """The same for workloads whose bugs show sooner."""
 
 SEEDS_MAX = 1_000

@@ -68,9 +68,9 @@ def _options() -> Options:
     )
     options.value(
         "--workload",
-        about="clients of whole nodes: create topics (default), write and read records, or write "
-        "transactions",
-        choices=["create-topics", "produce-consume", "transactions"],
+        about="clients of whole nodes: create topics (default), write and read records, write "
+        "transactions, or join a group",
+        choices=["create-topics", "produce-consume", "transactions", "groups"],
     )
     options.value(
         "--trace", about="write the whole trace there; - is standard output", metavar="FILE"
@@ -95,7 +95,7 @@ _OPTION_OF = {
 _WORKLOAD_OF = {"leaders-come-and-go": "produce-consume", "replicas-move": "produce-consume"}
 """The workload of scenarios that have their own, and faults to choose."""
 
-_OF_COORDINATORS = ("transactions",)
+_OF_COORDINATORS = ("transactions", "groups")
 """Workloads of clients of coordinators."""
 
 _REPLICAS = 3

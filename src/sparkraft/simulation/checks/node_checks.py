@@ -12,6 +12,8 @@ L1: work in one piece of an event loop: `loop_checks`
 F1, G8: fencing and group coordinators: `process_checks`
 E1  explanations of leaders and ISRs match what happened: `explanation_checks`
 T1 to T16: transactions: `transaction_checks`
+K1 to K15, R1, R2: groups of KIP-848: `group_checks`
+R3, R4: the runtime of coordinators: `shard_checks`
 V1  records and requests between nodes respect the finalized metadata.version
 """
 
@@ -26,6 +28,7 @@ from sparkraft.metadata.snapshot import records_of
 from sparkraft.records.batch import iter_batches
 from sparkraft.simulation.checks import versions
 from sparkraft.simulation.checks.explanation_checks import ExplanationChecks
+from sparkraft.simulation.checks.group_checks import GroupChecks
 from sparkraft.simulation.checks.isr_oracle import listening
 from sparkraft.simulation.checks.loop_checks import LoopChecks, work_watched
 from sparkraft.simulation.checks.node_events import NodeEvents, watched
@@ -34,9 +37,10 @@ from sparkraft.simulation.checks.process_checks import ProcessChecks
 from sparkraft.simulation.checks.record_checks import RecordChecks
 from sparkraft.simulation.checks.recovery_checks import storage_watched
 from sparkraft.simulation.checks.registration_checks import RegistrationChecks
+from sparkraft.simulation.checks.shard_checks import ShardChecks
 from sparkraft.simulation.checks.snapshot_checks import SnapshotChecks
 from sparkraft.simulation.checks.storage_checks import StorageChecks
-from sparkraft.simulation.checks.stored_log import StoredLog
+from sparkraft.simulation.checks.stored_log import StoredBatch, StoredLog
 from sparkraft.simulation.checks.transaction_checks import TransactionChecks
 from sparkraft.simulation.world.machine import image_of
 from sparkraft.simulation.world.violation import Violation
@@ -69,7 +73,10 @@ class NodeChecks:
         self.transactions = TransactionChecks(
             probe, self.require, self._log_of, lambda: self.records.image
         )
-        self.storage.on_batches = self.transactions.on_batches
+        self.groups = GroupChecks(probe, self.require, self._log_of, lambda: self.records.image)
+        self.shards = ShardChecks(probe, self.require)
+        self.storage.on_batches = self._on_batches
+        self.storage.on_answer = self.groups.on_answer
         self.created: dict[str, Uuid] = {}
         """Topics whose creation was acknowledged."""
         self._created_below: dict[str, int] = {}
@@ -82,6 +89,11 @@ class NodeChecks:
 
     def _log_of(self, machine: "Machine", directory: str) -> StoredLog | None:
         return self.storage.watched(machine).logs.get(directory)
+
+    def _on_batches(self, machine: "Machine", directory: str, batches: list[StoredBatch]) -> None:
+        self.transactions.on_batches(machine, directory, batches)
+        self.groups.on_batches(machine, directory, batches)
+        self.shards.on_batches(machine, directory, batches)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -104,6 +116,7 @@ class NodeChecks:
                 on_expired=self.storage.on_expired,
             ),
             work_watched(self.loops),
+            self.shards.watching(),
         ):
             yield
 
@@ -231,6 +244,7 @@ class NodeChecks:
         self.processes.every_second()
         self.explanations.every_second()
         self.transactions.every_second()
+        self.groups.every_second()
 
     def _check_image(self, machine: "Machine", image: ClusterImage) -> None:
         known = self._images.get(image.offset)
@@ -271,6 +285,7 @@ class NodeChecks:
         self.storage.at_end()
         self.explanations.at_end()
         self.transactions.at_end()
+        self.groups.at_end()
 
     def _check_reload(self, machine: "Machine", records: list[Any]) -> None:
         again = EMPTY_IMAGE

@@ -95,6 +95,8 @@ class StorageChecks:
         self._sent: dict[tuple[str, int], set[bytes]] = defaultdict(set)
         self.on_batches: Callable[[Machine, str, list[StoredBatch]], None] = lambda *_: None
         """Called with the directory and the batches of each append to a recovered log."""
+        self.on_answer: Callable[[str, Any, Any], None] = lambda *_: None
+        """Called with the host, the request and the response of each client."""
 
     def watched(self, machine: "Machine") -> Watched:
         """Return the recorded state of the machine's current disk."""
@@ -377,6 +379,7 @@ class StorageChecks:
             self.probe.check(lambda: self._check_fetched(host, response))
         elif isinstance(request, k00.ProduceRequest) and machine is not None:
             self.probe.check(lambda: self._check_acknowledged(machine, request, response))
+        self.probe.check(lambda: self.on_answer(host, request, response))
 
     def _check_fetched(self, host: str, response: Any) -> None:
         for topic in response.responses:

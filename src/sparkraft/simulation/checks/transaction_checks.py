@@ -24,6 +24,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.metadata.image import ClusterImage
+from sparkraft.simulation.checks.committed_log import (
+    CommittedLog,
+    hosted_of,
+    leader_of,
+    led_by,
+)
 from sparkraft.simulation.checks.probe import Probe, Require
 from sparkraft.simulation.checks.stored_log import StoredBatch, StoredLog
 from sparkraft.simulation.checks.transaction_log import (
@@ -72,11 +78,7 @@ class TransactionChecks:
         """Partition → marker → machines that have written it."""
         self._registered: dict[tuple[int, int, Partition], set[str]] = defaultdict(set)
         """Producer id, epoch and partition → machines with an Ongoing record that has them."""
-        self._written: dict[int, dict[int, list[StoredBatch]]] = defaultdict(
-            lambda: defaultdict(list)
-        )
-        """Partition of `__transaction_state` → base offset → batches appended there."""
-        self._committed_to: dict[int, int] = defaultdict(int)
+        self._logs: dict[int, CommittedLog] = defaultdict(CommittedLog)
         self._last: dict[str, StateRecord] = {}
         """Transactional id → its last committed record."""
         self._decided: dict[tuple[int, int], set[bool]] = defaultdict(set)
@@ -95,8 +97,8 @@ class TransactionChecks:
                 self._on_transactional(machine, directory, partition, batch)
 
     def _on_state(self, machine: "Machine", directory: str, index: int, batch: StoredBatch) -> None:
-        self._written[index][batch.header.base_offset].append(batch)
-        led = self._led(machine, (STATE_TOPIC, index), batch)
+        self._logs[index].add(batch)
+        led = led_by(machine, (STATE_TOPIC, index), batch)
         for record in self._records(index, batch):
             if record.status is Status.ONGOING:
                 for partition in record.partitions:
@@ -136,7 +138,7 @@ class TransactionChecks:
             key = (marker.producer_id, marker.epoch, marker.committed)
             self._markers[partition][key].add(machine.name)
             return
-        if header.is_control or self._led(machine, partition, batch) is None:
+        if header.is_control or led_by(machine, partition, batch) is None:
             return
         registered = self._registered[header.producer_id, header.producer_epoch, partition]
         self.require(
@@ -181,14 +183,6 @@ class TransactionChecks:
     def _enough(self) -> int:
         return self.probe.layout.min_insync
 
-    def _led(self, machine: "Machine", partition: Partition, batch: StoredBatch) -> Any:
-        """The hosted partition, if the machine leads it in the epoch of the batch."""
-        hosted = hosted_of(machine, partition)
-        current = batch.header.partition_leader_epoch
-        if hosted is None or not hosted.is_leader or hosted.leader_epoch != current:
-            return None
-        return hosted
-
     def _records(self, index: int, batch: StoredBatch) -> list[StateRecord]:
         key = (index, batch.header.base_offset, batch.header.crc)
         if key not in self._parsed:
@@ -200,7 +194,7 @@ class TransactionChecks:
     def every_second(self) -> None:
         """Check newly committed records and the state of the coordinators."""
         for index in self._indexes(STATE_TOPIC):
-            machine = self.leader_of((STATE_TOPIC, index))
+            machine = leader_of(self.probe, (STATE_TOPIC, index))
             if machine is not None:
                 self._read_committed(machine, index)
                 self._check_memory(machine, index)
@@ -210,30 +204,9 @@ class TransactionChecks:
         hosted = hosted_of(machine, (STATE_TOPIC, index))
         if log is None or hosted is None:
             return
-        for batch in log.batches:
-            header = batch.header
-            if header.last_offset >= hosted.log.high_watermark:
-                return
-            while self._committed_to[index] < header.next_offset:
-                original = self._original(index, header.partition_leader_epoch)
-                if original is None:  # written before the checks began
-                    self._committed_to[index] = header.next_offset
-                    self._last.clear()
-                    break
-                for record in self._records(index, original):
-                    self._on_committed(record)
-                self._committed_to[index] = original.header.next_offset
-
-    def _original(self, index: int, epoch: int) -> StoredBatch | None:
-        """The next committed batch as it was appended: compaction may have removed records since.
-
-        Args:
-            index: the partition.
-            epoch: the leader epoch of this batch or of a later one in the log.
-        """
-        found = self._written[index].get(self._committed_to[index], ())
-        known = [batch for batch in found if batch.header.partition_leader_epoch <= epoch]
-        return max(known, key=lambda batch: batch.header.partition_leader_epoch, default=None)
+        for batch in self._logs[index].advance(log, hosted.log.high_watermark):
+            for record in self._records(index, batch):
+                self._on_committed(record)
 
     def _on_committed(self, record: StateRecord) -> None:
         before = self._last.get(record.transactional_id)
@@ -346,7 +319,7 @@ class TransactionChecks:
         names = {topic for (_, _, (topic, _)) in self._registered} | {OFFSETS_TOPIC}
         for topic in sorted(names):
             for index in self._indexes(topic):
-                machine = self.leader_of((topic, index))
+                machine = leader_of(self.probe, (topic, index))
                 if machine is not None:
                     log = self._log_of(machine, f"{DATA}/{topic}-{index}")
                     if log is not None:
@@ -356,23 +329,6 @@ class TransactionChecks:
         image = self._image()
         topic_id = image.topics_by_name.get(topic)
         return () if topic_id is None else sorted(image.topics_by_id[topic_id].partitions)
-
-    def leader_of(self, partition: Partition) -> "Machine | None":
-        """The machine that leads a partition in the highest epoch."""
-        led = [
-            (hosted.leader_epoch, machine)
-            for machine in self.probe.brokers
-            if (hosted := hosted_of(machine, partition)) is not None and hosted.is_leader
-        ]
-        return max(led, key=lambda pair: pair[0])[1] if led else None
-
-
-def hosted_of(machine: "Machine", partition: Partition) -> Any:
-    """The replica of a partition in a running process; None if it has none."""
-    node = machine.live_node
-    if node is None or node.broker is None:
-        return None
-    return node.broker.replica_manager.hosted(*partition)
 
 
 def _tell(record: StateRecord) -> str:

@@ -3,9 +3,9 @@
 T9  once clients stop, every transaction ends: the last stable offset is the high watermark
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkraft.simulation.scenarios.node_faults import (
     COORDINATOR_FAULTS,
@@ -21,15 +21,37 @@ from sparkraft.simulation.scenarios.node_runs import (
     disturb,
     heal,
 )
-from sparkraft.simulation.workload.clients import after_topic
+from sparkraft.simulation.workload.clients import after_topic, create_topic
+from sparkraft.simulation.workload.group_member import (
+    GROUP_848,
+    REBALANCE_MS,
+    SECOND_PARTITIONS,
+    SECOND_TOPIC,
+    SESSION_MS,
+)
+from sparkraft.simulation.workload.group_workload import GroupWorkload
 from sparkraft.simulation.workload.transaction_clients import TIMEOUT_MS, TransactionWorkload
-from sparkraft.simulation.world.nodes import Layout, NodesWorld
+from sparkraft.simulation.world.nodes import STRIKES_MAX, Layout, NodesWorld
 
 if TYPE_CHECKING:
     from sparkraft.simulation.scenarios.core_scenarios import Settings
 
-EVERY_S = (0.4, 4)
-"""Between two faults."""
+
+class FaultRate(NamedTuple):
+    """The faults of a workload.
+
+    Attributes:
+        every_s: limits of the time between two faults.
+        strikes: limit of strikes at fault points, of each kind.
+    """
+
+    every_s: tuple[float, float]
+    strikes: int
+
+
+TRANSACTION_FAULTS = FaultRate((0.4, 4), STRIKES_MAX)
+GROUP_FAULTS = FaultRate((1, 6), 3)
+"""Fewer: a group needs several responses in sequence to complete a rebalance."""
 
 TRANSACTIONS_AFTER = 3
 """Transactions that must be committed after healing."""
@@ -37,6 +59,10 @@ TRANSACTIONS_AFTER = 3
 ENDED_S = 3 * TIMEOUT_MS / 1000 + 20
 """Time limit for all transactions to end once no client begins one: the timeout, the interval of
 the search for it, and lookups of coordinators and leaders."""
+
+CONVERGED_S = 2 * (SESSION_MS + REBALANCE_MS) / 1000 + 20
+"""Time limit for a group to become stable: members that have lost their id expire, rebalances time
+out, the assignment interval passes, and coordinators are looked up."""
 
 OMITTED = frozenset({"skew", "features", "kraft-version", "voters", "wipe"})
 """Faults that change what clients may expect: a wall clock that is set back extends every
@@ -55,7 +81,7 @@ def transactions(settings: "Settings") -> NodesWorld:
     world = begin_world(settings, settings.nodes or 3, layout)
     workload = TransactionWorkload(world)
     world.start_all([partial(after_topic, client.run) for client in workload.all_clients])
-    _inject(world, settings)
+    _inject(world, settings, TRANSACTION_FAULTS)
     try:
         world.run_for(settings.seconds)
         heal(world)
@@ -65,12 +91,12 @@ def transactions(settings: "Settings") -> NodesWorld:
     return world
 
 
-def _inject(world: NodesWorld, settings: "Settings") -> None:
+def _inject(world: NodesWorld, settings: "Settings", rate: FaultRate) -> None:
     faults = fault_kinds()
     kinds = list(faults) if settings.faults is None else list(settings.faults)
     if kinds:
-        world.after(world.dice.uniform(0, 6), world.enable_points)
-        disturb(world, {kind: faults[kind] for kind in kinds}, EVERY_S)
+        world.after(world.dice.uniform(0, 6), lambda: world.enable_points(rate.strikes))
+        disturb(world, {kind: faults[kind] for kind in kinds}, rate.every_s)
 
 
 def _demand_transactions(world: NodesWorld, workload: TransactionWorkload) -> None:
@@ -93,5 +119,49 @@ def _demand_transactions(world: NodesWorld, workload: TransactionWorkload) -> No
     world.checks.at_end()
 
 
-COORDINATED: dict[str, Callable[["Settings"], NodesWorld]] = {"transactions": transactions}
+def groups(settings: "Settings") -> NodesWorld:
+    """Let members of both protocols share a group while coordinators and leaders fail."""
+    layout = Layout.of_coordinators(settings.seed, settings.nodes or 3, brokers=settings.observers)
+    world = begin_world(settings, settings.nodes or 3, layout)
+    workload = GroupWorkload(world)
+    world.start_all([partial(_after_topics, member.run) for member in workload.members])
+    _inject(world, settings, GROUP_FAULTS)
+    try:
+        world.run_for(settings.seconds)
+        heal(world)
+        demand_healthy(world)
+        world.draining = True
+        _demand_convergence(world, workload)
+    finally:
+        world.close()
+    return world
+
+
+async def _after_topics(run: Callable[[], Coroutine[Any, Any, None]], world: NodesWorld) -> None:
+    await create_topic(world)
+    await create_topic(world, SECOND_TOPIC, SECOND_PARTITIONS)
+    await run()
+
+
+def _demand_convergence(world: NodesWorld, workload: GroupWorkload) -> None:
+    """Check that the group becomes stable once its members stay, with an owner per partition."""
+    checks = world.checks
+
+    def is_stable() -> bool:
+        return workload.is_complete() and checks.groups.has_converged(GROUP_848)
+
+    if not world.run_for(CONVERGED_S, is_stable):
+        checks.require(False, "K5", f"no stable group after {CONVERGED_S} s")  # noqa: FBT003
+    if world.violation is not None:
+        raise world.violation
+    checks.groups.check_covered(GROUP_848)
+    world.run_for(1)
+    checks.every_second()
+    checks.at_end()
+
+
+COORDINATED: dict[str, Callable[["Settings"], NodesWorld]] = {
+    "transactions": transactions,
+    "groups": groups,
+}
 """Workload → the function that runs it."""

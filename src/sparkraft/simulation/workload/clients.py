@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from sparkraft.simulation.workload.client_env import ClientEnv
 
 
-async def create_topic(world: "ClientEnv") -> None:
-    """Create the topic of the records; return once it exists."""
+async def create_topic(world: "ClientEnv", name: str = TOPIC, partitions: int = PARTITIONS) -> None:
+    """Create the topic of the records, or another one; return once it exists."""
     client = Client(world)
     topic = k19.CreatableTopic(
-        name=TOPIC, num_partitions=PARTITIONS, replication_factor=world.replicas
+        name=name, num_partitions=partitions, replication_factor=world.replicas
     )
     done = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
     while True:

@@ -267,6 +267,10 @@ class NodesWorld:
             found |= {
                 "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
                 "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
+                "group.consumer.min.session.timeout.ms": "1000",
+                "group.consumer.session.timeout.ms": "3000",
+                "group.consumer.min.heartbeat.interval.ms": "100",
+                "group.consumer.heartbeat.interval.ms": "300",
             }
         return found
 

@@ -64,6 +64,13 @@ class StorageObserver(Protocol):
     def on_response(self, host: str, request: Any, response: Any) -> None: ...
 
 
+class GroupObserver(Protocol):
+    """The checker of consumer groups."""
+
+    def has_converged(self, group_id: str) -> bool: ...
+    def check_covered(self, group_id: str) -> None: ...
+
+
 class NodeObserver(Protocol):
     """Called for the events of whole nodes, their disks and their clients."""
 
@@ -77,6 +84,8 @@ class NodeObserver(Protocol):
     def records(self) -> RecordObserver: ...
     @property
     def storage(self) -> StorageObserver: ...
+    @property
+    def groups(self) -> GroupObserver: ...
 
     def watching(self) -> AbstractContextManager[None]:
         """Observe the product's code until the context exits."""

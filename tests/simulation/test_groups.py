@@ -1,0 +1,46 @@
+"""Groups in the simulator: coordinators fail, members come and go, and every group converges."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from sparkraft.simulation.scenarios.campaign import run
+from sparkraft.simulation.scenarios.coordinator_scenarios import fault_kinds
+from sparkraft.simulation.scenarios.core_scenarios import Settings
+
+GROUPS = Settings(seed=0, tier="nodes", nodes=3, seconds=12, workload="groups")
+
+
+def check(settings: Settings) -> Counter[str]:
+    result = run(settings)
+    text = f"{result.violation} {result.text}\n{''.join(result.tail)}"
+    assert result.violation is None, f"seed {settings.seed}: {text}"
+    return result.counts
+
+
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_groups_converge_after_faults(seed: int) -> None:
+    counts = check(replace(GROUPS, seed=seed))
+    assert sum(counts[f"fault {kind}"] for kind in fault_kinds()) > 0
+    assert counts["partitions given"] >= 5
+
+
+def test_groups_are_converted_and_members_leave_without_faults() -> None:
+    counts = check(replace(GROUPS, seed=2, faults=()))
+    assert counts["heartbeats accepted"] > 30
+    assert counts["members left"] > 3
+    assert counts["groups converted"] >= 1
+    assert counts["offsets committed"] > 5
+    assert counts["group records committed"] > 50
+
+
+def test_a_run_is_the_same_each_time() -> None:
+    first, second = (run(replace(GROUPS, seed=3, seconds=6)) for _ in range(2))
+    assert first.digest == second.digest
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(11, 201))
+def test_two_hundred_seeds_converge(seed: int) -> None:
+    check(replace(GROUPS, seed=seed))
