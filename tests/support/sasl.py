@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sparkraft.security.jaas import PLAIN_MODULE, SCRAM_MODULE
+from sparkraft.security.jaas import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE
 from tests.support.nodes import SparkraftNode
 
 PASSWORDS = {"admin": "admin-secret-5713", "alice": "alice-secret-8264"}
@@ -10,10 +10,13 @@ PASSWORDS = {"admin": "admin-secret-5713", "alice": "alice-secret-8264"}
 
 PLAIN, SHA_256, SHA_512 = "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"
 MECHANISMS = (PLAIN, SHA_256, SHA_512)
+OAUTHBEARER = "OAUTHBEARER"
 
 
 def server_module(mechanism: str, own_user: str = "admin") -> str:
     """The login module of a listener: the node's own credentials, and with PLAIN all users."""
+    if mechanism == OAUTHBEARER:
+        return f"{OAUTH_MODULE} required;"
     own = f'username="{own_user}" password="{PASSWORDS[own_user]}"'
     if mechanism != PLAIN:
         return f"{SCRAM_MODULE} required {own};"

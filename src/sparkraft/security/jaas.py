@@ -20,10 +20,12 @@ from sparkraft.security.secret import Secret
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 _MODULES: Mapping[str, frozenset[str]] = {
     PLAIN_MODULE: frozenset({"PLAIN"}),
     SCRAM_MODULE: frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"}),
+    OAUTH_MODULE: frozenset({"OAUTHBEARER"}),
 }
 """Login module → the mechanisms it can be used with."""
 

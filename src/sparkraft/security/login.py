@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparkraft.security.jaas import JaasError, LoginModule
 from sparkraft.security.plain import PlainClient
-from sparkraft.security.sasl import MECHANISMS, PLAIN, SaslClient
+from sparkraft.security.sasl import PASSWORD_MECHANISMS, PLAIN, SaslClient
 from sparkraft.security.scram import BY_NAME, ScramClient
 from sparkraft.security.secret import Secret
 
@@ -17,7 +17,7 @@ class Login:
     """How connections of a client authenticate.
 
     Attributes:
-        mechanism: one of `MECHANISMS`.
+        mechanism: one of `PASSWORD_MECHANISMS`.
         user: the name of the user.
         password: of the user.
     """
@@ -40,8 +40,8 @@ def login_of(mechanism: str, module: LoginModule) -> Login:
         JaasError: the module is for other mechanisms or lacks an option, or we do not implement the
             mechanism.
     """
-    if mechanism not in MECHANISMS:
-        known = ", ".join(MECHANISMS)
+    if mechanism not in PASSWORD_MECHANISMS:
+        known = ", ".join(PASSWORD_MECHANISMS)
         raise JaasError(f"SASL mechanism {mechanism} is not implemented; there are {known}")
     module.check_mechanism(mechanism)
     user, password = module.text("username"), module.options.get("password")

@@ -11,8 +11,13 @@ from typing import Protocol
 
 PLAIN = "PLAIN"
 
-MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""The mechanisms we implement, on both sides."""
+OAUTHBEARER = "OAUTHBEARER"
+
+PASSWORD_MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""The mechanisms of our clients, and of nodes that connect to others."""
+
+MECHANISMS = (*PASSWORD_MECHANISMS, OAUTHBEARER)
+"""The mechanisms of listeners."""
 
 
 class SaslError(Exception):
@@ -22,10 +27,12 @@ class SaslError(Exception):
         public_text: sent to the client; None: a general text, which reveals nothing about users.
     """
 
-    def __init__(self, reason: str, *, public: bool = False) -> None:
+    def __init__(
+        self, reason: str, *, public: bool = False, public_text: str | None = None
+    ) -> None:
         """Fail for `reason`, which is logged, and sent to the client if `public`."""
         super().__init__(reason)
-        self.public_text = reason if public else None
+        self.public_text = reason if public else public_text
 
 
 class SaslServer(Protocol):

@@ -16,6 +16,8 @@ Keys of our own start with `sparkraft.`:
                                   producers that a partition remembers
     sparkraft.unauthenticated.connections.max
                                   connections of a listener that may be authenticating at once
+    org.apache.kafka.sasl.oauthbearer.allowed.urls
+                                  which JWKS of OAUTHBEARER may be read
     sparkraft.http.listener       host:port of /health and /metrics; empty: off
 """
 
@@ -41,6 +43,9 @@ from sparkraft.server.properties import parse_properties
 from sparkraft.server.supported_configs import without_effect
 
 INT_MAX = (1 << 31) - 1
+
+ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+"""Which JWKS may be read; in Kafka it is a Java system property."""
 
 OWN_CONFIGS: dict[str, ConfigDef] = {
     "sparkraft.record.validation": ConfigDef(
@@ -88,6 +93,13 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         check=at_least(1),
         doc="Connections of a listener that may be authenticating at once; further ones are "
         "closed.",
+    ),
+    ALLOWED_URLS: ConfigDef(
+        ALLOWED_URLS,
+        ConfigType.LIST,
+        default=(),
+        doc="Values that sasl.oauthbearer.jwks.endpoint.url may have, separated by commas; none by "
+        "default. In Kafka it is a Java system property.",
     ),
     "broker.refused.connection.fence.enable": ConfigDef(
         "broker.refused.connection.fence.enable",

@@ -10,7 +10,7 @@ Names of listeners and mechanisms are in lower case in keys. As in Kafka, a serv
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from sparkraft.metadata.configs import BROKER_CONFIGS, parse_value
@@ -19,12 +19,14 @@ from sparkraft.security.jaas import JaasError, LoginModule, parse_jaas
 from sparkraft.security.login import Login, login_of
 from sparkraft.security.plain import PlainServer, plain_users
 from sparkraft.security.protocols import SecurityProtocol
-from sparkraft.security.sasl import MECHANISMS, PLAIN, SaslServer
+from sparkraft.security.sasl import MECHANISMS, OAUTHBEARER, PLAIN, SaslServer
 from sparkraft.security.scram import BY_NAME
 from sparkraft.server.config import ConfigError
 
 if TYPE_CHECKING:
+    from sparkraft.base.env import Clock
     from sparkraft.server.config import ListenerAddress, NodeConfig
+    from sparkraft.server.oauth_config import OAuthListeners
     from sparkraft.server.scram_logins import ScramLogins
 
 SASL_PROTOCOLS = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL})
@@ -49,15 +51,18 @@ class ListenerSasl:
     reauth_ms_max: Mapping[str, int]
 
 
-def sasl_of_listeners(config: "NodeConfig", scram: "ScramLogins") -> dict[str, ListenerSasl]:
+def sasl_of_listeners(
+    config: "NodeConfig", scram: "ScramLogins", clock: "Clock"
+) -> dict[str, ListenerSasl]:
     """The SASL settings of each listener that uses SASL, by its name.
 
     Raises:
         ConfigError: a mechanism is unknown or lacks its login module, or the credentials for other
             nodes are missing.
     """
+    mechanisms = _Mechanisms(config, scram, clock)
     found = {
-        address.name: _listener_sasl(config, address, scram)
+        address.name: _listener_sasl(config, address, mechanisms)
         for address in config.listeners
         if address.security_protocol in SASL_PROTOCOLS
     }
@@ -67,7 +72,7 @@ def sasl_of_listeners(config: "NodeConfig", scram: "ScramLogins") -> dict[str, L
 
 
 def _listener_sasl(
-    config: "NodeConfig", address: "ListenerAddress", scram: "ScramLogins"
+    config: "NodeConfig", address: "ListenerAddress", mechanisms: "_Mechanisms"
 ) -> ListenerSasl:
     names = _words(config, address.name, "sasl.enabled.mechanisms")
     if not names:
@@ -75,7 +80,7 @@ def _listener_sasl(
             f"listener {address.name} uses SASL, but sasl.enabled.mechanisms is empty"
         )
     return ListenerSasl(
-        mechanisms={name: _mechanism(config, address.name, name, scram) for name in names},
+        mechanisms={name: mechanisms.beginning(address.name, name) for name in names},
         receive_bytes_max=config.number_of(address.name, "sasl.server.max.receive.size"),
         failure_delay_ms=config.number("connection.failed.authentication.delay.ms"),
         unauthenticated_max=config.number("sparkraft.unauthenticated.connections.max"),
@@ -143,18 +148,34 @@ def _node_login(config: "NodeConfig", listener: str, key: str) -> Login | None:
         raise ConfigError(f"{key}={mechanism}: {error}") from None
 
 
-def _mechanism(
-    config: "NodeConfig", listener: str, name: str, scram: "ScramLogins"
-) -> Callable[[], SaslServer]:
-    if name not in MECHANISMS:
-        raise ConfigError(
-            f"listener {listener}: SASL mechanism {name} is not implemented; set "
-            f"sasl.enabled.mechanisms to some of {', '.join(MECHANISMS)}"
-        )
-    module = login_module(config, listener, name)
-    if name == PLAIN:
-        return partial(PlainServer, plain_users(module))
-    return partial(scram.begin, BY_NAME[name])
+class _Mechanisms:
+    """The mechanisms of a node's listeners."""
+
+    def __init__(self, config: "NodeConfig", scram: "ScramLogins", clock: "Clock") -> None:
+        self._config = config
+        self._scram = scram
+        self._clock = clock
+
+    @cached_property
+    def _oauth(self) -> "OAuthListeners":
+        """Loaded at first use: most nodes do not need the libraries."""
+        from sparkraft.server.oauth_config import OAuthListeners
+
+        return OAuthListeners(self._config, self._clock)
+
+    def beginning(self, listener: str, name: str) -> Callable[[], SaslServer]:
+        """Return the start of an exchange; ConfigError if the listener cannot have it."""
+        if name not in MECHANISMS:
+            raise ConfigError(
+                f"listener {listener}: SASL mechanism {name} is not implemented; set "
+                f"sasl.enabled.mechanisms to some of {', '.join(MECHANISMS)}"
+            )
+        module = login_module(self._config, listener, name)
+        if name == PLAIN:
+            return partial(PlainServer, plain_users(module))
+        if name == OAUTHBEARER:
+            return self._oauth.begin_on(listener)
+        return partial(self._scram.begin, BY_NAME[name])
 
 
 def login_module(config: "NodeConfig", listener: str, mechanism: str) -> LoginModule:

@@ -52,6 +52,12 @@ _READ = frozenset(
     replica.lag.time.max.ms replica.selector.class replica.socket.timeout.ms
     replication.quota.window.num replication.quota.window.size.seconds
     request.timeout.ms sasl.enabled.mechanisms sasl.jaas.config
+    sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience
+    sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.refresh.ms
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+    sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name
+    sasl.oauthbearer.sub.claim.name sasl.server.callback.handler.class
     sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol
     sasl.server.max.receive.size
     security.inter.broker.protocol socket.request.max.bytes

@@ -1,0 +1,124 @@
+"""Other people's clients authenticate with access tokens (KIP-768)."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.access_tokens import AUDIENCE, ISSUER, Issuer, key_set
+from tests.support.kafka_tools import kafka_tool_command
+from tests.support.nodes import SparkraftNode
+from tests.support.sasl import OAUTHBEARER, PLAIN, sasl_node
+
+pytestmark = pytest.mark.real_clients
+
+WAIT_SECONDS = 60
+ISSUES, STRANGER = Issuer(algorithm="RS256"), Issuer(algorithm="RS256")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkraftNode]:
+    folder = tmp_path_factory.mktemp("oauth")
+    keys = folder / "keys.json"
+    keys.write_text(key_set(ISSUES.entry()))
+    made = sasl_node(folder / "node", mechanisms=(PLAIN, OAUTHBEARER))
+    made.overrides |= {
+        "sasl.oauthbearer.jwks.endpoint.url": f"file://{keys}",
+        "org.apache.kafka.sasl.oauthbearer.allowed.urls": f"file://{keys}",
+        "sasl.oauthbearer.expected.issuer": ISSUER,
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+    }
+    made.write_properties()
+    with made as running:
+        yield running
+
+
+def confluent(node: SparkraftNode, issuer: Issuer, seconds: int = 3600) -> dict[str, object]:
+    def token(_: str) -> tuple[str, float]:
+        expires = int(time.time()) + seconds
+        return issuer.token(exp=expires), expires
+
+    return {
+        "bootstrap.servers": node.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": OAUTHBEARER,
+        "oauth_cb": token,
+    }
+
+
+def test_confluent_kafka_produces_while_its_tokens_expire(node: SparkraftNode) -> None:
+    """Its sessions end with the tokens, so that it re-authenticates with the next one."""
+    from confluent_kafka import Producer
+
+    producer, delivered = Producer(confluent(node, ISSUES, seconds=5)), []
+    end = time.monotonic() + 12
+    while time.monotonic() < end:
+        producer.produce("confluent", b"value", on_delivery=lambda *of: delivered.append(of[0]))
+        producer.poll(0.1)
+    assert producer.flush(WAIT_SECONDS) == 0
+    assert set(delivered) == {None}
+
+
+def test_confluent_kafka_learns_that_its_token_is_invalid(node: SparkraftNode) -> None:
+    from confluent_kafka import KafkaError, Producer
+
+    errors: list[KafkaError] = []
+    producer = Producer(confluent(node, STRANGER) | {"error_cb": errors.append})
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not errors and time.monotonic() < deadline:
+        producer.poll(0.1)
+    assert KafkaError._AUTHENTICATION in [error.code() for error in errors]
+    log = node.output_path.read_text()
+    assert "the signature of the token is wrong" in log
+    assert STRANGER.token().split(".")[1] not in log
+
+
+def test_kafka_python_produces(node: SparkraftNode) -> None:
+    from kafka import KafkaProducer
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):
+        def token(self) -> str:
+            return ISSUES.token()
+
+    producer = KafkaProducer(
+        bootstrap_servers=node.bootstrap,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=OAUTHBEARER,
+        sasl_oauth_token_provider=Provider(),
+    )
+    producer.send("kafka-python", b"value").get(WAIT_SECONDS)
+    producer.close()
+
+
+@pytest.mark.java
+def test_javas_producer_takes_its_token_from_a_file(
+    node: SparkraftNode, kafka_jars: Path, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(ISSUES.token())
+    config = tmp_path / "client.properties"
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    handler = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+    config.write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={OAUTHBEARER}\n"
+        f"sasl.jaas.config={module} required;\n"
+        f"sasl.login.callback.handler.class={handler}\n"
+        f"sasl.oauthbearer.token.endpoint.url=file://{token}\n"
+    )
+    allowed = "org.apache.kafka.sasl.oauthbearer.allowed"
+    flags = f"-D{allowed}.urls=file://{token}"
+    done = subprocess.run(
+        [
+            *kafka_tool_command(kafka_jars, "org.apache.kafka.tools.ProducerPerformance"),
+            "--bootstrap-server", node.bootstrap, "--topic", "javas", "--record-size", "10",
+            "--num-records", "10", "--throughput", "-1", "--command-config", str(config),
+        ],
+        env=os.environ | {"JAVA_TOOL_OPTIONS": flags},
+        capture_output=True, text=True, timeout=2 * WAIT_SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "10 records sent" in done.stdout, done.stdout

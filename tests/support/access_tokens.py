@@ -1,0 +1,54 @@
+"""An issuer of access tokens: its keys, its JWKS, and tokens that it signs."""
+
+import json
+import time
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from joserfc import jws
+from joserfc.jwk import ECKey, RSAKey
+
+ISSUER, AUDIENCE = "https://issuer.test", "kafka"
+
+
+class Issuer:
+    """Signs with one key, an elliptic curve's by default."""
+
+    def __init__(self, key_id: str = "first", *, algorithm: str = "ES256") -> None:
+        self.key_id = key_id
+        self.algorithm = algorithm
+        self.key: RSAKey | ECKey
+        if algorithm.startswith("ES"):
+            self.key = ECKey.import_key(_pem(ec.generate_private_key(ec.SECP256R1())))
+        else:
+            private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+            self.key = RSAKey.import_key(_pem(private))
+
+    def entry(self, **changes: str) -> dict[str, Any]:
+        """The public key as an entry of a JWKS."""
+        return self.key.as_dict(private=False) | {"kid": self.key_id} | changes
+
+    def token(self, header: dict[str, Any] | None = None, **claims: Any) -> str:
+        """A token of an hour for alice; claims that are None are left out."""
+        now = int(time.time())
+        given = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "iat": now, "exp": now + 3600}
+        given = {name: value for name, value in (given | claims).items() if value is not None}
+        whole = {"alg": self.algorithm, "kid": self.key_id} | (header or {})
+        whole = {name: value for name, value in whole.items() if value is not None}
+        return self.sign(whole, given)
+
+    def sign(self, header: dict[str, Any], claims: Any) -> str:
+        registry = jws.JWSRegistry(algorithms=[self.algorithm], strict_check_header=False)
+        payload = json.dumps(claims)
+        return jws.serialize_compact(header, payload, self.key, registry=registry)
+
+
+def key_set(*entries: dict[str, Any]) -> str:
+    """A JWKS document."""
+    return json.dumps({"keys": entries})
+
+
+def _pem(key: Any) -> bytes:
+    from tests.support.certificates import private_pem
+
+    return private_pem(key, None)
