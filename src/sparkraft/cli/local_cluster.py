@@ -3,6 +3,7 @@
 DIR/cluster.json    members, addresses, process ids; the only state
 DIR/.lock           held while a command changes that
 DIR/node-N/         server.properties, node.log and the node's data
+DIR/security/, DIR/clients/    of a secured cluster (`local_security`)
 
 Every node is a process of its own, led by `server-start` (`local_process`).
 
@@ -28,22 +29,28 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkraft.cli import local_process
+from sparkraft.cli import local_process, local_security
 from sparkraft.cli.errors import CommandError
 from sparkraft.cli.local_ports import choose_ports
 from sparkraft.cli.local_process import is_running
+from sparkraft.cli.local_security import LocalSecurity
+from sparkraft.cli.private_files import escaped, make_private_directory, write_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from sparkraft.client.cluster import Cluster
     from sparkraft.storage.meta_properties import MetaProperties
 
 START_SECONDS_MAX = 60
 """A node that does not serve after that has failed; recovery of a large directory needs time."""
 
 _POLL_SECONDS = 0.02
+_REQUEST_MS_MAX = 5_000
 _LOG_LINES_SHOWN = 15
 _REPLICAS = 3
+_LOOPBACK = "127.0.0.1"
+_ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 
 FIRST_CONTROLLER_ID = 101
 """Ids of dedicated controllers; brokers count from 1."""
@@ -124,6 +131,20 @@ class LocalCluster:
     bootstrap: str = ""
     nodes: list[LocalNode] = field(default_factory=list)
     overrides: dict[str, str] = field(default_factory=dict)
+    secured_in: str = ""
+    """DIR if it was created with `up --secure` (`cli.local_security`)."""
+    users: list[str] = field(default_factory=list)
+    """Of a secured cluster, beside `admin`."""
+
+    @property
+    def security(self) -> LocalSecurity | None:
+        """None if everyone who reaches it may do everything."""
+        return LocalSecurity(self.secured_in) if self.secured_in else None
+
+    @property
+    def http_host(self) -> str:
+        """The host of /health and /metrics, which have no authentication."""
+        return _LOOPBACK if self.secured_in else self.listen
 
     @property
     def layout(self) -> Layout:
@@ -186,7 +207,10 @@ class ClusterDirectory:
     def save(self, cluster: LocalCluster) -> None:
         """Record it, in one step."""
         fresh = self.file.with_suffix(".json.new")
-        fresh.write_text(json.dumps(asdict(cluster), indent=2) + "\n")
+        content = asdict(cluster)
+        if not cluster.secured_in:  # earlier versions, which do not know these fields, can read it
+            del content["secured_in"], content["users"]
+        fresh.write_text(json.dumps(content, indent=2) + "\n")
         fresh.replace(self.file)
 
     def plan(
@@ -197,13 +221,23 @@ class ClusterDirectory:
         listen: str,
         advertise: str | None,
         overrides: Mapping[str, str],
+        secure: bool,
     ) -> LocalCluster:
         """The cluster to run: the one recorded with these addresses, or a new one.
 
         Raises:
-            CommandError: another layout than `layout` is recorded.
+            CommandError: another layout than `layout` is recorded, or one that is not secured.
         """
+        is_new = not self.file.exists()
         cluster = self._recorded_or_new(layout, listen)
+        if is_new:
+            self._check_security(cluster, secure=secure)
+            cluster.secured_in = str(self.path) if secure else ""
+        elif secure and not cluster.secured_in:
+            raise CommandError(
+                f"the cluster in {self.path} was created without --secure; secure it as described "
+                "in docs/SECURITY.md, or choose another --dir"
+            )
         cluster.listen = listen
         cluster.advertise = advertise or _default_host(listen)
         cluster.overrides.update(overrides)
@@ -211,6 +245,14 @@ class ClusterDirectory:
             node.port = port + node.id - 1
         cluster.bootstrap = ",".join(f"{cluster.advertise}:{node.port}" for node in cluster.brokers)
         return cluster
+
+    def _check_security(self, cluster: LocalCluster, *, secure: bool) -> None:
+        """Check that a directory without cluster.json is used as it was created."""
+        was_secured = LocalSecurity(self.path).exists
+        if was_secured and not secure:
+            raise CommandError(f"the cluster in {self.path} is secured; start it with --secure")
+        if secure and not was_secured and any(_meta_of(node) for node in cluster.nodes):
+            raise CommandError(f"the data in {self.path} is of a cluster without --secure")
 
     def _recorded_or_new(self, layout: Layout | None, listen: str) -> LocalCluster:
         if self.file.exists():
@@ -273,7 +315,7 @@ def _random_id() -> str:
 
 
 def _default_host(listen: str) -> str:
-    return socket.gethostname() if listen in {"0.0.0.0", "::", ""} else listen
+    return socket.gethostname() if listen in _ANY_ADDRESS else listen
 
 
 # starting
@@ -284,11 +326,10 @@ def start(cluster: LocalCluster, nodes: Sequence[LocalNode]) -> None:
     for node in nodes:
         if is_running(node):
             raise CommandError(f"node {node.id} is running already (process {node.pid})")
-        choose_ports(node, cluster.nodes, cluster.listen)
+        choose_ports(node, cluster.nodes, cluster.listen, cluster.http_host)
     # All ports are known before the first node is formatted: the voters are named by them.
     for node in nodes:
-        Path(node.properties).parent.mkdir(parents=True, exist_ok=True)
-        Path(node.properties).write_text(_properties(cluster, node))
+        _write_properties(cluster, node)
         _format(cluster, node)
         _adopt_identity(cluster, node)
         _launch(node)
@@ -318,6 +359,17 @@ def _launch(node: LocalNode) -> None:
     node.state = RUNNING
 
 
+def _write_properties(cluster: LocalCluster, node: LocalNode) -> None:
+    path = Path(node.properties)
+    if cluster.security is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_properties(cluster, node))
+        return
+    make_private_directory(path.parent)
+    cluster.security.create_directories()
+    write_private(path, _properties(cluster, node))
+
+
 def _properties(cluster: LocalCluster, node: LocalNode) -> str:
     lines = {
         "process.roles": node.roles,
@@ -330,11 +382,12 @@ def _properties(cluster: LocalCluster, node: LocalNode) -> str:
         "log.dirs": node.data,
         **_replication(sum(each.is_broker for each in cluster.nodes)),
         "group.initial.rebalance.delay.ms": "0",
-        "sparkraft.http.listener": f"{_in_url(cluster.listen)}:{node.http_port}",
+        "sparkraft.http.listener": f"{_in_url(cluster.http_host)}:{node.http_port}",
+        **_security_configs(cluster, node),
         **cluster.overrides,
     }
     head = "# Written by `sparkraft up` at every start; change it with --override.\n"
-    return head + "".join(f"{key}={_escaped(value)}\n" for key, value in lines.items())
+    return head + "".join(f"{key}={escaped(value)}\n" for key, value in lines.items())
 
 
 def _replication(brokers: int) -> dict[str, str]:
@@ -358,20 +411,28 @@ def _replication(brokers: int) -> dict[str, str]:
 def _listeners(cluster: LocalCluster, node: LocalNode) -> dict[str, str]:
     listening, advertised = [], []
     if node.is_broker:
-        listening.append(f"PLAINTEXT://{_in_url(cluster.listen)}:{node.port}")
-        advertised.append(f"PLAINTEXT://{cluster.advertise}:{node.port}")
+        name = local_security.LISTENER if cluster.secured_in else "PLAINTEXT"
+        listening.append(f"{name}://{_in_url(cluster.listen)}:{node.port}")
+        advertised.append(f"{name}://{cluster.advertise}:{node.port}")
     if node.is_controller:
         listening.append(f"CONTROLLER://127.0.0.1:{node.controller_port}")
         advertised.append(f"CONTROLLER://127.0.0.1:{node.controller_port}")
     return {"listeners": ",".join(listening), "advertised.listeners": ",".join(advertised)}
 
 
+def _security_configs(cluster: LocalCluster, node: LocalNode) -> dict[str, str]:
+    if cluster.security is None:
+        return {}
+    return cluster.security.node_configs(
+        node.id,
+        is_broker=node.is_broker,
+        hosts={cluster.listen, cluster.advertise} - _ANY_ADDRESS,
+        node_ids=[each.id for each in cluster.nodes],
+    )
+
+
 def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\")
 
 
 def _format(cluster: LocalCluster, node: LocalNode) -> None:
@@ -403,7 +464,11 @@ def _format_as(cluster: LocalCluster, node: LocalNode) -> list[str]:
     if not node.is_controller:
         return ["--no-initial-controllers"]
     named = [f"{v.id}@127.0.0.1:{v.controller_port}:{v.directory_id}" for v in voters]
-    return ["--initial-controllers", ",".join(named)]
+    options = ["--initial-controllers", ",".join(named)]
+    if cluster.security is not None:
+        for credential in cluster.security.first_credentials(b.id for b in cluster.brokers):
+            options += ["--add-scram", credential]
+    return options
 
 
 def wait_until_serving(cluster: LocalCluster, node: LocalNode) -> None:
@@ -413,8 +478,7 @@ def wait_until_serving(cluster: LocalCluster, node: LocalNode) -> None:
         CommandError: it ended, or doesn't serve in time.
     """
     deadline = time.monotonic() + START_SECONDS_MAX
-    host = cluster.listen if cluster.listen not in {"0.0.0.0", "::", ""} else "127.0.0.1"
-    while not _serves(host, node):
+    while not _serves(cluster, node):
         if not is_running(node):
             raise CommandError(f"node {node.id} exited; the end of its log:\n{log_tail(node)}")
         if time.monotonic() > deadline:
@@ -425,14 +489,16 @@ def wait_until_serving(cluster: LocalCluster, node: LocalNode) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _serves(host: str, node: LocalNode) -> bool:
+def _serves(cluster: LocalCluster, node: LocalNode) -> bool:
+    host = _LOOPBACK if cluster.listen in _ANY_ADDRESS else cluster.listen
     if not node.is_broker:
         return _accepts("127.0.0.1", node.controller_port)
     if not _accepts(host, node.port):
         return False
     import asyncio
 
-    return asyncio.run(_is_in_metadata(host, node))
+    address = f"{_in_url(host)}:{node.port}"
+    return asyncio.run(_is_in_metadata(client_of(cluster, node, address), node))
 
 
 def _accepts(host: str, port: int) -> bool:
@@ -441,14 +507,22 @@ def _accepts(host: str, port: int) -> bool:
         return not probe.connect_ex((host, port))
 
 
-async def _is_in_metadata(host: str, node: LocalNode) -> bool:
-    from sparkraft.base.errors import KafkaError
+def client_of(cluster: LocalCluster, node: LocalNode, address: str) -> Cluster:
+    """A client of a cluster; of a secured one it has the user of `node`."""
     from sparkraft.client.cluster import Cluster
 
-    address = f"[{host}]:{node.port}" if ":" in host else f"{host}:{node.port}"
-    async with Cluster(address, client_id="sparkraft-up", request_timeout_ms=5_000) as cluster:
+    if cluster.security is not None:
+        user = local_security.node_user(node.id)
+        return cluster.security.connection_of(user, address, timeout_ms=_REQUEST_MS_MAX)
+    return Cluster(address, client_id="sparkraft-up", request_timeout_ms=_REQUEST_MS_MAX)
+
+
+async def _is_in_metadata(client: Cluster, node: LocalNode) -> bool:
+    from sparkraft.base.errors import KafkaError
+
+    async with client:
         try:
-            view = await cluster.refresh(())
+            view = await client.refresh(())
         except KafkaError:
             return False
         return node.id in view.nodes

@@ -34,13 +34,14 @@ class NodePorts(Protocol):
     def is_controller(self) -> bool: ...
 
 
-def choose_ports(node: NodePorts, nodes: Sequence[NodePorts], listen: str) -> None:
+def choose_ports(node: NodePorts, nodes: Sequence[NodePorts], listen: str, http_host: str) -> None:
     """Keep recorded ports; choose near the node's port, below the system's ephemeral ports.
 
     Args:
         node: gets its ports.
         nodes: all nodes of the cluster, whose ports are not used again.
         listen: host of the client listeners.
+        http_host: host of /health and /metrics.
 
     Raises:
         CommandError: another program uses the client port, or no port is free.
@@ -59,7 +60,7 @@ def choose_ports(node: NodePorts, nodes: Sequence[NodePorts], listen: str) -> No
         taken.add(node.controller_port)
     wanted = node.http_port or node.port + _HTTP_PORT_DISTANCE
     node.http_port = _free_port(
-        listen, wanted, taken - {node.http_port}, f"/health and /metrics of node {node.id}"
+        http_host, wanted, taken - {node.http_port}, f"/health and /metrics of node {node.id}"
     )
 
 

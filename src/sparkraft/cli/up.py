@@ -11,6 +11,7 @@ from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.local_cluster import ClusterDirectory, Layout, LocalCluster
 from sparkraft.cli.local_ports import is_loopback
 from sparkraft.cli.local_process import is_running
+from sparkraft.cli.local_security import check_user
 from sparkraft.cli.options import Options, Values, key_values
 from sparkraft.cli.session import print_json, warn
 
@@ -50,13 +51,25 @@ def _options() -> Options:
     )
     options.value(
         "--listen",
-        about="address to listen on for clients, /health and /metrics (default 127.0.0.1); others "
-        "than loopback open them, without authentication, to everyone who reaches it",
+        about="address to listen on for clients, /health and /metrics (default 127.0.0.1); without "
+        "--secure, others than loopback open them, without authentication, to everyone who "
+        "reaches it",
         metavar="ADDR",
     )
     options.value("--advertise", about="host name that is advertised to clients", metavar="HOST")
     options.values("--override", about="a config of the nodes; repeatable", metavar="KEY=VALUE")
     options.flag("--no-console", "do not start the web console")
+    options.flag(
+        "--secure",
+        "create a cluster that authenticates, authorizes and encrypts; DIR/clients gets the files "
+        "with which clients connect",
+    )
+    options.values(
+        "--user",
+        about="a user of a secured cluster beside admin, with all rights on topics, groups and "
+        "transactional ids that begin with NAME-; repeatable",
+        metavar="NAME",
+    )
     options.flag("--detach", "return once the cluster serves, and leave it running")
     options.output()
     return options
@@ -103,6 +116,8 @@ def _in_foreground(directory: ClusterDirectory, values: Values) -> int:
 
 
 def _check(values: Values) -> None:
+    for name in values.user:
+        check_user(name)
     layout = _layout(values) or Layout()
     count = layout.combined or layout.brokers
     if values.port is not None and not 0 < values.port <= values.port + count - 1 <= _PORT_MAX:
@@ -142,6 +157,8 @@ def _start(directory: ClusterDirectory, values: Values) -> tuple[LocalCluster, b
         if any(running):
             _refuse_changes(known, values)
         if all(running):
+            if values.detach:
+                _create_users(directory, known, values)
             return known, True
     cluster = directory.plan(
         layout,
@@ -149,13 +166,16 @@ def _start(directory: ClusterDirectory, values: Values) -> tuple[LocalCluster, b
         listen=values.listen or (known.listen if known else "127.0.0.1"),
         advertise=values.advertise or (known.advertise if known and not values.listen else None),
         overrides=key_values(values.override, "--override"),
+        secure=values.secure,
     )
+    _check_users(cluster, values)
     started = [node for node in cluster.nodes if not is_running(node)]
     try:
         local_cluster.start(cluster, started)
         directory.save(cluster)
         for node in started:
             local_cluster.wait_until_serving(cluster, node)
+        _create_users(directory, cluster, values)
     except BaseException:
         local_cluster.stop(*started)
         directory.save(cluster)
@@ -163,12 +183,26 @@ def _start(directory: ClusterDirectory, values: Values) -> tuple[LocalCluster, b
     return cluster, False
 
 
+def _check_users(cluster: LocalCluster, values: Values) -> None:
+    if values.user and not cluster.secured_in:
+        raise UsageError("--user needs a cluster that was created with --secure")
+
+
+def _create_users(directory: ClusterDirectory, cluster: LocalCluster, values: Values) -> None:
+    _check_users(cluster, values)
+    if cluster.secured_in:
+        from sparkraft.cli.local_users import create_users
+
+        create_users(cluster, values.user)
+        directory.save(cluster)
+
+
 def _start_console(
     directory: ClusterDirectory, cluster: LocalCluster, values: Values
 ) -> LocalConsole | None:
     """Start the web console if it is wanted and installed; nothing waits for it."""
-    if values.no_console or not local_console.is_installed():
-        return None
+    if values.no_console or cluster.secured_in or not local_console.is_installed():
+        return None  # it has no authentication, so a secured cluster has none of its own
     return local_console.start(directory, cluster)
 
 
@@ -179,6 +213,7 @@ def _refuse_changes(known: LocalCluster, values: Values) -> None:
         f"--port {values.port}": values.port in {None, known.nodes[0].port},
         f"--listen {values.listen}": values.listen in {None, known.listen},
         f"--advertise {values.advertise}": values.advertise in {None, known.advertise},
+        "--secure": bool(known.secured_in) or not values.secure,
         **{
             f"--override {key}={value}": known.overrides.get(key) == value
             for key, value in overrides.items()
@@ -201,6 +236,8 @@ def _tell(
     if values.output == "json":
         url = None if console is None else console.url
         document = {"bootstrap": cluster.bootstrap, "file": str(directory.file), "console": url}
+        if cluster.security is not None:
+            document["clients"] = str(cluster.security.clients)
         print_json(document)
         return
     node = cluster.nodes[0]
@@ -208,15 +245,39 @@ def _tell(
     nodes = "1 node" if count == 1 else f"{count} nodes"
     print(f"up: {cluster.bootstrap}   (cluster {cluster.cluster_id}, {nodes})")
     print(f"    logs     {node.log if count == 1 else directory.path / 'node-*' / 'node.log'}")
-    print(f"    health   http://{cluster.advertise}:{node.http_port}/health  and /metrics")
-    if not values.no_console:
+    host = cluster.http_host if cluster.secured_in else cluster.advertise
+    print(f"    health   http://{host}:{node.http_port}/health  and /metrics")
+    if not values.no_console and not cluster.secured_in:
         shown = local_console.NOT_INSTALLED if console is None else console.url
         print(f"    console  {shown}")
-    if not is_loopback(cluster.listen):
-        print(f"    open     {_opened(cluster)}")
-    print(f"    try      sparkraft topics --bootstrap-server {cluster.bootstrap} --list")
+    login = _tell_security(cluster)
+    print(f"    try      sparkraft topics --bootstrap-server {cluster.bootstrap}{login} --list")
     stop = f"sparkraft down --dir {values.dir}" if values.detach else "Ctrl-C"
     print(f"    stop     {stop}", flush=True)
+
+
+def _tell_security(cluster: LocalCluster) -> str:
+    """Print who may connect to what; the options with which a command connects."""
+    if cluster.security is None:
+        if not is_loopback(cluster.listen):
+            print(f"    open     {_opened(cluster)}")
+        return ""
+    clients = cluster.security.clients
+    print(f"    open     {_secured(cluster)}")
+    print(
+        f"    clients  {clients}/NAME.properties, NAME.librdkafka.properties, NAME.spark.properties"
+    )
+    return f" --command-config {clients / 'admin.properties'}"
+
+
+def _secured(cluster: LocalCluster) -> str:
+    """Describe who may connect to which listeners."""
+    ports = ", ".join(str(node.port) for node in cluster.brokers)
+    users = ", ".join(["admin", *cluster.users])
+    return (
+        f"{cluster.listen} on {ports} to {users} (SASL_SSL, SCRAM-SHA-512); controllers to nodes' "
+        "certificates, /health and /metrics to everyone, both on 127.0.0.1 only"
+    )
 
 
 def _opened(cluster: LocalCluster) -> str:
