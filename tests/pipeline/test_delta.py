@@ -5,6 +5,8 @@ import json
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import Row
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from sparkraft.pipeline import sinks, spec
 from sparkraft.pipeline.delta import DeltaSink, Stored
@@ -129,11 +131,20 @@ def test_without_a_table_every_row_fits(tmp_path):
 
 
 class Batch:
-    """What a Delta sink uses of a DataFrame."""
+    """What a Delta sink uses of a DataFrame, as one task in this process."""
 
     def __init__(self, rows):
         self.rows = rows
+        self.schema = from_arrow_schema(rows.schema)
         self.sparkSession = self.sparkContext = self
+
+    def mapInArrow(self, run, _):  # noqa: N802 (Spark's)
+        reports = list(run(iter(self.rows.to_batches())))
+        self.reports = [Row(**row) for report in reports for row in report.to_pylist()]
+        return self
+
+    def collect(self):
+        return self.reports
 
     def getLocalProperty(self, _):  # noqa: N802 (Spark's)
         return "q"

@@ -60,13 +60,18 @@ def is_available_now(trigger: str) -> bool:
 
 
 def check_keys(pipeline: Pipeline, columns: Sequence[str]) -> None:
-    """Refuse keys that are not among the columns of the pipeline's result."""
+    """Refuse keys and partitioning that are not columns of the pipeline's result."""
     known = {column.lower() for column in columns}
-    for sink in pipeline.sinks:
-        missing = [key for key in sink.keys if key.lower() not in known]
-        if missing:
+    named = [
+        (sink.kind, option, each)
+        for sink in pipeline.sinks
+        for option, chosen in (("keys", sink.keys), ("partition_by", sink.partition_by))
+        for each in chosen
+    ]
+    for kind, option, each in named:
+        if each.lower() not in known:
             raise SpecError(
-                f"the {sink.kind} sink: keys names {missing[0]}, which is not a column; columns: "
+                f"the {kind} sink: {option} names {each}, which is not a column; columns: "
                 + ", ".join(columns)
             )
 

@@ -1,5 +1,8 @@
 """The Delta sink: a table that takes each batch once and loses no column in silence.
 
+Without keys, Spark's tasks write the files and the driver commits them. With keys, the driver
+collects a batch and merges it.
+
 Invariants:
     * The commit that adds a batch names the query and the batch, so that a repeated one is skipped.
     * A value is stored as it is, stored in a wider type, or reported: never rounded or cut.
@@ -8,23 +11,26 @@ Invariants:
 
 from __future__ import annotations
 
+import json
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkraft.pipeline.spec import SpecError
+from sparkraft.pipeline.table_files import PARTITION_TYPES, FileTask
+from sparkraft.pipeline.table_fit import TOMBSTONE, Misfit, TableFit, false_if_null
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
+
+    from sparkraft.pipeline.table_files import Written
 
 log = logging.getLogger(__name__)
 
 _CONFLICTS_MAX: Final = 10
 """A backfill commits beside the running pipeline; each attempt is a whole merge."""
-
-TOMBSTONE: Final = "tombstone"
-"""The boolean column that marks a row as the deletion of its keys."""
 
 
 class Stored(NamedTuple):
@@ -34,13 +40,6 @@ class Stored(NamedTuple):
     deletes: int = 0
     ignored: int = 0
     """Values of columns that the table does not have."""
-
-
-class Misfit(NamedTuple):
-    """A row that does not fit the table, and the reason."""
-
-    row: dict[str, Any]
-    error: str
 
 
 class DeltaSink:
@@ -53,12 +52,20 @@ class DeltaSink:
         schema_changes: the action if columns of a batch differ from the table's: `fail`, `add`
             new ones to the table, or `ignore` new ones. With `add` and `ignore`, a column that
             the batch lacks is null in added rows and unchanged in replaced ones.
+        partition_by: columns by which the first batch partitions the table.
     """
 
-    def __init__(self, path: str, keys: Sequence[str], schema_changes: str = "fail") -> None:
+    def __init__(
+        self,
+        path: str,
+        keys: Sequence[str],
+        schema_changes: str = "fail",
+        partition_by: Sequence[str] = (),
+    ) -> None:
         self.path = path
         self.keys = tuple(keys)
         self.schema_changes = schema_changes
+        self.partition_by = tuple(partition_by)
 
     def has(self, query_id: str, batch_id: int) -> bool:
         """Whether the table contains the batch."""
@@ -73,17 +80,134 @@ class DeltaSink:
         fails.
         """
         table = self._table()
+        return (rows, []) if table is None else self._fit(table, rows).without_misfits(rows)
+
+    # ---- files that tasks write
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether tasks may write files: no library checks rules of the table on these."""
+        if self.keys:
+            return False
+        table = self._table()
+        return table is None or not _has_rules(table)
+
+    def file_task(self, schema: pa.Schema, name: str, *, separates: bool) -> FileTask:
+        """The work of a batch's tasks.
+
+        Args:
+            schema: of the batch.
+            name: of the batch, for file names.
+            separates: whether rows that do not fit are returned instead of failing.
+
+        Raises:
+            SpecError: the schema does not fit the table.
+        """
+        table = self._table()
+        rows = schema.empty_table()
         if table is None:
-            return rows, []
-        known = _arrow_schema(table)
-        errors: dict[int, str] = {}
-        for name in rows.column_names:
-            if name in known.names and _widens(
-                rows.schema.field(name).type, known.field(name).type
-            ):
-                for row, error in _misfits(rows.column(name), known.field(name).type):
-                    errors.setdefault(row, f"column {name} of the delta sink {self.path}: {error}")
-        return _separated(rows, errors) if errors else (rows, [])
+            columns, parts = _nullable(schema), self.partition_by
+            self._check_partitioning(columns)
+            fit = TableFit(name=self._name, columns=columns, schema_changes=self.schema_changes)
+        else:
+            fit = self._fit(table, rows)
+            fit.fitted(rows)
+            parts = tuple(table.metadata().partition_columns)
+        missing = [part for part in parts if part not in schema.names]
+        if missing:
+            raise SpecError(f"{self._name}: there is no column {missing[0]} to partition by")
+        return FileTask(
+            folder=self.path, prefix=name, fit=fit, separates=separates, partition_by=parts
+        )
+
+    def commit(
+        self, task: FileTask, schema: pa.Schema, written: Written, query_id: str, batch_id: int
+    ) -> Stored:
+        """Add the files of a batch, and name the batch in the same commit.
+
+        Raises:
+            SpecError: another writer has changed the table so that the files do not fit.
+        """
+        from deltalake.exceptions import CommitFailedError
+
+        if not written.files:
+            return Stored(ignored=written.ignored)
+        for attempt in range(_CONFLICTS_MAX):
+            if self.has(query_id, batch_id):
+                break
+            try:
+                self._commit(task, schema, written, query_id, batch_id)
+                break
+            except CommitFailedError:
+                if attempt == _CONFLICTS_MAX - 1:
+                    raise
+                log.info("%s: another writer committed first, committing again", self.path)
+        return Stored(sum(each.rows for each in written.files), 0, written.ignored)
+
+    def _commit(
+        self, task: FileTask, schema: pa.Schema, written: Written, query_id: str, batch_id: int
+    ) -> None:
+        from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+        from deltalake.transaction import AddAction
+
+        # With the types of the table as it was when the tasks began.
+        columns = task.fit.fitted(schema.empty_table())[0].schema
+        table = self._table()
+        if table is None:
+            parts = list(task.partition_by)
+            DeltaTable.create(self.path, _nullable(columns), mode="ignore", partition_by=parts)
+        else:
+            self._check_unchanged(table, task)
+            if self.schema_changes == "add":
+                write_deltalake(
+                    self.path, columns.empty_table(), mode="append", schema_mode="merge"
+                )
+        table = self._table()
+        now = int(time.time() * 1000)
+        actions = [
+            AddAction(
+                path=each.path,
+                size=each.size,
+                partition_values=each.partition,
+                modification_time=now,
+                data_change=True,
+                stats=json.dumps(each.stats),
+            )
+            for each in written.files
+        ]
+        table.create_write_transaction(
+            actions,
+            "append",
+            table.schema(),
+            partition_by=list(task.partition_by),
+            commit_properties=CommitProperties(app_transactions=[Transaction(query_id, batch_id)]),
+        )
+
+    def _check_unchanged(self, table: Any, task: FileTask) -> None:
+        present = _arrow_schema(table)
+        same = all(
+            field.name in present.names and present.field(field.name).type == field.type
+            for field in task.fit.columns
+        )
+        if not same or tuple(table.metadata().partition_columns) != task.partition_by:
+            raise SpecError(f"{self._name}: another writer changed the table's columns meanwhile")
+
+    def _check_partitioning(self, columns: pa.Schema) -> None:
+        import pyarrow as pa
+
+        kinds = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
+        for name in self.partition_by:
+            if name in columns.names and not any(is_a(columns.field(name).type) for is_a in kinds):
+                raise SpecError(
+                    f"{self._name}: partition_by takes {PARTITION_TYPES}, and column {name} is "
+                    f"{columns.field(name).type}"
+                )
+
+    @property
+    def _name(self) -> str:
+        return f"delta sink {self.path}"
+
+    # ---- rows that the driver writes
 
     def write(self, rows: pa.Table, query_id: str, batch_id: int) -> Stored:
         """Add or merge the rows, and name the batch in the same commit.
@@ -114,7 +238,7 @@ class DeltaSink:
             if rows.num_rows:
                 self._append(rows, noted)
             return Stored(rows.num_rows)
-        rows, ignored = self._fitted(rows, _arrow_schema(table))
+        rows, ignored = self._fit(table, rows).fitted(rows)
         deletes = self._merge(table, rows, noted) if self.keys else self._append(rows, noted)
         return Stored(rows.num_rows - deletes, deletes, ignored)
 
@@ -125,6 +249,7 @@ class DeltaSink:
             self.path,
             rows,
             mode="append",
+            partition_by=list(self.partition_by) or None,
             schema_mode=None if self.schema_changes == "fail" else "merge",
             commit_properties=noted,
         )
@@ -160,6 +285,14 @@ class DeltaSink:
 
         return DeltaTable(self.path) if DeltaTable.is_deltatable(self.path) else None
 
+    def _fit(self, table: Any, rows: pa.Table) -> TableFit:
+        return TableFit(
+            name=self._name,
+            columns=_arrow_schema(table),
+            schema_changes=self.schema_changes,
+            deletes=self._has_deletes(rows),
+        )
+
     def _has_deletes(self, rows: pa.Table) -> bool:
         import pyarrow as pa
 
@@ -172,62 +305,8 @@ class DeltaSink:
 
         if not self._has_deletes(rows):
             return rows
-        kept = pc.invert(_false_if_null(rows.column(TOMBSTONE)))
+        kept = pc.invert(false_if_null(rows.column(TOMBSTONE)))
         return rows.filter(kept).drop_columns([TOMBSTONE])
-
-    def _fitted(self, rows: pa.Table, known: pa.Schema) -> tuple[pa.Table, int]:
-        """Return the rows with the table's types, and how many values had to be left out."""
-        fields, columns, ignored = [], [], 0
-        deletes = self._has_deletes(rows)
-        for field in rows.schema:
-            name, column = field.name, rows.column(field.name)
-            present = rows.num_rows - column.null_count
-            if name == TOMBSTONE and deletes:
-                column = _false_if_null(column)
-            elif name in known.names:
-                wanted = known.field(name).type
-                nested = list(_new_fields(field.type, wanted, name))
-                self._check_new(nested)
-                if not nested or self.schema_changes == "ignore":
-                    column = self._cast(column, name, wanted)
-                    ignored += present * len(nested)
-            else:
-                self._check_new([name])
-                if self.schema_changes == "ignore":
-                    ignored += present
-                    continue
-            fields.append(name)
-            columns.append(column)
-        self._check_missing([name for name in known.names if name not in fields])
-        return type(rows).from_arrays(columns, names=fields), ignored
-
-    def _check_new(self, names: Sequence[str]) -> None:
-        if names and self.schema_changes == "fail":
-            raise SpecError(
-                f"delta sink {self.path}: the table has no column {names[0]}; schema_changes = "
-                '"add" adds new columns to the table, "ignore" leaves them out'
-            )
-
-    def _check_missing(self, names: Sequence[str]) -> None:
-        if names and self.schema_changes == "fail":
-            raise SpecError(
-                f"delta sink {self.path}: the pipeline returns no column {names[0]}, which the "
-                'table has; schema_changes = "add" or "ignore" leaves it null'
-            )
-
-    def _cast(self, column: Any, name: str, wanted: pa.DataType) -> Any:
-        import pyarrow as pa
-
-        why = "its values would change"
-        if _widens(column.type, wanted):
-            try:
-                return column.cast(wanted)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                why = str(error)
-        raise SpecError(
-            f"delta sink {self.path}: column {name} is {column.type}, which does not fit "
-            f"the table's {wanted}: {why}"
-        )
 
     def _check_keys(self, rows: pa.Table) -> None:
         missing = [key for key in self.keys if key not in rows.column_names]
@@ -247,106 +326,25 @@ class DeltaSink:
             )
 
 
-def _separated(rows: pa.Table, errors: Mapping[int, str]) -> tuple[pa.Table, list[Misfit]]:
-    kept = [row for row in range(rows.num_rows) if row not in errors]
-    places = sorted(errors)
-    found = rows.take(places).to_pylist()
-    return rows.take(kept), [
-        Misfit(row, errors[place]) for row, place in zip(found, places, strict=True)
-    ]
+def _has_rules(table: Any) -> bool:
+    """Whether the table has constraints, generated columns or renamed ones."""
+    configuration = table.metadata().configuration
+    if any(key.startswith("delta.constraints.") for key in configuration):
+        return True
+    if configuration.get("delta.columnMapping.mode", "none") != "none":
+        return True
+    rules = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
+    return any(rule in field.metadata for field in table.schema().fields for rule in rules)
 
 
-def _misfits(column: Any, wanted: pa.DataType, first: int = 0) -> Iterator[tuple[int, str]]:
-    """The rows that a checked cast refuses, from `first` on, by cutting the column in halves."""
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    """The same columns, all of which may be null: a later batch may lack one."""
     import pyarrow as pa
 
-    try:
-        column.cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        half = len(column) // 2
-        if half == 0:
-            yield first, str(error)
-            return
-        yield from _misfits(column.slice(0, half), wanted, first)
-        yield from _misfits(column.slice(half), wanted, first + half)
-
-
-def _false_if_null(column: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.fill_null(column, pa.scalar(value=False))
+    return pa.schema([field.with_nullable(nullable=True) for field in schema])
 
 
 def _arrow_schema(table: Any) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema(table.schema().to_arrow())
-
-
-def _new_fields(found: pa.DataType, known: pa.DataType, path: str) -> Iterator[str]:
-    """Fields inside a struct, list or map that the table does not have.
-
-    A cast of Arrow leaves these out without an error.
-    """
-    import pyarrow as pa
-
-    if pa.types.is_struct(found) and pa.types.is_struct(known):
-        names = {known.field(index).name for index in range(known.num_fields)}
-        for index in range(found.num_fields):
-            field = found.field(index)
-            if field.name in names:
-                yield from _new_fields(
-                    field.type, known.field(field.name).type, f"{path}.{field.name}"
-                )
-            else:
-                yield f"{path}.{field.name}"
-    elif pa.types.is_map(found) and pa.types.is_map(known):
-        yield from _new_fields(found.item_type, known.item_type, path)
-    elif pa.types.is_list(found) and pa.types.is_list(known):
-        yield from _new_fields(found.value_type, known.value_type, path)
-
-
-def _widens(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether Arrow's checked cast keeps every value: it would round floats and format numbers."""
-    import pyarrow as pa
-
-    if found == wanted or pa.types.is_null(found):
-        return True
-    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
-        pairs = [
-            (field.type, wanted.field(field.name).type)
-            for field in map(found.field, range(found.num_fields))
-            if wanted.get_field_index(field.name) >= 0
-        ]
-    elif pa.types.is_map(found) and pa.types.is_map(wanted):
-        pairs = [(found.key_type, wanted.key_type), (found.item_type, wanted.item_type)]
-    elif pa.types.is_list(found) and pa.types.is_list(wanted):
-        pairs = [(found.value_type, wanted.value_type)]
-    else:
-        return _scalar_widens(found, wanted)
-    return all(_widens(*pair) for pair in pairs)
-
-
-def _scalar_widens(found: pa.DataType, wanted: pa.DataType) -> bool:
-    old, new = _family(found), _family(wanted)
-    if old == new == "float":
-        return bool(found.bit_width <= wanted.bit_width)
-    wider = {"integer": {"integer", "float", "decimal"}, "float": {"integer"}}
-    return new in wider.get(old, {old})
-
-
-def _family(kind: pa.DataType) -> str:
-    import pyarrow as pa
-
-    families = {
-        "integer": (pa.types.is_integer,),
-        "float": (pa.types.is_floating,),
-        "decimal": (pa.types.is_decimal,),
-        "text": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
-        "bytes": (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
-    }
-    for name, tests in families.items():
-        if any(test(kind) for test in tests):
-            return name
-    return str(kind.id)

@@ -17,8 +17,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkraft.pipeline.dead_letters import DeadLetter
-from sparkraft.pipeline.delta import TOMBSTONE
 from sparkraft.pipeline.spec import SpecError
+from sparkraft.pipeline.table_fit import TOMBSTONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,8 +3,8 @@
 A batch that was not finished is run again with the same offsets and the same number, so every
 table sink must know a batch it has written:
 
-* delta: the Delta transaction log keeps (query id, batch number) in the commit that adds the
-  rows; a batch that is there already is passed over.
+* delta: tasks write the files unless the sink has keys. The Delta transaction log keeps (query id,
+  batch number) in the commit that adds them; a batch that is there already is passed over.
 * parquet: a batch has its own folder, written over as a whole.
 * topic: records are written again (at-least-once), unless `delivery` is exactly_once: then the
   batch is in the topic's transactions, see `exactly_once`.
@@ -14,9 +14,8 @@ Dead letters of a batch are written after its sinks, and before Spark marks the 
 
 from __future__ import annotations
 
-import json
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkraft.base.errors import KafkaError
 from sparkraft.pipeline import json_values
@@ -27,17 +26,21 @@ from sparkraft.pipeline.dead_letters import (
     DeadLetterTable,
     DeadLetterTopic,
 )
-from sparkraft.pipeline.delta import TOMBSTONE, DeltaSink
+from sparkraft.pipeline.delta import DeltaSink
 from sparkraft.pipeline.functions import load_function
 from sparkraft.pipeline.options import sink_options
+from sparkraft.pipeline.table_files import misfit_row
+from sparkraft.pipeline.table_files import write_in_tasks as write_files
+from sparkraft.pipeline.table_fit import TOMBSTONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from sparkraft.pipeline.delta import Misfit
+    from sparkraft.pipeline.delta import Stored
     from sparkraft.pipeline.spec import Pipeline, Sink
+    from sparkraft.pipeline.table_files import MisfitRow
 
     BatchSink = Callable[[DataFrame, int], None]
 
@@ -211,24 +214,25 @@ def _query_id(batch: DataFrame) -> str:
 
 
 def _delta(sink: Sink, pipeline: Pipeline) -> BatchSink:
-    table = DeltaSink(sink.path, sink.keys, sink.schema_changes)
+    table = DeltaSink(sink.path, sink.keys, sink.schema_changes, sink.partition_by)
     letters = _letter_writer(pipeline.dead_letter, pipeline) if pipeline.dead_letter else None
 
     def write(batch: DataFrame, batch_id: int) -> None:
         query_id = _query_id(batch)
         if table.has(query_id, batch_id):
             return
-        rows = batch.toArrow()
-        misfits: list[Misfit] = []
-        if sink.on_error != "stop":
-            rows, misfits = table.without_misfits(rows)
-        if misfits and sink.on_error == "dead_letter" and letters:
+
+        def set_aside(misfits: Sequence[MisfitRow]) -> None:
             # Before the table has the batch: a repeated batch is skipped then.
-            name = BatchName(pipeline.name, query_id, batch_id, part=f":{sink.path}")
-            letters.write([_as_letter(misfit) for misfit in misfits], name)
-        elif misfits:
-            log.warning("%s: batch %d: left out %d rows", sink.path, batch_id, len(misfits))
-        ignored = table.write(rows, query_id, batch_id).ignored
+            if misfits and sink.on_error == "dead_letter" and letters:
+                name = BatchName(pipeline.name, query_id, batch_id, part=f":{sink.path}")
+                letters.write([_as_letter(misfit) for misfit in misfits], name)
+            elif misfits:
+                log.warning("%s: batch %d: left out %d rows", sink.path, batch_id, len(misfits))
+
+        put = _put_files if table.takes_files else _put_rows
+        name = BatchOfTable(query_id, batch_id, separates=sink.on_error != "stop")
+        ignored = put(table, batch, name, set_aside).ignored
         if ignored:
             log.warning(
                 "%s: batch %d had %d values in columns that the table does not have",
@@ -240,15 +244,53 @@ def _delta(sink: Sink, pipeline: Pipeline) -> BatchSink:
     return write
 
 
-def _as_letter(misfit: Misfit) -> DeadLetter:
+class BatchOfTable(NamedTuple):
+    """A batch for a table.
+
+    Args:
+        separates: whether rows that do not fit are set aside instead of failing.
+    """
+
+    query_id: str
+    batch_id: int
+    separates: bool
+
+
+def _put_files(
+    table: DeltaSink,
+    batch: DataFrame,
+    name: BatchOfTable,
+    set_aside: Callable[[Sequence[MisfitRow]], None],
+) -> Stored:
+    """Let tasks write files, and commit them."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schema = to_arrow_schema(batch.schema, timezone="UTC")
+    prefix = f"part-{name.query_id[:8]}-{name.batch_id:010d}"
+    task = table.file_task(schema, prefix, separates=name.separates)
+    written = write_files(batch, task)
+    set_aside(written.misfits)
+    return table.commit(task, schema, written, name.query_id, name.batch_id)
+
+
+def _put_rows(
+    table: DeltaSink,
+    batch: DataFrame,
+    name: BatchOfTable,
+    set_aside: Callable[[Sequence[MisfitRow]], None],
+) -> Stored:
+    """Collect the rows, and merge them."""
+    rows = batch.toArrow()
+    if name.separates:
+        rows, misfits = table.without_misfits(rows)
+        set_aside([misfit_row(each) for each in misfits])
+    return table.write(rows, name.query_id, name.batch_id)
+
+
+def _as_letter(misfit: MisfitRow) -> DeadLetter:
     """A row as a dead letter, with its record's place if the row has the source's columns."""
-    known: list[Any] = [
-        value if isinstance(value := misfit.row.get(name), kind) else None
-        for name, kind in (("topic", str), ("partition", int), ("offset", int))
-    ]
-    topic, partition, offset = known
-    value = json.dumps(misfit.row, default=str).encode()
-    return DeadLetter(topic, partition, offset, None, None, value, misfit.error, TASK_PUT)
+    topic, partition, offset, row, error = misfit
+    return DeadLetter(topic, partition, offset, None, None, row.encode(), error, TASK_PUT)
 
 
 # others

@@ -135,6 +135,7 @@ class Sink:
     kind: str
     path: str = ""
     keys: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
     topic: str = ""
     delivery: str = "at_least_once"
     function: str = ""
@@ -215,7 +216,7 @@ _TOP: Final = frozenset(
 )
 _SINK_FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "topic": frozenset({"topic", "keys", "options", "delivery"}),
-    "delta": frozenset({"path", "keys", "schema_changes", "on_error"}),
+    "delta": frozenset({"path", "keys", "partition_by", "schema_changes", "on_error"}),
     "parquet": frozenset({"path"}),
     "console": frozenset({"rows"}),
     "function": frozenset({"function"}),
@@ -416,13 +417,12 @@ def _destination(
     _only(given, fields[kind] | {"kind"}, where)
     if kind in _SINK_NEEDS:
         _text(given, _SINK_NEEDS[kind], where)
-    keys = given.get("keys", ())
-    if isinstance(keys, str) or not all(isinstance(each, str) for each in keys):
-        raise SpecError(f'keys of {where} must be a list of columns, such as ["origin"]')
+    keys, parts = (_columns(given, name, where) for name in ("keys", "partition_by"))
     return Sink(
         kind=kind,
         path=_path(given.get("path", ""), folder),
-        keys=tuple(keys),
+        keys=keys,
+        partition_by=parts,
         topic=given.get("topic", ""),
         delivery=_one_of(given, "delivery", _DELIVERIES, _DELIVERIES[0]),
         function=given.get("function", ""),
@@ -431,6 +431,13 @@ def _destination(
         rows=int(given.get("rows", 20)),
         options=_strings(given.get("options", {})),
     )
+
+
+def _columns(given: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
+    columns = given.get(name, ())
+    if isinstance(columns, str) or not all(isinstance(each, str) for each in columns):
+        raise SpecError(f'{name} of {where} must be a list of columns, such as ["origin"]')
+    return tuple(columns)
 
 
 def _dead_letter(

@@ -1,0 +1,331 @@
+"""Parquet files of a table, written by Spark's tasks and committed by the driver.
+
+A task writes files that no reader sees yet, and returns a report in JSON for each of them. The
+driver commits all files of a batch at once (`delta`). Files of a failed attempt stay
+without a commit; a vacuum of the table deletes them.
+
+Invariants:
+    * A task keeps at most `_BUFFER_BYTES_MAX` of rows and one open file per partition of the table.
+    * Rows are not collected on the driver, except those that do not fit.
+
+Not here: how rows fit (`table_fit`), commits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from sparkraft.pipeline.spec import SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from sparkraft.pipeline.table_fit import Misfit, TableFit
+
+_FILE_BYTES: Final = 128 << 20
+"""A file is closed at this size; larger ones split badly over readers."""
+
+_BUFFER_BYTES_MAX: Final = 32 << 20
+"""Rows that a task keeps before it writes the largest part as a row group."""
+
+_TEXT_MAX: Final = 64
+"""Longer texts are left out of a file's bounds."""
+
+PARTITION_TYPES: Final = "text, integers, dates and booleans"
+
+
+class TableFile(NamedTuple):
+    """A file that a task has written.
+
+    Args:
+        path: below the table, with `/`.
+        partition: column of the table's partitioning → value as text; None for null.
+        stats: the number of rows, nulls and bounds as in Delta's log.
+    """
+
+    path: str
+    size: int
+    partition: dict[str, str | None]
+    stats: dict[str, Any]
+
+    @property
+    def rows(self) -> int:
+        return int(self.stats["numRecords"])
+
+
+class MisfitRow(NamedTuple):
+    """A row that does not fit, as JSON, and the place of its record if the row has it."""
+
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    row: str
+    error: str
+
+
+@dataclass(slots=True)
+class Written:
+    """The reports of all tasks."""
+
+    files: list[TableFile] = field(default_factory=list)
+    misfits: list[MisfitRow] = field(default_factory=list)
+    ignored: int = 0
+    """Values of columns that the table does not have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileTask:
+    """The work of a task.
+
+    Args:
+        folder: the table's; a path or a URI that every worker reaches.
+        prefix: of file names.
+        fit: how rows fit the table.
+        separates: whether to return rows that do not fit, instead of failing.
+        partition_by: columns whose values become folders.
+    """
+
+    folder: str
+    prefix: str
+    fit: TableFit
+    separates: bool
+    partition_by: tuple[str, ...] = ()
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the rows; yield reports. An error of a row is a report as well."""
+        import pyarrow as pa
+
+        files = _Files(self)
+        try:
+            for batch in batches:
+                rows = pa.Table.from_batches([batch])
+                if self.separates:
+                    rows, misfits = self.fit.without_misfits(rows)
+                    if misfits:
+                        yield _report(misfits=[misfit_row(each) for each in misfits])
+                rows, ignored = self.fit.fitted(rows)
+                if ignored:
+                    yield _report(ignored=ignored)
+                files.add(rows)
+            files.close()
+        except SpecError as error:
+            yield _report(error=str(error))
+        for each in files.written:
+            yield _report(file=each)
+
+
+def write_in_tasks(batch: DataFrame, task: FileTask) -> Written:
+    """Write a batch in its tasks, and collect their reports.
+
+    Raises:
+        SpecError: a row does not fit, or the driver does not see the files.
+    """
+    written = Written()
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task.run(batches)
+
+    for row in batch.mapInArrow(run, "report STRING").collect():
+        report = json.loads(row.report)
+        if "error" in report:
+            raise SpecError(report["error"])
+        written.ignored += report.get("ignored", 0)
+        written.misfits += [MisfitRow(*each) for each in report.get("misfits", ())]
+        if "file" in report:
+            written.files.append(TableFile(*report["file"]))
+    _check_visible(task, written.files)
+    return written
+
+
+def _report(**content: Any) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pydict({"report": [json.dumps(content)]})
+
+
+def misfit_row(misfit: Misfit) -> MisfitRow:
+    known: list[Any] = [
+        value if isinstance(value := misfit.row.get(name), kind) else None
+        for name, kind in (("topic", str), ("partition", int), ("offset", int))
+    ]
+    topic, partition, offset = known
+    return MisfitRow(topic, partition, offset, json.dumps(misfit.row, default=str), misfit.error)
+
+
+def filesystem(folder: str) -> tuple[Any, str]:
+    """The file system of a path or URI, and the path there."""
+    from pyarrow import fs
+
+    if "://" in folder:
+        found, path = fs.FileSystem.from_uri(folder)
+        return found, path
+    return fs.LocalFileSystem(), os.path.abspath(folder)
+
+
+def _check_visible(task: FileTask, files: Sequence[TableFile]) -> None:
+    """Find out now whether a worker wrote to a disk of its own."""
+    if not files:
+        return
+    system, base = filesystem(task.folder)
+    infos = system.get_file_info([f"{base}/{each.path}" for each in files])
+    for info, each in zip(infos, files, strict=True):
+        if info.size != each.size:
+            raise SpecError(
+                f"{task.fit.name}: a worker wrote {each.path}, which the driver does not see: the "
+                "path must be on storage that all workers share"
+            )
+
+
+class _Part:
+    """Rows and the open file of one partition of the table."""
+
+    def __init__(self, folder: str, values: dict[str, str | None]) -> None:
+        self.folder = folder
+        self.values = values
+        self.buffered: list[pa.Table] = []
+        self.bytes = 0
+        self.writer: Any = None
+        self.path = ""
+        self.sink: Any = None
+        self.metadata: list[Any] = []
+
+
+class _Files:
+    """The files of one task."""
+
+    def __init__(self, task: FileTask) -> None:
+        self.written: list[TableFile] = []
+        self._task = task
+        self._system, self._base = filesystem(task.folder)
+        self._parts: dict[str, _Part] = {}
+        self._bytes = 0
+
+    def add(self, rows: pa.Table) -> None:
+        for folder, values, part_rows in self._divided(rows):
+            part = self._parts.get(folder)
+            if part is None:
+                part = self._parts[folder] = _Part(folder, values)
+            part.buffered.append(part_rows)
+            part.bytes += part_rows.nbytes
+            self._bytes += part_rows.nbytes
+        while self._bytes > _BUFFER_BYTES_MAX:
+            self._flush(max(self._parts.values(), key=lambda part: part.bytes))
+
+    def close(self) -> None:
+        """Write what is buffered, and close all files."""
+        for part in self._parts.values():
+            self._flush(part)
+            self._finish(part)
+
+    def _divided(self, rows: pa.Table) -> Iterator[tuple[str, dict[str, str | None], pa.Table]]:
+        """Rows by their values of the partitioning columns, without these columns."""
+        import pyarrow.compute as pc
+
+        names = list(self._task.partition_by)
+        if not rows.num_rows:
+            return
+        if not names:
+            yield "", {}, rows
+            return
+        kept = [name for name in rows.column_names if name not in names]
+        for row in rows.select(names).group_by(names).aggregate([]).to_pylist():
+            chosen = pc.scalar(True)  # noqa: FBT003 (a constant expression)
+            for name in names:
+                same = (
+                    pc.field(name).is_null() if row[name] is None else pc.field(name) == row[name]
+                )
+                chosen &= same
+            values = {name: partition_text(row[name]) for name in names}
+            folder = "".join(
+                f"{_folder_text(name)}={_folder_text(value)}/" for name, value in values.items()
+            )
+            yield folder, values, rows.filter(chosen).select(kept)
+
+    def _flush(self, part: _Part) -> None:
+        """Write the rows of a part as a row group."""
+        import pyarrow as pa
+
+        if not part.buffered:
+            return
+        rows = pa.concat_tables(part.buffered)
+        self._bytes -= part.bytes
+        part.buffered, part.bytes = [], 0
+        if part.writer is None:
+            self._open(part, rows.schema)
+        part.writer.write_table(rows)
+        if part.sink.tell() >= _FILE_BYTES:
+            self._finish(part)
+
+    def _open(self, part: _Part, schema: pa.Schema) -> None:
+        import pyarrow.parquet as pq
+
+        part.path = f"{part.folder}{self._task.prefix}-{uuid.uuid4()}.parquet"
+        folder = f"{self._base}/{part.folder}".rstrip("/")
+        self._system.create_dir(folder, recursive=True)
+        part.sink = self._system.open_output_stream(f"{self._base}/{part.path}")
+        part.metadata = []
+        part.writer = pq.ParquetWriter(
+            part.sink, schema, compression="snappy", metadata_collector=part.metadata
+        )
+
+    def _finish(self, part: _Part) -> None:
+        if part.writer is None:
+            return
+        part.writer.close()
+        size = part.sink.tell()
+        part.sink.close()
+        part.writer = None
+        self.written.append(TableFile(part.path, size, part.values, _stats(part.metadata[0])))
+
+
+def partition_text(value: Any) -> str | None:
+    """A partition value as Delta's log has it."""
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _folder_text(value: str | None) -> str:
+    """A folder's name for a value; readers take the value itself from the log."""
+    if value is None:
+        return "__HIVE_DEFAULT_PARTITION__"
+    plain = _NOT_PLAIN.sub("_", value)[:_TEXT_MAX]
+    return plain if plain == value else f"{plain}-{sha256(value.encode()).hexdigest()[:8]}"
+
+
+_NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_.-]")
+"""Libraries differ in how they escape other characters in paths."""
+
+
+def _stats(metadata: Any) -> dict[str, Any]:
+    """Delta's statistics of a file: rows, nulls and bounds of integer and short text columns."""
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    found: dict[str, Any] = {"numRecords": metadata.num_rows}
+    low, high, nulls = {}, {}, {}
+    for index in range(metadata.num_columns):
+        name = metadata.schema.column(index).path
+        each = [group.column(index).statistics for group in groups]
+        if "." in name or not all(stats is not None and stats.has_null_count for stats in each):
+            continue
+        nulls[name] = sum(stats.null_count for stats in each)
+        bounds = [(s.min, s.max) for s in each if s.has_min_max]
+        # A group of nulls has no bounds, and the file then none either.
+        if len(bounds) == len(each) and all(map(_is_bound, sum(bounds, ()))):
+            low[name] = min(first for first, _ in bounds)
+            high[name] = max(last for _, last in bounds)
+    return found | {"minValues": low, "maxValues": high, "nullCount": nulls}
+
+
+def _is_bound(value: Any) -> bool:
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (isinstance(value, str) and len(value) <= _TEXT_MAX)

@@ -1,0 +1,88 @@
+"""Spark's tasks write a batch into a Delta table; the driver's memory does not grow with it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from sparkraft.pipeline import sinks, spec
+from tests.support.jvm import java
+
+pytestmark = pytest.mark.spark
+
+FILE = """
+name = "n"
+checkpoint = "c"
+[source]
+subscribe = "t"
+[[sink]]
+kind = "delta"
+path = "table"
+partition_by = ["kind"]
+"""
+
+GIB_BATCH = """
+import resource, sys
+from pathlib import Path
+from sparkraft.pipeline import sinks
+from sparkraft.pipeline.delta import DeltaSink
+from sparkraft.pipeline.session import session
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+work = Path(sys.argv[1])
+settings = {"spark.driver.memory": "512m"}
+spark = session("gib", master="local[2]", work=work / "w", log=work / "log", settings=settings)
+table = DeltaSink(str(work / "table"), ())
+
+def put(rows, number):
+    # Random texts: as large in memory as their length, and without compression on disk.
+    batch = spark.range(0, rows, numPartitions=4).selectExpr(
+        "id", *(f"hex(randstr(32)) AS t{n}" for n in range(16)))
+    name = sinks.BatchOfTable("q", number, separates=False)
+    return sinks._put_files(table, batch, name, print)
+
+put(1000, 0)
+before = peak()
+stored = put(1_000_000, 1)
+print(stored.rows, peak() - before)
+"""
+"""A row has 16 texts of 64 characters: 1 KiB."""
+
+
+def test_tasks_write_a_partitioned_table_once(spark, tmp_path):
+    pipeline = spec.parse(FILE, folder=tmp_path, values={})
+    write = sinks._delta(pipeline.sinks[0], pipeline)
+    batch = spark.range(0, 1000, numPartitions=2).selectExpr(
+        "id", "if(id % 2 = 0, 'even', 'odd') AS kind", "timestamp_millis(id) AS at", "id / 3d AS x"
+    )
+    for _ in range(2):
+        write(batch, 0)
+    table = DeltaTable(str(tmp_path / "table"))
+    assert table.metadata().partition_columns == ["kind"]
+    assert len(table.file_uris()) == 4
+    stored = sorted(table.to_pyarrow_table().to_pylist(), key=lambda row: row["id"])
+    assert [row["id"] for row in stored] == list(range(1000))
+    assert {row["kind"] for row in stored[::2]} == {"even"}
+    assert [row["x"] for row in stored] == [each / 3 for each in range(1000)]
+    assert stored[7]["at"].timestamp() == 0.007
+
+
+@pytest.mark.long  # the test above has the same steps with few rows
+def test_the_driver_does_not_grow_with_a_batch_of_1_gib(tmp_path: Path) -> None:
+    if java() is None:
+        pytest.skip("Spark needs Java; no java command was found")
+    done = subprocess.run(
+        [sys.executable, "-c", GIB_BATCH, str(tmp_path)],
+        capture_output=True, text=True, timeout=900, check=False, env=os.environ,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows, grown_mib = map(int, done.stdout.split()[-2:])
+    assert rows == 1_000_000
+    size = sum(each.stat().st_size for each in (tmp_path / "table").glob("*.parquet"))
+    assert size > 0.5 * (1 << 30), "the batch is smaller than it should be"
+    assert grown_mib <= 200
