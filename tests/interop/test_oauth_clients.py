@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sparkraft.cli import main as cli
+from sparkraft.client.token_file import ALLOWING
 from tests.support.access_tokens import AUDIENCE, ISSUER, Issuer, key_set
 from tests.support.kafka_tools import kafka_tool_command
 from tests.support.nodes import SparkraftNode
@@ -94,6 +96,42 @@ def test_kafka_python_produces(node: SparkraftNode) -> None:
     producer.close()
 
 
+def java_properties(token: Path) -> str:
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    return (
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={OAUTHBEARER}\n"
+        f"sasl.jaas.config={module} required;\n"
+        f"sasl.oauthbearer.token.endpoint.url=file://{token}\n"
+    )
+
+
+def test_our_commands_take_their_token_from_a_file_that_is_allowed(
+    node: SparkraftNode,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    token = tmp_path / "token"
+    config = tmp_path / "client.properties"
+    config.write_text(java_properties(token))
+    command = ["topics", "--bootstrap-server", node.bootstrap, "--command-config", str(config)]
+
+    def failure() -> str:
+        assert cli.main([*command, "--list"]) == 1
+        return capsys.readouterr().err
+
+    assert f"is not in the environment variable {ALLOWING}" in failure()
+    monkeypatch.setenv(ALLOWING, f"file:///other, file://{token}")
+    assert f"the token file {token}: No such file" in failure()
+    token.write_text("not a token 4471")
+    assert "not an access token" in (text := failure())
+    assert "4471" not in text
+    token.write_text(STRANGER.token())
+    assert '{"status":"invalid_token"}' in failure()
+    token.write_text(ISSUES.token() + "\n")
+    assert cli.main([*command, "--create", "--topic", "by-token"]) == 0
+
+
 @pytest.mark.java
 def test_javas_producer_takes_its_token_from_a_file(
     node: SparkraftNode, kafka_jars: Path, tmp_path: Path
@@ -101,14 +139,8 @@ def test_javas_producer_takes_its_token_from_a_file(
     token = tmp_path / "token"
     token.write_text(ISSUES.token())
     config = tmp_path / "client.properties"
-    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
     handler = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
-    config.write_text(
-        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={OAUTHBEARER}\n"
-        f"sasl.jaas.config={module} required;\n"
-        f"sasl.login.callback.handler.class={handler}\n"
-        f"sasl.oauthbearer.token.endpoint.url=file://{token}\n"
-    )
+    config.write_text(f"{java_properties(token)}sasl.login.callback.handler.class={handler}\n")
     allowed = "org.apache.kafka.sasl.oauthbearer.allowed"
     flags = f"-D{allowed}.urls=file://{token}"
     done = subprocess.run(

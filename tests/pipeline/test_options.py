@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sparkraft.client.token_file import ALLOWING, TokenFileLogin
 from sparkraft.pipeline.options import (
     COLUMNS,
     NOT_SUPPORTED,
@@ -55,9 +56,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name():
     refused("unknown option kafka.isolation.lvl", **{"kafka.isolation.lvl": "x"})
 
 
-@pytest.mark.parametrize(
-    "name", ["kafka.ssl.engine.factory.class", "kafka.sasl.oauthbearer.token.endpoint.url"]
-)
+@pytest.mark.parametrize("name", ["kafka.ssl.engine.factory.class", "kafka.sasl.oauthbearer.scope"])
 def test_an_official_option_that_is_missing_here_says_so(name):
     refused(f"{name} is not supported by sparkraft", **{name: "x"})
 
@@ -88,6 +87,21 @@ def test_credentials_are_read_and_hidden():
     copied = pickle.loads(pickle.dumps(client))
     assert (copied, hash(copied)) == (client, hash(client))
     assert copied != read(**SASL | {"kafka.sasl.jaas.config": JAAS.replace("pw1", "pw2")}).client
+
+
+def test_an_access_token_is_taken_from_a_file_that_is_allowed(monkeypatch):
+    url = "kafka.sasl.oauthbearer.token.endpoint.url"
+    given = SASL | {
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer."
+        "OAuthBearerLoginModule required;",
+    }
+    refused("needs sasl.oauthbearer.token.endpoint.url", **given)
+    refused("the file: URL", **given | {url: "https://issuer.test/token"})
+    refused("is not in the environment variable", **given | {url: "file:///etc/passwd"})
+    monkeypatch.setenv(ALLOWING, "file:///a/token")
+    login = read(**given | {url: "file:///a/token"}).client.login
+    assert login == TokenFileLogin("/a/token")
 
 
 @pytest.mark.parametrize(

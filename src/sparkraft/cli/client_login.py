@@ -15,7 +15,7 @@ from sparkraft.client.security import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sparkraft.security.login import Login
+    from sparkraft.security.login import Credentials
 
 LOGIN_KEYS = frozenset({"security.protocol", *SASL_KEYS})
 """The configs of Kafka's clients about SASL that have an effect here."""
@@ -23,7 +23,7 @@ LOGIN_KEYS = frozenset({"security.protocol", *SASL_KEYS})
 _SECURITY = ("sasl.", "security.")
 
 
-def client_login(properties: Mapping[str, str]) -> Login | None:
+def client_login(properties: Mapping[str, str]) -> Credentials | None:
     """The credentials in a client's properties; None if its protocol does not use SASL.
 
     Raises:

@@ -25,7 +25,7 @@ from sparkraft.protocol.api_keys import ApiKey
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from sparkraft.security.login import Login
+    from sparkraft.security.login import Credentials
     from sparkraft.tls.dialing import Connect
 
 T = TypeVar("T")
@@ -152,7 +152,7 @@ class Cluster:
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
         api_timeout_ms: int = API_TIMEOUT_MS,
         to_controllers: bool = False,
-        login: Login | None = None,
+        login: Credentials | None = None,
         connect: Connect | None = None,
     ) -> None:
         """Prepare; nothing connects before the first request.

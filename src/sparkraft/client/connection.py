@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from sparkraft.protocol.api_keys import ApiKey
-    from sparkraft.security.login import Login
+    from sparkraft.security.login import Credentials
     from sparkraft.tls.dialing import Connect
 
 Result = TypeVar("Result")
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         frame_bytes_max: int = FRAME_BYTES_MAX,
         negotiate: bool = True,
         connect: Connect | None = None,
-        login: Login | None = None,
+        login: Credentials | None = None,
     ) -> Connection:
         """Connect, negotiate versions unless `negotiate` is false, and authenticate with `login`.
 
@@ -257,10 +257,10 @@ class Connection(asyncio.Protocol):
 
     # ---- re-authentication
 
-    def _authentication(self, login: Login) -> Generator[tuple[Any, int], Any, int]:
+    def _authentication(self, login: Credentials) -> Generator[tuple[Any, int], Any, int]:
         return self._exchange.authentication(login, secrets.token_urlsafe(24))
 
-    def _start_renewal(self, login: Login) -> None:
+    def _start_renewal(self, login: Credentials) -> None:
         """Authenticate again, by callbacks: a task would outlive the connection."""
         steps = self._authentication(login)
         self._renew(steps, *next(steps))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sparkraft.security.login import Login
+    from sparkraft.security.login import Credentials
 
 FACTOR_MIN = 0.85
 FACTOR_RANGE = 0.10
@@ -35,14 +35,14 @@ class Renewal:
         is_running: it has begun and has not ended.
     """
 
-    def __init__(self, start: Callable[[Login], None]) -> None:
+    def __init__(self, start: Callable[[Credentials], None]) -> None:
         """Call `start` when it begins."""
         self._start = start
-        self._login: Login | None = None
+        self._login: Credentials | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.is_running = False
 
-    def schedule(self, login: Login, lifetime_ms: int) -> None:
+    def schedule(self, login: Credentials, lifetime_ms: int) -> None:
         """A session of that lifetime has begun; 0: it does not expire."""
         self._login = login
         if lifetime_ms > 0:

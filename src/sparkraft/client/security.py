@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sparkraft.client.token_file import TokenFileError, token_file_login
 from sparkraft.security.jaas import JaasError, parse_jaas
-from sparkraft.security.login import Login, login_of
+from sparkraft.security.login import Credentials, login_of
 from sparkraft.security.protocols import SecurityProtocol, implemented_names, is_implemented
+from sparkraft.security.sasl import OAUTHBEARER
 from sparkraft.security.tls_settings import TlsConfigError, TlsSettings, read_tls_settings
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from sparkraft.tls.dialing import Connect
 
 
-SASL_KEYS = ("sasl.mechanism", "sasl.jaas.config")
+SASL_KEYS = ("sasl.mechanism", "sasl.jaas.config", "sasl.oauthbearer.token.endpoint.url")
 """The `sasl.*` configs of Kafka's clients that have an effect."""
 
 
@@ -59,7 +61,7 @@ def tls_settings_of(properties: Mapping[str, str]) -> TlsSettings | None:
         raise SecurityConfigError(str(error)) from error
 
 
-def login_of_properties(properties: Mapping[str, str]) -> Login | None:
+def login_of_properties(properties: Mapping[str, str]) -> Credentials | None:
     """A client's `sasl.*` configs: its credentials; None if its protocol does not use SASL.
 
     Raises:
@@ -72,10 +74,17 @@ def login_of_properties(properties: Mapping[str, str]) -> Login | None:
     text = properties.get("sasl.jaas.config")
     if text is None:
         raise SecurityConfigError(f"security.protocol={protocol.name} needs sasl.jaas.config")
+    mechanism = properties.get("sasl.mechanism", "GSSAPI")
     try:
-        return login_of(properties.get("sasl.mechanism", "GSSAPI"), parse_jaas(text))
+        module = parse_jaas(text)
+        if mechanism == OAUTHBEARER:
+            module.check_mechanism(mechanism)
+            return token_file_login(properties.get("sasl.oauthbearer.token.endpoint.url"))
+        return login_of(mechanism, module)
     except JaasError as error:
         raise SecurityConfigError(f"sasl.jaas.config: {error}") from None
+    except TokenFileError as error:
+        raise SecurityConfigError(str(error)) from None
 
 
 def protocol_of(properties: Mapping[str, str]) -> SecurityProtocol:

@@ -28,7 +28,7 @@ from sparkraft.protocol.api_keys import API_INFO, ApiInfo, ApiKey
 from sparkraft.security.sasl import SaslError
 
 if TYPE_CHECKING:
-    from sparkraft.security.login import Login
+    from sparkraft.security.login import Credentials
 
 FRAME_BYTES_MAX = 256 << 20
 """Longest response accepted: Kafka's `fetch.max.bytes` is 50 MiB, and one batch may exceed it."""
@@ -171,7 +171,9 @@ class WireExchange:
         }
         self.api_versions = response
 
-    def authentication(self, login: "Login", nonce: str) -> Generator[tuple[Any, int], Any, int]:
+    def authentication(
+        self, login: "Credentials", nonce: str
+    ) -> Generator[tuple[Any, int], Any, int]:
         """Authenticate by SASL, after the negotiation: as `negotiation` (KIP-43, KIP-152).
 
         Returns the time in ms after which the peer refuses requests, unless the client

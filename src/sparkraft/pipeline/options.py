@@ -37,7 +37,7 @@ from sparkraft.pipeline.places import (
     read_bound,
     read_subscription,
 )
-from sparkraft.security.login import Login
+from sparkraft.security.login import Credentials
 from sparkraft.security.tls_settings import CLIENT_KEYS, TlsSettings
 
 
@@ -67,7 +67,7 @@ class ClientOptions:
     auto_create_topics: bool = False
     tls: TlsSettings | None = None
     """None: connections are not encrypted."""
-    login: Login | None = None
+    login: Credentials | None = None
     """None: connections do not authenticate."""
 
 
@@ -176,7 +176,7 @@ _METADATA_NAMES: Final = (
 
 NOT_SUPPORTED: Final[Mapping[str, str]] = {
     "partition.metadata.cache.ttl.ms": "partitions are looked up once a batch, with the offsets",
-    "kafka.sasl.": "PLAIN and SCRAM need kafka.sasl.mechanism and kafka.sasl.jaas.config only",
+    "kafka.sasl.": "it is for a mechanism or a source of tokens that is missing here",
     "kafka.ssl.": "it names a Java class, a provider or an algorithm",
     "kafka.transactional.id": "each task needs its own; set transactionalIdPrefix",
     "kafka.transaction.two.phase.commit.enable": "transactions have a timeout so far",
@@ -424,7 +424,7 @@ class _Given:
             return default
         return _with_unit(name, text, _TIME_UNITS, "a time, such as 500ms, 10s or 15m")
 
-    def security(self) -> tuple[TlsSettings | None, Login | None]:
+    def security(self) -> tuple[TlsSettings | None, Credentials | None]:
         """`kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*`; None for what is off."""
         configs = {name.removeprefix("kafka."): text for name, text in self._values.items()}
         try:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from sparkraft.base.ids import TopicPartition
     from sparkraft.pipeline.options import ClientOptions
-    from sparkraft.security.login import Login
+    from sparkraft.security.login import Credentials
     from sparkraft.security.tls_settings import TlsSettings
 
 T = TypeVar("T")
@@ -149,7 +149,7 @@ class Connection:
                 f"cannot connect to {self.host}:{self.port}: {error.strerror or error}",
             ) from error
 
-    def _authenticate(self, login: Login) -> None:
+    def _authenticate(self, login: Credentials) -> None:
         """Log in, for the first time or again."""
         try:
             lifetime_ms = self._take_steps(

@@ -4,6 +4,7 @@ They come from a login module (`sasl.jaas.config`) with the options `username` a
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from sparkraft.security.jaas import JaasError, LoginModule
 from sparkraft.security.plain import PlainClient
@@ -12,9 +13,22 @@ from sparkraft.security.scram import BY_NAME, ScramClient
 from sparkraft.security.secret import Secret
 
 
+class Credentials(Protocol):
+    """How connections of a client authenticate."""
+
+    @property
+    def mechanism(self) -> str:
+        """The name of the SASL mechanism."""
+        ...
+
+    def client(self, nonce: str) -> SaslClient:
+        """Begin an exchange; `nonce` as in `ScramServer`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How connections of a client authenticate.
+    """A user and a password.
 
     Attributes:
         mechanism: one of `PASSWORD_MECHANISMS`.
