@@ -12,10 +12,10 @@ from sparkraft.security.oauthbearer import OAuthBearerServer
 from sparkraft.security.sasl import SaslError
 from tests.support.access_tokens import AUDIENCE, ISSUER, Issuer, key_set
 
-FIRST, RSA = Issuer(), Issuer("rsa", algorithm="RS256")
-STRANGER = Issuer()
-KEYS = read_key_set(key_set(FIRST.entry(), RSA.entry()))
 NOW = int(time.time())
+FIRST, RSA = Issuer(now_s=NOW), Issuer("rsa", algorithm="RS256", now_s=NOW)
+STRANGER = Issuer(now_s=NOW)
+KEYS = read_key_set(key_set(FIRST.entry(), RSA.entry()))
 RULES = {
     "audiences": frozenset({AUDIENCE, "other"}),
     "issuer": ISSUER,

@@ -12,9 +12,12 @@ ISSUER, AUDIENCE = "https://issuer.test", "kafka"
 
 
 class Issuer:
-    """Signs with one key, an elliptic curve's by default."""
+    """Signs with one key, an elliptic curve's by default; `now_s` is its time, else it passes."""
 
-    def __init__(self, key_id: str = "first", *, algorithm: str = "ES256") -> None:
+    def __init__(
+        self, key_id: str = "first", *, algorithm: str = "ES256", now_s: int | None = None
+    ) -> None:
+        self._now_s = now_s
         self.key_id = key_id
         self.algorithm = algorithm
         self.key: RSAKey | ECKey
@@ -30,7 +33,7 @@ class Issuer:
 
     def token(self, header: dict[str, Any] | None = None, **claims: Any) -> str:
         """A token of an hour for alice; claims that are None are left out."""
-        now = int(time.time())
+        now = int(time.time()) if self._now_s is None else self._now_s
         given = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "iat": now, "exp": now + 3600}
         given = {name: value for name, value in (given | claims).items() if value is not None}
         whole = {"alg": self.algorithm, "kid": self.key_id} | (header or {})
