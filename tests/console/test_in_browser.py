@@ -8,6 +8,8 @@ import pytest
 from playwright.async_api import Page, expect
 
 from sparkraft.cli import main as cli
+from sparkraft.client.cluster import Cluster as Client
+from sparkraft.client.producer import Producer
 from tests.cluster.conftest import STEADY
 from tests.support.clusters import Cluster, Member
 from tests.support.console import WAIT_MS, Browser, ConsoleProcess
@@ -150,6 +152,42 @@ def test_a_group_with_markup_in_its_names(
             await expect(page.locator("[data-event]").first).to_be_visible()
             assert await page.locator("main img").count() == 0
             assert await page.title() == f"{name} · sparkraft console"
+
+    browser.run(look())
+
+
+def test_messages_are_filtered_followed_and_never_run(
+    cluster: Cluster, console: ConsoleProcess, browser: Browser
+) -> None:
+    async def send(*values: bytes | None) -> None:
+        async with Client(cluster.bootstrap) as client, Producer(client) as producer:
+            for value in values:
+                await (await producer.send("__proto__", value, key=MARKUP.encode(), partition=0))
+
+    async def look() -> None:
+        await send(b'{"n": 1, "big": 12345678901234567890}', None, MARKUP.encode())
+        path = "/topics/__proto__/messages"
+        async with browser.visiting(console.address, path) as visit:
+            page = visit.page
+            rows = page.get_by_role("table", name="Messages").locator("tbody tr")
+            await expect(rows).to_have_count(3)
+            await rows.filter(has_text="big").locator("summary").click()
+            exact = rows.locator("pre", has_text="12345678901234567890")
+            await expect(exact).to_be_visible()
+            await page.get_by_label("Filter").fill("record.value.n == 1")
+            await page.get_by_label("Filter").press("Enter")
+            await expect(rows).to_have_count(1)
+            await expect(page.locator("#scan")).to_contain_text("3 records read, 1 shown, 2 errors")
+            assert "filter=record.value.n" in page.url
+            await page.get_by_label("Filter").fill("")
+            await page.get_by_label("Show").select_option("tail")
+            await page.get_by_role("button", name="Read", exact=True).click()
+            await expect(page.locator("#scan")).to_contain_text("0 records read")
+            await send(b"followed")
+            await expect(rows.filter(has_text="followed")).to_be_visible()
+            await page.get_by_role("button", name="Stop").click()
+            await expect(page.locator("#scan")).to_contain_text("stopped")
+            assert await page.locator("main img").count() == 0
 
     browser.run(look())
 

@@ -5,6 +5,8 @@
 /api/cluster      the document of `explain cluster --output json`
 /api/quorum       the document of `explain quorum --output json`, and its lines of text
 /api/NAME         a document of `views`: topics, topic, partition, broker, groups, group
+/api/messages     records of a topic, a JSON document per line while they are read
+/api/export       the same records as `console-consumer --output json` prints them, as a file
 /events           Server-Sent Events: the documents of the cluster and its quorum when they change
 """
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -24,6 +27,14 @@ from sparkraft.client.errors import sentence_of
 from sparkraft.console.assets import accepts_gzip, asset_response, load_assets
 from sparkraft.console.guard import RequestGuard
 from sparkraft.console.json_text import json_text
+from sparkraft.console.messages import (
+    EXPORT_RECORDS_MAX,
+    RECORDS_MAX,
+    TooManyScansError,
+    exported_lines,
+    parse_query,
+    shown_lines,
+)
 from sparkraft.console.stream import TooManyStreamsError
 
 if TYPE_CHECKING:
@@ -32,10 +43,14 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
+    from sparkraft.client.reading import ConsumedRecord
+    from sparkraft.console.messages import MessageQuery, MessageReader
     from sparkraft.console.stream import EventHub, EventStream
     from sparkraft.console.views import ClusterViews
     from sparkraft.console.watch import ClusterWatch
 
+    Items = AsyncIterator[ConsumedRecord | dict[str, Any]]
+    Lines = Callable[[Items, MessageQuery], AsyncIterator[bytes]]
     Make = Callable[[Mapping[str, str]], Awaitable[dict[str, Any]]]
 
 SCREENS = (
@@ -43,6 +58,7 @@ SCREENS = (
     "/quorum",
     "/topics",
     "/topics/:topic",
+    "/topics/:topic/messages",
     "/topics/:topic/:partition",
     "/brokers/:broker",
     "/groups",
@@ -74,9 +90,12 @@ _NOT_FOUND = frozenset(
 class Console:
     """Answers requests from what the watch and the hub know."""
 
-    def __init__(self, watch: ClusterWatch, views: ClusterViews, hub: EventHub) -> None:
+    def __init__(
+        self, watch: ClusterWatch, views: ClusterViews, messages: MessageReader, hub: EventHub
+    ) -> None:
         self._watch = watch
         self._views = views
+        self._messages = messages
         self._hub = hub
         self._assets = load_assets()
 
@@ -88,6 +107,8 @@ class Console:
             Route("/api/cluster", self.cluster),
             Route("/api/quorum", self.quorum),
             *(Route(f"/api/{name}", _responding(make)) for name, make in self._documents()),
+            Route("/api/messages", self.messages),
+            Route("/api/export", self.export),
             Route("/events", self.events),
         ]
         return RequestGuard(Starlette(routes=routes), hosts=hosts)
@@ -127,6 +148,33 @@ class Console:
         yield "groups", lambda _: views.groups()
         yield "group", lambda query: views.group(query["group"])
 
+    async def messages(self, request: Request) -> Response:
+        return await self._scanned(request, RECORDS_MAX, shown_lines, "application/x-ndjson")
+
+    async def export(self, request: Request) -> Response:
+        response = await self._scanned(
+            request, EXPORT_RECORDS_MAX, exported_lines, "application/jsonl"
+        )
+        if response.status_code == HTTPStatus.OK:
+            name = f"{request.query_params['topic']}.jsonl"
+            response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+        return response
+
+    async def _scanned(
+        self, request: Request, count_max: int, lines: Lines, media_type: str
+    ) -> Response:
+        try:
+            query = parse_query(request.query_params, count_max=count_max)
+            scan = await self._messages.prepare(query)
+        except TooManyScansError:
+            return PlainTextResponse("too many pages read messages\n", 503)
+        except (KeyError, ValueError) as error:
+            return PlainTextResponse(f"bad parameter: {error}\n", 400)
+        except KafkaError as error:
+            return _refusal(error)
+        body = lines(self._messages.run(scan), query)
+        return StreamingResponse(body, media_type=media_type, headers={"Cache-Control": "no-store"})
+
     async def events(self, _request: Request) -> Response:
         try:
             stream = self._hub.open()
@@ -143,6 +191,11 @@ class Console:
                 yield piece
         finally:
             self._hub.discard(stream)
+
+
+def _refusal(error: KafkaError) -> Response:
+    status = 404 if error.code in _NOT_FOUND else 502
+    return PlainTextResponse(f"{sentence_of(error)}\n", status)
 
 
 def _number(text: str) -> int:
@@ -162,8 +215,7 @@ def _responding(make: Make) -> Callable[[Request], Awaitable[Response]]:
         except (KeyError, ValueError, OverflowError) as error:
             return PlainTextResponse(f"bad parameter: {error}\n", 400)
         except KafkaError as error:
-            status = 404 if error.code in _NOT_FOUND else 502
-            return PlainTextResponse(f"{sentence_of(error)}\n", status)
+            return _refusal(error)
         return await json_response(request, document)
 
     return respond

@@ -9,6 +9,7 @@ import uvicorn
 
 from sparkraft.console.application import Console
 from sparkraft.console.listen import allowed_hosts
+from sparkraft.console.messages import MessageReader
 from sparkraft.console.stream import EventHub
 from sparkraft.console.views import ClusterViews
 from sparkraft.console.watch import ClusterWatch
@@ -51,7 +52,9 @@ async def serve_console(
     watch = ClusterWatch(cluster, hub, bootstrap=bootstrap)
     port = listening.getsockname()[1]
     views = ClusterViews(cluster, bootstrap=bootstrap)
-    application = Console(watch, views, hub).application(hosts=allowed_hosts(port, hosts))
+    application = Console(watch, views, MessageReader(cluster), hub).application(
+        hosts=allowed_hosts(port, hosts)
+    )
     config = uvicorn.Config(
         application,
         http="h11",

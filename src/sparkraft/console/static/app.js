@@ -6,6 +6,7 @@ import * as overview from "./overview.js";
 import * as quorum from "./quorum.js";
 import * as topics from "./topics.js";
 import * as topic from "./topic.js";
+import * as messages from "./messages.js";
 import * as partition from "./partition.js";
 import * as broker from "./broker.js";
 import * as groups from "./groups.js";
@@ -19,6 +20,7 @@ const SCREENS = [
   { path: "/quorum", label: "Quorum", screen: quorum },
   { path: "/topics", label: "Topics", screen: topics },
   { path: "/topics/:topic", under: "/topics", screen: topic },
+  { path: "/topics/:topic/messages", under: "/topics", screen: messages },
   { path: "/topics/:topic/:partition", under: "/topics", screen: partition },
   { path: "/brokers/:broker", under: "/", screen: broker },
   { path: "/groups", label: "Groups", screen: groups },
@@ -53,6 +55,7 @@ function route() {
   const found = SCREENS.find(match) ?? SCREENS[0];
   const params = match(found) ?? {};
   const query = new URLSearchParams(location.search);
+  current?.screen.leave?.();
   const isSame = current?.address === location.pathname + location.search;
   current = {
     entry: found, screen: found.screen, params, query, address: location.pathname + location.search,
@@ -106,6 +109,7 @@ live.listener = (kind) => {
 };
 
 document.addEventListener("visibilitychange", () => {
+  if (document.hidden) current.screen.onHidden?.();
   if (!document.hidden) {
     cancelAnimationFrame(drawing);
     drawing = 0;
@@ -141,6 +145,12 @@ document.addEventListener("keydown", (event) => {
 
 document.addEventListener("focusin", (event) => {
   if (current.screen.onFocus?.(event, current)) draw();
+});
+
+document.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const href = current.screen.onSubmit?.(event);
+  if (href) go(href);
 });
 
 document.addEventListener("input", (event) => {

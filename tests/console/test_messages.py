@@ -1,0 +1,242 @@
+"""Messages over HTTP from a real node: where reading begins, filters, bounds, following, export."""
+
+import asyncio
+import http.client
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from sparkraft.cli import main as cli
+from sparkraft.client.admin import Admin
+from sparkraft.client.cluster import Cluster
+from sparkraft.client.producer import Producer
+from sparkraft.client.values import NewTopic
+from sparkraft.console import messages
+from sparkraft.console.messages import MessageReader, Scan, TooManyScansError, parse_query
+from tests.support.console import ConsoleProcess
+from tests.support.nodes import SparkraftNode
+
+pytestmark = pytest.mark.real_clients
+
+COUNT = 60
+FIRST_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkraftNode]:
+    with SparkraftNode(tmp_path_factory.mktemp("node")) as node:
+        asyncio.run(produce(node.bootstrap))
+        yield node
+
+
+async def produce(bootstrap: str) -> None:
+    """Record n is in partition n mod 3, n seconds after the first."""
+    async with Cluster(bootstrap) as cluster:
+        kept = {"retention.ms": "-1"}  # The records are older than a week.
+        topics = [
+            NewTopic(name="m", partitions=3, configs=kept),
+            NewTopic(name="live", partitions=1),
+        ]
+        await Admin(cluster).create_topics(topics)
+        async with Producer(cluster) as producer:
+            for number in range(COUNT):
+                value = json.dumps({"n": number, "even": number % 2 == 0, "big": 2**60 + number})
+                await producer.send(
+                    "m", value.encode(), key=b"k%d" % number, partition=number % 3,
+                    timestamp=FIRST_MS + 1000 * number, headers=[("h", b"\xff")],
+                )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def console(
+    node: SparkraftNode, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ConsoleProcess]:
+    with ConsoleProcess(node.bootstrap, tmp_path_factory.mktemp("console")) as console:
+        yield console
+
+
+def opened(console: ConsoleProcess, path: str, **values: object) -> http.client.HTTPResponse:
+    host = console.address.removeprefix("http://")
+    connection = http.client.HTTPConnection(host, timeout=60)
+    connection.request("GET", f"{path}?{urlencode(values)}", headers={"Host": host})
+    return connection.getresponse()
+
+
+def read(console: ConsoleProcess, **values: object) -> tuple[list[int], dict[str, Any]]:
+    """The numbers in the records, and the end."""
+    answer = opened(console, "/api/messages", topic="m", **values)
+    lines = [json.loads(line) for line in answer.read().splitlines()]
+    assert answer.status == 200, lines
+    numbers = [
+        json.loads(line["record"]["value"]["text"])["n"] for line in lines if "record" in line
+    ]
+    return numbers, lines[-1]["end"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"mode": "latest", "count": 4}, [59, 58, 57, 56]),
+        ({"mode": "earliest", "count": 4}, [0, 1, 2, 3]),
+        ({"mode": "from-offset", "at": 18, "partitions": "0"}, [54, 57]),
+        ({"mode": "from-offset", "at": 99}, []),
+        ({"mode": "to-offset", "at": 1, "partitions": "0,2"}, [5, 3, 2, 0]),
+        ({"mode": "from-time", "at": FIRST_MS + 57_000}, [57, 58, 59]),
+        ({"mode": "from-time", "at": FIRST_MS + 10**9}, []),
+        ({"mode": "to-time", "at": FIRST_MS + 2_000}, [2, 1, 0]),
+        ({"mode": "latest", "count": 3, "filter": "record.value.even"}, [58, 56, 54]),
+        ({"mode": "earliest", "filter": "record.value.n >= 58"}, [58, 59]),
+        ({"mode": "latest", "filter": "record.value.big == 1152921504606846977"}, [1]),
+        ({"mode": "latest", "filter": "record.key == 'k7' && record.partition == 1"}, [7]),
+    ],
+)
+def test_where_reading_begins_and_what_it_finds(
+    console: ConsoleProcess, values: dict[str, object], expected: list[int]
+) -> None:
+    assert read(console, **values)[0] == expected
+
+
+@pytest.mark.parametrize("mode", ["latest", "earliest"])
+def test_continuing_shows_every_record_once(console: ConsoleProcess, mode: str) -> None:
+    seen: list[int] = []
+    resume = ""
+    for _ in range(COUNT):
+        numbers, end = read(console, mode=mode, count=7, resume=resume)
+        seen += numbers
+        resume = end["resume"]
+        if end["isDone"]:
+            break
+    order = list(range(COUNT))
+    assert seen == (order if mode == "earliest" else order[::-1])
+
+
+def test_errors_of_the_filter_are_counted(console: ConsoleProcess) -> None:
+    numbers, end = read(console, mode="earliest", filter="record.value.none > 1")
+    assert (numbers, end["scanned"], end["errors"]) == ([], COUNT, COUNT)
+    assert (end["firstError"], end["isDone"]) == ("there is no 'none'", True)
+
+
+def test_a_record_has_its_key_headers_and_exact_numbers(console: ConsoleProcess) -> None:
+    answer = opened(console, "/api/messages", topic="m", mode="earliest", count=1)
+    record = json.loads(answer.readline())["record"]
+    assert record["key"]["text"] == "k0"
+    assert record["value"]["form"] == "json"
+    assert str(2**60) in record["value"]["text"]
+    assert record["headers"] == [["h", {"form": "hex", "text": "ff", "size": 1, "isCut": False}]]
+    assert (record["partition"], record["offset"], record["timestamp"]) == (0, 0, FIRST_MS)
+    assert record["timestampType"] == "CreateTime"
+
+
+@pytest.mark.parametrize(
+    ("values", "status"),
+    [
+        ({"topic": "none"}, 404),
+        ({"topic": "m", "partitions": "7"}, 404),
+        ({"topic": "m", "mode": "sideways"}, 400),
+        ({"topic": "m", "count": 0}, 400),
+        ({"topic": "m", "count": 1001}, 400),
+        ({"topic": "m", "at": "soon"}, 400),
+        ({"topic": "m", "at": 2**63}, 400),
+        ({"topic": "m", "resume": "0"}, 400),
+        ({"topic": "m", "filter": "record."}, 400),
+        ({}, 400),
+    ],
+)
+def test_wrong_requests_are_refused_before_reading(
+    console: ConsoleProcess, values: dict[str, object], status: int
+) -> None:
+    assert opened(console, "/api/messages", **values).status == status
+
+
+def test_an_export_is_what_the_command_prints(
+    node: SparkraftNode, console: ConsoleProcess, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    answer = opened(console, "/api/export", topic="m", mode="earliest", count=5, partitions="1")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="m.jsonl"'
+    exported = answer.read()
+    words = ["--topic", "m", "--partition", "1", "--offset", "earliest", "--max-messages", "5"]
+    capfdbinary.readouterr()
+    command = ["console-consumer", "--bootstrap-server", node.bootstrap, "--output", "json"]
+    assert cli.main([*command, *words]) == 0
+    assert exported == capfdbinary.readouterr().out
+    assert len(exported.splitlines()) == 5
+
+
+def test_following_shows_new_records_at_a_limited_rate(
+    node: SparkraftNode, console: ConsoleProcess
+) -> None:
+    many = 5 * messages.TAIL_RECORDS_PER_SECOND
+
+    async def send() -> None:
+        async with Cluster(node.bootstrap) as cluster, Producer(cluster) as producer:
+            sent = [await producer.send("live", b"%d" % n) for n in range(many)]
+            await asyncio.gather(*sent)
+
+    answer = opened(console, "/api/messages", topic="live", mode="tail")
+    assert "progress" in json.loads(answer.readline())
+    asyncio.run(send())
+    began = time.monotonic()
+    seen: list[int] = []
+    passed = 0
+    while len(seen) + passed < many:
+        line = json.loads(answer.readline())
+        if "record" in line:
+            seen.append(int(line["record"]["value"]["text"]))
+        else:
+            passed = line["progress"]["passed"]
+    allowed = messages.TAIL_RECORDS_PER_SECOND * (2 + time.monotonic() - began)
+    assert passed > 0
+    assert len(seen) <= allowed
+    assert seen[-1] == many - 1
+    assert seen == sorted(seen)
+    answer.close()
+
+
+def test_a_page_that_goes_away_ends_its_scan(node: SparkraftNode, console: ConsoleProcess) -> None:
+    for _ in range(messages.SCANS_MAX + 2):
+        answer = opened(console, "/api/messages", topic="live", mode="tail")
+        deadline = time.monotonic() + 60
+        while answer.status == 503 and time.monotonic() < deadline:
+            answer = opened(console, "/api/messages", topic="live", mode="tail")
+        assert answer.status == 200
+        answer.readline()
+        answer.close()
+
+
+def test_scans_are_bounded(node: SparkraftNode) -> None:
+    async def work() -> None:
+        async with Cluster(node.bootstrap) as cluster:
+            reader = MessageReader(cluster)
+            query = parse_query({"topic": "live", "mode": "tail"})
+            running = []
+            for _ in range(messages.SCANS_MAX):
+                items = reader.run(await reader.prepare(query))
+                await anext(items)
+                running.append(items)
+            with pytest.raises(TooManyScansError):
+                await reader.prepare(query)
+            await running[0].aclose()
+            await reader.prepare(query)
+            for items in running:
+                await items.aclose()
+
+    asyncio.run(work())
+
+
+def test_large_records_are_read_in_smaller_windows(
+    node: SparkraftNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "WINDOW_BYTES_MAX", 200)
+
+    async def work() -> None:
+        async with Cluster(node.bootstrap) as cluster:
+            scan = Scan(cluster, parse_query({"topic": "m", "count": "10"}))
+            await scan.find_bounds()
+            found = [item.key async for item in scan.run() if not isinstance(item, dict)]
+            assert found == [b"k%d" % n for n in range(COUNT - 1, COUNT - 11, -1)]
+
+    asyncio.run(work())
