@@ -13,6 +13,7 @@ _MODULES = {
     "broker": "explain_broker",
     "topic": "explain_topic",
     "group": "explain_group",
+    "failover": "explain_failover",
 }
 
 _HELP = """\
@@ -22,8 +23,10 @@ usage: sparkraft explain cluster                     whether it is healthy, in o
        sparkraft explain broker ID                   what it leads, won, lost, and where it lags
        sparkraft explain topic NAME                  all its partitions, a line each
        sparkraft explain group ID                    its members, epochs and moved partitions
+       sparkraft explain failover                    what the next ZooKeeper controller would do
 
-each with --bootstrap-server HOST:PORT [--output json]; `sparkraft explain WHAT --help` lists more
+each with --bootstrap-server HOST:PORT [--output json], but `failover` with --zookeeper HOST:PORT;
+`sparkraft explain WHAT --help` lists more
 """
 
 

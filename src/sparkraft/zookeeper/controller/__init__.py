@@ -1,0 +1,29 @@
+"""The controller that ZooKeeper elects: decisions of Kafka 3.9's KafkaController, without I/O.
+
+    values       brokers, replica assignments, leadership of a partition
+    states       states of partitions and replicas, and which may follow which
+    context      the cluster as the active controller sees it (ControllerContext)
+    strategies   the four elections of a partition's leader, on the rules shared with KRaft
+    steps        how a decision asks for znodes and sends control requests: effects as data
+    znodes       paths and contents of the znodes
+    store        reads and guarded writes of znodes (KafkaZkClient)
+    requests     LeaderAndIsr, UpdateMetadata and StopReplica as values, collected in batches
+    partitions   the partition state machine
+    replicas     the replica state machine
+    failover     the steps of a new controller, in order
+    journal      elections, failover steps and failed transitions, with their reasons
+    rehearsal    runs a decision on real znodes without changing them
+
+A decision is a generator (`steps.Steps`). It yields effects, receives their results, and returns;
+the driver runs one decision at a time. So a decision may depend on replies, and still contains no
+socket, clock or task.
+
+Invariants:
+    * Each write checks the version of /controller_epoch in the same transaction, one transaction
+      per znode. A controller that lost its epoch gets `ControllerMovedError` and resigns.
+    * Znodes are written before the requests that depend on them are sent.
+
+Not done: the election of the controller itself, sending its requests, and its events: broker and
+topic changes, deletion, reassignment, ISR changes. `sparkraft explain failover` rehearses a
+failover.
+"""

@@ -1,0 +1,117 @@
+"""The steps of a new controller, in Kafka 3.9's order (KafkaController.onControllerFailover).
+
+    1. Set watches: each read below sets the watch that its later changes fire.
+    2. Delete the notifications of log directories and of ISR changes: all states are read now.
+    3. Read brokers, topics, assignments and states into the context.
+    4. Read the topics to be deleted; those with an offline replica or a
+       reassignment are ineligible.
+    5. Send the live brokers to all brokers, before any LeaderAndIsr: a broker does not follow a
+       leader that it does not know (KAFKA-4443).
+    6. Start the replicas: LeaderAndIsr to all online ones; offline ones leave the ISR.
+    7. Start the partitions: elect a leader for each partition without one.
+
+A partition whose leader failed with the controller gets two leader epochs: step 6 writes leader -1,
+step 7 the new leader. Kafka does the same.
+
+Not done: /feature before step 1; after step 7 the reassignments, deletions and preferred elections
+that are in progress.
+"""
+
+from sparkraft.controller.leader_election import Cause, CauseKind
+from sparkraft.zookeeper.controller import partitions, replicas, store, znodes
+from sparkraft.zookeeper.controller.active import Active
+from sparkraft.zookeeper.controller.states import ReplicaStatus
+from sparkraft.zookeeper.controller.steps import Send, Steps
+
+CAUSE = Cause(CauseKind.FENCED, "a new controller found no online leader")
+
+
+def fail_over(active: Active) -> Steps[None]:
+    """Execute the steps; the context has the epoch that was won."""
+    yield from _delete_notifications(active)
+    yield from load(active)
+    yield from _find_deletions(active)
+    yield from _send_live_brokers(active)
+    yield from _start_replicas(active)
+    yield from _start_partitions(active)
+
+
+def _delete_notifications(active: Active) -> Steps[None]:
+    version = active.context.epoch_version
+    directories = yield from store.delete_children(znodes.LOG_DIR_EVENTS, version)
+    changes = yield from store.delete_children(znodes.ISR_CHANGES, version)
+    text = f"deleted {directories} notifications of log directories, {changes} of ISR changes"
+    active.journal.add("failover", text)
+
+
+def load(active: Active) -> Steps[None]:
+    """Read the cluster into the context: brokers, topics, states of partitions."""
+    context = active.context
+    context.brokers = yield from store.read_brokers(watch=True)
+    context.topics = set((yield from store.read_children(znodes.TOPICS, watch=True)))
+    topics = yield from store.read_topics(sorted(context.topics), watch=True)
+    for name, topic in topics.items():
+        context.assignments[name] = dict(topic.assignments)
+        if topic.id is not None:
+            context.topic_ids[name] = topic.id
+    all_partitions = list(context.partitions())
+    context.being_reassigned = {
+        at for at in all_partitions if context.assignment(at).is_being_reassigned
+    }
+    failures: dict[tuple[str, int], str] = {}
+    for at, state in (yield from store.read_states(all_partitions)).items():
+        if isinstance(state, Exception):
+            failures[at] = str(state)
+        elif state is not None:
+            context.leaderships[at] = state
+    for at, failure in failures.items():
+        active.journal.add("failed transition", f"{at[0]}-{at[1]}: {failure}")
+    counts = (
+        f"{len(context.brokers)} brokers, {len(topics)} topics, {len(all_partitions)} partitions"
+    )
+    active.journal.add("failover", f"read {counts}")
+
+
+def _find_deletions(active: Active) -> Steps[None]:
+    context = active.context
+    context.topics_to_be_deleted = set(
+        (yield from store.read_children(znodes.DELETE_TOPICS, watch=True))
+    )
+    waiting = {
+        replica.topic
+        for replica in context.replicas()
+        if not context.is_online(replica.broker, replica[:2])
+    } | {topic for topic, _ in context.being_reassigned}
+    context.mark_ineligible(waiting)
+    text = (
+        f"{len(context.topics_to_be_deleted)} topics to be deleted, "
+        f"{len(context.topics_ineligible_for_deletion)} of them not now"
+    )
+    active.journal.add("failover", text)
+
+
+def _send_live_brokers(active: Active) -> Steps[None]:
+    active.batch.add_update_metadata(active.context.live_or_shutting_down)
+    yield Send(active.batch.drain())
+    text = f"sent the live brokers to {len(active.context.brokers)} brokers"
+    active.journal.add("failover", text)
+
+
+def _start_replicas(active: Active) -> Steps[None]:
+    replicas.initialize(active)
+    context = active.context
+    every = list(context.replicas())
+    online = [each for each in every if context.is_online(each.broker, each[:2])]
+    offline = [each for each in every if not context.is_online(each.broker, each[:2])]
+    yield from replicas.move(active, online, ReplicaStatus.ONLINE)
+    yield from replicas.move(active, offline, ReplicaStatus.OFFLINE)
+    text = f"started {len(online)} online replicas, {len(offline)} are offline"
+    active.journal.add("failover", text)
+
+
+def _start_partitions(active: Active) -> Steps[None]:
+    partitions.initialize(active)
+    results = yield from partitions.bring_online(active, CAUSE)
+    failed = sum(isinstance(result, str) for result in results.values())
+    text = f"elected {len(results) - failed} leaders, {failed} partitions stay without a leader"
+    active.journal.add("failover", text)

@@ -1,0 +1,228 @@
+"""Reads and guarded writes of znodes (Kafka's KafkaZkClient), as steps of a decision.
+
+A guarded write is one transaction: check the version of /controller_epoch, then the write. Writes
+are pipelined, one transaction per znode, as Kafka does it. If the check fails, another controller
+was elected: `ControllerMovedError`.
+
+Not guarded, as in Kafka: /feature, /latest_producer_id_block, the broker's own znode.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sparkraft.base.ids import TopicPartition
+from sparkraft.zookeeper.controller import znodes
+from sparkraft.zookeeper.controller.context import ControllerContext
+from sparkraft.zookeeper.controller.steps import Ask, ControllerMovedError, Steps
+from sparkraft.zookeeper.controller.values import Broker, LeaderAndIsr, Leadership
+from sparkraft.zookeeper.controller.znodes import Epoch, Topic
+from sparkraft.zookeeper.errors import (
+    BadVersionError,
+    Code,
+    MultiError,
+    NoNodeError,
+    ZooKeeperError,
+    error_of,
+)
+from sparkraft.zookeeper.requests import (
+    Check,
+    Create,
+    Delete,
+    GetChildren,
+    GetData,
+    Multi,
+    Operation,
+    Request,
+    SetData,
+    Stat,
+)
+
+
+def read(requests: Sequence[Request]) -> Steps[list[Any]]:
+    """Send requests; return a result or a `ZooKeeperError` for each."""
+    if not requests:
+        return []
+    results: list[Any] = yield Ask(tuple(requests))
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, ZooKeeperError):
+            raise result
+    return results
+
+
+def write(operations: Sequence[Operation], epoch_version: int) -> Steps[list[Any]]:
+    """Apply guarded writes; return a result or a `ZooKeeperError` for each.
+
+    Raises:
+        ControllerMovedError: the epoch has another version; nothing more was written.
+    """
+    check = Check(path=znodes.CONTROLLER_EPOCH, version=epoch_version)
+    results = yield from read([Multi((check, operation)) for operation in operations])
+    return [
+        _result_of_guarded(result, operation)
+        for result, operation in zip(results, operations, strict=True)
+    ]
+
+
+def _result_of_guarded(result: Any, operation: Operation) -> Any:
+    if not isinstance(result, MultiError):
+        return result if isinstance(result, ZooKeeperError) else result[1]
+    if result.index == 0 and result.code == Code.BAD_VERSION:
+        raise ControllerMovedError("the version of /controller_epoch has changed")
+    return error_of(result.code, operation.path)
+
+
+def read_children(path: str, *, watch: bool) -> Steps[list[str]]:
+    """Return the names below `path` in order; none if it does not exist."""
+    (result,) = yield from read([GetChildren(path=path, watch=watch)])
+    if isinstance(result, NoNodeError):
+        return []
+    if isinstance(result, ZooKeeperError):
+        raise result
+    return sorted(result[0])
+
+
+def read_data(paths: Sequence[str], *, watch: bool) -> Steps[list[tuple[bytes, Stat] | None]]:
+    """Return data and state of each znode; None for one that does not exist."""
+    results = yield from read([GetData(path=path, watch=watch) for path in paths])
+    return [_data_or_none(result) for result in results]
+
+
+def _data_or_none(result: Any) -> tuple[bytes, Stat] | None:
+    if isinstance(result, NoNodeError):
+        return None
+    if isinstance(result, ZooKeeperError):
+        raise result
+    data: tuple[bytes, Stat] = result
+    return data
+
+
+# The epoch, brokers, topics and configs
+
+
+def read_epoch() -> Steps[Epoch | None]:
+    """Read the controller epoch; None if there was never a controller."""
+    (found,) = yield from read_data([znodes.CONTROLLER_EPOCH], watch=False)
+    return None if found is None else znodes.decode_epoch(*found)
+
+
+def read_brokers(*, watch: bool) -> Steps[dict[int, Broker]]:
+    """Read all registered brokers; one that disappears meanwhile is left out."""
+    names = yield from read_children(znodes.BROKER_IDS, watch=watch)
+    ids = sorted(int(name) for name in names)
+    found = yield from read_data([znodes.broker_path(broker) for broker in ids], watch=False)
+    return {
+        broker: znodes.decode_broker(broker, *data)
+        for broker, data in zip(ids, found, strict=True)
+        if data is not None
+    }
+
+
+def read_topics(topics: Sequence[str], *, watch: bool) -> Steps[dict[str, Topic]]:
+    """Read ids and assignments of topics; one that disappears meanwhile is left out."""
+    found = yield from read_data([znodes.topic_path(topic) for topic in topics], watch=watch)
+    return {
+        topic: znodes.decode_topic(topic, data[0])
+        for topic, data in zip(topics, found, strict=True)
+        if data is not None
+    }
+
+
+def read_topic_configs(topics: Sequence[str]) -> Steps[dict[str, dict[str, str]]]:
+    """Read the configs of topics; a topic without a config znode has none."""
+    paths = [znodes.topic_config_path(topic) for topic in topics]
+    found = yield from read_data(paths, watch=False)
+    return {
+        topic: {} if data is None else znodes.decode_config(path, data[0])
+        for topic, path, data in zip(topics, paths, found, strict=True)
+    }
+
+
+# States of partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdatedStates:
+    """Results of `update_states`.
+
+    Attributes:
+        finished: the written states with their new partition epochs, or the errors.
+        to_retry: partitions with another version: their leader or a retry has written them.
+    """
+
+    finished: dict[TopicPartition, LeaderAndIsr | ZooKeeperError]
+    to_retry: list[TopicPartition]
+
+
+def read_states(
+    partitions: Sequence[TopicPartition],
+) -> Steps[dict[TopicPartition, Leadership | ZooKeeperError | None]]:
+    """Read state znodes; None for a partition without one."""
+    requests = [GetData(path=znodes.state_path(*at)) for at in partitions]
+    results = yield from read(requests)
+    return {
+        at: _state_of(request.path, result)
+        for at, request, result in zip(partitions, requests, results, strict=True)
+    }
+
+
+def _state_of(path: str, result: Any) -> Leadership | ZooKeeperError | None:
+    if isinstance(result, NoNodeError):
+        return None
+    return result if isinstance(result, ZooKeeperError) else znodes.decode_state(path, *result)
+
+
+def update_states(
+    states: Mapping[TopicPartition, LeaderAndIsr], context: ControllerContext
+) -> Steps[UpdatedStates]:
+    """Write states if the znodes still have the versions in `states`."""
+    operations = [
+        SetData(
+            path=znodes.state_path(*at),
+            data=znodes.encode_state(Leadership(state, context.epoch)),
+            version=state.partition_epoch,
+        )
+        for at, state in states.items()
+    ]
+    results = yield from write(operations, context.epoch_version)
+    finished: dict[TopicPartition, LeaderAndIsr | ZooKeeperError] = {}
+    to_retry = []
+    for (at, state), result in zip(states.items(), results, strict=True):
+        if isinstance(result, BadVersionError):
+            to_retry.append(at)
+        elif isinstance(result, ZooKeeperError):
+            finished[at] = result
+        else:
+            finished[at] = state._replace(partition_epoch=result.version)
+    return UpdatedStates(finished=finished, to_retry=to_retry)
+
+
+def create_states(
+    states: Mapping[TopicPartition, Leadership], epoch_version: int
+) -> Steps[dict[TopicPartition, ZooKeeperError | None]]:
+    """Create the znodes of partitions and their states; return an error or None for each.
+
+    The parents may exist: they remain if a controller failed in between.
+    """
+    topics = dict.fromkeys(topic for topic, _ in states)
+    parents = [Create(path=znodes.partitions_path(topic)) for topic in topics]
+    yield from write(parents, epoch_version)
+    yield from write([Create(path=znodes.partition_path(*at)) for at in states], epoch_version)
+    results = yield from write(
+        [
+            Create(path=znodes.state_path(*at), data=znodes.encode_state(leadership))
+            for at, leadership in states.items()
+        ],
+        epoch_version,
+    )
+    return {
+        at: result if isinstance(result, ZooKeeperError) else None
+        for at, result in zip(states, results, strict=True)
+    }
+
+
+def delete_children(path: str, epoch_version: int) -> Steps[int]:
+    """Delete all children of a notification znode; return their number."""
+    names = yield from read_children(path, watch=True)
+    yield from write([Delete(path=f"{path}/{name}") for name in names], epoch_version)
+    return len(names)

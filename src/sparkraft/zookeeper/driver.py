@@ -1,0 +1,50 @@
+"""Executes decisions of the controller on a session: effects are sent, results come back.
+
+One decision runs at a time; its reads and writes are pipelined on the session. A request that the
+connection lost is sent again until the session ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.zookeeper.controller.steps import Send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparkraft.zookeeper.client import ZooKeeperClient
+    from sparkraft.zookeeper.controller.requests import ControlRequest
+    from sparkraft.zookeeper.controller.steps import Steps, T
+
+
+async def execute(
+    client: ZooKeeperClient,
+    decision: Steps[T],
+    send: Callable[[tuple[ControlRequest, ...]], None],
+) -> T:
+    """Run a decision to its end and return its result.
+
+    Args:
+        client: the session.
+        decision: not started.
+        send: queues requests to brokers; must not block.
+
+    Raises:
+        SessionExpiredError: the session ended; the decision was abandoned.
+        ControllerMovedError: another controller was elected.
+    """
+    results: Any = None
+    try:
+        while True:
+            effect = decision.send(results)
+            if isinstance(effect, Send):
+                send(effect.requests)
+                results = None
+            else:
+                results = await client.submit_all(list(effect.requests))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        decision.close()

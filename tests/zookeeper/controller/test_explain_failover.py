@@ -1,0 +1,73 @@
+"""`sparkraft explain failover` on a real ensemble with Kafka's znodes."""
+
+import json
+
+import pytest
+from kazoo.client import KazooClient
+
+from sparkraft.cli.errors import CommandError
+from sparkraft.cli.explain import main
+from tests.support.zookeeper import Ensemble
+
+pytestmark = [pytest.mark.java, pytest.mark.real_time]
+
+ZNODES = {
+    "/controller_epoch": "1",
+    "/brokers/ids/2": '{"version":5,"endpoints":["PLAINTEXT://127.0.0.1:2"],"features":{}}',
+    "/brokers/ids/3": '{"version":5,"endpoints":["PLAINTEXT://127.0.0.1:3"],"features":{}}',
+    "/brokers/topics/t1": '{"version":3,"partitions":{"0":[1,2],"1":[3,1]}}',
+    "/brokers/topics/t1/partitions/0/state": '{"controller_epoch":1,"leader":1,"version":1,'
+    '"leader_epoch":1,"isr":[1,2]}',
+    "/brokers/topics/t1/partitions/1/state": '{"controller_epoch":1,"leader":3,"version":1,'
+    '"leader_epoch":0,"isr":[3]}',
+}
+
+
+@pytest.fixture(scope="module")
+def chroot(ensemble: Ensemble) -> str:
+    """A cluster without broker 1, which led t1-0."""
+    client = KazooClient(ensemble.connect)
+    client.start(30)
+    for path, data in ZNODES.items():
+        client.create(f"/explained{path}", data.encode(), makepath=True)
+    client.stop()
+    client.close()
+    return f"{ensemble.connect}/explained"
+
+
+def test_it_prints_steps_elections_and_reasons(chroot, capsys):
+    assert main(["failover", "--zookeeper", chroot]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "A controller of epoch 2 with live brokers 2, 3 would:"
+    assert "  2. read 2 brokers, 1 topics, 2 partitions" in lines
+    assert (
+        "  t1-0: leader 2 (in-sync replica), replicas [1, 2], ISR [2]; not 1: broker not registered"
+    ) in lines
+    assert lines[-1] == "Partitions without a leader: 0"
+
+
+def test_it_changes_nothing(ensemble, chroot):
+    client = KazooClient(chroot)
+    client.start(30)
+    try:
+        before = {path: client.exists(path) for path in ZNODES}
+        main(["failover", "--zookeeper", chroot, "--without-broker", "3"])
+        assert {path: client.exists(path) for path in ZNODES} == before
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_it_assumes_the_failure_of_a_broker(chroot, capsys):
+    main(["failover", "--zookeeper", chroot, "--without-broker", "3", "--output", "json"])
+    document = json.loads(capsys.readouterr().out)
+    assert document["live_brokers"] == [2]
+    assert document["offline_partitions"] == 1
+    failed = next(each for each in document["elections"] if each["partition"] == 1)
+    assert failed["leader"] == -1
+    assert failed["ruled_out"] == {"3": "broker not registered", "1": "broker not registered"}
+
+
+def test_a_chroot_without_a_cluster_is_named(ensemble, capsys):
+    with pytest.raises(CommandError, match="has no /controller_epoch"):
+        main(["failover", "--zookeeper", f"{ensemble.connect}/nothing"])
