@@ -384,6 +384,34 @@ def _backfill(options: Options, argv: Sequence[str]) -> int:
     return 0
 
 
+def _compact(options: Options, argv: Sequence[str]) -> int:
+    from sparkraft.pipeline import upkeep
+
+    _file(options)
+    options.value("--target-mib", type=int, default=128, about="size of files (default: 128)")
+    options.value(
+        "--retain-hours",
+        type=int,
+        default=upkeep.RETAIN_HOURS,
+        about=f"how long replaced files are kept for readers (default: {upkeep.RETAIN_HOURS})",
+    )
+    values = options.parse(argv)
+    if values.target_mib < 1:
+        raise UsageError("--target-mib must be above 0")
+    _needs_spark()
+    with _mistakes(values.file):
+        pipeline = _load(values)
+        paths = [sink.path for sink in pipeline.sinks if sink.kind == "delta"]
+        if not paths:
+            raise CommandError(f"{values.file} has no delta sink")
+        for path in paths:
+            done = upkeep.keep_up(
+                path, target_bytes=values.target_mib << 20, retain_hours=values.retain_hours
+            )
+            print(f"{path}: {done.before} files before, {done.after} after, {done.deleted} deleted")
+    return 0
+
+
 _ACTIONS: Final[dict[str, tuple[Callable[[Options, Sequence[str]], int], str]]] = {
     "run": (_run, "runs a pipeline until it ends, or Ctrl-C or SIGTERM stop it between batches"),
     "test": (_test, "runs the tests in the file: rows in, rows expected"),
@@ -394,5 +422,6 @@ _ACTIONS: Final[dict[str, tuple[Callable[[Options, Sequence[str]], int], str]]] 
     "resume": (_resume, "continues a paused pipeline"),
     "reset": (_reset, "deletes the checkpoint: the next run begins at startingOffsets"),
     "recover": (_recover, "ends the transactions that an exactly-once query has left open"),
+    "compact": (_compact, "joins small files of delta sinks and deletes old ones, also meanwhile"),
     "backfill": (_backfill, "processes the records of a past time into delta sinks with keys"),
 }
