@@ -3,6 +3,7 @@
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.loop_work import LOOP_WORK_MAX
 from sparkraft.records.batch import (
     HEAD_PATCH,
     HEADER,
@@ -15,7 +16,13 @@ from sparkraft.records.compression import Codec
 from sparkraft.records.crc import crc32c
 from sparkraft.records.errors import RefusedRecords
 from sparkraft.records.record import BatchBuilder, decode_records
-from sparkraft.records.validate import Origin, Rules, check_produced, check_request_records
+from sparkraft.records.validate import (
+    Origin,
+    Rules,
+    check_produced,
+    check_request_records,
+    is_heavy,
+)
 
 NOW = 1_700_000_000_000
 USUAL = Rules()
@@ -225,3 +232,15 @@ def test_a_compressed_batch_has_a_bounded_number_of_records_where_it_is_walked()
     error = refusal(data, FULL)
     assert error.code == ErrorCode.INVALID_RECORD
     assert "500001 records" in str(error)
+
+
+def test_a_thread_checks_batches_that_may_have_many_records():
+    rules = Rules(walk_records=True, plain=True)
+    small = forged(built(NOW), records_count=(1 << 31) - 1, last_offset_delta=(1 << 31) - 2)
+    assert not is_heavy(small, rules, LOOP_WORK_MAX)  # 75 bytes
+    assert refusal(small, rules).code == ErrorCode.INVALID_RECORD
+    assert is_heavy(built(*[NOW] * 5_001), rules, LOOP_WORK_MAX)
+    assert not is_heavy(built(*[NOW] * 5_000), rules, LOOP_WORK_MAX)
+    zipped = built(*[NOW] * 5_001, codec=Codec.ZSTD)
+    assert is_heavy(zipped, rules, LOOP_WORK_MAX)
+    assert not is_heavy(zipped, Rules(plain=True), LOOP_WORK_MAX)

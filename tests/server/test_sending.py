@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sparkraft.server.network.sending import (
+    COPIED_BYTES_MAX,
     PIECE_BYTES,
-    WRITE_BYTES,
     SocketSender,
     TransportSender,
     join_front,
@@ -33,9 +33,14 @@ def test_parts_are_joined_no_earlier_than_they_are_written() -> None:
     shared = bytes(1_000)
     backlog = deque([shared] * 10_000)
     front = join_front(backlog)
-    assert sum(map(len, front)) < 2 * WRITE_BYTES
+    assert sum(map(len, front)) < 2 * COPIED_BYTES_MAX
     assert sum(part is shared for part in backlog) > 8_000
     assert sum(map(len, backlog)) == 10_000_000
+
+
+def test_two_responses_of_a_megabyte_leave_in_one_write() -> None:
+    backlog = deque([b"head", bytes(1 << 20), b"head", bytes(1 << 20)])
+    assert list(map(len, join_front(backlog))) == [4, 1 << 20, 4, 1 << 20]
 
 
 class Served(asyncio.Protocol):

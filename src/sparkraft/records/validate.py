@@ -111,6 +111,8 @@ def is_heavy(records: Buffer, rules: Rules, work_max: WorkMax) -> bool:
     if size < BATCH_OVERHEAD or (rules[8] and not rules[7]):
         return False
     codec = records[ATTRIBUTES_AT + 1] & CODEC_MASK
+    if not codec and rules[8] and size < work_max[1] * _SMALLEST_RECORD_BYTES:
+        return False  # it has no room for that many records
     converted = rules.codec is not None and rules.codec != codec
     if converted or rules.walk_records or rules.compacted:
         if int.from_bytes(records[COUNT_AT:BATCH_OVERHEAD], "big") > work_max.records:

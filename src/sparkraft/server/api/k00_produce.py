@@ -422,6 +422,12 @@ _FLEXIBLE_VERSION = 9
 _TAIL = b"\0\0\0"
 """Bytes after the records of a flexible version: no tagged fields, three times."""
 
+_CONTINUES = 0x80
+"""A byte of a varint from this on is not its last one."""
+
+_LENGTH_BITS_MAX = 35
+"""Seven for each of at most five bytes."""
+
 _OFFSETS = Struct(">qqq")
 _LENGTH = Struct(">i")
 
@@ -511,20 +517,19 @@ def _records_of(body: memoryview, at: int, *, flexible: bool) -> memoryview | No
         if len(body) - at < _LENGTH.size or _LENGTH.unpack_from(body, at)[0] != len(body) - at - 4:
             return None
         return body[at + 4 :]
+    end = len(body) - len(_TAIL)
+    if end - at < BATCH_OVERHEAD:
+        return None
     length = shift = 0
-    end = len(body)
-    for _ in range(5):
-        if at >= end:
-            return None
+    byte = _CONTINUES
+    while byte >= _CONTINUES and shift < _LENGTH_BITS_MAX:
         byte = body[at]
         at += 1
         length |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 (the continuation bit)
-            break
         shift += 7
-    if length - 1 != end - at - len(_TAIL) or body[end - len(_TAIL) :] != _TAIL:
+    if length - 1 != end - at or body[end:] != _TAIL:
         return None
-    return body[at : end - len(_TAIL)]
+    return body[at:end]
 
 
 def _learn(

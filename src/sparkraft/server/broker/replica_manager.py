@@ -209,7 +209,8 @@ class ReplicaManager:
 
     def must_queue(self, partition: HostedPartition, records: Any) -> bool:
         """Whether a client's batch must go through `append_in_order`."""
-        return partition in self._queues or is_heavy(
+        queues = self._queues
+        return (queues and partition in queues) or is_heavy(
             records, partition.log.rules, self.env.work_max
         )
 

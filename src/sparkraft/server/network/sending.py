@@ -35,8 +35,12 @@ _JOINED_BYTES_MAX = 512 * 1024
 _BUFFERS_MAX = 64
 """Buffers of one writev: more than a response has, and far below Linux's 1024."""
 
-WRITE_BYTES = 1 << 20
-"""Bytes gathered for one writev: about what a socket takes."""
+WRITE_BYTES = 4 << 20
+"""Bytes gathered for one writev: all that `responses.RUN_BYTES_MAX` collects. Two responses of 1 MB
+in one call cost a fifth less than in two."""
+
+COPIED_BYTES_MAX = 1 << 20
+"""Bytes of small parts that are joined for one writev: 0.3 ms."""
 
 RUN_BYTES_MAX = 8 << 20
 """Bytes written at once to a peer that reads as fast as we write: 3 ms; then others have a turn."""
@@ -50,14 +54,15 @@ def join_front(backlog: deque[Any]) -> list[Any]:
     """
     out: list[Any] = []
     small: list[Any] = []
-    small_bytes = total = 0
-    while backlog and total < WRITE_BYTES and len(out) < _BUFFERS_MAX:
+    small_bytes = copied = total = 0
+    while backlog and total < WRITE_BYTES and copied < COPIED_BYTES_MAX and len(out) < _BUFFERS_MAX:
         part = backlog.popleft()
         size = len(part)
         total += size
         if size < _SMALL_BYTES:
             small.append(part)
             small_bytes += size
+            copied += size
             if small_bytes < _JOINED_BYTES_MAX:
                 continue
         if small:
