@@ -95,10 +95,18 @@ def test_a_client_re_authenticates_as_the_same_user_only():
     assert (again.state, again.user) == (State.FAILED, "")
     again = after_alice()
     again.on_handshake(1, "PLAIN")
-    assert again.on_token(b"nonsense").response.error_message == (
+    assert again.on_token(b"\xff").response.error_message == (
         "Authentication failed during re-authentication due to invalid credentials with SASL "
         "mechanism PLAIN"
     )
+
+
+def test_an_unknown_mechanism_at_re_authentication_gets_no_response():
+    again = after_alice()
+    reply = again.on_handshake(1, "GSSAPI")
+    assert reply.response is None
+    assert reply.failure is not None
+    assert again.state is State.FAILED
 
 
 def test_a_client_re_authenticates_with_the_same_mechanism_only():
@@ -148,7 +156,7 @@ def test_a_failure_has_error_58_and_no_more_text_than_kafka_sends():
     reply = at_tokens().on_token(BAD)
     assert reply.response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert reply.response.error_message == "Authentication failed: Invalid username or password"
-    reply = at_tokens().on_token(b"nonsense")
+    reply = at_tokens().on_token(b"\xff")
     assert reply.response.error_message == (
         "Authentication failed during authentication due to invalid credentials with SASL "
         "mechanism PLAIN"

@@ -8,6 +8,8 @@ from sparkraft.security.secret import Secret
 
 USERS = {"alice": Secret("wonder"), "*": Secret("wonder"), "bob": Secret("p\xe4ss")}
 
+COUNT = "Invalid SASL/PLAIN response: expected 3 tokens, got"
+
 
 def user_of(token: bytes) -> str:
     server = PlainServer(USERS)
@@ -34,12 +36,12 @@ def test_a_user_is_known_by_name_and_password():
             "Authentication failed: Client requested an authorization id that is different from "
             "username",
         ),
-        (b"", None),
-        (b"alice\0wonder", None),
-        (b"\0alice\0wonder\0", None),
-        (b"\0alice\0wonder\0more\0and more", None),
-        (b"\0\0wonder", None),
-        (b"\0alice\0", None),
+        (b"", f"{COUNT} 1"),
+        (b"alice\0wonder", f"{COUNT} 2"),
+        (b"\0alice\0wonder\0", f"{COUNT} 4"),
+        (b"\0alice\0wonder\0more\0and more", f"{COUNT} 4"),
+        (b"\0\0wonder", "Authentication failed: username not specified"),
+        (b"\0alice\0", "Authentication failed: password not specified"),
         (b"\0alice\0\xff", None),
     ],
 )

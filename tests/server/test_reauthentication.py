@@ -11,6 +11,7 @@ from sparkraft.protocol.messages.k17_sasl_handshake import SaslHandshakeResponse
 from sparkraft.protocol.messages.k36_sasl_authenticate import SaslAuthenticateResponse
 from sparkraft.protocol.messages.k61_describe_producers import DescribeProducersRequest
 from sparkraft.security.login import Login
+from sparkraft.security.plain import PlainServer
 from sparkraft.security.secret import Secret
 from sparkraft.server.network import sasl_gate
 from tests.server.harness import until
@@ -252,11 +253,12 @@ def test_our_client_loses_its_connection_if_it_cannot_re_authenticate(monkeypatc
         async with serving(reauth_ms=100) as served:
             login = Login("PLAIN", "alice", Secret(PASSWORD))
             connection = await Connection.open("127.0.0.1", served.listener.port, login=login)
-            served.listener.gates.settings.mechanisms.pop("PLAIN")
+            changed = {"alice": Secret("changed")}
+            served.listener.gates.settings.mechanisms["PLAIN"] = lambda: PlainServer(changed)
             await until(lambda: connection.is_closed)
             with pytest.raises(KafkaError) as caught:
                 await connection.send(DescribeProducersRequest(), version=0)
-            assert caught.value.code is ErrorCode.UNSUPPORTED_SASL_MECHANISM
+            assert caught.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
 
     run(test())
 

@@ -11,7 +11,7 @@
 * Re-authentication (KIP-368) is a second exchange on the same connection, with an `Authenticator`
   of its own that has a `predecessor`. It must have the same mechanism and user. As in Kafka, a
   handshake for another enabled mechanism succeeds, and the next frame ends the connection without
-  a response.
+  a response; one for an unknown mechanism ends it at once.
 
 Not here: bytes, timers, sessions (`sparkraft.server.network.sasl_gate`).
 """
@@ -151,12 +151,11 @@ class Authenticator:
         offered = sorted(self._mechanisms)
         if mechanism not in self._mechanisms:
             self._enter(State.FAILED)
-            return Reply(
-                SaslHandshakeResponse(
-                    error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered
-                ),
-                f"unsupported SASL mechanism {mechanism!r}",
+            refusal = SaslHandshakeResponse(
+                error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered
             )
+            why = f"unsupported SASL mechanism {mechanism!r}"
+            return Reply(refusal if self._before is None else None, why)
         self._has_headers = version >= 1
         self.mechanism = mechanism
         if self._before is not None and mechanism != self._before[0]:

@@ -43,10 +43,14 @@ class PlainServer:
         except UnicodeDecodeError:
             raise SaslError("the token is not UTF-8") from None
         if len(parts) != 3:  # noqa: PLR2004 (authorization id, user, password)
-            raise SaslError(f"expected 3 parts of the token, got {len(parts)}")
+            count = len(parts)
+            raise SaslError(
+                f"Invalid SASL/PLAIN response: expected 3 tokens, got {count}", public=True
+            )
         authorization_id, user, password = parts
-        if not user or not password:
-            raise SaslError("the token has no user or no password")
+        for name, value in (("username", user), ("password", password)):
+            if not value:
+                raise SaslError(f"Authentication failed: {name} not specified", public=True)
         known = self._users.get(user)
         matches = (known or _NO_USER).matches(password)
         if known is None or not matches or user == WILDCARD_USER:
