@@ -118,3 +118,19 @@ def chromium() -> Path | Missing:
         return Missing(f"apt-get could not install chromium: {failed}")
     found = shutil.which("chromium")
     return Path(found) if found else Missing("the package has no chromium on the PATH")
+
+
+@fetching(CACHE / "axe")
+def axe_core() -> Path | Missing:
+    """The script of axe-core, which checks the accessibility of a page."""
+    if not shutil.which("npm"):
+        return Missing("needs npm on the PATH")
+    folder = CACHE / "axe"
+    script = folder / "node_modules" / "axe-core" / "axe.min.js"
+    if not script.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        install = ["npm", "install", "--no-package-lock", "--ignore-scripts", "--no-audit"]
+        failed = _run([*install, "--no-fund", "--prefix", str(folder), "axe-core@4"], cwd=folder)
+        if failed:
+            return Missing(f"npm could not install axe-core: {failed}")
+    return script

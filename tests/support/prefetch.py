@@ -12,7 +12,14 @@ from tests.support.jvm import archiving_java_command, class_archive
 from tests.support.kafka_jars import kafka_3_9_jars_or_reason, kafka_jars_or_reason
 from tests.support.kafka_tools import compiled
 from tests.support.nodes import KafkaNode
-from tests.support.outside_tools import Missing, chromium, fetching, javascript_clients, kcat
+from tests.support.outside_tools import (
+    Missing,
+    axe_core,
+    chromium,
+    fetching,
+    javascript_clients,
+    kcat,
+)
 
 ARCHIVE = "classes.jsa"
 
@@ -63,6 +70,7 @@ def main() -> None:
         "JavaScript clients": javascript_clients,
         "kcat": kcat,
         "Chromium": chromium,
+        "axe-core": axe_core,
         "archive of Kafka's classes": archived_classes,
         "programs that run Kafka's classes": compiled_programs,
     }

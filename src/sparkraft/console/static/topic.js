@@ -18,7 +18,7 @@ export function draw({ data, params, problem }) {
     el("p", {}, el("a", { href: `/topics/${encodeURIComponent(params.topic)}/messages`, "data-link": true }, "Messages")),
     el("p", { class: "lead" }, `${count(partitions.length, "partition")}: ${offline ? `${offline} without a leader, ` : ""}${short ? `${short} under-replicated.` : "all replicas are in sync."}`),
     data.historyProblem && el("p", { class: "note" }, `The history is not available: ${data.historyProblem}`),
-    table("Partitions", ["Partition", "Leader", "Epoch", "Leads since", "In sync", "Replicas", "ELR", "First offset", "Records", ""],
+    table("Partitions", ["Partition", "Leader", "Epoch", "Leads since", "In sync", "Replicas", "ELR", "First offset", "Records", "Changes"],
       partitions.map((one) => row(params.topic, one, data.offsets))),
     configs(data.configs),
     data.lines.length > 0 && el("details", {}, el("summary", {}, "As text"), printed(data.lines)),

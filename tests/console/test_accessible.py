@@ -1,0 +1,122 @@
+"""Every screen in light and dark, checked by axe-core, and used by keyboard at 200 % zoom."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+from playwright.async_api import expect
+
+from sparkraft.cli import main as cli
+from sparkraft.client.cluster import Cluster
+from sparkraft.client.producer import Producer
+from tests.support.console import WAIT_MS, Browser, ConsoleProcess
+from tests.support.nodes import SparkraftNode
+from tests.support.outside_tools import Missing, axe_core
+
+pytestmark = [pytest.mark.real_clients, pytest.mark.browser, pytest.mark.long]
+
+expect.set_options(timeout=WAIT_MS)
+
+SCREENS = {
+    "/": "#health",
+    "/quorum": "[data-event]",
+    "/topics": "[role=row] a",
+    "/topics/shown": "table",
+    "/topics/shown/0": "[data-event]",
+    "/topics/shown/messages": "summary",
+    "/brokers/1": "table",
+    "/groups": "table",
+    "/group?id=readers": "[data-event]",
+}
+"""Path → an element that is there once the screen is drawn."""
+
+
+async def produce(bootstrap: str) -> None:
+    async with Cluster(bootstrap) as cluster, Producer(cluster) as producer:
+        for value in (b'{"n": 1}', b"plain"):
+            await (await producer.send("shown", value))
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
+    folder = tmp_path_factory.mktemp("accessible")
+    with SparkraftNode(folder) as node:
+        servers = ["--bootstrap-server", node.bootstrap, "--topic", "shown"]
+        assert cli.main(["topics", *servers, "--create"]) == 0
+        asyncio.run(produce(node.bootstrap))
+        read = ["console-consumer", *servers, "--group", "readers", "--from-beginning"]
+        assert cli.main([*read, "--max-messages", "2"]) == 0
+        with ConsoleProcess(node.bootstrap, folder) as console:
+            yield console
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    found = axe_core()
+    if isinstance(found, Missing):
+        pytest.skip(found.reason)
+    return found.read_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", SCREENS)
+def test_axe_finds_no_violation(
+    console: ConsoleProcess,
+    browser: Browser,
+    axe: str,
+    path: str,
+    scheme: Literal["light", "dark"],
+) -> None:
+    async def check() -> None:
+        async with browser.visiting(console.address, path, scheme=scheme) as visit:
+            await expect(visit.page.locator(SCREENS[path]).first).to_be_visible()
+            await visit.page.evaluate(axe)
+            found = await visit.page.evaluate("axe.run()")
+            shown = [
+                (one["id"], one["help"], [node["html"][:200] for node in one["nodes"][:3]])
+                for one in found["violations"]
+            ]
+            assert shown == []
+            assert len(found["passes"]) > 10
+
+    browser.run(check())
+
+
+def test_a_screen_is_reached_and_used_by_keyboard(
+    console: ConsoleProcess, browser: Browser
+) -> None:
+    async def use() -> None:
+        async with browser.visiting(console.address, "/") as visit:
+            page = visit.page
+            await expect(page.locator("#health")).to_be_visible()
+            await page.keyboard.press("Tab")
+            await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+            for _ in range(3):  # the name of the console, the overview, the quorum
+                await page.keyboard.press("Tab")
+            await expect(page.get_by_role("link", name="Quorum")).to_be_focused()
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role("heading", name="Quorum")).to_be_visible()
+            await page.locator("[data-event]").first.focus()
+            await page.keyboard.press("End")
+            await expect(page.locator("[data-event]").last).to_be_focused()
+            await page.keyboard.press("Escape")
+            await expect(page.locator(".event.selected")).to_have_count(0)
+
+    browser.run(use())
+
+
+@pytest.mark.parametrize("path", SCREENS)
+def test_a_page_at_200_percent_scrolls_only_down(
+    console: ConsoleProcess, browser: Browser, path: str
+) -> None:
+    """WCAG 1.4.10: wide tables and drawings scroll in themselves."""
+
+    async def look() -> None:
+        async with browser.visiting(console.address, path) as visit:
+            await visit.page.set_viewport_size({"width": 640, "height": 450})
+            await expect(visit.page.locator(SCREENS[path]).first).to_be_visible()
+            width = await visit.page.evaluate("document.documentElement.scrollWidth")
+            assert width <= 640
+
+    browser.run(look())
