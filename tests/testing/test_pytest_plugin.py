@@ -6,6 +6,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from sparkraft.testing.pytest_plugin import SparkraftCluster
+
 pytestmark = pytest.mark.real_clients
 pytest_plugins = ["pytester"]
 
@@ -89,3 +91,51 @@ def test_a_project_overrides_configs_in_its_conftest(pytester):
         """
     )
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
+def test_a_project_secures_the_cluster_in_its_conftest(pytester):
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def sparkraft_cluster_security():
+            return "sasl_ssl"
+
+        @pytest.fixture(scope="session")
+        def sparkraft_cluster_users():
+            return ["alice"]
+        """
+    )
+    pytester.makepyfile(
+        """
+        from confluent_kafka import KafkaError, Producer
+        from confluent_kafka.admin import AdminClient
+
+        def test_users(sparkraft_cluster):
+            failures = []
+            producer = Producer(sparkraft_cluster.client_configs("alice"))
+            for topic in ("alice-t", "others"):
+                producer.produce(topic, b"v", on_delivery=lambda e, _: failures.append(e))
+                assert producer.flush(30) == 0
+            assert failures[0] is None
+            assert failures[1].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+            admin = AdminClient(sparkraft_cluster.client_configs())
+            assert "alice-t" in admin.list_topics(timeout=30).topics
+            options = sparkraft_cluster.spark_options("alice")
+            assert options["kafka.bootstrap.servers"] == sparkraft_cluster.bootstrap
+            assert sparkraft_cluster.command_config("alice").exists()
+        """
+    )
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
+def test_an_open_cluster_needs_no_login(sparkraft_cluster, tmp_path):
+    assert sparkraft_cluster.client_configs() == {"bootstrap.servers": sparkraft_cluster.bootstrap}
+    assert list(sparkraft_cluster.spark_options()) == ["kafka.bootstrap.servers"]
+    with pytest.raises(ValueError, match="sasl_ssl"):
+        sparkraft_cluster.command_config()
+    with pytest.raises(ValueError, match="not 'ssl'"):
+        SparkraftCluster(tmp_path, security="ssl")
+    with pytest.raises(ValueError, match="users need"):
+        SparkraftCluster(tmp_path, users=["alice"])
