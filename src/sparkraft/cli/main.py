@@ -39,6 +39,7 @@ _OUR_COMMANDS = {
     "node": "start, stop, kill, pause, resume one node of it",
     "explain": "explain who leads the quorum or a partition, since when, and why",
     "console": "show the cluster in a web browser",
+    "zookeeper-controller": "show and move the controller of a ZooKeeper cluster",
     "pipeline": "run a pipeline on Spark",
     "simulate": "run quorums by seed, with faults, and check every invariant",
     "fault-proxy": "break the network between real nodes",

@@ -15,7 +15,7 @@ from sparkraft.zookeeper.controller.requests import (
 )
 from sparkraft.zookeeper.controller.steps import Send
 from sparkraft.zookeeper.errors import Code, MultiError, error_of
-from sparkraft.zookeeper.requests import Create, GetChildren, GetData, Multi, SetData
+from sparkraft.zookeeper.requests import Check, Create, Exists, GetChildren, GetData, Multi, SetData
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,8 @@ class Cluster:
     """Znodes, an active controller of epoch 7, and what its decisions wrote and sent.
 
     Attributes:
-        before_write: called before each guarded write: another client may write here.
+        before_write: called before each transaction: another client may write here.
+        repeat_writes: send each transaction twice, as after a lost reply.
     """
 
     def __init__(self, *brokers: int, unclean: bool = False) -> None:
@@ -40,6 +41,7 @@ class Cluster:
         self.writes: list[str] = []
         self.sent: list[ControlRequest] = []
         self.before_write: Callable[[], None] = lambda: None
+        self.repeat_writes = False
         for path in ("/brokers/ids", "/brokers/topics", "/config/topics", "/admin/delete_topics",
                      "/log_dir_event_notification", "/isr_change_notification"):  # fmt: skip
             self.make(path)
@@ -120,7 +122,13 @@ class Cluster:
                 case GetChildren(path=path):
                     node = self.znodes.get(path)
                     return sorted(node.children), node.stat()
+                case Exists(path=path):
+                    return self.znodes.get(path).stat()
+                case Create():
+                    return self.znodes.apply(request, 0, 0).results[0]
                 case Multi():
+                    if self.repeat_writes:
+                        self._apply(request)
                     return self._apply(request)
         except RefusedError as refused:
             return error_of(refused.code, request.path)
@@ -129,13 +137,14 @@ class Cluster:
     def _apply(self, multi: Multi):
         self.before_write()
         try:
-            results = self.znodes.apply_multi(multi, 0, 0).results
+            results = self.znodes.apply_multi(multi, self.active.settings.node_id, 0).results
         except MultiRefusedError as refused:
             culprits = (at for at, code in enumerate(refused.codes) if code not in (Code.OK, -2))
             index = next(culprits)
             return MultiError(refused.codes, multi.operations[index].path, index)
-        operation = multi.operations[1]
-        self.writes.append(f"{type(operation).__name__} {operation.path}")
+        for operation in multi.operations:
+            if not isinstance(operation, Check):
+                self.writes.append(f"{type(operation).__name__} {operation.path}")
         return results
 
     def sends(self) -> list[str]:

@@ -6,6 +6,9 @@ from sparkraft.zookeeper.controller.context import ControllerContext
 from sparkraft.zookeeper.controller.journal import ControllerJournal
 from sparkraft.zookeeper.controller.requests import RequestBatch
 
+NO_CONTROLLER = -1
+"""Id of the controller while none is known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -22,12 +25,29 @@ class Settings:
 
 @dataclass(slots=True)
 class Active:
-    """The cluster, the requests to be sent, and the decisions so far."""
+    """The cluster, the requests to be sent, and the decisions so far.
+
+    Attributes:
+        controller_id: the controller that /controller named when it was last read.
+        context: the cluster; empty unless this node is the controller.
+        batch: requests of the running decision.
+    """
 
     settings: Settings
+    controller_id: int = NO_CONTROLLER
     context: ControllerContext = field(default_factory=ControllerContext)
     journal: ControllerJournal = field(default_factory=ControllerJournal)
     batch: RequestBatch = field(init=False)
 
     def __post_init__(self) -> None:
+        self.batch = RequestBatch(self.context)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node is the controller, as far as it knows."""
+        return self.controller_id == self.settings.node_id
+
+    def reset(self) -> None:
+        """Forget the cluster and all requests that were not sent."""
+        self.context = ControllerContext()
         self.batch = RequestBatch(self.context)

@@ -16,12 +16,13 @@ from sparkraft.zookeeper.controller import znodes
 from sparkraft.zookeeper.controller.context import ControllerContext
 from sparkraft.zookeeper.controller.steps import Ask, ControllerMovedError, Steps
 from sparkraft.zookeeper.controller.values import Broker, LeaderAndIsr, Leadership
-from sparkraft.zookeeper.controller.znodes import Epoch, Topic
+from sparkraft.zookeeper.controller.znodes import Epoch, Registration, Topic
 from sparkraft.zookeeper.errors import (
     BadVersionError,
     Code,
     MultiError,
     NoNodeError,
+    SessionExpiredError,
     ZooKeeperError,
     error_of,
 )
@@ -40,12 +41,17 @@ from sparkraft.zookeeper.requests import (
 
 
 def read(requests: Sequence[Request]) -> Steps[list[Any]]:
-    """Send requests; return a result or a `ZooKeeperError` for each."""
+    """Send requests; return a result or a `ZooKeeperError` for each.
+
+    Raises:
+        SessionExpiredError: the session has ended.
+    """
     if not requests:
         return []
     results: list[Any] = yield Ask(tuple(requests))
     for result in results:
-        if isinstance(result, BaseException) and not isinstance(result, ZooKeeperError):
+        ended = isinstance(result, SessionExpiredError)
+        if ended or (isinstance(result, BaseException) and not isinstance(result, ZooKeeperError)):
             raise result
     return results
 
@@ -97,13 +103,19 @@ def _data_or_none(result: Any) -> tuple[bytes, Stat] | None:
     return data
 
 
-# The epoch, brokers, topics and configs
+# The controller, brokers, topics and configs
 
 
 def read_epoch() -> Steps[Epoch | None]:
     """Read the controller epoch; None if there was never a controller."""
     (found,) = yield from read_data([znodes.CONTROLLER_EPOCH], watch=False)
     return None if found is None else znodes.decode_epoch(*found)
+
+
+def read_controller() -> Steps[Registration | None]:
+    """Read who is the controller; None if there is none. A watch fires when it changes."""
+    (found,) = yield from read_data([znodes.CONTROLLER], watch=True)
+    return None if found is None else znodes.decode_controller(*found)
 
 
 def read_brokers(*, watch: bool) -> Steps[dict[int, Broker]]:

@@ -1,9 +1,10 @@
-"""The znodes that a failover reads and writes: paths, and JSON to and from the controller's values.
+"""The znodes that an election and a failover use: paths, and JSON from and to values.
 
     /brokers/ids/N                          a registered broker, versions 1 to 5
     /brokers/topics/T                       id and assignments, versions 1 to 3
     /brokers/topics/T/partitions/P/state    leader and ISR, version 1
     /config/topics/T                        configs, version 1
+    /controller                             the controller, versions 1 and 2; ephemeral
     /controller_epoch                       a decimal number
 
 Unknown fields are ignored, as Kafka does; Kafka adds fields without a new version.
@@ -30,6 +31,7 @@ TOPICS = "/brokers/topics"
 DELETE_TOPICS = "/admin/delete_topics"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 ISR_CHANGES = "/isr_change_notification"
+CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 
 
@@ -39,6 +41,16 @@ class Topic(NamedTuple):
     id: Uuid | None
     """None in a cluster whose inter.broker.protocol.version is below 2.8."""
     assignments: dict[int, ReplicaAssignment]
+
+
+class Registration(NamedTuple):
+    """The controller."""
+
+    broker: int
+    is_kraft: bool
+    """Whether it is a KRaft controller that migrates the cluster (KIP-866)."""
+    since_ms: int
+    """When the znode was created, by the clock of the ensemble."""
 
 
 class Epoch(NamedTuple):
@@ -182,6 +194,31 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
     if not isinstance(config, dict):
         raise DecodeError("malformed configs: expected an object in `config`", path=path)
     return {str(name): str(value) for name, value in config.items()}
+
+
+def encode_controller(broker: int, now_ms: int) -> bytes:
+    """Encode the registration of a broker as the controller."""
+    fields = {
+        "version": 2,
+        "brokerid": broker,
+        "timestamp": str(now_ms),
+        "kraftControllerEpoch": -1,
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_controller(data: bytes, stat: Stat) -> Registration:
+    """Decode the registration of the controller; only its id is required.
+
+    Raises:
+        DecodeError: malformed.
+    """
+    fields = _fields(CONTROLLER, data)
+    try:
+        is_kraft = int(fields.get("kraftControllerEpoch", -1)) > 0
+        return Registration(int(fields["brokerid"]), is_kraft, stat.ctime)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DecodeError(f"malformed registration: {error!r}", path=CONTROLLER) from error
 
 
 def decode_epoch(data: bytes, stat: Stat) -> Epoch:
