@@ -8,14 +8,13 @@ from tests.support.sessions import Deciding, client_session
 ALICE = KafkaPrincipal("User", "alice")
 
 
-def test_a_session_is_unrestricted_only_while_nothing_can_refuse_or_delay_it():
-    session = client_session()
-    assert session.is_unrestricted
+def test_a_session_is_unhindered_only_while_no_quota_delays_it():
+    session = client_session(authorizer=Deciding())
+    assert session.is_unhindered
     session.mute()
-    assert not session.is_unrestricted
+    assert not session.is_unhindered
     session.unmute()
-    assert session.is_unrestricted
-    assert not client_session(authorizer=Deciding()).is_unrestricted
+    assert session.is_unhindered
 
 
 def test_sessions_of_two_principals_share_no_cache_entry():

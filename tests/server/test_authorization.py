@@ -18,6 +18,7 @@ from sparkraft.protocol.messages.k58_envelope import EnvelopeRequest
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.security.principal import KafkaPrincipal
 from sparkraft.server.api.authorization import NoAuthorization, RequestRule, ResourceRule
+from sparkraft.server.api.k00_produce import fast
 from sparkraft.server.api.registry import Api, served_apis
 from sparkraft.server.broker.envelope import (
     address_bytes,
@@ -41,7 +42,7 @@ from tests.server.harness import (
     produce,
     run,
 )
-from tests.support.sessions import Deciding
+from tests.support.sessions import Deciding, client_session
 
 LISTENERS = {"broker": False, "controller": True}
 
@@ -96,6 +97,31 @@ def test_the_fast_path_of_produce_passes_no_denied_session(tmp_path):
             assert (await append(allowed, topic_id, batch(b"v"), acks=1)).base_offset == 3
             await allowed.close()
             await denied.close()
+
+    run(test())
+
+
+def test_the_fast_path_of_produce_asks_the_authorizer_for_each_request(tmp_path):
+    allowed = True
+
+    async def test():
+        nonlocal allowed
+        async with node_in(tmp_path) as node:
+            authorizer = Deciding(lambda *_: allowed)
+            put(node, authorizer)
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t")
+            for _ in range(2):
+                assert (await append(connection, topic_id, batch(b"v"), acks=1)).error_code == 0
+            session = client_session(authorizer=authorizer)
+            body = memoryview(codec.encode(produce(topic_id, batch(b"v"), acks=1), 13))
+            assert isinstance(fast(node.broker, 13, body, session), bytes)
+            allowed = False
+            assert fast(node.broker, 13, body, session) is None
+            answer = await append(connection, topic_id, batch(b"v"), acks=1)
+            assert answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert node.broker.replica_manager.get_log("t", 0).log_end_offset == 3
+            await connection.close()
 
     run(test())
 

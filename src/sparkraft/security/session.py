@@ -23,8 +23,8 @@ class Session:
         authorizer: decides on this session's requests.
         expires_at_ms: monotonic time after which no request may be handled; None: never (KIP-368).
         is_muted: a quota holds the client up; only `mute` and `unmute` assign it.
-        is_unrestricted: nothing can refuse or delay a request of this session, so a handler may
-            skip all checks. Produce's fast path reads this one attribute.
+        is_unhindered: the session does not expire, and no quota holds it up: only its authorizer
+            can refuse a request. Produce's fast path reads this one attribute.
         cache_tag: precedes keys of caches, so that sessions of two principals share no entry.
     """
 
@@ -34,7 +34,7 @@ class Session:
         "client_host",
         "expires_at_ms",
         "is_muted",
-        "is_unrestricted",
+        "is_unhindered",
         "listener_name",
         "principal",
         "security_protocol",
@@ -71,9 +71,7 @@ class Session:
         self._refresh()
 
     def _refresh(self) -> None:
-        self.is_unrestricted = (
-            self.authorizer.allows_all and self.expires_at_ms is None and not self.is_muted
-        )
+        self.is_unhindered = self.expires_at_ms is None and not self.is_muted
 
 
 class NodeSession(Session):

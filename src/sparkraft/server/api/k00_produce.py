@@ -435,7 +435,8 @@ _LENGTH = Struct(">i")
 def fast(broker: "BrokerServices", version: int, body: memoryview, session: "Session") -> Any:
     """The response to a request of a known shape; None for any other, which may become known.
 
-    Only for sessions that are `is_unrestricted`: nothing is authorized here.
+    Only for sessions that are `is_unhindered`. Their authorizer decides on each request: shapes are
+    kept per principal, but its entries change, and depend on the client's address.
     """
     known = broker.produce_shapes
     for size in known.sizes.get(version, ()):
@@ -452,6 +453,7 @@ def fast(broker: "BrokerServices", version: int, body: memoryview, session: "Ses
         version < _ZSTD_VERSION
         or len(records) <= BATCH_OVERHEAD
         or records[ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT
+        or not (session.authorizer.allows_all or _may_write(session, partition.topic))
         or broker.replica_manager.must_queue(partition, records)
     ):
         return None
@@ -465,6 +467,16 @@ def fast(broker: "BrokerServices", version: int, body: memoryview, session: "Ses
     if shape.acks != -1 and not info.needs_fsync:
         return answer
     return _fast_when_durable(info, answer, shape, version, session.listener_name)
+
+
+def _may_write(session: "Session", topic: str) -> bool:
+    """Whether the session may write now; if not, the long path denies it, and logs that."""
+    try:
+        return session.authorizer.authorize(
+            session, AclOperation.WRITE, AclResourceType.TOPIC, topic
+        )
+    except KafkaError:
+        return False
 
 
 def _fast_when_durable(

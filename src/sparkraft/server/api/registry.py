@@ -200,9 +200,9 @@ class Api:
         pipelined: a request's effects happen before `handle` returns, so the connection's next
             pipelined request may start while the first still waits (only Produce).
         fast: `(node, version, body, session) -> encoded response | awaitable of it | None`, tried
-            before the body is decoded, and only for sessions that are `is_unrestricted`; None:
-            not a common case, `handle` does it. Only for requests that come 100,000 times a
-            second (Produce).
+            before the body is decoded, and only for sessions that are `is_unhindered`; it asks
+            their authorizer. None: not a common case, or denied: `handle` does it. Only for
+            requests that come 100,000 times a second (Produce).
         dies_with_connection: a waiting response is cancelled when its client leaves (long polls).
         refuse: makes the response for a `KafkaError` of the whole request, or raises
             `NoResponseError`.

@@ -344,7 +344,7 @@ class Connection(asyncio.Protocol):
         response = None
         if (
             route.fast is not None
-            and session.is_unrestricted
+            and session.is_unhindered
             and not self.pipelined_refusals
             and not self.listener.quotas.is_active
         ):
