@@ -431,12 +431,21 @@ def on_common_response(
         before = replica.state
         maybe_transition(replica, epoch, leader_id, endpoints, now)
         return before is not replica.state
-    if leader_id is not None and replica.leader_id is None:
+    if leader_id is not None and _lacks_leader(replica):
         maybe_transition(replica, epoch, leader_id, endpoints, now)
         return None if error is ErrorCode.NONE else True
     if error is ErrorCode.INVALID_VOTER_KEY:
         return False
     return None
+
+
+def _lacks_leader(replica: Replica) -> bool:
+    """Whether it cannot fetch from the leader of its epoch: the id or the endpoints are unknown.
+
+    A replica that has lost its log knows its leader from quorum-state, but the voters with their
+    endpoints were in the log. (Kafka's client fails in this state: it expects to be a follower.)
+    """
+    return replica.leader_id is None or isinstance(replica.state, Unattached)
 
 
 _LEADER_ERRORS = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
