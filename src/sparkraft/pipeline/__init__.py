@@ -16,7 +16,7 @@ protocol itself and hands Spark Arrow batches.
     exactly_once   the transactions of a batch     transactions   their requests
     spec      the pipeline file             run    the running pipeline
     query     its sources and stages        sinks  its rows and dead letters
-    delta     the Delta sink        table_files, table_fit   what its tasks write
+    delta, iceberg   table sinks    table_files, table_fit   what its tasks write
     upkeep    compaction of its files
     status    states of pipelines           cases  `pipeline test`
     progress  Spark's reports               batch_log, metrics   its files and metrics

@@ -5,6 +5,7 @@ table sink must know a batch it has written:
 
 * delta: tasks write the files unless the sink has keys. The Delta transaction log keeps (query id,
   batch number) in the commit that adds them; a batch that is there already is passed over.
+* iceberg: the same, with a table property in place of Delta's transaction.
 * parquet: a batch has its own folder, written over as a whole.
 * topic: records are written again (at-least-once), unless `delivery` is exactly_once: then the
   batch is in the topic's transactions, see `exactly_once`.
@@ -28,6 +29,7 @@ from sparkraft.pipeline.dead_letters import (
 )
 from sparkraft.pipeline.delta import DeltaSink
 from sparkraft.pipeline.functions import load_function
+from sparkraft.pipeline.iceberg import IcebergSink
 from sparkraft.pipeline.options import sink_options
 from sparkraft.pipeline.table_files import misfit_row
 from sparkraft.pipeline.table_files import write_in_tasks as write_files
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_READ_ONCE: Final = frozenset({"topic", "delta"})
+_READ_ONCE: Final = frozenset({"topic", "delta", "iceberg"})
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 """Spark's local property; the id is in the checkpoint, so it lives as long as its batch numbers."""
@@ -215,6 +217,15 @@ def _query_id(batch: DataFrame) -> str:
 
 def _delta(sink: Sink, pipeline: Pipeline) -> BatchSink:
     table = DeltaSink(sink.path, sink.keys, sink.schema_changes, sink.partition_by)
+    return _table(table, sink.path, sink, pipeline)
+
+
+def _iceberg(sink: Sink, pipeline: Pipeline) -> BatchSink:
+    table = IcebergSink(sink.path, sink.table, sink.schema_changes, sink.options)
+    return _table(table, sink.table, sink, pipeline)
+
+
+def _table(table: DeltaSink | IcebergSink, path: str, sink: Sink, pipeline: Pipeline) -> BatchSink:
     letters = _letter_writer(pipeline.dead_letter, pipeline) if pipeline.dead_letter else None
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -225,18 +236,20 @@ def _delta(sink: Sink, pipeline: Pipeline) -> BatchSink:
         def set_aside(misfits: Sequence[MisfitRow]) -> None:
             # Before the table has the batch: a repeated batch is skipped then.
             if misfits and sink.on_error == "dead_letter" and letters:
-                name = BatchName(pipeline.name, query_id, batch_id, part=f":{sink.path}")
+                name = BatchName(pipeline.name, query_id, batch_id, part=f":{path}")
                 letters.write([_as_letter(misfit) for misfit in misfits], name)
             elif misfits:
-                log.warning("%s: batch %d: left out %d rows", sink.path, batch_id, len(misfits))
+                log.warning("%s: batch %d: left out %d rows", path, batch_id, len(misfits))
 
-        put = _put_files if table.takes_files else _put_rows
         name = BatchOfTable(query_id, batch_id, separates=sink.on_error != "stop")
-        ignored = put(table, batch, name, set_aside).ignored
+        if isinstance(table, DeltaSink) and not table.takes_files:
+            ignored = _put_rows(table, batch, name, set_aside).ignored
+        else:
+            ignored = _put_files(table, batch, name, set_aside).ignored
         if ignored:
             log.warning(
                 "%s: batch %d had %d values in columns that the table does not have",
-                sink.path,
+                path,
                 batch_id,
                 ignored,
             )
@@ -257,7 +270,7 @@ class BatchOfTable(NamedTuple):
 
 
 def _put_files(
-    table: DeltaSink,
+    table: DeltaSink | IcebergSink,
     batch: DataFrame,
     name: BatchOfTable,
     set_aside: Callable[[Sequence[MisfitRow]], None],
@@ -322,6 +335,7 @@ def _function(sink: Sink, pipeline: Pipeline) -> BatchSink:
 _WRITERS: Final[dict[str, Callable[[Sink, Pipeline], BatchSink]]] = {
     "topic": _topic,
     "delta": _delta,
+    "iceberg": _iceberg,
     "parquet": _parquet,
     "console": _console,
     "function": _function,

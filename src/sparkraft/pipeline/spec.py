@@ -37,7 +37,7 @@
     topic = "delays-dead"
 
     [[sink]]                              # one or several, written in this order
-    kind = "delta"                        # delta, topic, parquet, console, function
+    kind = "delta"                        # delta, iceberg, topic, parquet, console, function
     path = "tables/delays"
     keys = ["origin"]
     on_error = "stop"                     # at a row that does not fit: stop, drop, dead_letter
@@ -134,6 +134,7 @@ class Sink:
 
     kind: str
     path: str = ""
+    table: str = ""
     keys: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     topic: str = ""
@@ -217,6 +218,7 @@ _TOP: Final = frozenset(
 _SINK_FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "topic": frozenset({"topic", "keys", "options", "delivery"}),
     "delta": frozenset({"path", "keys", "partition_by", "schema_changes", "on_error"}),
+    "iceberg": frozenset({"path", "table", "options", "schema_changes", "on_error"}),
     "parquet": frozenset({"path"}),
     "console": frozenset({"rows"}),
     "function": frozenset({"function"}),
@@ -224,6 +226,7 @@ _SINK_FIELDS: Final[Mapping[str, frozenset[str]]] = {
 _SINK_NEEDS: Final = {
     "topic": "topic",
     "delta": "path",
+    "iceberg": "table",
     "parquet": "path",
     "function": "function",
 }
@@ -401,7 +404,7 @@ def _sinks(read: Mapping[str, Any], folder: Path) -> tuple[Sink, ...]:
     given = read.get("sink")
     listed: list[Any] = given if isinstance(given, list) else [given]
     if not given or not all(isinstance(each, dict) for each in listed):
-        raise SpecError("there is no [[sink]]: delta, topic, parquet, console or function")
+        raise SpecError("there is no [[sink]]: delta, iceberg, topic, parquet, console or function")
     return tuple(_sink(each, folder) for each in listed)
 
 
@@ -421,6 +424,7 @@ def _destination(
     return Sink(
         kind=kind,
         path=_path(given.get("path", ""), folder),
+        table=_iceberg_table(given) if kind == "iceberg" else "",
         keys=keys,
         partition_by=parts,
         topic=given.get("topic", ""),
@@ -431,6 +435,17 @@ def _destination(
         rows=int(given.get("rows", 20)),
         options=_strings(given.get("options", {})),
     )
+
+
+def _iceberg_table(given: Mapping[str, Any]) -> str:
+    """`namespace.table`, if the sink also has a catalog."""
+    name = str(given["table"])
+    namespace, _, table = name.rpartition(".")
+    if not namespace or not table:
+        raise SpecError(f"table of the iceberg sink must be namespace.table, not {name!r}")
+    if not given.get("path") and "uri" not in given.get("options", {}):
+        raise SpecError("the iceberg sink needs path, or options with the uri of a catalog")
+    return name
 
 
 def _columns(given: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]:
