@@ -85,6 +85,8 @@ def test_the_journal_has_the_steps_in_order_and_the_reasons_of_elections():
         "sent the live brokers to 2 brokers",
         "started 4 online replicas, 2 are offline",
         "elected 0 leaders, 0 partitions stay without a leader",
+        "0 reassignments in progress",
+        "0 preferred elections were pending",
     ]
 
 

@@ -10,6 +10,8 @@
     requests     LeaderAndIsr, UpdateMetadata and StopReplica as values, collected in batches
     partitions   the partition state machine
     replicas     the replica state machine
+    deletion     of topics
+    reassignment of partitions
     election     who is the controller, resignation, moves
     failover     the steps of a new controller, in order
     journal      elections, failover steps and failed transitions, with their reasons
@@ -24,7 +26,7 @@ Invariants:
       per znode. A controller that lost its epoch gets `ControllerMovedError` and resigns.
     * Znodes are written before the requests that depend on them are sent.
 
-Not done: sending the requests, and the events: broker and topic changes, deletion, reassignment,
-ISR changes. No node runs the controller yet: `sparkraft explain failover` rehearses a failover, and
-`sparkraft zookeeper-controller` shows and moves the present controller.
+Not done: sending the requests, and the events: broker and topic changes, requests to delete or to
+reassign, ISR changes. No node runs the controller yet: `sparkraft explain failover` rehearses a
+failover, and `sparkraft zookeeper-controller` shows and moves the present controller.
 """

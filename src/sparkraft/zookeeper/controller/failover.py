@@ -9,21 +9,31 @@
        leader that it does not know (KAFKA-4443).
     6. Start the replicas: LeaderAndIsr to all online ones; offline ones leave the ISR.
     7. Start the partitions: elect a leader for each partition without one.
+    8. Continue operations in progress: reassignments, those in /admin/reassign_partitions first;
+       deletions; preferred elections in /admin/preferred_replica_election.
 
 A partition whose leader failed with the controller gets two leader epochs: step 6 writes leader -1,
 step 7 the new leader. Kafka does the same.
 
-Not done: /feature before step 1; after step 7 the reassignments, deletions and preferred elections
-that are in progress.
+Not done: /feature before step 1.
 """
 
 from sparkraft.controller.leader_election import Cause, CauseKind
-from sparkraft.zookeeper.controller import partitions, replicas, store, znodes
+from sparkraft.zookeeper.controller import (
+    deletion,
+    partitions,
+    reassignment,
+    replicas,
+    store,
+    znodes,
+)
 from sparkraft.zookeeper.controller.active import Active
 from sparkraft.zookeeper.controller.states import ReplicaStatus
 from sparkraft.zookeeper.controller.steps import Send, Steps
+from sparkraft.zookeeper.controller.strategies import Strategy
 
 CAUSE = Cause(CauseKind.FENCED, "a new controller found no online leader")
+PREFERRED_CAUSE = Cause(CauseKind.PREFERRED, "/admin/preferred_replica_election names it")
 
 
 def fail_over(active: Active) -> Steps[None]:
@@ -34,6 +44,9 @@ def fail_over(active: Active) -> Steps[None]:
     yield from _send_live_brokers(active)
     yield from _start_replicas(active)
     yield from _start_partitions(active)
+    yield from _continue_reassignments(active)
+    yield from deletion.resume(active)
+    yield from _continue_preferred_elections(active)
 
 
 def _delete_notifications(active: Active) -> Steps[None]:
@@ -115,3 +128,26 @@ def _start_partitions(active: Active) -> Steps[None]:
     failed = sum(isinstance(result, str) for result in results.values())
     text = f"elected {len(results) - failed} leaders, {failed} partitions stay without a leader"
     active.journal.add("failover", text)
+
+
+def _continue_reassignments(active: Active) -> Steps[None]:
+    started = yield from reassignment.reassign_by_znode(active)
+    yield from reassignment.resume_all(active, lambda at, _: at not in started)
+    text = f"{len(active.context.being_reassigned)} reassignments in progress"
+    active.journal.add("failover", text)
+
+
+def _continue_preferred_elections(active: Active) -> Steps[None]:
+    context = active.context
+    wanted = yield from store.read_preferred_elections()
+    pending = [
+        at
+        for at in wanted or ()
+        if at in context.leaderships
+        and at[0] not in context.topics_to_be_deleted
+        and context.leaderships[at].state.leader != context.assignment(at).replicas[0]
+    ]
+    yield from partitions.move_online(active, pending, Strategy.PREFERRED, PREFERRED_CAUSE)
+    if wanted is not None:
+        yield from store.delete_preferred_elections(context.epoch_version)
+    active.journal.add("failover", f"{len(pending)} preferred elections were pending")

@@ -14,6 +14,7 @@ from sparkraft.zookeeper.requests import (
     Check,
     Create,
     Delete,
+    Exists,
     GetChildren,
     GetData,
     Multi,
@@ -55,18 +56,20 @@ class Rehearsal:
 
     def _ask(self, ask: Ask) -> Steps[list[Any]]:
         reads = tuple(
-            request for request in ask.requests if isinstance(request, GetData | GetChildren)
+            request
+            for request in ask.requests
+            if isinstance(request, GetData | GetChildren | Exists)
         )
         found: list[Any] = (yield Ask(reads)) if reads else []
         results = iter(found)
         return [
             self._seen(request, next(results))
-            if isinstance(request, GetData | GetChildren)
+            if isinstance(request, GetData | GetChildren | Exists)
             else self._write(request)
             for request in ask.requests
         ]
 
-    def _seen(self, request: GetData | GetChildren, result: Any) -> Any:
+    def _seen(self, request: GetData | GetChildren | Exists, result: Any) -> Any:
         """Return what the decision sees in place of `result`."""
         if isinstance(request, GetChildren):
             return self._children(request.path, result)

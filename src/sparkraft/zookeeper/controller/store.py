@@ -11,11 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparkraft.base.ids import TopicPartition
+from sparkraft.base.ids import TopicPartition, Uuid
 from sparkraft.zookeeper.controller import znodes
 from sparkraft.zookeeper.controller.context import ControllerContext
 from sparkraft.zookeeper.controller.steps import Ask, ControllerMovedError, Steps
-from sparkraft.zookeeper.controller.values import Broker, LeaderAndIsr, Leadership
+from sparkraft.zookeeper.controller.values import (
+    Broker,
+    LeaderAndIsr,
+    Leadership,
+    ReplicaAssignment,
+)
 from sparkraft.zookeeper.controller.znodes import Epoch, Registration, Topic
 from sparkraft.zookeeper.errors import (
     BadVersionError,
@@ -30,6 +35,7 @@ from sparkraft.zookeeper.requests import (
     Check,
     Create,
     Delete,
+    Exists,
     GetChildren,
     GetData,
     Multi,
@@ -238,3 +244,64 @@ def delete_children(path: str, epoch_version: int) -> Steps[int]:
     names = yield from read_children(path, watch=True)
     yield from write([Delete(path=f"{path}/{name}") for name in names], epoch_version)
     return len(names)
+
+
+# Assignments, reassignments and deletions
+
+
+def write_topic(
+    topic: str,
+    topic_id: Uuid | None,
+    assignments: Mapping[int, ReplicaAssignment],
+    epoch_version: int,
+) -> Steps[ZooKeeperError | None]:
+    """Write the assignments of a topic; return the error, if any."""
+    data = znodes.encode_topic(znodes.Topic(topic_id, dict(assignments)))
+    operation = SetData(path=znodes.topic_path(topic), data=data)
+    (result,) = yield from write([operation], epoch_version)
+    return result if isinstance(result, ZooKeeperError) else None
+
+
+def delete_topic(topic: str, epoch_version: int) -> Steps[None]:
+    """Delete the znodes of a topic: bottom-up, its configs, and the request to delete it last."""
+    yield from _delete_below(znodes.topic_path(topic), epoch_version)
+    yield from write([Delete(path=znodes.topic_config_path(topic))], epoch_version)
+    yield from write([Delete(path=f"{znodes.DELETE_TOPICS}/{topic}")], epoch_version)
+
+
+def _delete_below(path: str, epoch_version: int) -> Steps[None]:
+    for name in (yield from read_children(path, watch=False)):
+        yield from _delete_below(f"{path}/{name}", epoch_version)
+    (result,) = yield from write([Delete(path=path)], epoch_version)
+    if isinstance(result, ZooKeeperError) and not isinstance(result, NoNodeError):
+        raise result
+
+
+def read_reassignments() -> Steps[dict[TopicPartition, tuple[int, ...]] | None]:
+    """Read the targets in /admin/reassign_partitions; None without it. A watch fires later."""
+    yield from read([Exists(path=znodes.REASSIGN_PARTITIONS, watch=True)])
+    (found,) = yield from read_data([znodes.REASSIGN_PARTITIONS], watch=True)
+    return None if found is None else znodes.decode_reassignments(found[0])
+
+
+def write_reassignments(
+    targets: Mapping[TopicPartition, tuple[int, ...]], epoch_version: int
+) -> Steps[None]:
+    """Replace the targets in /admin/reassign_partitions; delete it if there are none."""
+    path = znodes.REASSIGN_PARTITIONS
+    operation: Operation = Delete(path=path)
+    if targets:
+        operation = SetData(path=path, data=znodes.encode_reassignments(targets))
+    yield from write([operation], epoch_version)
+
+
+def read_preferred_elections() -> Steps[list[TopicPartition] | None]:
+    """Read /admin/preferred_replica_election; None without it. A watch fires later."""
+    yield from read([Exists(path=znodes.PREFERRED_ELECTION, watch=True)])
+    (found,) = yield from read_data([znodes.PREFERRED_ELECTION], watch=True)
+    return None if found is None else znodes.decode_preferred_elections(found[0])
+
+
+def delete_preferred_elections(epoch_version: int) -> Steps[None]:
+    """Delete /admin/preferred_replica_election."""
+    yield from write([Delete(path=znodes.PREFERRED_ELECTION)], epoch_version)

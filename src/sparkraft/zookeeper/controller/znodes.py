@@ -4,6 +4,8 @@
     /brokers/topics/T                       id and assignments, versions 1 to 3
     /brokers/topics/T/partitions/P/state    leader and ISR, version 1
     /config/topics/T                        configs, version 1
+    /admin/reassign_partitions              targets of reassignments, version 1
+    /admin/preferred_replica_election       partitions, version 1
     /controller                             the controller, versions 1 and 2; ephemeral
     /controller_epoch                       a decimal number
 
@@ -11,11 +13,12 @@ Unknown fields are ignored, as Kafka does; Kafka adds fields without a new versi
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from sparkraft.base.errors import DecodeError
-from sparkraft.base.ids import Uuid
+from sparkraft.base.ids import TopicPartition, Uuid
 from sparkraft.metadata.partition_state import RECOVERED
 from sparkraft.zookeeper.controller.values import (
     Broker,
@@ -28,6 +31,8 @@ from sparkraft.zookeeper.requests import Stat
 
 BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
 DELETE_TOPICS = "/admin/delete_topics"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 ISR_CHANGES = "/isr_change_notification"
@@ -147,6 +152,59 @@ def decode_topic(topic: str, data: bytes) -> Topic:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DecodeError(f"malformed topic: {error!r}", path=path) from error
     return Topic(topic_id, assignments)
+
+
+def encode_topic(topic: Topic) -> bytes:
+    """Encode a topic with the fields of version 3 in the order of Kafka 3.9."""
+
+    def replicas_of(index: int) -> dict[str, tuple[int, ...]]:
+        items = sorted(topic.assignments.items())
+        return {str(p): each[index] for p, each in items if each[index] or index == 0}
+
+    fields: dict[str, Any] = {"partitions": replicas_of(0)}
+    if topic.id is not None:
+        fields["topic_id"] = str(topic.id)
+    fields |= {"adding_replicas": replicas_of(1), "removing_replicas": replicas_of(2), "version": 3}
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    """Decode the targets of reassignments.
+
+    Raises:
+        DecodeError: malformed.
+    """
+    fields = _fields(REASSIGN_PARTITIONS, data)
+    try:
+        return {
+            (str(each["topic"]), int(each["partition"])): tuple(map(int, each["replicas"]))
+            for each in fields["partitions"]
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise DecodeError(
+            f"malformed reassignments: {error!r}", path=REASSIGN_PARTITIONS
+        ) from error
+
+
+def encode_reassignments(targets: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
+    """Encode the targets of reassignments."""
+    items = targets.items()
+    partitions = [{"topic": t, "partition": p, "replicas": target} for (t, p), target in items]
+    fields = {"version": 1, "partitions": partitions}
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_preferred_elections(data: bytes) -> list[TopicPartition]:
+    """Decode partitions.
+
+    Raises:
+        DecodeError: malformed.
+    """
+    fields = _fields(PREFERRED_ELECTION, data)
+    try:
+        return [(str(each["topic"]), int(each["partition"])) for each in fields["partitions"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise DecodeError(f"malformed elections: {error!r}", path=PREFERRED_ELECTION) from error
 
 
 def decode_state(path: str, data: bytes, stat: Stat) -> Leadership:
