@@ -25,7 +25,8 @@ _HEAD = """# API coverage
 Generated from the headers of `src/sparkraft/server/api/` by `tools/coverage_page.py`; do not edit.
 "Kafka" is the version range of Apache Kafka 4.3. A key that is not served is not advertised in
 ApiVersions, and a request with it closes the connection, as in Kafka. Our own keys start at 10000
-and are never advertised.
+and are never advertised. Keys 4 to 7 belong to the ZooKeeper mode of Kafka 3.9; their messages are
+declared.
 
 | key | API | Kafka | served | listeners | not done |
 |--:|---|---|---|---|---|
@@ -49,6 +50,8 @@ def not_done(header: str) -> str:
 def row(info: ApiInfo) -> str:
     """One line of the table."""
     kafka = "(ours)" if info.is_own else f"{info.min_version}-{info.max_version}"
+    if "zookeeper" in info.listeners:
+        kafka = f"(3.9: {kafka})"
     found = {
         side: registry.load_api(info.key, controller_listener=side == "controller")
         for side in ("broker", "controller")
@@ -70,7 +73,7 @@ def row(info: ApiInfo) -> str:
 def page() -> str:
     """The whole page."""
     rows = [row(API_INFO[key]) for key in sorted(ApiKey) if key in API_INFO]
-    kafkas = [info.key for info in API_INFO.values() if not info.is_own]
+    kafkas = [info.key for info in API_INFO.values() if info.is_kafka_4]
     served = sum(key in registry.SERVED for key in kafkas)
     count = f"\n{served} of Kafka's {len(kafkas)} keys are served.\n"
     return _HEAD + "\n".join(rows) + "\n" + count + "\n" + BEYOND.read_text()

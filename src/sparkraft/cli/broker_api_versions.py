@@ -34,7 +34,7 @@ async def _main(values: Values) -> int:
 
 
 def _print(node: Node, versions: dict[int, tuple[int, int]]) -> None:
-    kafkas = [info for info in API_INFO.values() if not info.is_own]
+    kafkas = [info for info in API_INFO.values() if info.is_kafka_4]
     unsupported = {int(i.key) for i in kafkas if "broker" in i.listeners} - set(versions)
     lines = {key: _line(key, low, high) for key, (low, high) in versions.items()}
     lines |= {key: f"{API_INFO[ApiKey(key)].name}({key}): UNSUPPORTED" for key in unsupported}

@@ -1,5 +1,8 @@
 """Which requests Kafka 4.3 has, and a few of our own: their keys, versions and listeners.
 
+Keys 4 to 7 are those of Kafka 3.9's ZooKeeper mode, on listener "zookeeper"; no KRaft node serves
+them.
+
 Our own have keys from `OWN_KEYS_FROM` on, far above Kafka's, and are never advertised in
 ApiVersions: no Kafka client or node may stumble over them.
 
@@ -18,12 +21,16 @@ OWN_KEYS_FROM: Final = 10_000
 
 
 class ApiKey(IntEnum):
-    """Kafka's API keys (4 to 7 left with ZooKeeper), and ours."""
+    """Kafka's API keys (Kafka 4 removed 4 to 7 with ZooKeeper), and ours."""
 
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    LEADER_AND_ISR = 4
+    STOP_REPLICA = 5
+    UPDATE_METADATA = 6
+    CONTROLLED_SHUTDOWN = 7
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
@@ -123,7 +130,7 @@ class ApiInfo(NamedTuple):
     Args:
         name: Kafka's name, such as "OffsetForLeaderEpoch".
         flexible_from: first version with tagged fields, None if there is none.
-        listeners: "broker", "controller" or both.
+        listeners: "broker", "controller" or both; "zookeeper" for keys of ZooKeeper mode.
         latest_version_unstable: whether Kafka hides `max_version` unless
             `unstable.api.versions.enable` is set.
         module: the module that declares its messages, below `sparkraft.protocol.messages`.
@@ -143,6 +150,11 @@ class ApiInfo(NamedTuple):
         """Whether it is ours and not Kafka's."""
         return self.key >= OWN_KEYS_FROM
 
+    @property
+    def is_kafka_4(self) -> bool:
+        """Whether Kafka 4.3 has it: neither ours nor of ZooKeeper mode."""
+        return not self.is_own and "zookeeper" not in self.listeners
+
     def request_class(self) -> type[Message]:
         """The request's class; loads its module."""
         return self._load(self.name + "Request")
@@ -159,12 +171,26 @@ class ApiInfo(NamedTuple):
 _BROKER = frozenset({"broker"})
 _CONTROLLER = frozenset({"controller"})
 _BOTH = frozenset({"broker", "controller"})
+_ZOOKEEPER = frozenset({"zookeeper"})
 
 _TABLE: Final = (
     (ApiKey.PRODUCE, "Produce", 3, 13, 9, _BROKER, False, "k00_produce"),
     (ApiKey.FETCH, "Fetch", 4, 18, 12, _BOTH, False, "k01_fetch"),
     (ApiKey.LIST_OFFSETS, "ListOffsets", 1, 11, 6, _BROKER, False, "k02_list_offsets"),
     (ApiKey.METADATA, "Metadata", 0, 13, 9, _BROKER, False, "k03_metadata"),
+    (ApiKey.LEADER_AND_ISR, "LeaderAndIsr", 0, 7, 4, _ZOOKEEPER, False, "k04_leader_and_isr"),
+    (ApiKey.STOP_REPLICA, "StopReplica", 0, 4, 2, _ZOOKEEPER, False, "k05_stop_replica"),
+    (ApiKey.UPDATE_METADATA, "UpdateMetadata", 0, 8, 6, _ZOOKEEPER, False, "k06_update_metadata"),
+    (
+        ApiKey.CONTROLLED_SHUTDOWN,
+        "ControlledShutdown",
+        0,
+        3,
+        3,
+        _ZOOKEEPER,
+        False,
+        "k07_controlled_shutdown",
+    ),
     (ApiKey.OFFSET_COMMIT, "OffsetCommit", 2, 10, 8, _BROKER, False, "k08_offset_commit"),
     (ApiKey.OFFSET_FETCH, "OffsetFetch", 1, 10, 6, _BROKER, False, "k09_offset_fetch"),
     (ApiKey.FIND_COORDINATOR, "FindCoordinator", 0, 6, 3, _BROKER, False, "k10_find_coordinator"),
