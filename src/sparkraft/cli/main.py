@@ -41,6 +41,7 @@ _OUR_COMMANDS = {
     "console": "show the cluster in a web browser",
     "zookeeper-controller": "show and move the controller of a ZooKeeper cluster",
     "pipeline": "run a pipeline on Spark",
+    "zookeeper-check": "check the znodes of a Kafka cluster in ZooKeeper",
     "simulate": "run quorums by seed, with faults, and check every invariant",
     "fault-proxy": "break the network between real nodes",
 }

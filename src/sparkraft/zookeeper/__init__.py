@@ -7,6 +7,7 @@
     requests   the operations, their encodings and their results
     jute       ZooKeeper's serialization
     errors     ZooKeeper's error codes as exceptions
+    znodes     the data of Kafka's znodes
 
 Not done: SASL and digest authentication, TLS.
 """
