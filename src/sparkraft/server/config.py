@@ -18,7 +18,7 @@ Keys of our own start with `sparkraft.`:
                                   connections of a listener that may be authenticating at once
     org.apache.kafka.sasl.oauthbearer.allowed.urls
                                   which JWKS of OAUTHBEARER may be read
-    sparkraft.http.listener       host:port of /health and /metrics; empty: off
+    sparkraft.http.listener       [https://]host:port of /health and /metrics; empty: off
 """
 
 import socket
@@ -112,7 +112,7 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         "sparkraft.http.listener",
         ConfigType.STRING,
         default="",
-        doc="host:port that serves /health and /metrics; empty for none.",
+        doc="host:port that serves /health and /metrics, or https://host:port; empty for none.",
     ),
     "sparkraft.log.format": ConfigDef(
         "sparkraft.log.format",

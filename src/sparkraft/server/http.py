@@ -3,8 +3,9 @@
     GET /health    200 only while this node serves and the quorum has a leader, else 503
     GET /metrics   the node's metrics in Prometheus' text format
 
-For monitoring systems in a trusted network: no TLS, no authentication, GET and HEAD only, and small
-limits. A connection serves one request after another.
+For monitoring systems: GET and HEAD only, and small limits. A connection serves one request after
+another. As `http://host:port` or `host:port` it is for trusted networks. `https://host:port` takes
+the `ssl.*` configs, and restricts /metrics as described in `http_access`.
 
 Connections that send nothing must not keep health checks out: a request's head has a deadline, and
 if every connection is taken, a new one replaces the one that has been idle longest.
@@ -17,16 +18,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from sparkraft.security.principal import ANONYMOUS, KafkaPrincipal
 from sparkraft.server.config import ConfigError
 from sparkraft.server.health import health_of
 from sparkraft.server.http_hosts import is_allowed_host, own_names
+from sparkraft.tls.stream import RECEIVE_BYTES, TlsFailedError, TlsSide, TlsStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sparkraft.server.env import Network
+    from sparkraft.server.http_access import HttpAccess
     from sparkraft.server.status import NodeStatus
 
 HEAD_BYTES_MAX = 8_192
@@ -50,6 +54,7 @@ LINGER_SECONDS_MAX = 2
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     413: "Content Too Large",
@@ -75,14 +80,30 @@ _FAILED: Response = 500, _TEXT, b"Internal error; see the node's log.\n"
 class HttpServer:
     """The listener of one node."""
 
-    def __init__(self, node: NodeStatus, network: Network, address: str) -> None:
+    def __init__(
+        self,
+        node: NodeStatus,
+        network: Network,
+        address: str,
+        access: HttpAccess | None = None,
+    ) -> None:
         """Serve on `address`, `host:port` or `[host]:port`; port 0 is any free one.
+
+        Args:
+            node: to report on.
+            network: of the node.
+            address: to listen on.
+            access: of an https listener.
 
         Raises:
             ConfigError: `address` is invalid.
         """
         self._node = node
         self._network = network
+        self._access = access
+        self._tls_side = None if access is None else self._tls_side_of(access)
+        self._handshakes: dict[TlsStream, None] = {}
+        """Connections whose handshake can continue, in order of their turns."""
         self.host, self.port = parse_address(address)
         advertised = (address.host for address in node.config.advertised_listeners)
         self._own_names = own_names((self.host, *advertised))
@@ -106,14 +127,14 @@ class HttpServer:
 
     async def start(self) -> None:
         """Bind and accept; OSError if the port is taken."""
-        self._server = await self._network.listen(
-            lambda: _Connection(self), self.host or None, self.port
-        )
+        self._server = await self._network.listen(self._new_protocol, self.host or None, self.port)
         await self._server.start_serving()
         sockets = getattr(self._server, "sockets", ())
         if sockets:
             self.port = sockets[0].getsockname()[1]
-        log.info("HTTP listener on %s:%d serves /health and /metrics", self.host or "*", self.port)
+        scheme = "HTTP" if self._access is None else "HTTPS"
+        place = self.host or "*"
+        log.info("%s listener on %s:%d serves /health and /metrics", scheme, place, self.port)
 
     async def stop(self) -> None:
         """Close the listener and every connection."""
@@ -123,6 +144,50 @@ class HttpServer:
         for connection in list(self._connections):
             connection.close()
         await self._server.wait_closed()
+
+    # ---- TLS
+
+    def _new_protocol(self) -> asyncio.Protocol:
+        connection = _Connection(self)
+        if self._tls_side is None:
+            return connection
+        # asyncio's transports take buffered protocols, too.
+        return cast("asyncio.Protocol", TlsStream(connection, self._tls_side))
+
+    def _tls_side_of(self, access: HttpAccess) -> TlsSide:
+        def on_secured(stream: TlsStream) -> None:
+            assert isinstance(stream.protocol, _Connection)
+            stream.protocol.admit(access.principal_of(stream.peer_certificate))
+
+        def on_failed(stream: TlsStream, error: TlsFailedError) -> None:
+            assert isinstance(stream.protocol, _Connection)
+            log.debug("TLS handshake of %s failed: %s", stream.protocol.client_host, error)
+
+        return TlsSide(
+            context=access.context,
+            server_side=True,
+            buffer=bytearray(RECEIVE_BYTES),
+            may_work=self._queue_handshake,
+            on_secured=on_secured,
+            on_failed=on_failed,
+        )
+
+    def _queue_handshake(self, stream: TlsStream) -> bool:
+        """Give a handshake its turn: a part of it takes half a millisecond."""
+        self._handshakes[stream] = None
+        self._schedule_turn()
+        return False
+
+    def may_read(self, path: str, connection: _Connection) -> bool:
+        """Whether the client may read the page."""
+        if self._access is None or path != METRICS:
+            return True
+        return self._access.may_read_metrics(connection)
+
+    def on_denied(self, connection: _Connection) -> None:
+        """Log that the client may not read /metrics."""
+        if self._access is not None:
+            self._access.log_denied(connection)
 
     def add(self, connection: _Connection) -> None:
         """Register a new connection; the one idle longest makes room for it."""
@@ -142,7 +207,8 @@ class HttpServer:
         self._connections.pop(connection, None)
         self._waiting.pop(connection, None)
 
-    # ---- turns: one response, or one piece of the metrics, in an event-loop iteration
+    # ---- turns: in an event-loop iteration, one response or one piece of the metrics, and one part
+    # of a handshake
 
     def count_chunk(self) -> int:
         """Number a received chunk."""
@@ -152,12 +218,19 @@ class HttpServer:
     def wait(self, connection: _Connection) -> None:
         """Give `connection`, which has a whole request, its turn."""
         self._waiting[connection] = None
+        self._schedule_turn()
+
+    def _schedule_turn(self) -> None:
         if not self._turn_is_due:
             self._turn_is_due = True
             asyncio.get_running_loop().call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
         self._turn_is_due = False
+        if self._handshakes:
+            stream = next(iter(self._handshakes))
+            del self._handshakes[stream]
+            stream.run()
         if self._rendering is not None:
             self._render(self._rendering)
         elif self._waiting:
@@ -167,8 +240,8 @@ class HttpServer:
             else:
                 del self._waiting[connection]
                 connection.respond()
-        if self._waiting:
-            self.wait(next(iter(self._waiting)))
+        if self._waiting or self._handshakes:
+            self._schedule_turn()
 
     def _start_rendering(self) -> None:
         # prometheus_client takes 20 ms and 3 MiB: only nodes that are scraped pay for it.
@@ -240,6 +313,8 @@ class _Connection(asyncio.Protocol):
     Attributes:
         wants_metrics: whether the next request is for the metrics.
         chunk: the last one received (`HttpServer.count_chunk`).
+        principal: of the client's certificate.
+        client_host: the client's IP address as text.
     """
 
     def __init__(self, server: HttpServer) -> None:
@@ -254,10 +329,13 @@ class _Connection(asyncio.Protocol):
         """The client sends no more."""
         self.wants_metrics = False
         self.chunk = 0
+        self.principal: KafkaPrincipal = ANONYMOUS
+        self.client_host = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self.client_host = str((transport.get_extra_info("peername") or [""])[0])
         self._server.add(self)
         self._close_in(HEAD_SECONDS_MAX)
 
@@ -265,6 +343,10 @@ class _Connection(asyncio.Protocol):
         self._is_closing = True
         self._server.discard(self)
         self._cancel_deadline()
+
+    def admit(self, principal: KafkaPrincipal) -> None:
+        """Take the user of the client's certificate."""
+        self.principal = principal
 
     def close(self) -> None:
         if self._transport is not None:
@@ -309,7 +391,8 @@ class _Connection(asyncio.Protocol):
             self._refuse(431)
             return
         if end:
-            self.wants_metrics = METRICS.encode() in head.split(b"\r\n", 1)[0]
+            names_metrics = METRICS.encode() in head.split(b"\r\n", 1)[0]
+            self.wants_metrics = names_metrics and self._server.may_read(METRICS, self)
             self._server.wait(self)
         elif self._at_end:
             self._is_closing = True
@@ -350,7 +433,12 @@ class _Connection(asyncio.Protocol):
             self._refuse(problem)
             return
         keep = "close" not in dict(headers).get("connection", "") and version == "HTTP/1.1"
-        response = self._server.respond(target.partition("?")[0])
+        path = target.partition("?")[0]
+        if not self._server.may_read(path, self):
+            self._server.on_denied(self)
+            self._refuse(403)
+            return
+        response = self._server.respond(path)
         self._write(response, keep=keep, with_body=method == "GET")
 
     def _problem(self, method: str, headers: list[tuple[str, str]]) -> int | None:
@@ -396,5 +484,8 @@ class _Connection(asyncio.Protocol):
         assert self._transport is not None
         self._is_closing = True
         self._buffer = b""
+        if not self._transport.can_write_eof():
+            self._transport.close()
+            return
         self._transport.write_eof()
         self._close_in(LINGER_SECONDS_MAX)

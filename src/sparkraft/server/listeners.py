@@ -84,7 +84,7 @@ class NodeListeners:
                 on_invariant_broken=fail,
                 security_protocol=address.security_protocol,
                 sasl=sasl.get(address.name),
-                tls=_tls_of(tls, address.name),
+                tls=listener_tls(tls, address.name),
                 authorizer=authorizer,
                 rates=self.rates.of(address.name),
                 memory=of_nodes if controller_listener else memory,
@@ -146,7 +146,8 @@ class NodeListeners:
             await listener.close()
 
 
-def _tls_of(tls: "NodeTls", listener: str) -> ListenerTls | None:
+def listener_tls(tls: "NodeTls", listener: str) -> ListenerTls | None:
+    """The TLS of a listener; None if it has none."""
     settings = tls.settings_of(listener)
     if settings is None:
         return None

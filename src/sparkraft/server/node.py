@@ -20,9 +20,10 @@ from sparkraft.metadata.image import EMPTY_IMAGE
 from sparkraft.server.access_control import authorizer_of, publish_acls
 from sparkraft.server.config import ConfigError, ListenerAddress, NodeConfig
 from sparkraft.server.dialing import NodeDialing
+from sparkraft.server.http_access import HttpAccess
 from sparkraft.server.identity import Identity, StartRefused
 from sparkraft.server.limits import tune_malloc
-from sparkraft.server.listeners import NodeListeners, limits_of
+from sparkraft.server.listeners import NodeListeners, limits_of, listener_tls
 from sparkraft.server.log_dirs import close_log_dirs, load_logs, lock_log_dirs
 from sparkraft.server.loop_monitor import LoopMonitor
 from sparkraft.server.network.listener import Listener, unexpected
@@ -30,7 +31,7 @@ from sparkraft.server.node_tls import NodeTls
 from sparkraft.server.sasl_config import sasl_of_listeners
 from sparkraft.server.scram_logins import ScramLogins
 from sparkraft.server.supervisor import BAD_DISKS, NodeTasks
-from sparkraft.server.tls_config import check_tls
+from sparkraft.server.tls_config import HTTP_LISTENER, check_tls
 from sparkraft.storage.disk import DirectoryLocked, FileLimitTooLow, StorageFault
 
 if TYPE_CHECKING:
@@ -358,7 +359,10 @@ class Node:
         if address:
             from sparkraft.server.http import HttpServer
 
-            self._http = HttpServer(self, self.env.network, address)
+            assert self._tls is not None
+            tls = listener_tls(self._tls, HTTP_LISTENER)
+            access = None if tls is None else HttpAccess(tls, self.authorizer, self.env.clock)
+            self._http = HttpServer(self, self.env.network, address, access)
             await self._http.start()
 
     # ---- stopping

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from sparkraft.metadata.configs.broker import listener_key
 from sparkraft.security.tls_settings import TlsConfigError, TlsSettings, check_listener
 from sparkraft.server.config import ConfigError
-from sparkraft.server.tls_config import tls_settings_of
+from sparkraft.server.tls_config import HTTP_LISTENER, serves_https, tls_settings_of
 from sparkraft.tls.loaded import LoadedTls, check_replacement, load_tls
 
 if TYPE_CHECKING:
@@ -59,6 +59,10 @@ class NodeTls:
             if config.protocol_of(name).uses_tls:
                 settings = tls_settings_of(config, name)
                 self._loaded[name] = self._load(name, settings)
+        if serves_https(config):
+            self._bound.add(HTTP_LISTENER)
+            settings = tls_settings_of(config, HTTP_LISTENER)
+            self._loaded[HTTP_LISTENER] = self._load(HTTP_LISTENER, settings)
 
     def settings_of(self, listener: str) -> TlsSettings | None:
         """The settings of a listener; None if it has no TLS."""

@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     from sparkraft.server.config import NodeConfig
 
 
+HTTP_LISTENER = "HTTP"
+"""The name of `sparkraft.http.listener` in keys: `listener.name.http.ssl.keystore.location`."""
+
+
+def serves_https(config: "NodeConfig") -> bool:
+    """Whether `sparkraft.http.listener` is https."""
+    return config.text("sparkraft.http.listener").lower().startswith("https://")
+
+
 def check_tls(config: "NodeConfig") -> None:
     """Raise `ConfigError` unless the TLS settings of all listeners are valid; reads no store."""
     for address in config.listeners:
@@ -35,6 +44,11 @@ def check_tls(config: "NodeConfig") -> None:
                 check_listener(tls_settings_of(config, address.name))
             except TlsConfigError as error:
                 raise ConfigError(f"listener {address.name}: {error}") from error
+    if serves_https(config) and HTTP_LISTENER in {each.name for each in config.listeners}:
+        raise ConfigError(
+            f"listeners has {HTTP_LISTENER}, which is also the name of sparkraft.http.listener in "
+            "listener.name.http.ssl.*; rename it"
+        )
     controller = config.controller_listener_names[0]
     if config.protocol_of(controller).uses_tls:
         tls_settings_of(config, controller)  # a broker connects to it without binding it
@@ -64,6 +78,8 @@ def _text(config: "NodeConfig", listener: str, dynamic: Mapping[str, str], key: 
     own = dynamic.get(prefixed, config.properties.get(prefixed))
     if own is not None:
         return own
+    if listener == HTTP_LISTENER and serves_https(config):
+        return config.properties.get(key)
     if key == "ssl.client.auth" and config.protocol_of(listener) is SecurityProtocol.SASL_SSL:
         return None  # as in Kafka's ChannelBuilders: SASL authenticates there
     return config.properties.get(key)

@@ -214,6 +214,10 @@ class TlsStream(asyncio.BufferedProtocol, asyncio.Transport):
         self._stop_timer()
         self._raw.close()
 
+    def can_write_eof(self) -> bool:
+        """TLS 1.2 has no end of one direction alone; `close` ends both."""
+        return False
+
     def abort(self) -> None:
         """Close at once."""
         self._state = _State.CLOSING
