@@ -25,6 +25,8 @@ from sparkraft.coordinator.group.consumer_protocol_data import write_assignment
 from sparkraft.coordinator.group.consumer_reconciliation import reconcile as reconcile_member
 from sparkraft.coordinator.group.consumer_update import MemberUpdates
 from sparkraft.protocol.messages.k08_offset_commit import OffsetCommitResponse
+from sparkraft.server.coordinator.coordinator_service import CoordinatorService
+from sparkraft.server.coordinator.host import LedPartition
 from sparkraft.server.coordinator.shard_runtime import ShardRuntime
 from tests.mutants.mutant import NODES, Mutant, Patches, registrar
 
@@ -297,6 +299,27 @@ def _coordinators_serve_while_they_load() -> Patches:
         await original(self)
 
     return [(ShardRuntime, "check_loaded", lambda _self: None), (ShardRuntime, "load", load)]
+
+
+@_plant(
+    "a coordinator that is elected again keeps its earlier shard (KAFKA-18137)",
+    "R3",
+    scenario="coordinators-return",
+)
+def _kafka_18137_shards_of_earlier_epochs() -> Patches:
+    original = CoordinatorService.on_leadership
+
+    def on_leadership(self: Any, topic: str, index: int, epoch: int | None) -> None:
+        if topic == self.topic and index not in self.runtimes:
+            original(self, topic, index, epoch)
+
+    def partition(self: Any) -> Any:
+        return self._replica_manager.leader(self._topic, self._index)
+
+    return [
+        (CoordinatorService, "on_leadership", on_leadership),
+        (LedPartition, "_partition", partition),
+    ]
 
 
 @_plant("a coordinator that resigns does not answer parked requests", "R4")

@@ -40,7 +40,18 @@ def test_a_run_is_the_same_each_time() -> None:
     assert first.digest == second.digest
 
 
+def test_coordinators_that_lead_again_have_new_shards() -> None:
+    counts = check(replace(GROUPS, seed=3, scenario="coordinators-return"))
+    assert counts["shards closed"] > 0
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(11, 201))
 def test_two_hundred_seeds_converge(seed: int) -> None:
     check(replace(GROUPS, seed=seed))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, 41))
+def test_forty_seeds_of_coordinators_that_lead_again_converge(seed: int) -> None:
+    check(replace(GROUPS, seed=seed, scenario="coordinators-return"))

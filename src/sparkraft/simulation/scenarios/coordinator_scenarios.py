@@ -4,6 +4,7 @@ T9  once clients stop, every transaction ends: the last stable offset is the hig
 """
 
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +13,8 @@ from sparkraft.simulation.scenarios.node_faults import (
     NODE_FAULTS,
     RECORD_FAULTS,
     Faults,
+    leader_of_coordinators,
+    preferred,
 )
 from sparkraft.simulation.scenarios.node_runs import (
     HEALTHY_S,
@@ -141,6 +144,40 @@ async def _after_topics(run: Callable[[], Coroutine[Any, Any, None]], world: Nod
     await create_topic(world)
     await create_topic(world, SECOND_TOPIC, SECOND_PARTITIONS)
     await run()
+
+
+def coordinators_return(settings: "Settings") -> NodesWorld:
+    """Move coordinators of groups to other brokers and back, while their processes keep running."""
+    layout = replace(Layout.of_coordinators(settings.seed, 3, brokers=3), min_insync=2)
+    world = begin_world(settings, 3, layout)
+    workload = GroupWorkload(world)
+    world.start_all([partial(_after_topics, member.run) for member in workload.members])
+    try:
+        world.run_for(3)
+        while world.loop.now < settings.seconds:
+            _move_away_and_back(world)
+        heal(world)
+        demand_healthy(world)
+        world.draining = True
+        _demand_convergence(world, workload)
+    finally:
+        world.close()
+    return world
+
+
+def _move_away_and_back(world: NodesWorld) -> None:
+    """Isolate a coordinator until it is replaced, then elect the preferred leaders."""
+    leader = leader_of_coordinators(world)
+    if leader is not None:
+        world.note(f"-- {leader.name} is isolated")
+        links = {(leader.name, other.name) for other in world.machines if other is not leader}
+        links |= {(there, here) for here, there in links}
+        world.network.cut |= links
+        world.run_for(world.dice.uniform(3.2, 4.5))
+        world.network.cut -= links
+    world.run_for(world.dice.uniform(1.5, 3))
+    preferred(world)
+    world.run_for(world.dice.uniform(0.5, 2))
 
 
 def _demand_convergence(world: NodesWorld, workload: GroupWorkload) -> None:

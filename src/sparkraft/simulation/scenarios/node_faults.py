@@ -316,15 +316,20 @@ def leader_of_records(world: "NodesWorld") -> "Machine | None":
     return next((m for m in world.brokers if m.id == leader and m.live_node is not None), None)
 
 
-def coordinator_leader(world: "NodesWorld") -> bool:
-    """Kill the leader of a random partition of a coordinator's topic, or stop it cleanly."""
+def leader_of_coordinators(world: "NodesWorld") -> "Machine | None":
+    """Return the leader of a random partition of a coordinator's topic."""
     image = world.checks.records.image
     names = [name for name in COORDINATOR_TOPICS if name in image.topics_by_name]
     if not names:
-        return False
+        return None
     partitions = image.topics_by_id[image.topics_by_name[world.dice.choice(names)]].partitions
     leader = partitions[world.dice.choice(sorted(partitions))].leader
-    machine = next((m for m in world.brokers if m.id == leader and m.live_node is not None), None)
+    return next((m for m in world.brokers if m.id == leader and m.live_node is not None), None)
+
+
+def coordinator_leader(world: "NodesWorld") -> bool:
+    """Kill the leader of a random partition of a coordinator's topic, or stop it cleanly."""
+    machine = leader_of_coordinators(world)
     if machine is None:
         return False
     if coin(world):

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparkraft.raft.voters import VoterSet
 from sparkraft.simulation.checks.quorum_rules import voters_are_committed
-from sparkraft.simulation.scenarios.coordinator_scenarios import COORDINATED
+from sparkraft.simulation.scenarios.coordinator_scenarios import COORDINATED, coordinators_return
 from sparkraft.simulation.scenarios.core_scenarios import Settings
 from sparkraft.simulation.scenarios.node_faults import (
     MOVE_FAULTS,
@@ -524,5 +524,6 @@ NODE_SCENARIOS: dict[str, Callable[[Settings], NodesWorld]] = {
     "replicas-move": replicas_move,
     "leaders-take-turns-alone": leaders_take_turns_alone,
     "killed-then-unplugged": killed_then_unplugged,
+    "coordinators-return": coordinators_return,
     **{name: _scenario(name) for name in KAFKAS},
 }

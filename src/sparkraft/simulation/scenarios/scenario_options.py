@@ -54,6 +54,7 @@ _OF_NODES = {
     "replicas-move": _uses(*_CHAOS),
     "leaders-take-turns-alone": _uses("seconds"),
     "killed-then-unplugged": _uses("seconds"),
+    "coordinators-return": _uses("seconds"),
 }
 
 _ONE_OR_MORE = _uses("nodes", "observers", "faults", kinds=GENTLE)
