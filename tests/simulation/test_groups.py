@@ -19,7 +19,11 @@ def check(settings: Settings) -> Counter[str]:
     return result.counts
 
 
-@pytest.mark.parametrize("seed", range(1, 11))
+STATIC_MEMBER_WITH_ANOTHER_SUBSCRIPTION = 45
+"""It takes over the target of its predecessor until the next one is computed."""
+
+
+@pytest.mark.parametrize("seed", [*range(1, 11), STATIC_MEMBER_WITH_ANOTHER_SUBSCRIPTION])
 def test_groups_converge_after_faults(seed: int) -> None:
     counts = check(replace(GROUPS, seed=seed))
     assert sum(counts[f"fault {kind}"] for kind in fault_kinds()) > 0

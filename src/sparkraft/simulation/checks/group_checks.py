@@ -216,23 +216,31 @@ class GroupChecks:
             caused = caused or any(isinstance(event.key, CAUSES) for event in events)
             self.require(caused, "K9", f"{where}: epoch {group.epoch} without a cause")
         kinds = {type(event.key): event.value for event in events}
+        if kinds.get(wire.ConsumerGroupTargetAssignmentMetadataKey):
+            self._check_subscribed(where, group, before)
+            if group.target_epoch == group.epoch:
+                self._check_assigned(where, group)
+            if _is_uniform(group):
+                self._check_balance(where, group, before)
+
+    def _check_subscribed(self, where: str, group: GroupView, before: GroupView) -> None:
+        """Check the topics of a new target.
+
+        The target that a static member takes over from its predecessor is not new: it is that of
+        an earlier epoch, in which the predecessor may have subscribed to other topics.
+        """
         names = self._image().topics_by_id
-        for member_id in group.members:
-            topics = group.topics_of(group.members[member_id])
+        for member_id, member in group.members.items():
+            topics = group.topics_of(member)
+            changed = group.targets.get(member_id) != before.targets.get(member_id)
             for topic_id, _ in group.targets.get(member_id, ()):
                 topic = names.get(Uuid(topic_id))
-                changed = group.targets[member_id] != before.targets.get(member_id)
                 self.require(
                     topic is None or topic.name in topics or not changed,
                     "K4",
                     f"{where}: {member_id} subscribes to {sorted(topics)}, not to the topic "
                     f"{topic.name if topic is not None else ''}",
                 )
-        if kinds.get(wire.ConsumerGroupTargetAssignmentMetadataKey):
-            if group.target_epoch == group.epoch:
-                self._check_assigned(where, group)
-            if _is_uniform(group):
-                self._check_balance(where, group, before)
 
     def _check_assigned(self, where: str, group: GroupView) -> None:
         """Check that a target gives each partition of the subscribed topics to one member.
