@@ -1,30 +1,46 @@
 """The console over a node of Apache Kafka: what it shows, and what it says is not available."""
 
+import asyncio
 import http.client
 import json
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from sparkraft.client.cluster import Cluster as Client
+from sparkraft.client.producer import Producer
 from tests.support.clusters import Cluster
 from tests.support.console import ConsoleProcess
 
 pytestmark = [pytest.mark.real_clients, pytest.mark.java, pytest.mark.shared_kafka]
 
 TOPIC = "shown-by-the-console"
+NOW_MS = int(time.time() * 1000)
+
+
+async def produce(bootstrap: str) -> None:
+    async with Client(bootstrap) as client, Producer(client) as producer:
+        for number in (1, 2, 3):
+            value = json.dumps({"n": number}).encode()
+            await (await producer.send(TOPIC, value, partition=0, timestamp=NOW_MS + number))
 
 
 def document(console: ConsoleProcess, path: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(body(console, path))
+    return found
+
+
+def body(console: ConsoleProcess, path: str) -> bytes:
     host = console.address.removeprefix("http://")
     connection = http.client.HTTPConnection(host, timeout=60)
     connection.request("GET", path, headers={"Host": host})
     answer = connection.getresponse()
-    body = answer.read()
-    assert answer.status == 200, body
-    found: dict[str, Any] = json.loads(body)
-    return found
+    content = answer.read()
+    assert answer.status == 200, content
+    return content
 
 
 def test_kafka_has_a_present_and_no_history(shared_kafka: Cluster, tmp_path: Path) -> None:
@@ -45,3 +61,9 @@ def test_kafka_has_a_present_and_no_history(shared_kafka: Cluster, tmp_path: Pat
         assert (partition["leader"], partition["isr"]) == (1, [1])
         assert partition["historyProblem"]
         assert "groups" in document(console, "/api/groups")
+        asyncio.run(produce(shared_kafka.bootstrap))
+        filtered = f"topic={quote(TOPIC)}&filter={quote('record.value.n > 1')}"
+        lines = body(console, f"/api/messages?{filtered}").splitlines()
+        values = [json.loads(line)["record"]["value"]["text"] for line in lines[:-1]]
+        assert values == ['{"n": 3}', '{"n": 2}']
+        assert json.loads(lines[-1])["end"]["isDone"]
