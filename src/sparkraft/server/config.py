@@ -483,6 +483,11 @@ class NodeConfig(Mapping[str, ConfigValue]):
 
     def _check(self) -> None:
         if not self.roles:
+            if self.properties.get("zookeeper.connect", "").strip():
+                raise ConfigError(
+                    "zookeeper.connect without process.roles: ZooKeeper mode is not available; "
+                    "set process.roles and controller.quorum.bootstrap.servers for KRaft"
+                )
             raise ConfigError("process.roles is missing: broker, controller, or both")
         broker_id = self["broker.id"]
         if broker_id not in {-1, None, self.node_id}:
