@@ -14,6 +14,7 @@ _MODULES = {
     "topic": "explain_topic",
     "group": "explain_group",
     "failover": "explain_failover",
+    "broker-failure": "explain_broker_failure",
 }
 
 _HELP = """\
@@ -24,9 +25,10 @@ usage: sparkraft explain cluster                     whether it is healthy, in o
        sparkraft explain topic NAME                  all its partitions, a line each
        sparkraft explain group ID                    its members, epochs and moved partitions
        sparkraft explain failover                    what the next ZooKeeper controller would do
+       sparkraft explain broker-failure ID           what a ZooKeeper controller does if it fails
 
-each with --bootstrap-server HOST:PORT [--output json], but `failover` with --zookeeper HOST:PORT;
-`sparkraft explain WHAT --help` lists more
+each with --bootstrap-server HOST:PORT [--output json], but the last two with --zookeeper
+HOST:PORT; `sparkraft explain WHAT --help` lists more
 """
 
 

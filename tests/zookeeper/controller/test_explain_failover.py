@@ -71,3 +71,17 @@ def test_it_assumes_the_failure_of_a_broker(chroot, capsys):
 def test_a_chroot_without_a_cluster_is_named(ensemble, capsys):
     with pytest.raises(CommandError, match="has no /controller_epoch"):
         main(["failover", "--zookeeper", f"{ensemble.connect}/nothing"])
+
+
+def test_the_failure_of_a_broker_under_the_present_controller(chroot, capsys):
+    assert main(["broker-failure", "3", "--zookeeper", chroot]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "A controller of epoch 1 with live brokers 2 would:"
+    assert "  1. failed: 3" in lines
+    assert "Writes: 2 znodes" in lines
+    assert lines[-1] == "Partitions without a leader: 1"
+
+
+def test_a_broker_that_is_not_registered_can_not_fail(chroot):
+    with pytest.raises(CommandError, match="broker 9 is not registered"):
+        main(["broker-failure", "9", "--zookeeper", chroot])

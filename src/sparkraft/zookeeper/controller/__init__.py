@@ -12,6 +12,11 @@
     replicas     the replica state machine
     deletion     of topics
     reassignment of partitions
+    elections    preferred ones
+    brokers      changes of brokers and log directories, controlled shutdown
+    topics       changes of topics and partitions, ISR notifications
+    events       events, those of watches among them, and their queue
+    controller   an event in, a decision out
     election     who is the controller, resignation, moves
     failover     the steps of a new controller, in order
     journal      elections, failover steps and failed transitions, with their reasons
@@ -26,7 +31,8 @@ Invariants:
       per znode. A controller that lost its epoch gets `ControllerMovedError` and resigns.
     * Znodes are written before the requests that depend on them are sent.
 
-Not done: sending the requests, and the events: broker and topic changes, requests to delete or to
-reassign, ISR changes. No node runs the controller yet: `sparkraft explain failover` rehearses a
-failover, and `sparkraft zookeeper-controller` shows and moves the present controller.
+Not done: sending the requests, and the requests of clients and brokers: AlterPartition,
+AlterPartitionReassignments, ElectLeaders, AllocateProducerIds, UpdateFeatures. No node runs the
+controller yet: `sparkraft explain failover` rehearses a failover, `explain broker-failure` a change
+of brokers, and `sparkraft zookeeper-controller` shows and moves the present controller.
 """

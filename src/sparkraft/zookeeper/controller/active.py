@@ -45,7 +45,7 @@ class Active:
     @property
     def is_active(self) -> bool:
         """Whether this node is the controller, as far as it knows."""
-        return self.controller_id == self.settings.node_id
+        return self.controller_id == self.settings.node_id != NO_CONTROLLER
 
     def reset(self) -> None:
         """Forget the cluster and all requests that were not sent."""

@@ -21,6 +21,7 @@ Not done: /feature before step 1.
 from sparkraft.controller.leader_election import Cause, CauseKind
 from sparkraft.zookeeper.controller import (
     deletion,
+    elections,
     partitions,
     reassignment,
     replicas,
@@ -30,10 +31,8 @@ from sparkraft.zookeeper.controller import (
 from sparkraft.zookeeper.controller.active import Active
 from sparkraft.zookeeper.controller.states import ReplicaStatus
 from sparkraft.zookeeper.controller.steps import Send, Steps
-from sparkraft.zookeeper.controller.strategies import Strategy
 
 CAUSE = Cause(CauseKind.FENCED, "a new controller found no online leader")
-PREFERRED_CAUSE = Cause(CauseKind.PREFERRED, "/admin/preferred_replica_election names it")
 
 
 def fail_over(active: Active) -> Steps[None]:
@@ -55,6 +54,14 @@ def _delete_notifications(active: Active) -> Steps[None]:
     changes = yield from store.delete_children(znodes.ISR_CHANGES, version)
     text = f"deleted {directories} notifications of log directories, {changes} of ISR changes"
     active.journal.add("failover", text)
+
+
+def load_and_derive(active: Active) -> Steps[None]:
+    """Read the cluster and derive all states, without writing: as a controller has them."""
+    yield from load(active)
+    yield from _find_deletions(active)
+    replicas.initialize(active)
+    partitions.initialize(active)
 
 
 def load(active: Active) -> Steps[None]:
@@ -138,16 +145,5 @@ def _continue_reassignments(active: Active) -> Steps[None]:
 
 
 def _continue_preferred_elections(active: Active) -> Steps[None]:
-    context = active.context
-    wanted = yield from store.read_preferred_elections()
-    pending = [
-        at
-        for at in wanted or ()
-        if at in context.leaderships
-        and at[0] not in context.topics_to_be_deleted
-        and context.leaderships[at].state.leader != context.assignment(at).replicas[0]
-    ]
-    yield from partitions.move_online(active, pending, Strategy.PREFERRED, PREFERRED_CAUSE)
-    if wanted is not None:
-        yield from store.delete_preferred_elections(context.epoch_version)
-    active.journal.add("failover", f"{len(pending)} preferred elections were pending")
+    count = yield from elections.elect_by_znode(active)
+    active.journal.add("failover", f"{count} preferred elections were pending")

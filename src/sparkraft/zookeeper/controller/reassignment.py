@@ -86,7 +86,7 @@ def reassign(active: Active, at: TopicPartition, assignment: ReplicaAssignment) 
     active.context.mark_ineligible([at[0]])
     yield from _update(active, at, assignment)
     active.context.being_reassigned.add(at)
-    if not (yield from _is_complete(at, assignment)):
+    if not (yield from is_complete(at, assignment)):
         yield from _bump_leader_epoch(active, at, assignment)
         for broker in assignment.adding:
             yield from replicas.move(active, [Replica(*at, broker)], ReplicaStatus.NEW)
@@ -116,7 +116,7 @@ def _write(active: Active, at: TopicPartition, assignment: ReplicaAssignment) ->
         raise ReassignmentFailedError(str(error))
 
 
-def _is_complete(at: TopicPartition, assignment: ReplicaAssignment) -> Steps[bool]:
+def is_complete(at: TopicPartition, assignment: ReplicaAssignment) -> Steps[bool]:
     """Whether all target replicas are in the ISR, by a fresh read."""
     if not assignment.is_being_reassigned:
         return True

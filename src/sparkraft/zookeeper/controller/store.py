@@ -128,12 +128,18 @@ def read_brokers(*, watch: bool) -> Steps[dict[int, Broker]]:
     """Read all registered brokers; one that disappears meanwhile is left out."""
     names = yield from read_children(znodes.BROKER_IDS, watch=watch)
     ids = sorted(int(name) for name in names)
-    found = yield from read_data([znodes.broker_path(broker) for broker in ids], watch=False)
+    found = yield from read_data([znodes.broker_path(broker) for broker in ids], watch=watch)
     return {
         broker: znodes.decode_broker(broker, *data)
         for broker, data in zip(ids, found, strict=True)
         if data is not None
     }
+
+
+def read_broker(broker: int) -> Steps[Broker | None]:
+    """Read one registered broker, with a watch."""
+    (found,) = yield from read_data([znodes.broker_path(broker)], watch=True)
+    return None if found is None else znodes.decode_broker(broker, *found)
 
 
 def read_topics(topics: Sequence[str], *, watch: bool) -> Steps[dict[str, Topic]]:
@@ -293,6 +299,7 @@ def write_reassignments(
     if targets:
         operation = SetData(path=path, data=znodes.encode_reassignments(targets))
     yield from write([operation], epoch_version)
+    yield from read([Exists(path=path, watch=True)])
 
 
 def read_preferred_elections() -> Steps[list[TopicPartition] | None]:
@@ -303,5 +310,53 @@ def read_preferred_elections() -> Steps[list[TopicPartition] | None]:
 
 
 def delete_preferred_elections(epoch_version: int) -> Steps[None]:
-    """Delete /admin/preferred_replica_election."""
+    """Delete /admin/preferred_replica_election, and watch for the next one."""
     yield from write([Delete(path=znodes.PREFERRED_ELECTION)], epoch_version)
+    yield from read([Exists(path=znodes.PREFERRED_ELECTION, watch=True)])
+
+
+def read_partitions(topic: str) -> Steps[set[int]]:
+    """Read which partitions of a topic have a znode."""
+    names = yield from read_children(znodes.partitions_path(topic), watch=False)
+    return {int(name) for name in names}
+
+
+def delete_deletions(topics: Sequence[str], epoch_version: int) -> Steps[None]:
+    """Delete requests to delete topics."""
+    paths = [f"{znodes.DELETE_TOPICS}/{topic}" for topic in topics]
+    yield from write([Delete(path=path) for path in paths], epoch_version)
+
+
+# Notifications
+
+
+def read_log_dir_events() -> Steps[tuple[list[str], set[int]]]:
+    """Read the notifications of failed log directories: their names, and the brokers."""
+    names = yield from read_children(znodes.LOG_DIR_EVENTS, watch=True)
+    paths = [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in names]
+    found = yield from read_data(paths, watch=False)
+    brokers = (
+        znodes.decode_log_dir_event(path, data[0])
+        for path, data in zip(paths, found, strict=True)
+        if data is not None
+    )
+    return names, {broker for broker in brokers if broker is not None}
+
+
+def read_isr_changes() -> Steps[tuple[list[str], list[TopicPartition]]]:
+    """Read the notifications of ISR changes: their names, and the partitions."""
+    names = yield from read_children(znodes.ISR_CHANGES, watch=True)
+    paths = [f"{znodes.ISR_CHANGES}/{name}" for name in names]
+    found = yield from read_data(paths, watch=False)
+    changed = [
+        at
+        for path, data in zip(paths, found, strict=True)
+        if data is not None
+        for at in znodes.decode_isr_change(path, data[0])
+    ]
+    return names, list(dict.fromkeys(changed))
+
+
+def delete_notifications(path: str, names: Sequence[str], epoch_version: int) -> Steps[None]:
+    """Delete notifications that were handled."""
+    yield from write([Delete(path=f"{path}/{name}") for name in names], epoch_version)

@@ -6,6 +6,8 @@
     /config/topics/T                        configs, version 1
     /admin/reassign_partitions              targets of reassignments, version 1
     /admin/preferred_replica_election       partitions, version 1
+    /log_dir_event_notification/…           a broker with a failed log directory, version 1
+    /isr_change_notification/…              partitions whose leader wrote the state, version 1
     /controller                             the controller, versions 1 and 2; ephemeral
     /controller_epoch                       a decimal number
 
@@ -37,6 +39,7 @@ DELETE_TOPICS = "/admin/delete_topics"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 ISR_CHANGES = "/isr_change_notification"
 CONTROLLER = "/controller"
+LOG_DIR_FAILURE = 1
 CONTROLLER_EPOCH = "/controller_epoch"
 
 
@@ -200,11 +203,38 @@ def decode_preferred_elections(data: bytes) -> list[TopicPartition]:
     Raises:
         DecodeError: malformed.
     """
-    fields = _fields(PREFERRED_ELECTION, data)
+    return _partitions(PREFERRED_ELECTION, data)
+
+
+def decode_isr_change(path: str, data: bytes) -> list[TopicPartition]:
+    """Decode the partitions of a notification.
+
+    Raises:
+        DecodeError: malformed.
+    """
+    return _partitions(path, data)
+
+
+def _partitions(path: str, data: bytes) -> list[TopicPartition]:
+    fields = _fields(path, data)
     try:
         return [(str(each["topic"]), int(each["partition"])) for each in fields["partitions"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise DecodeError(f"malformed elections: {error!r}", path=PREFERRED_ELECTION) from error
+        raise DecodeError(f"malformed partitions: {error!r}", path=path) from error
+
+
+def decode_log_dir_event(path: str, data: bytes) -> int | None:
+    """Decode the broker of a notification; None if it does not report a failure.
+
+    Raises:
+        DecodeError: malformed.
+    """
+    fields = _fields(path, data)
+    try:
+        broker, event = int(fields["broker"]), int(fields["event"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DecodeError(f"malformed notification: {error!r}", path=path) from error
+    return broker if event == LOG_DIR_FAILURE else None
 
 
 def decode_state(path: str, data: bytes, stat: Stat) -> Leadership:

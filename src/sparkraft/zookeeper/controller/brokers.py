@@ -1,0 +1,193 @@
+"""Broker changes: started, stopped and bounced brokers, failed log directories, shutdowns.
+
+A broker is *bounced* if its znode was created again since the controller read it: its epoch (czxid)
+is greater (KAFKA-7235). It is handled as a failure and a start.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from sparkraft.base.errors import ErrorCode
+from sparkraft.base.ids import TopicPartition
+from sparkraft.controller.leader_election import Cause, CauseKind
+from sparkraft.zookeeper.controller import (
+    deletion,
+    partitions,
+    reassignment,
+    replicas,
+    store,
+    znodes,
+)
+from sparkraft.zookeeper.controller.active import Active
+from sparkraft.zookeeper.controller.states import PartitionStatus, ReplicaStatus
+from sparkraft.zookeeper.controller.steps import Send, Steps
+from sparkraft.zookeeper.controller.strategies import Strategy
+from sparkraft.zookeeper.controller.values import Replica
+
+
+def on_brokers_changed(active: Active) -> Steps[None]:
+    """Read /brokers/ids and handle started, bounced and failed brokers, in this order."""
+    known = active.context.brokers
+    found = yield from store.read_brokers(watch=True)
+    started = sorted(found.keys() - known.keys())
+    failed = sorted(known.keys() - found.keys())
+    bounced = sorted(
+        broker
+        for broker in found.keys() & known.keys()
+        if found[broker].epoch > known[broker].epoch
+    )
+    if started:
+        known.update((broker, found[broker]) for broker in started)
+        yield from on_started(active, started)
+    if bounced:
+        yield from _forget(active, bounced)
+        known.update((broker, found[broker]) for broker in bounced)
+        yield from on_started(active, bounced)
+    if failed:
+        yield from _forget(active, failed)
+    for kind, brokers in (("started", started), ("bounced", bounced), ("failed", failed)):
+        if brokers:
+            active.journal.add("brokers", f"{kind}: {', '.join(map(str, brokers))}")
+
+
+def _forget(active: Active, brokers: Sequence[int]) -> Steps[None]:
+    context = active.context
+    for broker in brokers:
+        del context.brokers[broker]
+        context.offline_replicas.pop(broker, None)
+        context.shutting_down.discard(broker)
+    cause = Cause(CauseKind.FENCED, f"the session of broker {_list(brokers)} ended")
+    yield from on_replicas_offline(active, context.replicas_on(brokers), cause)
+
+
+def _list(brokers: Iterable[int]) -> str:
+    return ", ".join(map(str, brokers))
+
+
+def on_broker_modified(active: Active, broker: int) -> Steps[None]:
+    """Send changed endpoints or features of a broker to all brokers."""
+    known = active.context.brokers.get(broker)
+    found = yield from store.read_broker(broker)
+    if known is None or found is None:
+        return
+    changed = found.endpoints != known.endpoints or found.features != known.features
+    if changed:
+        active.context.brokers[broker] = found
+        yield from send_metadata(active, active.context.live_or_shutting_down)
+
+
+def on_started(active: Active, brokers: Sequence[int]) -> Steps[None]:
+    """Initialize started brokers, elect leaders, and continue operations that waited for them."""
+    context = active.context
+    for broker in brokers:
+        context.offline_replicas.pop(broker, None)
+    others = [broker for broker in context.live_or_shutting_down if broker not in brokers]
+    yield from send_metadata(active, others)
+    led = [at for at in sorted(context.leaderships) if at[0] not in context.topics_to_be_deleted]
+    yield from send_metadata(active, brokers, led)
+    hosted = context.replicas_on(brokers)
+    yield from replicas.move(active, hosted, ReplicaStatus.ONLINE)
+    cause = Cause(CauseKind.RETURNED, f"broker {_list(brokers)} started")
+    yield from partitions.bring_online(active, cause)
+    yield from reassignment.resume_all(
+        active, lambda _, assignment: any(broker in brokers for broker in assignment.target)
+    )
+    yield from deletion.resume_topics(active, {replica.topic for replica in hosted})
+
+
+def on_replicas_offline(active: Active, offline: Sequence[Replica], cause: Cause) -> Steps[None]:
+    """Replace leaders that are offline, and take replicas out of ISRs."""
+    context = active.context
+    deleted = [each for each in offline if each.topic in context.topics_to_be_deleted]
+    others = [each for each in offline if each.topic not in context.topics_to_be_deleted]
+    without_leader = [
+        at
+        for at, leadership in sorted(context.leaderships.items())
+        if not context.is_online(leadership.state.leader, at)
+        and at[0] not in context.topics_to_be_deleted
+    ]
+    partitions.move(active, without_leader, PartitionStatus.OFFLINE)
+    results = yield from partitions.bring_online(active, cause)
+    yield from replicas.move(active, others, ReplicaStatus.OFFLINE)
+    yield from deletion.fail_replicas(active, deleted)
+    if not others and all(isinstance(result, str) for result in results.values()):
+        yield from send_metadata(active, context.live_or_shutting_down)
+
+
+def send_metadata(
+    active: Active, brokers: Iterable[int], changed: Iterable[TopicPartition] = ()
+) -> Steps[None]:
+    """Send UpdateMetadata alone."""
+    active.batch.add_update_metadata(brokers, changed)
+    yield Send(active.batch.drain())
+
+
+# Log directories
+
+
+def on_log_dir_events(active: Active) -> Steps[None]:
+    """Send LeaderAndIsr with unchanged states to brokers that have a failed log directory.
+
+    They respond with KAFKA_STORAGE_ERROR for the replicas that they have lost.
+    """
+    names, brokers = yield from store.read_log_dir_events()
+    hosted = active.context.replicas_on(brokers)
+    yield from replicas.move(active, hosted, ReplicaStatus.ONLINE)
+    version = active.context.epoch_version
+    yield from store.delete_notifications(znodes.LOG_DIR_EVENTS, names, version)
+    if brokers:
+        active.journal.add("brokers", f"log directory failed: {_list(sorted(brokers))}")
+
+
+def on_leader_and_isr_response(
+    active: Active, broker: int, error: int, errors: Mapping[TopicPartition, int]
+) -> Steps[None]:
+    """Note which replicas of a broker are on failed log directories."""
+    if error != ErrorCode.NONE:
+        active.journal.add("failed transition", f"LeaderAndIsr to {broker}: error {error}")
+        return
+    before = active.context.offline_replicas.get(broker, set())
+    online = {at for at, code in errors.items() if code == ErrorCode.NONE}
+    failed = {at for at, code in errors.items() if code == ErrorCode.KAFKA_STORAGE_ERROR}
+    active.context.offline_replicas[broker] = (before - online) | failed
+    new = sorted(failed - before)
+    if new:
+        cause = Cause(CauseKind.DIRECTORY_OFFLINE, f"a log directory of broker {broker} failed")
+        offline = [Replica(*at, broker) for at in new]
+        yield from on_replicas_offline(active, offline, cause)
+
+
+# Controlled shutdown
+
+
+def shut_down(active: Active, broker: int) -> Steps[list[TopicPartition]]:
+    """Move leaderships away from a broker; return the partitions that it still leads.
+
+    Partitions with one replica stay: no other broker could lead them. The broker counts as shutting
+    down until its session ends.
+    """
+    context = active.context
+    context.shutting_down.add(broker)
+    movable = [
+        at
+        for at in context.partitions()
+        if broker in context.assignment(at).replicas
+        and len(context.assignment(at).replicas) > 1
+        and at in context.leaderships
+        and at[0] not in context.topics_to_be_deleted
+    ]
+    led = [at for at in movable if context.leaderships[at].state.leader == broker]
+    followed = [at for at in movable if at not in set(led)]
+    cause = Cause(CauseKind.SHUTDOWN, f"broker {broker} asked to shut down")
+    yield from partitions.move_online(active, led, Strategy.CONTROLLED_SHUTDOWN, cause)
+    for at in followed:
+        active.batch.add_stop_replica(broker, at, delete=False)
+    yield Send(active.batch.drain())
+    stopped = [Replica(*at, broker) for at in followed]
+    yield from replicas.move(active, stopped, ReplicaStatus.OFFLINE)
+    return [
+        at
+        for at, leadership in sorted(context.leaderships.items())
+        if leadership.state.leader == broker
+        and len(context.assignment(at).replicas) > 1
+        and at[0] not in context.topics_to_be_deleted
+    ]

@@ -1,0 +1,104 @@
+"""The controller of one node: events in, decisions out (KafkaController.process).
+
+Events of a node that is not the controller have no effect, but for those that may change that. A
+guarded write that finds another epoch ends the event, and the node resigns.
+"""
+
+from sparkraft.controller.leader_election import Cause, CauseKind
+from sparkraft.zookeeper.controller import brokers, election, elections, partitions, topics
+from sparkraft.zookeeper.controller.active import NO_CONTROLLER, Active
+from sparkraft.zookeeper.controller.events import (
+    BalanceLeaders,
+    BrokerModified,
+    BrokersChanged,
+    ClusterEvent,
+    ControllerChanged,
+    DeletionsChanged,
+    Event,
+    Expired,
+    IsrChanges,
+    LeaderAndIsrResponded,
+    LogDirEvents,
+    PreferredElectionsCreated,
+    ReassignmentsCreated,
+    Reelect,
+    StopReplicaResponded,
+    TopicModified,
+    TopicsChanged,
+    UncleanElectionEnabled,
+)
+from sparkraft.zookeeper.controller.reassignment import reassign_by_znode
+from sparkraft.zookeeper.controller.steps import ControllerMovedError, Steps
+
+UNCLEAN = Cause(CauseKind.UNCLEAN, "unclean elections were enabled")
+
+
+class Controller:
+    """Decides one event at a time; the driver executes the decision to its end.
+
+    Attributes:
+        active: the state.
+        state: of the running event, for the metric ControllerState.
+    """
+
+    def __init__(self, active: Active) -> None:
+        self.active = active
+        self.state = "Idle"
+
+    def handle(self, event: Event, now_ms: int) -> Steps[None]:
+        """Decide an event. `now_ms` is wall-clock time."""
+        self.state = event.state
+        try:
+            yield from self._handle(event, now_ms)
+        except ControllerMovedError as error:
+            self.active.batch.clear()
+            yield from election.maybe_resign(self.active, str(error))
+        finally:
+            self.state = "Idle"
+
+    def _handle(self, event: Event, now_ms: int) -> Steps[None]:
+        active = self.active
+        match event:
+            case Reelect():
+                yield from election.maybe_resign(active, "/controller was deleted")
+                if not active.is_active:
+                    yield from election.compete(active, now_ms)
+            case ControllerChanged():
+                yield from election.maybe_resign(active, "another controller was elected")
+            case Expired():
+                if active.is_active:
+                    election.resign(active, "the session has expired")
+                active.controller_id = NO_CONTROLLER
+            case _:
+                if active.is_active:
+                    yield from self._handle_active(event)
+
+    def _handle_active(self, event: ClusterEvent) -> Steps[None]:  # noqa: C901, PLR0912 (one case each)
+        active = self.active
+        match event:
+            case BrokersChanged():
+                yield from brokers.on_brokers_changed(active)
+            case BrokerModified(broker=broker):
+                yield from brokers.on_broker_modified(active, broker)
+            case TopicsChanged():
+                yield from topics.on_topics_changed(active)
+            case TopicModified(topic=topic):
+                yield from topics.on_topic_modified(active, topic)
+            case DeletionsChanged():
+                yield from topics.on_deletions_changed(active)
+            case LogDirEvents():
+                yield from brokers.on_log_dir_events(active)
+            case IsrChanges():
+                yield from topics.on_isr_changes(active)
+            case ReassignmentsCreated():
+                yield from reassign_by_znode(active)
+            case PreferredElectionsCreated():
+                yield from elections.elect_by_znode(active)
+            case BalanceLeaders():
+                yield from elections.balance(active)
+            case UncleanElectionEnabled(topic=topic):
+                yield from partitions.bring_online(active, UNCLEAN, topic and [topic])
+            case LeaderAndIsrResponded(broker=broker, error=error, errors=errors):
+                yield from brokers.on_leader_and_isr_response(active, broker, error, errors)
+            case StopReplicaResponded(broker=broker, error=error, errors=errors):
+                yield from topics.on_stop_replica_response(active, broker, error, errors)

@@ -1,0 +1,62 @@
+"""Preferred elections, by znode and by the periodic check."""
+
+from sparkraft.base.ids import TopicPartition
+from sparkraft.controller.leader_election import Cause, CauseKind
+from sparkraft.zookeeper.controller import partitions, store
+from sparkraft.zookeeper.controller.active import Active
+from sparkraft.zookeeper.controller.steps import Steps
+from sparkraft.zookeeper.controller.strategies import Strategy
+
+BY_ZNODE = Cause(CauseKind.PREFERRED, "/admin/preferred_replica_election names it")
+BY_CHECK = Cause(CauseKind.PREFERRED, "too few partitions have their preferred leader")
+
+IMBALANCE_MAX = 0.1
+"""`leader.imbalance.per.broker.percentage`, as a ratio."""
+
+
+def elect_by_znode(active: Active) -> Steps[int]:
+    """Elect the partitions in /admin/preferred_replica_election and delete it.
+
+    Returns the number of partitions that were not led by their preferred replica.
+    """
+    wanted = yield from store.read_preferred_elections()
+    if wanted is None:
+        return 0
+    pending = [at for at in wanted if _is_imbalanced(active, at)]
+    yield from partitions.move_online(active, pending, Strategy.PREFERRED, BY_ZNODE)
+    yield from store.delete_preferred_elections(active.context.epoch_version)
+    return len(pending)
+
+
+def _is_imbalanced(active: Active, at: TopicPartition) -> bool:
+    context = active.context
+    replicas, leadership = context.assignment(at).replicas, context.leaderships.get(at)
+    return (
+        bool(replicas)
+        and leadership is not None
+        and at[0] not in context.topics_to_be_deleted
+        and leadership.state.leader != replicas[0]
+    )
+
+
+def balance(active: Active) -> Steps[None]:
+    """Elect preferred leaders of each broker that leads too few of its partitions.
+
+    Those that would fail are left out: the preferred replica is offline or not in the ISR.
+    """
+    context = active.context
+    preferred: dict[int, list[TopicPartition]] = {}
+    for at in context.partitions():
+        replicas = context.assignment(at).replicas
+        if replicas and at[0] not in context.topics_to_be_deleted:
+            preferred.setdefault(replicas[0], []).append(at)
+    for broker, group in sorted(preferred.items()):
+        imbalanced = [at for at in group if _is_imbalanced(active, at)]
+        if len(imbalanced) / len(group) <= IMBALANCE_MAX:
+            continue
+        able = [
+            at
+            for at in imbalanced
+            if context.is_online(broker, at) and broker in context.leaderships[at].state.isr
+        ]
+        yield from partitions.move_online(active, able, Strategy.PREFERRED, BY_CHECK)
