@@ -2,6 +2,7 @@
 
 from sparkraft.base.errors import DecodeError, KafkaError
 from sparkraft.client.errors import PlanError, sentence_of
+from sparkraft.zookeeper.znodes.json_form import ZnodeError
 
 FAILED = 1
 USAGE = 2
@@ -21,7 +22,7 @@ def exit_code_and_sentence(command: str, error: Exception) -> tuple[int, str] | 
     match error:
         case UsageError():
             return USAGE, f"{where}: {error}\n`{where} --help` lists the options"
-        case CommandError() | PlanError():
+        case CommandError() | PlanError() | ZnodeError():
             return FAILED, f"{where}: {error}"
         case KafkaError():
             return FAILED, f"{where}: {sentence_of(error)}"

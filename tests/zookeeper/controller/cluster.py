@@ -75,6 +75,7 @@ class Cluster:
             "endpoints": [f"PLAINTEXT://127.0.0.1:{9000 + broker}"],
             "rack": f"r{broker}",
             "features": {},
+            "jmx_port": -1,
         }
         self.make(f"/brokers/ids/{broker}", json.dumps(fields).encode())
 

@@ -94,7 +94,7 @@ def test_changed_endpoints_are_sent_to_all_brokers():
     cluster = cluster_of(1, 2)
     handle(cluster, events.BrokerModified(2))
     assert cluster.sends() == []
-    cluster.set("/brokers/ids/2", b'{"version":5,"endpoints":["PLAINTEXT://h:1"]}')
+    cluster.set("/brokers/ids/2", b'{"version":5,"jmx_port":-1,"endpoints":["PLAINTEXT://h:1"]}')
     handle(cluster, events.BrokerModified(2))
     assert cluster.sends() == ["UpdateMetadata to 1:", "UpdateMetadata to 2:"]
     assert cluster.context.brokers[2].endpoints[0].host == "h"

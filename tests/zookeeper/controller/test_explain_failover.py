@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.java, pytest.mark.real_time]
 
 ZNODES = {
     "/controller_epoch": "1",
-    "/brokers/ids/2": '{"version":5,"endpoints":["PLAINTEXT://127.0.0.1:2"],"features":{}}',
-    "/brokers/ids/3": '{"version":5,"endpoints":["PLAINTEXT://127.0.0.1:3"],"features":{}}',
+    "/brokers/ids/2": '{"version":5,"endpoints":["PLAINTEXT://127.0.0.1:2"],"features":{},"jmx_port":-1}',
+    "/brokers/ids/3": '{"version":5,"endpoints":["PLAINTEXT://127.0.0.1:3"],"features":{},"jmx_port":-1}',
     "/brokers/topics/t1": '{"version":3,"partitions":{"0":[1,2],"1":[3,1]}}',
     "/brokers/topics/t1/partitions/0/state": '{"controller_epoch":1,"leader":1,"version":1,'
     '"leader_epoch":1,"isr":[1,2]}',

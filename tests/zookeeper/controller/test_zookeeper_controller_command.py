@@ -26,7 +26,7 @@ def cluster(ensemble: Ensemble, request):
     for path in PATHS:
         client.ensure_path(chroot + path)
     client.create(f"{chroot}/controller_epoch", b"4")
-    broker = b'{"version":5,"endpoints":["PLAINTEXT://127.0.0.1:2"],"features":{}}'
+    broker = b'{"version":5,"endpoints":["PLAINTEXT://127.0.0.1:2"],"features":{},"jmx_port":-1}'
     client.create(f"{chroot}/brokers/ids/1", broker)
     client.chroot = chroot
     yield f"{ensemble.connect}{chroot}", client

@@ -15,7 +15,6 @@ and after an error in its failover, which it ends by deleting /controller.
 
 from typing import NamedTuple
 
-from sparkraft.base.errors import DecodeError
 from sparkraft.zookeeper.controller import store, znodes
 from sparkraft.zookeeper.controller.active import NO_CONTROLLER, Active
 from sparkraft.zookeeper.controller.failover import fail_over
@@ -30,6 +29,7 @@ from sparkraft.zookeeper.errors import (
     ZooKeeperError,
 )
 from sparkraft.zookeeper.requests import Create, Delete, Exists, Multi, SetData
+from sparkraft.zookeeper.znodes.json_form import ZnodeError
 
 FIRST_EPOCH = 0
 """Data of a new /controller_epoch; the first controller has epoch 1."""
@@ -67,7 +67,7 @@ def compete(active: Active, now_ms: int) -> Steps[bool]:
         yield from maybe_resign(active, str(error))
     except SessionExpiredError:
         raise
-    except (ZooKeeperError, DecodeError) as error:
+    except (ZooKeeperError, ZnodeError) as error:
         active.journal.add("failover", f"failed: {error}")
         yield from move_away(active, f"the failover failed: {error}")
     return active.is_active
@@ -91,7 +91,7 @@ def _read_or_create_epoch() -> Steps[Epoch]:
     found = yield from store.read_epoch()
     if found is not None:
         return found
-    create = Create(path=znodes.CONTROLLER_EPOCH, data=b"%d" % FIRST_EPOCH)
+    create = Create(path=znodes.CONTROLLER_EPOCH, data=znodes.encode_epoch(FIRST_EPOCH))
     (result,) = yield from store.read([create])
     if not isinstance(result, ZooKeeperError):
         return Epoch(FIRST_EPOCH, 0)
@@ -107,7 +107,9 @@ def _register(node_id: int, before: Epoch, now_ms: int) -> Steps[Won | Lost]:
     epoch = before.epoch + 1
     data = znodes.encode_controller(node_id, now_ms)
     create = Create(path=znodes.CONTROLLER, data=data, ephemeral=True)
-    bump = SetData(path=znodes.CONTROLLER_EPOCH, data=b"%d" % epoch, version=before.version)
+    bump = SetData(
+        path=znodes.CONTROLLER_EPOCH, data=znodes.encode_epoch(epoch), version=before.version
+    )
     (result,) = yield from store.read([Multi((create, bump))])
     if not isinstance(result, ZooKeeperError):
         return Won(Epoch(epoch, result[1].version), reply_was_lost=False)

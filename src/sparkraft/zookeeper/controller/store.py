@@ -335,12 +335,12 @@ def read_log_dir_events() -> Steps[tuple[list[str], set[int]]]:
     names = yield from read_children(znodes.LOG_DIR_EVENTS, watch=True)
     paths = [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in names]
     found = yield from read_data(paths, watch=False)
-    brokers = (
+    brokers = {
         znodes.decode_log_dir_event(path, data[0])
         for path, data in zip(paths, found, strict=True)
         if data is not None
-    )
-    return names, {broker for broker in brokers if broker is not None}
+    }
+    return names, brokers
 
 
 def read_isr_changes() -> Steps[tuple[list[str], list[TopicPartition]]]:
