@@ -22,7 +22,7 @@ SCREENS = {
     "/": "#health",
     "/quorum": "[data-event]",
     "/topics": "[role=row] a",
-    "/topics/shown": "table",
+    "/topics/shown": "[role=row] a",
     "/topics/shown/0": "[data-event]",
     "/topics/shown/messages": "summary",
     "/brokers/1": "table",

@@ -58,7 +58,7 @@ async def partitions_explain_their_leaders(page: Page, lost: int) -> None:
     await expect(page.locator("[role=status]", has_text="1 of 2 topics")).to_be_visible()
     await page.get_by_role("link", name="__proto__").click()
     await expect(page.get_by_role("heading", name="__proto__")).to_be_visible()
-    rows = page.get_by_role("table", name="Partitions").locator("tbody tr")
+    rows = page.get_by_role("table", name="Partitions").get_by_role("row")
     await rows.filter(has_text="(offline)").first.get_by_role("link", name="history").click()
     await expect(page.locator(".candidates .won")).to_contain_text("chosen as in-sync replica")
     await expect(page.locator(".candidates")).to_contain_text(f"broker {lost}: fenced")

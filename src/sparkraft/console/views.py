@@ -40,6 +40,9 @@ CHANGES_SHOWN = 50
 PARTITION_CHANGES_SHOWN = 3
 """Of each partition, if all partitions of a topic are shown."""
 
+PARTITIONS_WITH_HISTORY_MAX = 500
+"""Of a topic whose screen shows changes; each partition's own screen always does."""
+
 MEMBERS_MAX = 1_000
 
 
@@ -89,7 +92,10 @@ class ClusterViews:
 
     async def _topic(self, name: str) -> Json:
         info = await self._described(name)
-        report, problem = await self._history(HistoryTopic(name=name))
+        if len(info.partitions) > PARTITIONS_WITH_HISTORY_MAX:
+            report, problem = None, f"it has more than {PARTITIONS_WITH_HISTORY_MAX} partitions"
+        else:
+            report, problem = await self._history(HistoryTopic(name=name))
         document: Json = (
             _topic_now(info)
             if report is None

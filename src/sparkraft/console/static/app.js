@@ -28,6 +28,8 @@ const SCREENS = [
 ];
 
 const REFRESH_MS = 3000;
+const REFRESH_MAX_MS = 15_000;
+const COST_SHARE = 5;
 const SPARE_MS = 500;
 
 const root = document.getElementById("screen");
@@ -76,7 +78,7 @@ async function refresh() {
   const address = shown.screen.source?.(shown.params, shown.query);
   if (!address || shown.isFetching || Date.now() - shown.fetchedAt < REFRESH_MS - SPARE_MS) return;
   shown.isFetching = true;
-  shown.fetchedAt = Date.now();
+  const began = Date.now();
   try {
     const response = await fetch(address);
     if (response.ok) {
@@ -88,7 +90,9 @@ async function refresh() {
   } catch {
     shown.problem = "The console does not respond.";
   }
+  // What takes long is requested less often.
   shown.isFetching = false;
+  shown.fetchedAt = Date.now() + Math.min(REFRESH_MAX_MS, COST_SHARE * (Date.now() - began));
   if (shown === current) draw();
 }
 

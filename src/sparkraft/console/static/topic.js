@@ -2,10 +2,20 @@
 
 import { commandLine, count, el, table } from "./dom.js";
 import { brokerLink, brokerLinks, partitionLink, printed } from "./links.js";
+import { cell, Rows } from "./rows.js";
 
 export const kinds = ["problem"];
 export const title = ({ topic }) => topic;
 export const source = ({ topic }) => `/api/topic?topic=${encodeURIComponent(topic)}`;
+
+const rows = new Rows("Partitions", "partitions", ["Partition", "Leader", "Epoch", "Leads since", "In sync", "Replicas", "ELR", "First offset", "Records", "Changes"]);
+const keyOf = (one) => `partition-${one.partition}`;
+
+export const onDrawn = (root, context) => rows.onDrawn(root, context);
+
+export function leave() {
+  rows.top = 0;
+}
 
 export function draw({ data, params, problem }) {
   const head = el("h1", {}, params.topic);
@@ -13,33 +23,34 @@ export function draw({ data, params, problem }) {
   const partitions = data.partitions.filter((one) => one.exists);
   const short = partitions.filter((one) => one.isr.length < one.replicas.length).length;
   const offline = partitions.filter((one) => one.leader === null).length;
+  const offsets = new Map(data.offsets.map((one) => [one.partition, one]));
   return [
     head,
     el("p", {}, el("a", { href: `/topics/${encodeURIComponent(params.topic)}/messages`, "data-link": true }, "Messages")),
     el("p", { class: "lead" }, `${count(partitions.length, "partition")}: ${offline ? `${offline} without a leader, ` : ""}${short ? `${short} under-replicated.` : "all replicas are in sync."}`),
     data.historyProblem && el("p", { class: "note" }, `The history is not available: ${data.historyProblem}`),
-    table("Partitions", ["Partition", "Leader", "Epoch", "Leads since", "In sync", "Replicas", "ELR", "First offset", "Records", "Changes"],
-      partitions.map((one) => row(params.topic, one, data.offsets))),
+    rows.draw(partitions, keyOf, (one) => cells(params.topic, one, offsets)),
     configs(data.configs),
     data.lines.length > 0 && el("details", {}, el("summary", {}, "As text"), printed(data.lines)),
     commandLine(data.command),
   ];
 }
 
-function row(topic, one, offsets) {
-  const found = offsets.find((each) => each.partition === one.partition);
+function cells(topic, one, offsets) {
+  const found = offsets.get(one.partition);
   const isShort = one.isr.length < one.replicas.length;
-  return el("tr", { "data-key": `partition-${one.partition}` },
-    el("td", {}, partitionLink(topic, one.partition, one.partition)),
-    el("td", { class: one.leader === null ? "bad" : "" }, one.leader === null ? "none" : brokerLink(one.leader)),
-    el("td", { class: "number" }, one.leaderEpoch),
-    el("td", {}, one.since ? `${(one.since.time ?? `offset ${one.since.offset}`).slice(0, 19).replace("T", " ")} (${one.since.kind})` : "—"),
-    el("td", { class: isShort ? "bad" : "" }, brokerLinks(one.isr)),
-    el("td", {}, brokerLinks(one.replicas)),
-    el("td", {}, one.elr.length ? brokerLinks(one.elr) : "—"),
-    el("td", { class: "number" }, found ? found.first : "—"),
-    el("td", { class: "number" }, found ? Number(found.end - found.first).toLocaleString("en-US") : "—"),
-    el("td", {}, partitionLink(topic, one.partition, "history")));
+  return [
+    cell({}, partitionLink(topic, one.partition, one.partition)),
+    cell({ class: one.leader === null && "bad" }, one.leader === null ? "none" : brokerLink(one.leader)),
+    cell({}, one.leaderEpoch),
+    cell({}, one.since ? `${(one.since.time ?? `offset ${one.since.offset}`).slice(0, 19).replace("T", " ")} (${one.since.kind})` : "—"),
+    cell({ class: isShort && "bad" }, brokerLinks(one.isr)),
+    cell({}, brokerLinks(one.replicas)),
+    cell({}, one.elr.length ? brokerLinks(one.elr) : "—"),
+    cell({}, found ? found.first : "—"),
+    cell({}, found ? Number(found.end - found.first).toLocaleString("en-US") : "—"),
+    cell({}, partitionLink(topic, one.partition, "history")),
+  ];
 }
 
 const configs = (entries) =>
