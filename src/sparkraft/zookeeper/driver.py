@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sparkraft.zookeeper.controller.steps import Send
+from sparkraft.zookeeper.controller.steps import Answer, Send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,7 @@ async def execute(
     client: ZooKeeperClient,
     decision: Steps[T],
     send: Callable[[tuple[ControlRequest, ...]], None],
+    answer: Callable[[Any], None] = lambda _: None,
 ) -> T:
     """Run a decision to its end and return its result.
 
@@ -29,6 +30,7 @@ async def execute(
         client: the session.
         decision: not started.
         send: queues requests to brokers; must not block.
+        answer: called with the response to the submitter of the event.
 
     Raises:
         SessionExpiredError: the session ended; the decision was abandoned.
@@ -38,9 +40,11 @@ async def execute(
     try:
         while True:
             effect = decision.send(results)
+            results = None
             if isinstance(effect, Send):
                 send(effect.requests)
-                results = None
+            elif isinstance(effect, Answer):
+                answer(effect.value)
             else:
                 results = await client.submit_all(list(effect.requests))
     except StopIteration as end:

@@ -13,7 +13,7 @@ from sparkraft.zookeeper.controller.requests import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from sparkraft.zookeeper.controller.steps import Send
+from sparkraft.zookeeper.controller.steps import Answer, Send
 from sparkraft.zookeeper.errors import Code, MultiError, error_of
 from sparkraft.zookeeper.requests import Check, Create, Exists, GetChildren, GetData, Multi, SetData
 
@@ -40,6 +40,7 @@ class Cluster:
         self.active = Active(Settings(node_id=1, unclean_leader_election=unclean))
         self.writes: list[str] = []
         self.sent: list[ControlRequest] = []
+        self.answers: list = []
         self.before_write: Callable[[], None] = lambda: None
         self.repeat_writes = False
         for path in ("/brokers/ids", "/brokers/topics", "/config/topics", "/admin/delete_topics",
@@ -108,11 +109,18 @@ class Cluster:
                 effect = decision.send(results)
             except StopIteration as end:
                 return end.value
+            results = None
             if isinstance(effect, Send):
                 self.sent.extend(effect.requests)
-                results = None
+            elif isinstance(effect, Answer):
+                self.answers.append(effect.value)
             else:
                 results = [self._answer(request) for request in effect.requests]
+
+    def take_answers(self) -> list:
+        """The answers in order; forgets them."""
+        taken, self.answers = self.answers, []
+        return taken
 
     def _answer(self, request):
         try:
@@ -125,7 +133,7 @@ class Cluster:
                     return sorted(node.children), node.stat()
                 case Exists(path=path):
                     return self.znodes.get(path).stat()
-                case Create():
+                case Create() | SetData():
                     return self.znodes.apply(request, 0, 0).results[0]
                 case Multi():
                     if self.repeat_writes:

@@ -15,6 +15,8 @@
     elections    preferred ones
     brokers      changes of brokers and log directories, controlled shutdown
     topics       changes of topics and partitions, ISR notifications
+    isr          AlterPartition
+    admin        other requests of brokers and clients
     events       events, those of watches among them, and their queue
     controller   an event in, a decision out
     election     who is the controller, resignation, moves
@@ -31,8 +33,7 @@ Invariants:
       per znode. A controller that lost its epoch gets `ControllerMovedError` and resigns.
     * Znodes are written before the requests that depend on them are sent.
 
-Not done: sending the requests, and the requests of clients and brokers: AlterPartition,
-AlterPartitionReassignments, ElectLeaders, AllocateProducerIds, UpdateFeatures. No node runs the
+Not done: sending the requests, /feature and UpdateFeatures. No node runs the
 controller yet: `sparkraft explain failover` rehearses a failover, `explain broker-failure` a change
 of brokers, and `sparkraft zookeeper-controller` shows and moves the present controller.
 """

@@ -6,7 +6,7 @@ is greater (KAFKA-7235). It is handled as a failure and a start.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from sparkraft.base.errors import ErrorCode
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import TopicPartition
 from sparkraft.controller.leader_election import Cause, CauseKind
 from sparkraft.zookeeper.controller import (
@@ -61,6 +61,19 @@ def _forget(active: Active, brokers: Sequence[int]) -> Steps[None]:
 
 def _list(brokers: Iterable[int]) -> str:
     return ", ".join(map(str, brokers))
+
+
+def check_broker_epoch(active: Active, broker: int, epoch: int) -> None:
+    """Reject a request of an earlier incarnation of a broker, or of an unknown one (KIP-380).
+
+    Raises:
+        KafkaError: STALE_BROKER_EPOCH.
+    """
+    known = active.context.brokers.get(broker)
+    if known is None or known.epoch != epoch:
+        present = "not registered" if known is None else f"of epoch {known.epoch}"
+        text = f"broker {broker} of epoch {epoch} is {present}"
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, text)
 
 
 def on_broker_modified(active: Active, broker: int) -> Steps[None]:

@@ -4,31 +4,47 @@ Events of a node that is not the controller have no effect, but for those that m
 guarded write that finds another epoch ends the event, and the node resigns.
 """
 
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.controller.leader_election import Cause, CauseKind
-from sparkraft.zookeeper.controller import brokers, election, elections, partitions, topics
+from sparkraft.zookeeper.controller import (
+    admin,
+    brokers,
+    election,
+    elections,
+    isr,
+    partitions,
+    topics,
+)
 from sparkraft.zookeeper.controller.active import NO_CONTROLLER, Active
 from sparkraft.zookeeper.controller.events import (
+    AllocateProducerIds,
+    AlterPartition,
+    AlterReassignments,
     BalanceLeaders,
     BrokerModified,
     BrokersChanged,
     ClusterEvent,
+    ControlledShutdown,
     ControllerChanged,
     DeletionsChanged,
+    ElectLeaders,
     Event,
     Expired,
     IsrChanges,
     LeaderAndIsrResponded,
+    ListReassignments,
     LogDirEvents,
     PreferredElectionsCreated,
     ReassignmentsCreated,
     Reelect,
+    RequestEvent,
     StopReplicaResponded,
     TopicModified,
     TopicsChanged,
     UncleanElectionEnabled,
 )
 from sparkraft.zookeeper.controller.reassignment import reassign_by_znode
-from sparkraft.zookeeper.controller.steps import ControllerMovedError, Steps
+from sparkraft.zookeeper.controller.steps import Answer, ControllerMovedError, Steps
 
 UNCLEAN = Cause(CauseKind.UNCLEAN, "unclean elections were enabled")
 
@@ -58,6 +74,9 @@ class Controller:
 
     def _handle(self, event: Event, now_ms: int) -> Steps[None]:
         active = self.active
+        if isinstance(event, RequestEvent):
+            yield from self._serve(event)
+            return
         match event:
             case Reelect():
                 yield from election.maybe_resign(active, "/controller was deleted")
@@ -72,6 +91,46 @@ class Controller:
             case _:
                 if active.is_active:
                     yield from self._handle_active(event)
+
+    def _serve(self, event: RequestEvent) -> Steps[None]:
+        """Serve a request; a node that is not the controller, or no longer, refuses it."""
+        code = ErrorCode.NOT_CONTROLLER
+        if isinstance(event, ControlledShutdown):
+            code = ErrorCode.STALE_CONTROLLER_EPOCH
+        if not self.active.is_active:
+            yield Answer(KafkaError(code, f"the controller is {self.active.controller_id}"))
+            return
+        decision = self._serve_active(event)
+        answered = False
+        try:
+            effect = next(decision)
+            while True:
+                answered |= isinstance(effect, Answer)
+                effect = decision.send((yield effect))
+        except StopIteration:
+            return
+        except KafkaError as error:
+            yield Answer(error)
+        except ControllerMovedError as error:
+            if not answered:
+                yield Answer(KafkaError(code, str(error)))
+            raise
+
+    def _serve_active(self, event: RequestEvent) -> Steps[None]:
+        active = self.active
+        match event:
+            case AlterPartition(request=request):
+                yield from isr.alter(active, request)
+            case ControlledShutdown(broker=broker, broker_epoch=epoch):
+                yield from admin.shut_down(active, broker, epoch)
+            case AllocateProducerIds(broker=broker, broker_epoch=epoch):
+                yield from admin.allocate_producer_ids(active, broker, epoch)
+            case ElectLeaders(partitions=wanted, unclean=unclean):
+                yield from admin.elect_leaders(active, wanted, unclean=unclean)
+            case AlterReassignments(targets=targets):
+                yield from admin.alter_reassignments(active, targets)
+            case ListReassignments(partitions=wanted):
+                yield from admin.list_reassignments(active, wanted)
 
     def _handle_active(self, event: ClusterEvent) -> Steps[None]:  # noqa: C901, PLR0912 (one case each)
         active = self.active

@@ -1,5 +1,6 @@
-"""Preferred elections, by znode and by the periodic check."""
+"""Elections by znode, by the periodic check, and by clients."""
 
+from sparkraft.base.errors import ErrorCode
 from sparkraft.base.ids import TopicPartition
 from sparkraft.controller.leader_election import Cause, CauseKind
 from sparkraft.zookeeper.controller import partitions, store
@@ -9,6 +10,9 @@ from sparkraft.zookeeper.controller.strategies import Strategy
 
 BY_ZNODE = Cause(CauseKind.PREFERRED, "/admin/preferred_replica_election names it")
 BY_CHECK = Cause(CauseKind.PREFERRED, "too few partitions have their preferred leader")
+
+BY_CLIENT = Cause(CauseKind.PREFERRED, "a client requested it")
+BY_CLIENT_UNCLEAN = Cause(CauseKind.UNCLEAN, "a client requested it")
 
 IMBALANCE_MAX = 0.1
 """`leader.imbalance.per.broker.percentage`, as a ratio."""
@@ -37,6 +41,28 @@ def _is_imbalanced(active: Active, at: TopicPartition) -> bool:
         and at[0] not in context.topics_to_be_deleted
         and leadership.state.leader != replicas[0]
     )
+
+
+def why_not(active: Active, at: TopicPartition, *, unclean: bool) -> tuple[ErrorCode, str] | None:
+    """Return why a client's request does not elect a leader of a partition; None if it does."""
+    context = active.context
+    replicas, leadership = context.assignment(at).replicas, context.leaderships.get(at)
+    if not replicas or leadership is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
+    if at[0] in context.topics_to_be_deleted:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted"
+    leader = leadership.state.leader
+    is_fine = leader in context.live_brokers if unclean else leader == replicas[0]
+    return (ErrorCode.ELECTION_NOT_NEEDED, "") if is_fine else None
+
+
+def elect_for_client(
+    active: Active, electable: list[TopicPartition], *, unclean: bool
+) -> Steps[partitions.Results]:
+    """Elect leaders; an unclean election ignores the topics' configs."""
+    strategy = Strategy.OFFLINE if unclean else Strategy.PREFERRED
+    cause = BY_CLIENT_UNCLEAN if unclean else BY_CLIENT
+    return (yield from partitions.move_online(active, electable, strategy, cause, unclean=unclean))
 
 
 def balance(active: Active) -> Steps[None]:

@@ -4,12 +4,13 @@ The names of states are those of Kafka's ControllerState, which name its metrics
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from sparkraft.base.ids import TopicPartition
 from sparkraft.zookeeper.controller import znodes
+from sparkraft.zookeeper.controller.values import IsrChangeRequest
 from sparkraft.zookeeper.exchange import EventType, WatchEvent
 
 
@@ -134,6 +135,70 @@ class StopReplicaResponded:
     errors: Mapping[TopicPartition, int]
 
 
+# Requests of brokers and clients; each is answered.
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartition:
+    """A leader changes ISRs."""
+
+    state: ClassVar = "IsrChange"
+    request: IsrChangeRequest
+
+
+@dataclass(frozen=True, slots=True)
+class ControlledShutdown:
+    """A broker is about to stop."""
+
+    state: ClassVar = "ControlledShutdown"
+    broker: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds:
+    """A broker needs producer ids."""
+
+    state: ClassVar = "Idle"  # Kafka gives it no state of its own
+    broker: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeaders:
+    """A client elects leaders of partitions, or of all."""
+
+    state: ClassVar = "ManualLeaderBalance"
+    partitions: Collection[TopicPartition] | None
+    unclean: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AlterReassignments:
+    """A client starts or cancels reassignments."""
+
+    state: ClassVar = "AlterPartitionReassignment"
+    targets: Mapping[TopicPartition, tuple[int, ...] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ListReassignments:
+    """A client lists reassignments of partitions, or of all."""
+
+    state: ClassVar = "ListPartitionReassignment"
+    partitions: Collection[TopicPartition] | None
+
+
+RequestEvent = (
+    AlterPartition
+    | ControlledShutdown
+    | AllocateProducerIds
+    | ElectLeaders
+    | AlterReassignments
+    | ListReassignments
+)
+"""Events whose submitter is answered."""
+
 ClusterEvent = (
     BrokersChanged
     | BrokerModified
@@ -151,7 +216,7 @@ ClusterEvent = (
 )
 """Events that only the active controller handles."""
 
-Event = Reelect | ControllerChanged | Expired | ClusterEvent
+Event = Reelect | ControllerChanged | Expired | ClusterEvent | RequestEvent
 
 _ON_CHILDREN: dict[str, Event] = {
     znodes.BROKER_IDS: BrokersChanged(),
@@ -201,7 +266,7 @@ class EventQueue:
     """Events in the order of their arrival; the controller handles one at a time.
 
     An event without parameters that waits already is not added again: its handler reads the
-    present znodes, so handling it twice has no effect.
+    present znodes, so handling it twice has no effect. Each request is added: it is answered.
     """
 
     def __init__(self) -> None:
@@ -212,7 +277,8 @@ class EventQueue:
 
     def put(self, event: Event, now_ms: int) -> None:
         """Append an event."""
-        if all(each.event != event for each in self._waiting):
+        is_request = isinstance(event, RequestEvent)
+        if is_request or all(each.event != event for each in self._waiting):
             self._waiting.append(Waiting(event, now_ms))
 
     def clear_and_put(self, event: Event, now_ms: int) -> list[Event]:

@@ -62,7 +62,7 @@ def reassign_by_znode(active: Active) -> Steps[set[TopicPartition]]:
             started.add(at)
     failed = (wanted or {}).keys() - started
     if failed:
-        yield from _remove_from_znode(active, lambda at, _: at in failed)
+        yield from remove_from_znode(active, lambda at, _: at in failed)
     return started
 
 
@@ -138,7 +138,7 @@ def _complete(active: Active, at: TopicPartition, assignment: ReplicaAssignment)
         yield from partitions.move_online(active, [at], Strategy.REASSIGN, CAUSE)
     yield from _delete_replicas(active, at, assignment.removing)
     yield from _write(active, at, completed)
-    yield from _remove_from_znode(active, lambda each, to: (each, to) == (at, completed.replicas))
+    yield from remove_from_znode(active, lambda each, to: (each, to) == (at, completed.replicas))
     context.being_reassigned.discard(at)
     active.batch.add_update_metadata(context.live_or_shutting_down, [at])
     yield Send(active.batch.drain())
@@ -185,7 +185,7 @@ def _write_next_epoch(active: Active, at: TopicPartition) -> Steps[LeaderAndIsr]
             return result
 
 
-def _remove_from_znode(
+def remove_from_znode(
     active: Active, is_done: Callable[[TopicPartition, tuple[int, ...]], bool]
 ) -> Steps[None]:
     """Take partitions out of /admin/reassign_partitions; delete it when it is empty."""

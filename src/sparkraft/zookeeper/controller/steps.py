@@ -3,6 +3,7 @@
     def decide(...) -> Steps[int]:
         results = yield Ask((GetData(path="/a"), GetData(path="/b")))    pipelined
         yield Send(batch.drain())                                        queued, not awaited
+        yield Answer(response)                                           to the event's submitter
         return len(results)
 
 `Ask` gives one result or exception for each request, in their order. The driver repeats a request
@@ -38,7 +39,14 @@ class Send:
     requests: tuple[ControlRequest, ...]
 
 
-Effect = Ask | Send
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer the submitter of the event; a `KafkaError` is raised there."""
+
+    value: Any
+
+
+Effect = Ask | Send | Answer
 
 T = TypeVar("T")
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import TopicPartition, Uuid
 from sparkraft.zookeeper.controller import znodes
 from sparkraft.zookeeper.controller.context import ControllerContext
@@ -44,6 +45,8 @@ from sparkraft.zookeeper.requests import (
     SetData,
     Stat,
 )
+
+LONG_MAX = 2**63 - 1
 
 
 def read(requests: Sequence[Request]) -> Steps[list[Any]]:
@@ -360,3 +363,32 @@ def read_isr_changes() -> Steps[tuple[list[str], list[TopicPartition]]]:
 def delete_notifications(path: str, names: Sequence[str], epoch_version: int) -> Steps[None]:
     """Delete notifications that were handled."""
     yield from write([Delete(path=f"{path}/{name}") for name in names], epoch_version)
+
+
+# Producer ids
+
+PRODUCER_IDS_PER_BLOCK = 1000
+
+
+def allocate_producer_ids(broker: int) -> Steps[int]:
+    """Allocate a block of producer ids to a broker; return its first id.
+
+    Not guarded by the epoch, as in Kafka: the version of the znode is enough.
+
+    Raises:
+        KafkaError: UNKNOWN_SERVER_ERROR if there are none left.
+    """
+    while True:
+        (found,) = yield from read_data([znodes.PRODUCER_IDS], watch=False)
+        version = -1 if found is None else found[1].version
+        first = 0 if found is None else znodes.next_producer_id(found[0])
+        last = first + PRODUCER_IDS_PER_BLOCK - 1
+        if last > LONG_MAX:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "no producer ids are left")
+        data = znodes.encode_producer_ids(broker, first, last)
+        write_block = SetData(path=znodes.PRODUCER_IDS, data=data, version=version)
+        (result,) = yield from read([write_block])
+        if not isinstance(result, ZooKeeperError):
+            return first
+        if not isinstance(result, BadVersionError):
+            raise result

@@ -1,8 +1,10 @@
 """Values of the controller: brokers, replica assignments, leadership of a partition."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from sparkraft.base.ids import TopicPartition
 from sparkraft.metadata.partition_state import NO_LEADER, RECOVERED, RECOVERING
 
 LEADER_DURING_DELETE = -2
@@ -120,3 +122,20 @@ class Replica(NamedTuple):
     topic: str
     partition: int
     broker: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrChangeRequest:
+    """AlterPartition of one broker.
+
+    Attributes:
+        broker: the sender, which leads the partitions.
+        broker_epoch: its epoch.
+        version: of the request.
+        states: the requested states, with the epochs that the sender knows.
+    """
+
+    broker: int
+    broker_epoch: int
+    version: int
+    states: Mapping[TopicPartition, LeaderAndIsr]

@@ -18,7 +18,7 @@ from sparkraft.zookeeper.controller.values import (
 from sparkraft.zookeeper.requests import Stat
 from sparkraft.zookeeper.znodes import changes, cluster, topics
 from sparkraft.zookeeper.znodes.brokers import BROKER_IDS, decode_registration
-from sparkraft.zookeeper.znodes.cluster import CONTROLLER
+from sparkraft.zookeeper.znodes.cluster import CONTROLLER, PRODUCER_IDS
 from sparkraft.zookeeper.znodes.json_form import decode_number, encode_number
 from sparkraft.zookeeper.znodes.topics import TOPICS
 from sparkraft.zookeeper.znodes.tree import CONTROLLER_EPOCH
@@ -37,6 +37,7 @@ __all__ = [
     "ISR_CHANGES",
     "LOG_DIR_EVENTS",
     "PREFERRED_ELECTION",
+    "PRODUCER_IDS",
     "REASSIGN_PARTITIONS",
     "TOPICS",
 ]
@@ -169,6 +170,15 @@ def encode_controller(broker: int, now_ms: int) -> bytes:
 def decode_controller(data: bytes, stat: Stat) -> Registration:
     found = cluster.decode_controller(CONTROLLER, data)
     return Registration(found.broker, found.kraft_epoch > 0, stat.ctime)
+
+
+def next_producer_id(data: bytes) -> int:
+    """Return the first id after the last allocated block; 0 if there was none."""
+    return cluster.decode_producer_ids(PRODUCER_IDS, data).last + 1 if data else 0
+
+
+def encode_producer_ids(broker: int, first: int, last: int) -> bytes:
+    return cluster.encode_producer_ids(cluster.ProducerIdBlock(broker, first, last))
 
 
 def encode_epoch(epoch: int) -> bytes:
