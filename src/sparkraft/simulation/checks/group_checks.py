@@ -218,7 +218,7 @@ class GroupChecks:
         kinds = {type(event.key): event.value for event in events}
         if kinds.get(wire.ConsumerGroupTargetAssignmentMetadataKey):
             self._check_subscribed(where, group, before)
-            if group.target_epoch == group.epoch:
+            if group.target_epoch == group.epoch and before.generation is None:
                 self._check_assigned(where, group)
             if _is_uniform(group):
                 self._check_balance(where, group, before)
@@ -245,6 +245,8 @@ class GroupChecks:
     def _check_assigned(self, where: str, group: GroupView) -> None:
         """Check that a target gives each partition of the subscribed topics to one member.
 
+        That of a converted group is the last assignment of its classic members, which may be in the
+        middle of a rebalance (Kafka's ConsumerGroup.fromClassicGroup).
         The topics exist before the group: no coordinator has an image without them.
         """
         given = [one for member_id in group.members for one in group.targets.get(member_id, ())]
