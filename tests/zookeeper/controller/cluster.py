@@ -39,6 +39,7 @@ class Cluster:
         self.znodes = Znodes()
         self.active = Active(Settings(node_id=1, unclean_leader_election=unclean))
         self.writes: list[str] = []
+        self.written: list = []
         self.sent: list[ControlRequest] = []
         self.answers: list = []
         self.before_write: Callable[[], None] = lambda: None
@@ -154,6 +155,7 @@ class Cluster:
         for operation in multi.operations:
             if not isinstance(operation, Check):
                 self.writes.append(f"{type(operation).__name__} {operation.path}")
+                self.written.append(operation)
         return results
 
     def sends(self) -> list[str]:
