@@ -227,7 +227,7 @@ PLAYED = [("cores", name) for name in SCENARIOS] + [
 
 
 @pytest.mark.parametrize(("tier", "scenario"), PLAYED)
-def test_what_a_scenario_heeds_makes_another_run(tier: str, scenario: str) -> None:
+def test_what_a_scenario_reads_makes_another_run(tier: str, scenario: str) -> None:
     fields = sorted(options_of(tier, scenario).fields)
     plain = replace(
         Settings(seed=2, tier=tier, scenario=scenario),
