@@ -17,7 +17,7 @@ protocol itself and hands Spark Arrow batches.
     spec      the pipeline file             run    the running pipeline
     query     its sources and stages        sinks  its rows and dead letters
     delta, iceberg   table sinks    table_files, table_fit   what its tasks write
-    upkeep    compaction of its files
+    upkeep    compaction of its files     conflicts   commits beside other writers
     status    states of pipelines           cases  `pipeline test`
     progress  Spark's reports               batch_log, metrics   its files and metrics
 

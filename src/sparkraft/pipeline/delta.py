@@ -12,13 +12,13 @@ Invariants:
 from __future__ import annotations
 
 import json
-import logging
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sparkraft.pipeline.conflicts import commit_with_retries
 from sparkraft.pipeline.spec import SpecError
 from sparkraft.pipeline.table_files import PARTITION_TYPES, FileTask
-from sparkraft.pipeline.table_fit import TOMBSTONE, Misfit, TableFit, false_if_null
+from sparkraft.pipeline.table_fit import TOMBSTONE, Misfit, TableFit, false_if_null, nullable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sparkraft.pipeline.table_files import Written
-
-log = logging.getLogger(__name__)
-
-_CONFLICTS_MAX: Final = 10
-"""A backfill commits beside the running pipeline; each attempt is a whole merge."""
 
 
 class Stored(NamedTuple):
@@ -106,7 +101,7 @@ class DeltaSink:
         table = self._table()
         rows = schema.empty_table()
         if table is None:
-            columns, parts = _nullable(schema), self.partition_by
+            columns, parts = nullable(schema), self.partition_by
             self._check_partitioning(columns)
             fit = TableFit(name=self._name, columns=columns, schema_changes=self.schema_changes)
         else:
@@ -115,7 +110,7 @@ class DeltaSink:
             parts = tuple(table.metadata().partition_columns)
         missing = [part for part in parts if part not in schema.names]
         if missing:
-            raise SpecError(f"{self._name}: there is no column {missing[0]} to partition by")
+            raise SpecError(f"{self._name}: the rows have no column {missing[0]} to partition by")
         return FileTask(
             folder=self.path, prefix=name, fit=fit, separates=separates, partition_by=parts
         )
@@ -132,16 +127,12 @@ class DeltaSink:
 
         if not written.files:
             return Stored(ignored=written.ignored)
-        for attempt in range(_CONFLICTS_MAX):
-            if self.has(query_id, batch_id):
-                break
-            try:
+
+        def commit_once() -> None:
+            if not self.has(query_id, batch_id):
                 self._commit(task, schema, written, query_id, batch_id)
-                break
-            except CommitFailedError:
-                if attempt == _CONFLICTS_MAX - 1:
-                    raise
-                log.info("%s: another writer committed first, committing again", self.path)
+
+        commit_with_retries(commit_once, CommitFailedError, self.path)
         return Stored(sum(each.rows for each in written.files), 0, written.ignored)
 
     def _commit(
@@ -155,7 +146,7 @@ class DeltaSink:
         table = self._table()
         if table is None:
             parts = list(task.partition_by)
-            DeltaTable.create(self.path, _nullable(columns), mode="ignore", partition_by=parts)
+            DeltaTable.create(self.path, nullable(columns), mode="ignore", partition_by=parts)
         else:
             self._check_unchanged(table, task)
             if self.schema_changes == "add":
@@ -216,14 +207,9 @@ class DeltaSink:
         """
         from deltalake.exceptions import CommitFailedError
 
-        for attempt in range(_CONFLICTS_MAX):
-            try:
-                return self._write(rows, query_id, batch_id)
-            except CommitFailedError:
-                if attempt == _CONFLICTS_MAX - 1:
-                    raise
-                log.info("%s: another writer committed first, writing again", self.path)
-        raise AssertionError
+        return commit_with_retries(
+            lambda: self._write(rows, query_id, batch_id), CommitFailedError, self.path
+        )
 
     def _write(self, rows: pa.Table, query_id: str, batch_id: int) -> Stored:
         from deltalake import CommitProperties, Transaction
@@ -335,13 +321,6 @@ def _has_rules(table: Any) -> bool:
         return True
     rules = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
     return any(rule in field.metadata for field in table.schema().fields for rule in rules)
-
-
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    """The same columns, all of which may be null: a later batch may lack one."""
-    import pyarrow as pa
-
-    return pa.schema([field.with_nullable(nullable=True) for field in schema])
 
 
 def _arrow_schema(table: Any) -> pa.Schema:

@@ -12,15 +12,15 @@ Not here: files (`table_files`), how rows fit (`table_fit`). Merging by keys, pa
 
 from __future__ import annotations
 
-import logging
 import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
+from sparkraft.pipeline.conflicts import commit_with_retries
 from sparkraft.pipeline.delta import Stored
 from sparkraft.pipeline.spec import SpecError
 from sparkraft.pipeline.table_files import FileTask, filesystem
-from sparkraft.pipeline.table_fit import TableFit
+from sparkraft.pipeline.table_fit import TableFit, nullable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sparkraft.pipeline.table_files import Written
-
-log = logging.getLogger(__name__)
-
-_CONFLICTS_MAX: Final = 10
 
 _BATCH: Final = "sparkraft.batch."
 """Begins the table property with the last batch of a query."""
@@ -73,7 +69,7 @@ class IcebergSink:
         return table is not None and _last_batch(table, query_id) >= batch_id
 
     def file_task(self, schema: pa.Schema, name: str, *, separates: bool) -> FileTask:
-        """The work of a batch's tasks; creates the table if there is none.
+        """The work of a batch's tasks; creates a missing table.
 
         Raises:
             SpecError: the schema does not fit the table.
@@ -98,16 +94,12 @@ class IcebergSink:
 
         if not written.files:
             return Stored(ignored=written.ignored)
-        for attempt in range(_CONFLICTS_MAX):
-            if self.has(query_id, batch_id):
-                break
-            try:
+
+        def commit_once() -> None:
+            if not self.has(query_id, batch_id):
                 self._commit(task, schema, written, query_id, batch_id)
-                break
-            except CommitFailedException:
-                if attempt == _CONFLICTS_MAX - 1:
-                    raise
-                log.info("%s: another writer committed first, committing again", self.name)
+
+        commit_with_retries(commit_once, CommitFailedException, self.name)
         return Stored(sum(each.rows for each in written.files), 0, written.ignored)
 
     def _commit(
@@ -124,7 +116,7 @@ class IcebergSink:
         transaction = table.transaction()
         if any(name not in present.names for name in columns.names) or self._adds(columns, present):
             with transaction.update_schema() as update:
-                update.union_by_name(_nullable(columns))
+                update.union_by_name(nullable(columns))
         transaction.add_files(
             [f"{task.folder}/{each.path}" for each in written.files],
             snapshot_properties={
@@ -155,7 +147,7 @@ class IcebergSink:
     def _create(self, schema: pa.Schema) -> Any:
         catalog = self._catalog_of()
         catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
-        return catalog.create_table_if_not_exists(self.table, _nullable(schema))
+        return catalog.create_table_if_not_exists(self.table, nullable(schema))
 
     def _catalog_of(self) -> Any:
         if self._catalog is None:
@@ -174,12 +166,6 @@ class IcebergSink:
 
 def _last_batch(table: Any, query_id: str) -> int:
     return int(table.properties.get(f"{_BATCH}{query_id}", -1))
-
-
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema([field.with_nullable(nullable=True) for field in schema])
 
 
 def _arrow_schema(table: Any) -> pa.Schema:

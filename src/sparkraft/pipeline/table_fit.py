@@ -141,6 +141,13 @@ def _misfits(column: Any, wanted: pa.DataType, first: int = 0) -> Iterator[tuple
         yield from _misfits(column.slice(half), wanted, first + half)
 
 
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """The same columns, all of which may be null: a later batch may lack one."""
+    import pyarrow as pa
+
+    return pa.schema([field.with_nullable(nullable=True) for field in schema])
+
+
 def false_if_null(column: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -8,15 +8,13 @@ tasks are younger than `RETAIN_HOURS_MIN`.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from sparkraft.pipeline.conflicts import commit_with_retries
 from sparkraft.pipeline.spec import SpecError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-log = logging.getLogger(__name__)
 
 TARGET_BYTES: Final = 128 << 20
 """Size of compacted files; those of at least this size stay as they are."""
@@ -26,8 +24,6 @@ RETAIN_HOURS: Final = 168
 
 RETAIN_HOURS_MIN: Final = 1
 """Longer than any batch: files of a running batch have no commit yet."""
-
-_CONFLICTS_MAX: Final = 10
 
 
 class Upkeep(NamedTuple):
@@ -42,7 +38,7 @@ def keep_up(path: str, *, target_bytes: int = TARGET_BYTES, retain_hours: int) -
     """Compact a table and delete files that are no longer needed.
 
     Raises:
-        SpecError: there is no table, or the retention is too short.
+        SpecError: the path is not a table, or the retention is too short.
     """
     from deltalake import DeltaTable
 
@@ -67,13 +63,8 @@ def keep_up(path: str, *, target_bytes: int = TARGET_BYTES, retain_hours: int) -
 def _compact(table: DeltaTable, target_bytes: int) -> None:
     from deltalake.exceptions import CommitFailedError
 
-    for attempt in range(_CONFLICTS_MAX):
-        try:
-            table.optimize.compact(target_size=target_bytes)
-        except CommitFailedError:
-            if attempt == _CONFLICTS_MAX - 1:
-                raise
-            log.info("%s: another writer committed first, compacting again", table.table_uri)
-            table.update_incremental()
-        else:
-            return
+    def compact() -> None:
+        table.update_incremental()
+        table.optimize.compact(target_size=target_bytes)
+
+    commit_with_retries(compact, CommitFailedError, table.table_uri)
