@@ -78,13 +78,13 @@ LOST = topic("o", (-1, [2], [2]), (1, [1], [1]))
         (
             facts(WHOLE, quorum=None, problem="no controller responded within 3000 ms"),
             "critical",
-            "There is no active controller, so no topic, config or leader can change: no "
+            "No controller is active, so no topic, config or leader can change: no "
             "controller responded within 3000 ms.",
         ),
         (
             facts(LOST, quorum=None, problem="timed out"),
             "critical",
-            "1 partition has no leader: o-0. There is no active controller, so no topic, config or "
+            "1 partition has no leader: o-0. No controller is active, so no topic, config or "
             "leader can change: timed out.",
         ),
         (

@@ -10,7 +10,7 @@ from tests.support.outside_tools import Missing, chromium
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """A Chromium; skips the test, giving the reason, if there is none."""
+    """A Chromium; skips the test, giving the reason, without one."""
     found = chromium()
     if isinstance(found, Missing):
         pytest.skip(found.reason)

@@ -117,7 +117,7 @@ def test_continuing_shows_every_record_once(console: ConsoleProcess, mode: str) 
 def test_errors_of_the_filter_are_counted(console: ConsoleProcess) -> None:
     numbers, end = read(console, mode="earliest", filter="record.value.none > 1")
     assert (numbers, end["scanned"], end["errors"]) == ([], COUNT, COUNT)
-    assert (end["firstError"], end["isDone"]) == ("there is no 'none'", True)
+    assert (end["firstError"], end["isDone"]) == ("unknown name 'none'", True)
 
 
 def test_a_record_has_its_key_headers_and_exact_numbers(console: ConsoleProcess) -> None:

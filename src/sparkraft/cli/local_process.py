@@ -92,13 +92,13 @@ def wait_for_end(recorded: LocalProcess, seconds: float) -> bool:
 
 
 def forget(recorded: LocalProcess) -> None:
-    """Record that there is no process."""
+    """Record that the process has ended."""
     recorded.pid = None
     recorded.started = None
 
 
 def start_of(pid: int) -> str | None:
-    """When process `pid` began; None if there is none or it is a zombie.
+    """When process `pid` began; None if it does not exist or is a zombie.
 
     Its main thread may be a zombie while others still end, a write to the disk under way: until the
     last one has, the process keeps its ports and its directory's lock.

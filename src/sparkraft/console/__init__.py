@@ -2,7 +2,7 @@
 
 It knows the cluster only through `client`, by the requests that the commands send, and its JSON
 documents are those of `--output json`. The pages are hand-written ES modules and one stylesheet in
-`static`: there is no build step, and a page requests nothing from other hosts.
+`static`: no build step makes them, and a page requests nothing from other hosts.
 
 The console listens on loopback and changes nothing. It needs the extra `[console]`.
 """

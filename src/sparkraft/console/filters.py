@@ -316,7 +316,7 @@ _METHODS: dict[str, Callable[[str, str], bool]] = {
 def _member(container: Value, name: str) -> Value:
     if isinstance(container, Mapping) and name in container:
         return container[name]
-    raise FilterError(f"there is no {name!r}")
+    raise FilterError(f"unknown name {name!r}")
 
 
 def _field(node: Node, name: str) -> Node:
@@ -331,7 +331,7 @@ def _indexed(node: Node, index: Node) -> Node:
         at = _number(key)
         if isinstance(at, int) and 0 <= at < len(container):
             return container[at]
-        raise FilterError(f"there is no element {key}")
+        raise FilterError(f"element {key} does not exist")
 
     return evaluate
 

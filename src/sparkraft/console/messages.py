@@ -211,7 +211,7 @@ class Scan:
         wanted = sorted(query.partitions or found.partitions)
         for index in wanted:
             if index not in found.partitions:
-                detail = f"there is no partition {index}"
+                detail = f"partition {index} does not exist"
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
         led = [(query.topic, index) for index in wanted if found.partitions[index].leader >= 0]
         self._first = await self._offsets(dict.fromkeys(led, EARLIEST))

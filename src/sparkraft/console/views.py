@@ -119,7 +119,7 @@ class ClusterViews:
             info = await self._described(topic)
             if partition not in info.partitions:
                 raise KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition}"
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} does not exist"
                 )
             now = {"topic": topic, **_topic_now(info)["partitions"][partition]}
             return {**now, "historyProblem": problem, "lines": [], "command": command}

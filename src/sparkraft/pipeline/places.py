@@ -36,7 +36,7 @@ class ByOffset:
 class ByTimestamp:
     """Start or end at the first record of a time or later, in milliseconds since 1970.
 
-    Use: as `ByOffset`. `or_latest`: take the end if there is no such record, instead of failing.
+    Use: as `ByOffset`. `or_latest`: take the end if no record is that late, instead of failing.
     """
 
     everywhere: int | None = None

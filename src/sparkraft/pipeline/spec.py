@@ -404,7 +404,9 @@ def _sinks(read: Mapping[str, Any], folder: Path) -> tuple[Sink, ...]:
     given = read.get("sink")
     listed: list[Any] = given if isinstance(given, list) else [given]
     if not given or not all(isinstance(each, dict) for each in listed):
-        raise SpecError("there is no [[sink]]: delta, iceberg, topic, parquet, console or function")
+        raise SpecError(
+            "the file has no [[sink]]: delta, iceberg, topic, parquet, console or function"
+        )
     return tuple(_sink(each, folder) for each in listed)
 
 

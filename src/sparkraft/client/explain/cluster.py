@@ -330,9 +330,7 @@ def _worst(facts: ClusterFacts, problems: _Problems) -> tuple[str, str] | None:
 
 
 def _leaderless_sentence(facts: ClusterFacts) -> str:
-    return (
-        f"There is no active controller, so no topic, config or leader can change: {facts.problem}."
-    )
+    return f"No controller is active, so no topic, config or leader can change: {facts.problem}."
 
 
 def _degraded(facts: ClusterFacts, problems: _Problems) -> Iterator[str]:

@@ -31,7 +31,7 @@ export function draw({ documents }) {
 function controllerSentence(quorum, cluster) {
   const controller = cluster?.controller;
   if (!cluster) return "";
-  if (!controller) return "There is no active controller.";
+  if (!controller) return "No controller is active.";
   const since = controller.since ? ` since ${controller.since.slice(0, 19).replace("T", " ")} UTC` : "";
   const by = controller.grantedBy ? `, elected by ${controller.grantedBy.join(", ")}` : "";
   const why = controller.reason ? `. The election began because: ${controller.reason}` : "";

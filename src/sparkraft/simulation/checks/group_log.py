@@ -66,8 +66,8 @@ class GroupView:
     """A group of either type.
 
     Attributes:
-        epoch: the group epoch; None if there is no consumer group.
-        generation: of the classic group; None if there is none.
+        epoch: the group epoch; None without a consumer group.
+        generation: of the classic group; None without one.
         classic_members: member id → its assignment by topic name.
         offsets: (topic, partition) → the last committed offset outside of transactions.
     """

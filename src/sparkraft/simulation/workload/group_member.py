@@ -101,7 +101,7 @@ class GroupMember(CoordinatedClient):
         return "", None
 
     def on_error(self, code: int) -> bool:
-        """Count an error code; return whether there is none."""
+        """Count an error code; return whether it is 0."""
         error = ErrorCode(code)
         if error is ErrorCode.NONE:
             return True

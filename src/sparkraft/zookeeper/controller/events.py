@@ -289,5 +289,5 @@ class EventQueue:
         return preempted
 
     def take(self) -> Waiting | None:
-        """Remove and return the oldest event; None if there is none."""
+        """Remove and return the oldest event; None if the queue is empty."""
         return self._waiting.popleft() if self._waiting else None

@@ -122,7 +122,7 @@ def read_epoch() -> Steps[Epoch | None]:
 
 
 def read_controller() -> Steps[Registration | None]:
-    """Read who is the controller; None if there is none. A watch fires when it changes."""
+    """Read who is the controller; None without the znode. A watch fires when it changes."""
     (found,) = yield from read_data([znodes.CONTROLLER], watch=True)
     return None if found is None else znodes.decode_controller(*found)
 
@@ -296,7 +296,7 @@ def read_reassignments() -> Steps[dict[TopicPartition, tuple[int, ...]] | None]:
 def write_reassignments(
     targets: Mapping[TopicPartition, tuple[int, ...]], epoch_version: int
 ) -> Steps[None]:
-    """Replace the targets in /admin/reassign_partitions; delete it if there are none."""
+    """Replace the targets in /admin/reassign_partitions; delete it without targets."""
     path = znodes.REASSIGN_PARTITIONS
     operation: Operation = Delete(path=path)
     if targets:
@@ -376,7 +376,7 @@ def allocate_producer_ids(broker: int) -> Steps[int]:
     Not guarded by the epoch, as in Kafka: the version of the znode is enough.
 
     Raises:
-        KafkaError: UNKNOWN_SERVER_ERROR if there are none left.
+        KafkaError: UNKNOWN_SERVER_ERROR if all are used.
     """
     while True:
         (found,) = yield from read_data([znodes.PRODUCER_IDS], watch=False)

@@ -11,7 +11,7 @@
 "First" is by the order of assignment. Each election increments the leader epoch. The leader itself
 is chosen by `controller.leader_election.choose_leader`, as under KRaft, and with the same reasons.
 
-Difference from KRaft: a live leader has no precedence, and there are no eligible leader replicas.
+Difference from KRaft: a live leader has no precedence, and eligible leader replicas do not exist.
 """
 
 from enum import Enum

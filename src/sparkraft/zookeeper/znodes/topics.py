@@ -111,7 +111,7 @@ def encode_configs(configs: dict[str, str]) -> bytes:
 
 
 def decode_configs(path: str, data: bytes) -> dict[str, str]:
-    """Decode the configs of an entity; none if there is no data, or no `config` in it."""
+    """Decode the configs of an entity; none without data, or without `config` in it."""
     if not data:
         return {}
     fields = Fields.decode(path, data)
