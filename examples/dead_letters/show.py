@@ -2,13 +2,20 @@
 
 from pathlib import Path
 
-from deltalake import DeltaTable
+import pyarrow
+from deltalake import DeltaTable, QueryBuilder
+
+FOLDER = Path(__file__).parent / "tables"
+
+
+def rows_of(table: str, order: str) -> list[dict[str, object]]:
+    tables = QueryBuilder().register(table, DeltaTable(str(FOLDER / table)))
+    rows = tables.execute(f"SELECT * FROM {table} ORDER BY {order}").read_all()
+    return pyarrow.table(rows).to_pylist()
+
 
 if __name__ == "__main__":
-    tables = Path(__file__).parent / "tables"
-    rows = DeltaTable(str(tables / "readings")).to_pyarrow_table().to_pylist()
-    for row in sorted(rows, key=lambda row: (row["sensor"], row["offset"])):
+    for row in rows_of("readings", 'sensor, "offset"'):
         print(f"{row['sensor']}: {row['celsius']}")
-    dead = DeltaTable(str(tables / "dead")).to_pyarrow_table().to_pylist()
-    for row in sorted(dead, key=lambda row: row["offset"]):
+    for row in rows_of("dead", '"offset"'):
         print(f"dead {row['topic']}-{row['partition']}@{row['offset']}: {row['error']}")

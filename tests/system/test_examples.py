@@ -5,11 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow
 import pytest
+from deltalake import write_deltalake
 
 from tests.support.jvm import java
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 CLIENTS = sorted((EXAMPLES / "clients").glob("*.py"))
 SECONDS_MAX = 300
 
@@ -100,6 +103,21 @@ def test_the_tests_of_a_pipeline_pass(tmp_path: Path):
     shown = run(*command, "--set", "bootstrap=none:1", cwd=folder)
     assert shown.startswith("passed  a reading becomes a row")
     assert shown.endswith("1 passed, 0 failed\n")
+
+
+def test_programs_read_tables_without_threads_that_outlive_the_interpreter():
+    """Threads of pyarrow that read files through Python abort a process that ends."""
+    product = (ROOT / "src").rglob("*.py")
+    programs = [*product, *EXAMPLES.rglob("*.py")]
+    assert [str(path) for path in programs if ".to_pyarrow_" in path.read_text()] == []
+
+
+def test_a_program_that_prints_a_table_ends_with_0(tmp_path: Path):
+    orders = {"country": ["US", "FR"], "orders": [1, 2], "amount": [1.5, 2.0]}
+    write_deltalake(str(tmp_path / "orders"), pyarrow.table(orders))
+    for _ in range(10):
+        shown = run(EXAMPLES / "pipeline" / "show.py", tmp_path / "orders", cwd=tmp_path)
+        assert shown == "FR: 2 orders, 2.00\nUS: 1 orders, 1.50\n"
 
 
 def test_every_example_is_on_the_page():

@@ -55,11 +55,17 @@ def expected() -> dict[Key, Row]:
 
 
 def table_rows(path: str) -> dict[Key, Row]:
-    """Read the Delta table."""
-    from deltalake import DeltaTable
+    """Read the Delta table.
 
+    Not with `to_pyarrow_table`: a thread of pyarrow that reads a file through Python may still run
+    when the interpreter ends, and then aborts the process.
+    """
+    import pyarrow
+    from deltalake import DeltaTable, QueryBuilder
+
+    query = QueryBuilder().register("delays", DeltaTable(path)).execute("SELECT * FROM delays")
     rows: dict[Key, Row] = {}
-    for each in DeltaTable(path).to_pyarrow_table().to_pylist():
+    for each in pyarrow.table(query.read_all()).to_pylist():
         rows[each["origin"], int(each["hour"].timestamp() * 1000)] = _row(each)
     return rows
 
