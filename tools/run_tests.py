@@ -461,6 +461,8 @@ def run_long(options: argparse.Namespace) -> int:
 def main() -> int:
     options = options_of(sys.argv[1:])
     os.environ["SPARKRAFT_NO_SKIP"] = str(int(options.no_skip))
+    # Tests start Python a thousand times: without bytecode each compiles the product again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if options.long:
         return run_long(options)
     jobs = changed_jobs() if options.changed else jobs_of(options)

@@ -17,6 +17,7 @@ on any worker, whatever its file.
 import gc
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -50,6 +51,10 @@ FIRST_SECONDS_MIN = 1.0
 GUESSED_SECONDS = {"cpu": 0.02, "wait": 3.0}
 """Of a test without a recorded duration."""
 
+_IMPORTED = re.compile(r"^from (\S+) import", re.MULTILINE)
+_MARKED = re.compile(rf"\bmark\.({'|'.join(REAL_TIME_MARKERS)})\b")
+_MARKS_OF_A_FILE = re.compile(r"^pytestmark = .*(?:\n[ \])].*)*", re.MULTILINE)
+
 _reports = pytest.StashKey[TextIO]()
 
 
@@ -61,12 +66,42 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 # ---- choosing and ordering
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip files that have no test of the lane: to collect all of them takes each worker 30 s."""
+    lane = config.getoption("--lane")
+    if lane is None or not collection_path.name.startswith("test_"):
+        return None
+    return True if lane not in lanes_in(collection_path) else None
+
+
+@cache
+def lanes_in(path: Path) -> frozenset[str]:
+    """The lanes that the tests of a file may have, by its text alone.
+
+    `pytest_collection_modifyitems` checks each test that is collected against it: a test of the
+    other lane would never run.
+    """
+    text = path.read_text()
+    if REAL_TIME_MODULES.intersection(_IMPORTED.findall(text)):
+        return frozenset({"wait"})
+    if any(_MARKED.search(marks) for marks in _MARKS_OF_A_FILE.findall(text)):
+        return frozenset({"wait"})
+    return frozenset(LANES) if _MARKED.search(text) else frozenset({"cpu"})
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     lane = config.getoption("--lane")
     if lane is None:
         return
-    config.hook.pytest_deselected(items=[item for item in items if lane_of(item) != lane])
-    chosen = [item for item in items if lane_of(item) == lane]
+    lanes = {item: lane_of(item) for item in items}
+    for item, found in lanes.items():
+        if found not in lanes_in(item.path):
+            raise pytest.UsageError(
+                f"{item.nodeid} is in lane {found}, but the text of its file does not show it:"
+                " import the module of nodes in the file, or write the marker there"
+            )
+    config.hook.pytest_deselected(items=[item for item in items if lanes[item] != lane])
+    chosen = [item for item in items if lanes[item] == lane]
     recorded = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
     seconds = {item: recorded.get(item.nodeid, GUESSED_SECONDS[lane]) for item in chosen}
     if lane == "cpu":

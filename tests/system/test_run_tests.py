@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -91,6 +92,22 @@ def test_a_step_that_fails_or_hangs_does_not_keep_the_next_from_running(tool, tm
     assert list(job.failures.values()) == ["exit code 3", "not done after 0.0166667 minutes: ended"]
     assert "why" in shown()
     assert "== 1\n" in job.output.read_text()
+
+
+def test_a_test_whose_lane_its_file_does_not_show_stops_the_run(tmp_path: Path) -> None:
+    """Workers of the other lane do not collect the file: the test would never run."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = real_time: waits\n")
+    (tmp_path / "marks.py").write_text("import pytest\nwaiting = pytest.mark.real_time\n")
+    (tmp_path / "test_it.py").write_text(
+        "from marks import waiting\n@waiting\ndef test_of_nodes(): pass\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.lanes", "--lane", "cpu", "."]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "test_of_nodes is in lane wait, but the text of its file does not show it" in done.stderr
 
 
 def test_tests_of_nodes_are_detected_by_their_imports() -> None:
