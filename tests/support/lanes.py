@@ -137,10 +137,20 @@ def _imports_real_time(module: ModuleType | None) -> bool:
 
 
 def longest_first(items: list[pytest.Item], seconds: dict[pytest.Item, float]) -> list[pytest.Item]:
-    """The long tests in front; the short ones as they were, so that files stay together."""
-    return sorted(
-        items, key=lambda item: -seconds[item] if seconds[item] >= FIRST_SECONDS_MIN else 0
-    )
+    """The long tests in front; the short ones as they were, so that files stay together.
+
+    Tests that share a fixture come together, and so are most likely to be on one worker.
+    """
+    groups = {item: group_of(item) or item.nodeid for item in items}
+    longest: dict[str, float] = defaultdict(float)
+    for item in items:
+        longest[groups[item]] = max(longest[groups[item]], seconds[item])
+
+    def key(item: pytest.Item) -> float:
+        found = longest[groups[item]]
+        return -found if found >= FIRST_SECONDS_MIN else 0
+
+    return sorted(items, key=key)
 
 
 def grouped(items: list[pytest.Item], seconds: dict[pytest.Item, float]) -> list[pytest.Item]:
