@@ -107,6 +107,8 @@ class ConsumerWorld:
         self.config = GroupConfig(consumer=config)
         self.entropy = CountingEntropy()
         self.now_ms = 1_000
+        self.wall_offset_ms = 0
+        """Sets the wall clock without the monotonic one."""
         self.log: list[tuple[bytes, bytes | None]] = []
         self.image = EMPTY_IMAGE
         for name, partitions in topics.items():
@@ -114,6 +116,9 @@ class ConsumerWorld:
         self.shard = GroupShard(self.config, self.entropy)
         self.shard.loaded(self.image, self.now)
         self.fail_next: ErrorCode | None = None
+        self.hold = False
+        """Keep appends uncommitted until `commit_held`."""
+        self._uncommitted: list[Decision[Any, Any]] = []
         self.hidden: set[str] = set()
         """Topics that no client may describe."""
         self._reply_to = 0
@@ -123,7 +128,8 @@ class ConsumerWorld:
 
     @property
     def now(self) -> Instant:
-        return Instant(Millis(self.now_ms), Millis(WALL_START_MS + self.now_ms))
+        wall_ms = WALL_START_MS + self.now_ms + self.wall_offset_ms
+        return Instant(Millis(self.now_ms), Millis(wall_ms))
 
     @property
     def group(self) -> ConsumerGroup:
@@ -143,10 +149,23 @@ class ConsumerWorld:
         self.log += [encode_record(record) for record in decision.records]
         for at, record in enumerate(decision.records if decision.replay else ()):
             self.shard.replay(Offset(base + at), record)
-        if decision.append_callback is not None:
-            self.do(self.shard.on_append_completed(decision.append_callback, None, self.now))
+        if self.hold:
+            self._uncommitted.append(decision)
+        else:
+            self._commit(decision)
         self.effects += decision.effects
         return decision.response
+
+    def _commit(self, decision: Decision[Any, Any]) -> None:
+        if decision.append_callback is not None:
+            self.do(self.shard.on_append_completed(decision.append_callback, None, self.now))
+
+    def commit_held(self) -> None:
+        """Commit what `hold` has kept."""
+        held, self._uncommitted, self.hold = self._uncommitted, [], False
+        for decision in held:
+            self._commit(decision)
+        self.send_replies()
 
     def ask(self, decide: Callable[[int], Decision[Any, Any]], on_reply: Any) -> None:
         """Send a request that may be parked; `on_reply` gets its response."""
@@ -381,7 +400,8 @@ class ConsumerWorld:
                 wanted |= {(topic.id, index) for index in topic.partitions}
         owned: list[tuple[Uuid, int]] = []
         for member in group.members():
-            topics = {topic_id(name) for name in group.topics_of(member)}
+            known = map(self.image.topic, group.topics_of(member))
+            topics = {topic.id for topic in known if topic is not None}
             for topic, epochs in member.assigned.items():
                 assert topic in topics, "K4"
                 owned += [(topic, partition) for partition in epochs]

@@ -10,7 +10,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.records.control import ControlType, EndTransaction, end_transaction_batch
 from sparkraft.storage.index import AbortedTransaction
 from sparkraft.storage.log import Origin
-from tests.storage.worlds import SMALL, START_MS, SeededDice, World, append, batch
+from tests.storage.worlds import SMALL, START_MS, SeededDice, World, append, batch, with_offsets
 
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
 CONFIG = replace(SMALL, segment_bytes=600, index_interval_bytes=100)
@@ -134,6 +134,61 @@ def test_a_repeated_marker_of_version_2_finds_no_transaction_and_is_accepted(log
     with pytest.raises(KafkaError) as caught:
         log.check_marker(1, 4, ending, transaction_version=2)
     assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def late_marker(log, *, version, epoch):
+    """Append a repeated marker of the first transaction, or return its error."""
+    try:
+        log.check_marker(1, epoch, EndTransaction(ABORT, 1), transaction_version=version)
+    except KafkaError as error:
+        return error.code
+    end(log, 1, ABORT, epoch=epoch)
+    return ErrorCode.NONE
+
+
+def test_without_epochs_a_late_marker_ends_the_next_transaction(log):
+    """The hole that KIP-890 closes: the coordinator's retry arrives after the next batch."""
+    send(log, 1, epoch=3)
+    end(log, 1, ABORT, epoch=3)
+    send(log, 1, epoch=3, sequence=1)
+    assert late_marker(log, version=1, epoch=3) is ErrorCode.NONE
+    replicate(log)
+    assert log.last_stable_offset == log.high_watermark
+    assert [one.first_offset for one in log.aborted_transactions(0, 9)] == [0, 2]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_from_version_2_a_late_marker_ends_no_later_transaction(log, ended):
+    """Neither the next one (KIP-1228) nor, after its marker, one more."""
+    send(log, 1, epoch=3)
+    end(log, 1, ABORT, epoch=4)
+    send(log, 1, epoch=4)
+    if ended:
+        end(log, 1, COMMIT, epoch=5)
+        send(log, 1, epoch=5)
+    assert late_marker(log, version=2, epoch=4) is ErrorCode.INVALID_PRODUCER_EPOCH
+    replicate(log)
+    assert log.last_stable_offset == log.high_watermark - 1
+    assert [one.first_offset for one in log.aborted_transactions(0, 9)] == [0]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_guard_ends_with_the_leadership_that_gave_it(world, log, restarts):
+    """A former leader replays the marker of the next one; producer snapshots have no guards."""
+    send(log, 1)
+    end(log, 1, COMMIT)
+    replicate(log)
+    guard = log.producers.begin_verification(1)
+    assert log.producers.is_verified(1, guard)
+    if restarts:
+        log = world.reopen().log()
+    else:
+        marker = end_transaction_batch(
+            EndTransaction(ABORT, 2), timestamp=START_MS, producer_id=1, producer_epoch=0
+        )
+        log.append_as_follower(with_offsets(marker, log.log_end_offset, 1))
+    assert not log.producers.is_verified(1, guard)
+    assert log.producers.get(1).coordinator_epoch == (1 if restarts else 2)
 
 
 def test_the_largest_epoch_may_end_its_own_transaction(log):

@@ -1,6 +1,7 @@
 """A transaction shard with a log in memory: each decision is appended, replayed and committed.
 
-`hold` keeps appends uncommitted until `commit`; `refuse` fails them at once.
+`hold` keeps appends uncommitted until `commit`; `refuse` fails them at once. `wall_offset_ms` sets
+the wall clock without the monotonic one.
 """
 
 from typing import Any
@@ -36,6 +37,7 @@ class World:
 
     def __init__(self, transaction_version: int = 2, config: TransactionConfig | None = None):
         self.now_ms = 1_000_000
+        self.wall_offset_ms = 0
         self.version = transaction_version
         self.config = config or TransactionConfig()
         self.log: list[tuple[bytes, bytes | None]] = []
@@ -50,7 +52,7 @@ class World:
 
     @property
     def now(self) -> Instant:
-        return Instant(Millis(self.now_ms), Millis(self.now_ms))
+        return Instant(Millis(self.now_ms), Millis(self.now_ms + self.wall_offset_ms))
 
     @property
     def client(self) -> int:

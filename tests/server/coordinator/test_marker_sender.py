@@ -137,6 +137,22 @@ def test_partitions_are_looked_up_again() -> None:
     asyncio.run(test())
 
 
+def test_a_topic_is_deleted_while_its_marker_is_repeated() -> None:
+    """TransactionMarkerChannelManager: a partition that is not in the metadata needs no marker."""
+
+    async def test() -> None:
+        cluster = Cluster({"a": -1, "b": OTHER})
+        cluster.codes = {"b": [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2}
+        running = asyncio.ensure_future(cluster.run("a", "b"))
+        await until(lambda: cluster.requests)
+        assert not running.done()
+        del cluster.leaders["a"], cluster.leaders["b"]
+        await running
+        assert cluster.local == []
+
+    asyncio.run(test())
+
+
 @pytest.mark.parametrize(
     "code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED]
 )
