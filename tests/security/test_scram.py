@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkraft.metadata.image import ScramCredential
-from sparkraft.security.jaas import SCRAM_MODULE, JaasError, parse_jaas
+from sparkraft.security.delegation_token import (
+    REMOVED_MAX,
+    TokenCredentials,
+    TokenIndex,
+    TokenKey,
+)
+from sparkraft.security.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasError, parse_jaas
 from sparkraft.security.login import login_of
 from sparkraft.security.sasl import SaslError
 from sparkraft.security.scram import (
@@ -18,6 +24,7 @@ from sparkraft.security.scram import (
     ScramClient,
     ScramMechanism,
     ScramServer,
+    TokenLogin,
     keys_of,
     salted_password,
 )
@@ -184,7 +191,7 @@ def test_an_authorization_id_must_be_the_user():
 
 def test_extensions_are_part_of_the_proof_and_otherwise_ignored():
     there = server()
-    bare = b"n=alice,r=client,tokenauth=true"
+    bare = b"n=alice,r=client,tokenauth=false,other=true"
     challenge = there.respond(b"n,," + bare)
     stored = CREDENTIALS[SHA_256]
     salted = salted_password(SHA_256, PASSWORD, SALT, 4096)
@@ -248,3 +255,91 @@ def test_a_login_module_of_scram_is_for_both_mechanisms():
         assert "wonder" not in repr(login)
     with pytest.raises(JaasError, match="not for SASL mechanism PLAIN"):
         login_of("PLAIN", module)
+
+
+# ---- delegation tokens
+
+KEY = TokenKey(Secret("planted-secret-key-3391"))
+TOKEN_ID = "pkVdxvNqTTGuR8fnMmRLcg"
+
+
+def token_login(mechanism):
+    credential = TokenCredentials(KEY).credential(mechanism, TOKEN_ID)
+    return TokenLogin(credential, "alice", expires_at_ms=123)
+
+
+def by_token(mechanism, *, token_id=TOKEN_ID, known=TOKEN_ID, password=None):
+    """A login by token; the server knows the token `known`, and a user of the same name."""
+    hmac_text = b64encode(KEY.hmac_of(TOKEN_ID)).decode()
+    text = (
+        f'{SCRAM_MODULE} required username="{token_id}" password="{password or hmac_text}" '
+        'tokenauth="true";'
+    )
+    here = login_of(mechanism.name, parse_jaas(text)).client("client")
+    there = ScramServer(
+        mechanism,
+        lambda _: None,
+        nonce="server",
+        unknown_user_key=b"key",
+        lookup_token=lambda id_: token_login(mechanism) if id_ == known else None,
+    )
+    first = here.first()
+    assert first == b"n,,n=%b,r=client,tokenauth=true" % token_id.encode()
+    final = here.respond(there.respond(first))
+    assert here.respond(there.respond(final)) is None
+    return there
+
+
+@pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
+def test_a_client_with_a_token_is_authenticated_as_its_owner(mechanism):
+    there = by_token(mechanism)
+    assert (there.user, there.expires_at_ms, there.token_authenticated) == ("alice", 123, True)
+
+
+@pytest.mark.parametrize("wrong", [{"known": "other"}, {"password": "wrong"}])
+def test_an_unknown_token_fails_like_a_wrong_hmac(wrong):
+    with pytest.raises(SaslError, match="the user is unknown or the password is wrong"):
+        by_token(SHA_256, **wrong)
+
+
+def test_a_token_is_no_user_and_a_user_is_no_token():
+    """Without the extension a token's id is looked up among users."""
+    asked = []
+    for extensions in (b"", b",tokenauth=false", b",other=true"):
+        ScramServer(
+            SHA_256, asked.append, nonce="server", unknown_user_key=b"key",
+            lookup_token=lambda _: pytest.fail("looked up as a token"),
+        ).respond(b"n,,n=alice,r=client" + extensions)  # fmt: skip
+    assert asked == ["alice"] * 3
+
+
+def test_the_credential_of_a_token_is_the_same_on_every_node_and_kept():
+    one, other = TokenCredentials(KEY, credentials_max=1), TokenCredentials(KEY)
+    first = one.credential(SHA_256, "a")
+    assert first == other.credential(SHA_256, "a")
+    assert one.credential(SHA_256, "a") is first
+    assert one.credential(SHA_512, "a").salt != first.salt
+    assert one.credential(SHA_256, "a") is not first, "the longest unused one was dropped"
+    assert "planted" not in repr([KEY, first, one])
+
+
+def test_an_index_forgets_removed_tokens_when_they_are_most_of_it():
+    index = TokenIndex(KEY)
+    for number in range(REMOVED_MAX + 3):
+        index.add(f"t{number}")
+    index.maybe_forget(["t0", "t1"])
+    assert len(index) == REMOVED_MAX + 3
+    index.maybe_forget(["t0"])
+    assert len(index) == 1
+    assert index.find(KEY.hmac_of("t0")) == "t0"
+    assert index.find(KEY.hmac_of("t1")) is None
+    index.replace(["t2"])
+    assert index.find(KEY.hmac_of("t2")) == "t2"
+    assert index.find(KEY.hmac_of("t0")) is None
+
+
+def test_only_scram_has_the_option_of_tokens():
+    text = f'{PLAIN_MODULE} required username="alice" password="x" tokenauth="true";'
+    login = login_of("PLAIN", parse_jaas(text))
+    assert not login.by_token
+    assert login.client("nonce").first() == b"\0alice\0x"

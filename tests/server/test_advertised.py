@@ -11,12 +11,7 @@ from tests.server.harness import connect, node_in, run
 
 COVERAGE = Path(__file__).resolve().parents[2] / "COVERAGE.md"
 ROW = re.compile(r"^\| (\d+) \| \w+ \| \S* \| (\S+) \| ([^|]*)\|", re.MULTILINE)
-NOT_SERVED = (
-    ApiKey.CREATE_DELEGATION_TOKEN,
-    ApiKey.RENEW_DELEGATION_TOKEN,
-    ApiKey.EXPIRE_DELEGATION_TOKEN,
-    ApiKey.DESCRIBE_DELEGATION_TOKEN,
-)
+NOT_SERVED = (ApiKey.SHARE_FETCH, ApiKey.STREAMS_GROUP_HEARTBEAT)
 
 
 def served_on(listener: str) -> dict[int, str]:

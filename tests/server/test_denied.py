@@ -132,6 +132,8 @@ TOPIC = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 GROUP = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 CLUSTER = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 TRANSACTIONAL_ID = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+TOKEN = int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+"""For clients that did not authenticate, as here; see test_delegation_tokens for others."""
 
 NOT_ENFORCED_YET: set[ApiKey] = set()
 """APIs some of whose rules are only declared. Empty this before an authorizer can be configured."""
@@ -333,6 +335,12 @@ REQUESTS: dict[ApiKey, list[tuple[Any, set[int]]]] = {
     ],
     ApiKey.CREATE_PARTITIONS: [
         (k37.CreatePartitionsRequest(topics=[k37.CreatePartitionsTopic(name="t")]), {TOPIC})
+    ],
+    ApiKey.CREATE_DELEGATION_TOKEN: [
+        (API_INFO[ApiKey.CREATE_DELEGATION_TOKEN].request_class()(), {TOKEN})
+    ],
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: [
+        (API_INFO[ApiKey.DESCRIBE_DELEGATION_TOKEN].request_class()(), {TOKEN})
     ],
     ApiKey.DELETE_GROUPS: [(k42.DeleteGroupsRequest(groups_names=["g"]), {GROUP})],
     ApiKey.ELECT_LEADERS: [

@@ -196,7 +196,6 @@ def test_an_unknown_key_is_said_and_ignored(node: SparkraftNode) -> None:
 SAFETY_KEYS = {
     "authorizer.class.name": "org.example.Authorizer",
     "listener.security.protocol.map": "PLAINTEXT:TLS,CONTROLLER:PLAINTEXT",
-    "delegation.token.secret.key": "s3cret",
     "principal.builder.class": "org.example.Builder",
     "security.providers": "org.example.Creator",
     "create.topic.policy.class.name": "org.example.Policy",

@@ -23,6 +23,7 @@ class Call(Generic[RequestT]):
         request: the decoded request message.
         version: its API version; the response may depend on it.
         now: monotonic time of the decision.
+        wall_ms: wall-clock time of the decision, for what lasts longer than a process.
         next_offset: offset of the first record the decision writes; becomes a broker epoch.
         principal: the client's, also when a broker forwarded the request.
         apply_partition_change_quota: called with the number of partitions about to be created or
@@ -33,5 +34,6 @@ class Call(Generic[RequestT]):
     version: int
     now: Millis
     next_offset: Offset
+    wall_ms: int = 0
     principal: KafkaPrincipal = ANONYMOUS
     apply_partition_change_quota: Callable[[int], None] = no_quota

@@ -16,7 +16,7 @@ from typing import Any
 
 from sparkraft.base.env import Entropy
 from sparkraft.base.ids import LeaderEpoch, Millis, Offset
-from sparkraft.controller import activation, brokers, replication
+from sparkraft.controller import activation, brokers, delegation_tokens, replication
 from sparkraft.controller.call import Call
 from sparkraft.controller.decision import Decision, VersionedRecord
 from sparkraft.controller.decision_context import ControllerConfig, DecisionContext
@@ -27,7 +27,12 @@ from sparkraft.controller.sessions import Sessions
 from sparkraft.metadata.image import ClusterImage
 from sparkraft.metadata.replay import Replay
 from sparkraft.protocol.api_keys import ApiKey
-from sparkraft.protocol.messages.metadata_records import NoOpRecord, RegisterBrokerRecord
+from sparkraft.protocol.messages.metadata_records import (
+    DelegationTokenRecord,
+    NoOpRecord,
+    RegisterBrokerRecord,
+)
+from sparkraft.security.delegation_token import TokenIndex
 
 
 class Controller:
@@ -39,6 +44,7 @@ class Controller:
         self.sessions = Sessions(config.session_timeout_ms)
         self._entropy = entropy
         self._replay = Replay()
+        self._tokens = None if config.token_key is None else TokenIndex(config.token_key)
 
     def set_voter_ids(self, voter_ids: tuple[int, ...]) -> None:
         """Replace the ids of the quorum's voters, which UpdateFeatures checks."""
@@ -60,7 +66,7 @@ class Controller:
         return self._context(self._replay.latest)
 
     def _context(self, image: ClusterImage) -> DecisionContext:
-        return DecisionContext(image, self.config, self._entropy, self.sessions)
+        return DecisionContext(image, self.config, self._entropy, self.sessions, self._tokens)
 
     @property
     def in_transaction(self) -> bool:
@@ -73,7 +79,7 @@ class Controller:
         self, records: Sequence[Any], *, base_offset: int, last_offset: int, epoch: int
     ) -> bool:
         """Replay a committed batch of another controller; return whether `stable` changed."""
-        self._record_registration_offsets(records, base_offset)
+        self._note(records, base_offset)
         self._replay.replay_batch(records, last_offset=last_offset, epoch=epoch)
         return self._replay.commit(last_offset)
 
@@ -87,7 +93,7 @@ class Controller:
         wall_ms: int = 0,
     ) -> None:
         """Replay a batch that this controller appended and that is not committed yet."""
-        self._record_registration_offsets(records, last_offset - len(records) + 1)
+        self._note(records, last_offset - len(records) + 1)
         self._replay.replay_batch(records, last_offset=last_offset, epoch=epoch)
         for election in elections:
             self.journal.add(election, wall_ms=wall_ms, offset=last_offset, epoch=epoch)
@@ -100,11 +106,16 @@ class Controller:
         """Replace all images by that of a snapshot."""
         self._replay.load(image)
         self.sessions.registered_at.clear()
+        if self._tokens is not None:
+            self._tokens.replace(image.delegation_tokens)
 
-    def _record_registration_offsets(self, records: Sequence[Any], base_offset: int) -> None:
+    def _note(self, records: Sequence[Any], base_offset: int) -> None:
+        """Remember the offsets of registrations, and the HMACs of tokens."""
         for number, record in enumerate(records):
             if type(record) is RegisterBrokerRecord:
                 self.sessions.registered_at[record.broker_id] = Offset(base_offset + number)
+            elif type(record) is DelegationTokenRecord and self._tokens is not None:
+                self._tokens.add(record.token_id)
 
     # Leadership.
 
@@ -153,6 +164,12 @@ class Controller:
     def elect_uncleanly_where_allowed(self) -> Decision:
         """Elect leaders uncleanly if allowed; the response is True if more may need it."""
         return replication.elect_uncleanly_where_allowed(self.context)
+
+    def remove_expired_tokens(self, wall_ms: int) -> Decision:
+        """Remove delegation tokens that have expired; the response is True if more may have."""
+        if self._tokens is not None:
+            self._tokens.maybe_forget(self.stable.delegation_tokens)
+        return delegation_tokens.remove_expired_tokens(self.context, wall_ms)
 
     def no_op(self) -> Decision:
         """Write a record that changes nothing and shows that the controller can still write."""

@@ -27,6 +27,7 @@ from sparkraft.metadata.image import (
 )
 from sparkraft.metadata.partition_state import PartitionState
 from sparkraft.protocol.messages.metadata_records import PartitionChangeRecord
+from sparkraft.security.delegation_token import TokenIndex, TokenKey
 
 OFFLINE_DIRECTORY = "its log directory is offline"
 """Why a replica on a live broker may not lead."""
@@ -47,6 +48,9 @@ class ControllerConfig:
         default_replication_factor: of a topic created with replication factor -1.
         delete_topics: `delete.topic.enable`.
         elections_per_balance_max: maximum number of elections per periodic check.
+        token_key: `delegation.token.secret.key`; None: delegation tokens are off.
+        token_lifetime_ms_max: `delegation.token.max.lifetime.ms`.
+        token_expiry_ms: `delegation.token.expiry.time.ms`.
     """
 
     cluster_id: str
@@ -59,12 +63,15 @@ class ControllerConfig:
     default_replication_factor: int = 1
     delete_topics: bool = True
     elections_per_balance_max: int = 1000
+    token_key: TokenKey | None = None
+    token_lifetime_ms_max: int = 7 * 86_400_000
+    token_expiry_ms: int = 86_400_000
 
 
 class DecisionContext:
     """An image, and queries of decisions on it."""
 
-    __slots__ = ("_settings", "config", "entropy", "image", "sessions")
+    __slots__ = ("_settings", "config", "entropy", "image", "sessions", "tokens")
 
     def __init__(
         self,
@@ -72,17 +79,22 @@ class DecisionContext:
         config: ControllerConfig,
         entropy: Entropy,
         sessions: Sessions,
+        tokens: TokenIndex | None = None,
     ) -> None:
+        """Decide on `image`; `tokens`: finds delegation tokens, None if they are off."""
         self.image = image
         self.config = config
         self.entropy = entropy
         self.sessions = sessions
+        self.tokens = tokens
         # A decision may look up the same config for thousands of partitions of a topic.
         self._settings: dict[tuple[str, str], ConfigValue] = {}
 
     def after(self, record: Any) -> "DecisionContext":
         """The context after one more record of the same decision."""
-        later = DecisionContext(apply(self.image, record), self.config, self.entropy, self.sessions)
+        later = DecisionContext(
+            apply(self.image, record), self.config, self.entropy, self.sessions, self.tokens
+        )
         if type(record) is PartitionChangeRecord:
             later._settings = self._settings  # The record changes no config.
         return later

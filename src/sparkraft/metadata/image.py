@@ -125,7 +125,7 @@ class ScramCredential(NamedTuple):
 
 
 class DelegationToken(NamedTuple):
-    """A delegation token (KIP-48); times in milliseconds since 1970."""
+    """A delegation token (KIP-48); times in milliseconds since 1970, principals as `Type:name`."""
 
     owner: str
     requester: str
@@ -134,6 +134,14 @@ class DelegationToken(NamedTuple):
     max_timestamp: int
     expiration_timestamp: int
     token_id: str
+
+    def has_expired(self, wall_ms: int) -> bool:
+        """Whether it is past its expiry, or cannot be renewed any more."""
+        return self.max_timestamp < wall_ms or self.expiration_timestamp < wall_ms
+
+    def is_of(self, principal: str) -> bool:
+        """Whether `principal` is its owner, its requester or a renewer (`ownerOrRenewer`)."""
+        return principal in (self.owner, self.requester) or principal in self.renewers
 
 
 class ClusterImage(NamedTuple):

@@ -103,6 +103,7 @@ class Authenticator:
         mechanism: the one the client chose; "" before.
         user: the authenticated user; "" before.
         lifetime_ms: how long the session lasts from its completion; None: it does not end.
+        token_authenticated: whether the client authenticated with a delegation token.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Authenticator:
         self.state = State.FIRST
         self.mechanism = ""
         self.user = ""
+        self.token_authenticated = False
         self._before = None if predecessor is None else (predecessor.mechanism, predecessor.user)
 
     @property
@@ -198,6 +200,7 @@ class Authenticator:
             return self._failed(failure)
         if self._server.user:
             self.user = self._server.user
+            self.token_authenticated = self._server.token_authenticated
             self.lifetime_ms = self._limits.lifetime_ms(self.mechanism, self._server.expires_at_ms)
             self._enter(State.COMPLETE)
         if not self._has_headers:

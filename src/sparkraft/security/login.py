@@ -1,6 +1,7 @@
 """A client's credentials: the mechanism, and the user it logs in as.
 
-They come from a login module (`sasl.jaas.config`) with the options `username` and `password`.
+They come from a login module (`sasl.jaas.config`) with the options `username` and `password`. With
+`tokenauth="true"`, a SCRAM module has the id and the HMAC of a delegation token (KIP-48).
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from sparkraft.security.plain import PlainClient
 from sparkraft.security.sasl import PASSWORD_MECHANISMS, PLAIN, SaslClient
 from sparkraft.security.scram import BY_NAME, ScramClient
 from sparkraft.security.secret import Secret
+
+TOKEN_OPTION = "tokenauth"
+"""`ScramLoginModule.TOKEN_AUTH_CONFIG`; PLAIN ignores it, as in Kafka."""
 
 
 class Credentials(Protocol):
@@ -32,19 +36,22 @@ class Login:
 
     Attributes:
         mechanism: one of `PASSWORD_MECHANISMS`.
-        user: the name of the user.
-        password: of the user.
+        user: the name of the user; the id of a token.
+        password: of the user; the HMAC of a token, in base64.
+        by_token: whether it is a delegation token; not with PLAIN.
     """
 
     mechanism: str
     user: str
     password: Secret
+    by_token: bool = False
 
     def client(self, nonce: str) -> SaslClient:
         """Begin an exchange; `nonce` as in `ScramServer`."""
         if self.mechanism == PLAIN:
             return PlainClient(self.user, self.password)
-        return ScramClient(BY_NAME[self.mechanism], self.user, self.password, nonce=nonce)
+        mechanism = BY_NAME[self.mechanism]
+        return ScramClient(mechanism, self.user, self.password, nonce=nonce, by_token=self.by_token)
 
 
 def login_of(mechanism: str, module: LoginModule) -> Login:
@@ -61,4 +68,5 @@ def login_of(mechanism: str, module: LoginModule) -> Login:
     user, password = module.text("username"), module.options.get("password")
     if not user or password is None:
         raise JaasError(f"the login module of {mechanism} needs the options username and password")
-    return Login(mechanism, user, password)
+    by_token = mechanism in BY_NAME and module.text(TOKEN_OPTION).lower() == "true"
+    return Login(mechanism, user, password, by_token)

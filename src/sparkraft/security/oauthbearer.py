@@ -37,6 +37,7 @@ class OAuthBearerServer:
         self._failure = ""
         self.user = ""
         self.expires_at_ms: int | None = None
+        self.token_authenticated = False
 
     def respond(self, token: bytes) -> bytes:
         """Check the token in the client's first message, or end a failed exchange."""

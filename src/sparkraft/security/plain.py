@@ -35,6 +35,7 @@ class PlainServer:
         self._users = users
         self.user = ""
         self.expires_at_ms: int | None = None
+        self.token_authenticated = False
 
     def respond(self, token: bytes) -> bytes:
         """Check the only token."""

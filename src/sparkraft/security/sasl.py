@@ -41,10 +41,12 @@ class SaslServer(Protocol):
     Attributes:
         user: the authenticated user; "" until the exchange is complete.
         expires_at_ms: wall-clock time at which the credentials of `user` expire; None: they do not.
+        token_authenticated: whether they are a delegation token's (KIP-48).
     """
 
     user: str
     expires_at_ms: int | None
+    token_authenticated: bool
 
     def respond(self, token: bytes) -> bytes:
         """Take the client's token; return the server's.

@@ -10,8 +10,10 @@
 * An unknown user gets a salt of its own and fails at the proof, like a wrong password, so that the
   number of messages does not reveal which users exist. Kafka fails at the first message.
 * Proofs and signatures are compared in constant time.
+* With the extension `tokenauth=true` the user is the id of a delegation token (KIP-48), and the
+  client is authenticated as the token's owner. An unknown or expired token is an unknown user.
 
-Not here: the storage of credentials (`metadata.image`), delegation tokens.
+Not here: the storage of credentials (`metadata.image`), those of tokens (`delegation_token`).
 """
 
 import binascii
@@ -70,6 +72,27 @@ class Credential(Protocol):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class TokenLogin:
+    """The login of a client by a delegation token.
+
+    Attributes:
+        credential: of the token.
+        owner: the name of the user it is authenticated as.
+        expires_at_ms: wall-clock time at which the token expires.
+    """
+
+    credential: Credential
+    owner: str
+    expires_at_ms: int
+
+
+def no_tokens(token_id: str) -> TokenLogin | None:
+    """The lookup of a server without delegation tokens."""
+    del token_id
+    return None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Keys:
     """The two keys of a credential."""
 
@@ -96,9 +119,11 @@ def keys_of(mechanism: ScramMechanism, salted: bytes) -> Keys:
 _USER = rb"(?:[\x01-\x2b\x2d-\x3c\x3e-\xff]|=2C|=3D)+"
 _VALUE = rb"[\x21-\x2b\x2d-\x7e]+"
 _EXTENSIONS = rb"(?:,[A-Za-z]+=[\x01-\x2b\x2d-\x7f]+)*"
+_TOKEN_EXTENSION = b"tokenauth"
 _FIRST = re.compile(
     rb"(?P<header>n,(?:a=(?P<authorization>" + _USER + rb"))?,)"
-    rb"(?P<bare>n=(?P<user>" + _USER + rb"),r=(?P<nonce>" + _VALUE + rb")" + _EXTENSIONS + rb")"
+    rb"(?P<bare>n=(?P<user>" + _USER + rb"),r=(?P<nonce>" + _VALUE + rb")"
+    rb"(?P<extensions>" + _EXTENSIONS + rb"))"
 )
 _BASE64 = rb"[A-Za-z0-9+/]+=*"
 _SERVER_FIRST = re.compile(
@@ -133,6 +158,7 @@ class ScramServer:
         *,
         nonce: str,
         unknown_user_key: bytes,
+        lookup_token: "Callable[[str], TokenLogin | None]" = no_tokens,
     ) -> None:
         """Begin.
 
@@ -142,16 +168,21 @@ class ScramServer:
             nonce: random, at least 128 bits, printable and without a comma.
             unknown_user_key: from which the salts of unknown users are computed; constant while
                 the node runs.
+            lookup_token: returns the login of a delegation token that has not expired, by its id.
         """
         self._mechanism = mechanism
         self._lookup = lookup
+        self._lookup_token = lookup_token
         self._nonce = nonce.encode()
         self._unknown_user_key = unknown_user_key
         self._claimed = ""
         self._credential: Credential | None = None
         self._header = self._auth_message = self._whole_nonce = b""
+        self._expires_at_ms: int | None = None
+        self._by_token = False
         self.user = ""
         self.expires_at_ms: int | None = None
+        self.token_authenticated = False
 
     def respond(self, token: bytes) -> bytes:
         """Take the client's first message, then its final one."""
@@ -170,8 +201,8 @@ class ScramServer:
                 "from username",
                 public=True,
             )
-        self._claimed = user
-        self._credential = self._lookup(user)
+        self._by_token = _names_token(found["extensions"])
+        self._find(user)
         if self._credential is None:
             salt, iterations = self._unknown_salt(user), ITERATIONS_MIN
         else:
@@ -183,6 +214,16 @@ class ScramServer:
         answer = b"r=%b,s=%b,i=%d" % (self._whole_nonce, b64encode(salt), iterations)
         self._auth_message = found["bare"] + b"," + answer
         return answer
+
+    def _find(self, user: str) -> None:
+        """Look up the credential of a user, or of a token, whose owner is the user."""
+        if not self._by_token:
+            self._claimed, self._credential = user, self._lookup(user)
+            return
+        login = self._lookup_token(user)
+        if login is not None:
+            self._claimed, self._credential = login.owner, login.credential
+            self._expires_at_ms = login.expires_at_ms
 
     def _unknown_salt(self, user: str) -> bytes:
         """As long as Kafka's own salts, and the same for each login of a name."""
@@ -203,6 +244,7 @@ class ScramServer:
         assert self._credential is not None
         signature = hmac.digest(self._credential.server_key, auth_message, self._mechanism.digest)
         self.user = self._claimed
+        self.expires_at_ms, self.token_authenticated = self._expires_at_ms, self._by_token
         return b"v=" + b64encode(signature)
 
     def _proves(self, proof: bytes, auth_message: bytes) -> bool:
@@ -222,14 +264,21 @@ class ScramClient:
     """The client's side of one exchange."""
 
     def __init__(
-        self, mechanism: ScramMechanism, user: str, password: Secret, *, nonce: str
+        self,
+        mechanism: ScramMechanism,
+        user: str,
+        password: Secret,
+        *,
+        nonce: str,
+        by_token: bool = False,
     ) -> None:
-        """Begin; `nonce` as in `ScramServer`."""
+        """Begin; `nonce` as in `ScramServer`; `by_token`: `user` is the id of a token."""
         self._mechanism = mechanism
         self._password = password
         self._nonce = nonce.encode()
         escaped = user.replace("=", "=3D").replace(",", "=2C")
-        self._bare = f"n={escaped},r=".encode() + self._nonce
+        extensions = b",tokenauth=true" if by_token else b""
+        self._bare = f"n={escaped},r=".encode() + self._nonce + extensions
         self._signature = b""
 
     def first(self) -> bytes:
@@ -271,6 +320,12 @@ class ScramClient:
 
 def _xor(left: bytes, right: bytes) -> bytes:
     return bytes(a ^ b for a, b in zip(left, right, strict=True))
+
+
+def _names_token(extensions: bytes) -> bool:
+    """Whether the user is the id of a token; the last of equal extensions counts, as in Java."""
+    pairs = dict(pair.split(b"=", 1) for pair in extensions.split(b",") if pair)
+    return pairs.get(_TOKEN_EXTENSION, b"").lower() == b"true"
 
 
 def _unescaped(name: bytes) -> str:

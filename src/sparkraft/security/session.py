@@ -22,6 +22,7 @@ class Session:
         client_host: the client's IP address as text.
         authorizer: decides on this session's requests.
         expires_at_ms: monotonic time after which no request may be handled; None: never (KIP-368).
+        is_forwarded: an Envelope brought the request: `security_protocol` is that of its broker.
         is_muted: a quota holds the client up; only `mute` and `unmute` assign it.
         is_unhindered: the session does not expire, and no quota holds it up: only its authorizer
             can refuse a request. Produce's fast path reads this one attribute.
@@ -33,6 +34,7 @@ class Session:
         "cache_tag",
         "client_host",
         "expires_at_ms",
+        "is_forwarded",
         "is_muted",
         "is_unhindered",
         "listener_name",
@@ -40,7 +42,7 @@ class Session:
         "security_protocol",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (one for each attribute)
         self,
         principal: KafkaPrincipal,
         *,
@@ -49,6 +51,7 @@ class Session:
         client_host: str,
         authorizer: Authorizer,
         expires_at_ms: int | None = None,
+        is_forwarded: bool = False,
     ) -> None:
         self.principal = principal
         self.listener_name = listener_name
@@ -56,6 +59,7 @@ class Session:
         self.client_host = client_host
         self.authorizer = authorizer
         self.expires_at_ms = expires_at_ms
+        self.is_forwarded = is_forwarded
         self.is_muted = False
         self.cache_tag = f"{principal}\n".encode()
         self._refresh()

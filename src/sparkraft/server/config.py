@@ -31,6 +31,7 @@ from sparkraft.base.errors import KafkaError
 from sparkraft.metadata.configs import BROKER_CONFIGS, ConfigValue, parse_value, topic_defaults
 from sparkraft.metadata.configs.broker import definition_of, listener_key
 from sparkraft.metadata.configs.definition import ConfigDef, ConfigType, at_least, one_of
+from sparkraft.security.delegation_token import SECRET_KEY, TokenKey, token_key
 from sparkraft.security.protocols import (
     IMPLEMENTED,
     SecurityProtocol,
@@ -165,7 +166,6 @@ _NOT_IMPLEMENTED: dict[str, tuple[frozenset[str], str]] = {
         frozenset({"", LEADER_SELECTOR, RACK_AWARE_SELECTOR}),
         "Java replica selectors can't be loaded",
     ),
-    "delegation.token.secret.key": (frozenset({""}), "delegation tokens are not implemented yet"),
     "config.providers": (frozenset({""}), "config providers are not implemented yet"),
     "principal.builder.class": (
         frozenset({"", _OWN_PRINCIPAL_BUILDER}),
@@ -344,6 +344,11 @@ class NodeConfig(Mapping[str, ConfigValue]):
     def has_authorizer(self) -> bool:
         """Whether access control lists are enforced; without it everything is allowed."""
         return bool(self.text("authorizer.class.name"))
+
+    @cached_property
+    def token_key(self) -> TokenKey | None:
+        """The key of delegation tokens; None if they are off."""
+        return token_key(self.text(SECRET_KEY))
 
     # ---- listeners
 

@@ -167,7 +167,7 @@ class Node:
             log.info("These configs of Kafka have no effect here yet: %s", ", ".join(idle))
         tune_malloc()
         limits = limits_of(self.config)
-        scram = ScramLogins(self._image, self.env.entropy)
+        scram = ScramLogins(self._image, self.env.entropy, self.env.clock, self.config.token_key)
         sasl = sasl_of_listeners(self.config, scram, self.env.clock)
         check_tls(self.config)
         self._tls = tls = NodeTls(self.config)

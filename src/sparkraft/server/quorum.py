@@ -164,6 +164,9 @@ def make_controller(
             default_partitions=config.number("num.partitions"),
             default_replication_factor=config.number("default.replication.factor"),
             delete_topics=config.flag("delete.topic.enable"),
+            token_key=config.token_key,
+            token_lifetime_ms_max=config.number("delegation.token.max.lifetime.ms"),
+            token_expiry_ms=config.number("delegation.token.expiry.time.ms"),
         ),
         env.entropy,
     )
@@ -202,6 +205,7 @@ def _intervals(config: "NodeConfig") -> Intervals:
         idle_ms=config.number("metadata.max.idle.interval.ms"),
         balance_ms=balance_ms if config.flag("auto.leader.rebalance.enable") else None,
         unclean_ms=config.number("unclean.leader.election.interval.ms"),
+        tokens_ms=config.number("delegation.token.expiry.check.interval.ms"),
     )
 
 

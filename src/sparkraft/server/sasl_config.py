@@ -143,9 +143,14 @@ def _node_login(config: "NodeConfig", listener: str, key: str) -> Login | None:
             f"{key}={mechanism} is not in the sasl.enabled.mechanisms of listener {listener}"
         )
     try:
-        return login_of(mechanism, login_module(config, listener, mechanism))
+        login = login_of(mechanism, login_module(config, listener, mechanism))
     except JaasError as error:
         raise ConfigError(f"{key}={mechanism}: {error}") from None
+    if login.by_token:
+        raise ConfigError(
+            f"{key}={mechanism}: nodes cannot authenticate with delegation tokens, which expire"
+        )
+    return login
 
 
 class _Mechanisms:

@@ -20,6 +20,8 @@ _READ = frozenset(
     controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
     controller.quota.window.num controller.quota.window.size.seconds
     controller.quorum.retry.backoff.ms controller.quorum.voters default.replication.factor
+    delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
+    delegation.token.max.lifetime.ms delegation.token.secret.key
     delete.topic.enable fetch.max.bytes group.consumer.assignors group.consumer.max.size
     group.consumer.assignment.interval.ms group.consumer.heartbeat.interval.ms
     group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms

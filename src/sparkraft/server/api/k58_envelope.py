@@ -74,6 +74,7 @@ def _client_session(of_broker: Session, request: EnvelopeRequest) -> Session:
         security_protocol=of_broker.security_protocol,
         client_host=address_of(request.client_host_address),
         authorizer=of_broker.authorizer,
+        is_forwarded=True,
     )
 
 

@@ -167,6 +167,21 @@ def _altered_quotas(request: Any, response: Any) -> str:
     return printable(f"altered quotas of {_listed(done)}") if done else ""
 
 
+def _created_token(request: Any, response: Any) -> str:
+    if response.error_code:
+        return ""
+    owner = f"{response.principal_type}:{response.principal_name}"
+    return printable(f"created delegation token {response.token_id} of {owner}")
+
+
+def _renewed_token(request: Any, response: Any) -> str:
+    return "" if response.error_code else "renewed a delegation token"
+
+
+def _expired_token(request: Any, response: Any) -> str:
+    return "" if response.error_code else "expired a delegation token"
+
+
 def _listed(names: Iterable[str]) -> str:
     names = list(names)
     more = len(names) - NAMES_MAX
@@ -180,6 +195,9 @@ _DESCRIPTIONS: dict[ApiKey, Callable[[Any, Any], str]] = {
     ApiKey.CREATE_PARTITIONS: _added_partitions,
     ApiKey.CREATE_ACLS: _created_acls,
     ApiKey.DELETE_ACLS: _deleted_acls,
+    ApiKey.CREATE_DELEGATION_TOKEN: _created_token,
+    ApiKey.RENEW_DELEGATION_TOKEN: _renewed_token,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _expired_token,
     ApiKey.ALTER_CONFIGS: _changed_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _changed_configs,
     ApiKey.ALTER_CLIENT_QUOTAS: _altered_quotas,

@@ -8,8 +8,9 @@ when everything that the decision could have read is committed. If this controll
 waiting requests fail with NOT_CONTROLLER, and their clients find the new controller.
 
 Timers, as in Kafka: write a record every `metadata.max.idle.interval.ms` to an idle log, expire
-broker sessions, and less often elect preferred leaders and leaders of partitions without one. After
-a stall of this process, sessions expire only after waiting heartbeats have been read from sockets.
+broker sessions, and less often elect preferred leaders and leaders of partitions without one, and
+remove expired delegation tokens. After a stall of this process, sessions expire only after waiting
+heartbeats have been read from sockets.
 """
 
 import asyncio
@@ -50,6 +51,9 @@ RECORDS_PER_BATCH = 1_000
 
 LEADER_CHECK_MS = 300_000
 """Default interval of the checks for preferred leaders and partitions without a leader."""
+
+TOKEN_CHECK_MS = 3_600_000
+"""Default interval of the removal of expired delegation tokens."""
 
 TICK_MS_MAX = 500
 """Maximum pause between two checks of the timers; less if idle records need it."""
@@ -94,15 +98,17 @@ class Intervals:
         balance_ms: `leader.imbalance.check.interval.seconds`; None if
             `auto.leader.rebalance.enable` is false.
         unclean_ms: `unclean.leader.election.interval.ms`.
+        tokens_ms: `delegation.token.expiry.check.interval.ms`.
     """
 
     idle_ms: int = TICK_MS_MAX
     balance_ms: int | None = LEADER_CHECK_MS
     unclean_ms: int = LEADER_CHECK_MS
+    tokens_ms: int = TOKEN_CHECK_MS
 
 
 @dataclass(slots=True)
-class _LeaderCheck:
+class _Check:
     """A periodic decision; if it did not finish, it is repeated at the next tick."""
 
     decide: "Callable[[], Decision]"
@@ -144,11 +150,12 @@ class ControllerDriver:
         self._bootstrap = list(bootstrap) if bootstrap else default_bootstrap()
         every = intervals or Intervals()
         self._idle_interval_ms = every.idle_ms
-        self._leader_checks = [
-            _LeaderCheck(controller.elect_uncleanly_where_allowed, every.unclean_ms)
-        ]
+        self._checks = [_Check(controller.elect_uncleanly_where_allowed, every.unclean_ms)]
         if every.balance_ms is not None:
-            self._leader_checks.append(_LeaderCheck(controller.balance_leaders, every.balance_ms))
+            self._checks.append(_Check(controller.balance_leaders, every.balance_ms))
+        self._checks.append(
+            _Check(lambda: controller.remove_expired_tokens(clock.wall_ms()), every.tokens_ms)
+        )
         self._epoch: LeaderEpoch | None = None
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._tickets = itertools.count()
@@ -213,6 +220,7 @@ class ControllerDriver:
             request=request,
             version=version,
             now=begun,
+            wall_ms=self._clock.wall_ms(),
             next_offset=Offset(self._next_offset()),
             principal=principal,
             apply_partition_change_quota=apply_partition_change_quota,
@@ -316,7 +324,7 @@ class ControllerDriver:
         if mine and self._epoch is None:
             now = self._clock.mono_ms()
             self._last_append_ms = self._last_tick_ms = now
-            for check in self._leader_checks:
+            for check in self._checks:
                 check.mark_done(now)
             self._fault_point("elected_before_active")
             decision = self._core.activate(self._bootstrap, epoch, now)
@@ -430,7 +438,7 @@ class ControllerDriver:
             self._fence_stale(now, epoch)
         if self._epoch != epoch:
             return
-        for check in self._leader_checks:
+        for check in self._checks:
             if now - check.last_ms >= check.interval_ms:
                 decision = check.decide()
                 if not self._carry_out_unasked(decision, epoch):

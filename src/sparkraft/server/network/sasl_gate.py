@@ -330,7 +330,11 @@ class SaslGate:
         if lifetime_ms is not None:
             self._expires_at_ms = self._gates.clock.mono_ms() + lifetime_ms
         session = Session(
-            KafkaPrincipal(USER, self._authenticator.user),
+            KafkaPrincipal(
+                USER,
+                self._authenticator.user,
+                token_authenticated=self._authenticator.token_authenticated,
+            ),
             listener_name=before.listener_name,
             security_protocol=before.security_protocol,
             client_host=before.client_host,
