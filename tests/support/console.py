@@ -35,6 +35,8 @@ class ConsoleProcess:
         ]  # fmt: skip
         self.process: subprocess.Popen[bytes] | None = None
         self.address = ""
+        self.token = ""
+        """The one-time token of the printed address, if it has one."""
 
     def output(self) -> str:
         return self._output.read_text(errors="replace")
@@ -53,7 +55,8 @@ class ConsoleProcess:
         except BaseException:
             self.__exit__()
             raise
-        self.address = self.output().split()[1].rstrip("/")
+        self.address, _, self.token = self.output().split()[1].partition("/#t=")
+        self.address = self.address.rstrip("/")
         return self
 
     def stop(self) -> int:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
+import secrets
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkraft.cli.errors import CommandError, UsageError
+from sparkraft.cli.local_console import TOKEN_VARIABLE
 from sparkraft.cli.options import Options
 from sparkraft.cli.session import client_properties, connected, run
+from sparkraft.console.access import AccessSettings
 from sparkraft.console.listen import DEFAULT_PORT, bind, parse_listen
+from sparkraft.console.roles import Role
+from sparkraft.console.users import parse_users
 
 if TYPE_CHECKING:
     import socket
@@ -37,9 +46,28 @@ def main(argv: list[str]) -> int:
         about="accept requests for this name too: that of a tunnel or proxy; repeatable",
         metavar="HOST:PORT",
     )
+    options.value(
+        "--users",
+        about="visitors sign in; FILE has their roles and passwords (see console-users)",
+        metavar="FILE",
+    )
+    options.values(
+        "--trusted-proxy",
+        about="address or network of a proxy whose header names the visitor; repeatable",
+        metavar="ADDRESS",
+    )
+    options.value(
+        "--user-header",
+        about="the header of the proxy (default X-Forwarded-User)",
+        metavar="NAME",
+        default="X-Forwarded-User",
+    )
+    options.flag("--read-only", "let no visitor change the cluster")
+    options.flag("--hide-messages", "let no visitor read records")
     values = options.parse(argv)
+    access = _access(values)
     try:
-        address = parse_listen(values.listen)
+        address = parse_listen(values.listen, is_open=access.is_open)
     except ValueError as error:
         raise UsageError(f"--listen: {error}") from error
     _check_extra()
@@ -50,7 +78,33 @@ def main(argv: list[str]) -> int:
             f"cannot listen on {address.host}:{address.port}: {error.strerror}"
         ) from error
     with listening:
-        return run(_main(values, listening))
+        return run(_main(values, listening, access))
+
+
+def _access(values: Values) -> AccessSettings:
+    """The settings of the options; a new token if visitors need not sign in."""
+    users = None
+    if values.users is not None:
+        try:
+            users = parse_users(Path(values.users).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--users {values.users}: {error}") from error
+    try:
+        proxies = tuple(ipaddress.ip_network(text) for text in values.trusted_proxy)
+    except ValueError as error:
+        raise UsageError(f"--trusted-proxy: {error}") from error
+    role_max = Role.EDITOR
+    if values.read_only:
+        role_max = Role.READER
+    if values.hide_messages:
+        role_max = Role.VIEWER
+    settings = AccessSettings(
+        users=users, proxies=proxies, user_header=values.user_header.lower(), role_max=role_max
+    )
+    if settings.is_open and role_max is Role.EDITOR:
+        token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
+        settings = replace(settings, token=token)
+    return settings
 
 
 def _check_extra() -> None:
@@ -61,7 +115,7 @@ def _check_extra() -> None:
         raise CommandError(f"{error.name} is not installed; the console needs {INSTALL}") from error
 
 
-async def _main(values: Values, listening: socket.socket) -> int:
+async def _main(values: Values, listening: socket.socket, access: AccessSettings) -> int:
     from sparkraft.console.serve import serve_console
 
     properties = client_properties(values.command_config)
@@ -69,8 +123,15 @@ async def _main(values: Values, listening: socket.socket) -> int:
     properties.setdefault("default.api.timeout.ms", _API_MS)
     async with connected(values, properties=properties, client_id="sparkraft-console") as cluster:
         host, port = listening.getsockname()[:2]
-        print(f"console  http://{f'[{host}]' if ':' in host else host}:{port}/", flush=True)
+        authority = f"{f'[{host}]' if ':' in host else host}:{port}"
+        is_printed = access.token is not None and TOKEN_VARIABLE not in os.environ
+        token = f"#t={access.token}" if is_printed else ""
+        print(f"console  http://{authority}/{token}", flush=True)
         await serve_console(
-            cluster, listening, bootstrap=values.bootstrap_server, hosts=tuple(values.host)
+            cluster,
+            listening,
+            bootstrap=values.bootstrap_server,
+            access=access,
+            hosts=(authority, *values.host),
         )
     return 0

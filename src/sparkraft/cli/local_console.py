@@ -7,6 +7,7 @@ cluster.json does not mention it.
 from __future__ import annotations
 
 import json
+import secrets
 import sys
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 NOT_INSTALLED = "not installed; `pip install 'sparkraft[console]'` adds it"
 
 _HOST = "127.0.0.1"
-"""The console has no authentication: it stays on loopback, also under `--listen 0.0.0.0`."""
+"""Visitors need not sign in: it stays on loopback, also under `--listen 0.0.0.0`."""
+
+TOKEN_VARIABLE = "SPARKRAFT_CONSOLE_TOKEN"
+"""The one-time token of a console whose parent process prints the address."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,17 +47,23 @@ def is_installed() -> bool:
     return all(find_spec(name) is not None for name in ("starlette", "uvicorn"))
 
 
-def start(directory: ClusterDirectory, cluster: LocalCluster) -> LocalConsole:
-    """Start it unless it runs; it listens a moment later."""
+def start(directory: ClusterDirectory, cluster: LocalCluster) -> str:
+    """Start it unless it runs; it listens a moment later.
+
+    Returns:
+        The address to open. It has the one-time token if the console was started: other users of
+        the machine can read neither our output nor the environment of the console.
+    """
     console = _load(directory)
     if local_process.is_running(console):
-        return console
+        return console.url
     console.port = choose_console_port(console.port, cluster.nodes)
     command = [sys.executable, "-P", "-m", "sparkraft.cli.main", "console"]
     command += ["--bootstrap-server", cluster.bootstrap, "--listen", f"{_HOST}:{console.port}"]
-    local_process.launch(console, command, directory.path / "console.log")
+    token = secrets.token_urlsafe(24)
+    local_process.launch(console, command, directory.path / "console.log", {TOKEN_VARIABLE: token})
     _save(directory, console)
-    return console
+    return f"{console.url}#t={token}"
 
 
 def stop(directory: ClusterDirectory) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from sparkraft.cli.errors import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 STOP_SECONDS_MAX = 60
 """A process that still runs this long after SIGTERM is killed."""
@@ -37,8 +37,16 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 """Processes that this very process started; they must be waited for, or they stay as zombies."""
 
 
-def launch(recorded: LocalProcess, command: Sequence[str], log: Path) -> None:
-    """Start a process that appends its output to `log`, and record it."""
+def launch(
+    recorded: LocalProcess,
+    command: Sequence[str],
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Start a process that appends its output to `log`, and record it.
+
+    `environment` has variables that it gets beside ours.
+    """
     with log.open("ab") as output:
         # Its own session: Ctrl-C at our terminal reaches us alone, and we end it in order.
         process = subprocess.Popen(
@@ -46,6 +54,7 @@ def launch(recorded: LocalProcess, command: Sequence[str], log: Path) -> None:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
     _children[process.pid] = process

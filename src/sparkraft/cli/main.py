@@ -39,6 +39,7 @@ _OUR_COMMANDS = {
     "node": "start, stop, kill, pause, resume one node of it",
     "explain": "explain who leads the quorum or a partition, since when, and why",
     "console": "show the cluster in a web browser",
+    "console-users": "list, add and remove the users of a console",
     "zookeeper-controller": "show and move the controller of a ZooKeeper cluster",
     "pipeline": "run a pipeline on Spark",
     "zookeeper-check": "check the znodes of a Kafka cluster in ZooKeeper",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import TYPE_CHECKING
 
 from sparkraft.cli import local_cluster, local_console
 from sparkraft.cli.errors import CommandError, UsageError
@@ -14,9 +13,6 @@ from sparkraft.cli.local_process import is_running
 from sparkraft.cli.local_security import check_user
 from sparkraft.cli.options import Options, Values, key_values
 from sparkraft.cli.session import print_json, warn
-
-if TYPE_CHECKING:
-    from sparkraft.cli.local_console import LocalConsole
 
 _PORT_MAX = 0xFFFF
 _LOOK_SECONDS = 0.5
@@ -199,10 +195,10 @@ def _create_users(directory: ClusterDirectory, cluster: LocalCluster, values: Va
 
 def _start_console(
     directory: ClusterDirectory, cluster: LocalCluster, values: Values
-) -> LocalConsole | None:
-    """Start the web console if it is wanted and installed; nothing waits for it."""
+) -> str | None:
+    """Start the web console if it is wanted and installed; the address to open."""
     if values.no_console or cluster.secured_in or not local_console.is_installed():
-        return None  # it has no authentication, so a secured cluster has none of its own
+        return None  # its visitors would have the rights of the admin
     return local_console.start(directory, cluster)
 
 
@@ -231,11 +227,10 @@ def _tell(
     values: Values,
     directory: ClusterDirectory,
     cluster: LocalCluster,
-    console: LocalConsole | None,
+    console: str | None,
 ) -> None:
     if values.output == "json":
-        url = None if console is None else console.url
-        document = {"bootstrap": cluster.bootstrap, "file": str(directory.file), "console": url}
+        document = {"bootstrap": cluster.bootstrap, "file": str(directory.file), "console": console}
         if cluster.security is not None:
             document["clients"] = str(cluster.security.clients)
         print_json(document)
@@ -248,8 +243,7 @@ def _tell(
     host = cluster.http_host if cluster.secured_in else cluster.advertise
     print(f"    health   http://{host}:{node.http_port}/health  and /metrics")
     if not values.no_console and not cluster.secured_in:
-        shown = local_console.NOT_INSTALLED if console is None else console.url
-        print(f"    console  {shown}")
+        print(f"    console  {local_console.NOT_INSTALLED if console is None else console}")
     login = _tell_security(cluster)
     print(f"    try      sparkraft topics --bootstrap-server {cluster.bootstrap}{login} --list")
     stop = f"sparkraft down --dir {values.dir}" if values.detach else "Ctrl-C"

@@ -1,4 +1,4 @@
-"""The console's routes. All of them only read.
+"""The console's routes, each with the role it takes; those of `sign_in` are for visitors.
 
 /                 and the other screens: one page, whose modules draw the screen of its path
 /static/NAME      modules, stylesheet
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Route
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.errors import sentence_of
@@ -35,16 +34,19 @@ from sparkraft.console.messages import (
     parse_query,
     shown_lines,
 )
+from sparkraft.console.roles import Role
 from sparkraft.console.stream import TooManyStreamsError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
     from starlette.requests import Request
+    from starlette.routing import Route
     from starlette.types import ASGIApp
 
     from sparkraft.client.reading import ConsumedRecord
     from sparkraft.console.messages import MessageQuery, MessageReader
+    from sparkraft.console.sign_in import SignIn
     from sparkraft.console.stream import EventHub, EventStream
     from sparkraft.console.views import ClusterViews
     from sparkraft.console.watch import ClusterWatch
@@ -91,27 +93,41 @@ class Console:
     """Answers requests from what the watch and the hub know."""
 
     def __init__(
-        self, watch: ClusterWatch, views: ClusterViews, messages: MessageReader, hub: EventHub
+        self,
+        watch: ClusterWatch,
+        views: ClusterViews,
+        messages: MessageReader,
+        hub: EventHub,
+        sign_in: SignIn,
     ) -> None:
         self._watch = watch
         self._views = views
         self._messages = messages
         self._hub = hub
+        self._sign_in = sign_in
         self._assets = load_assets()
 
     def application(self, *, hosts: frozenset[str]) -> ASGIApp:
         """The ASGI application, reached as one of `hosts`."""
-        routes = [
-            *(Route(re.sub(r":(\w+)", r"{\1}", path), self.page) for path in SCREENS),
-            Route("/static/{name}", self.static),
-            Route("/api/cluster", self.cluster),
-            Route("/api/quorum", self.quorum),
-            *(Route(f"/api/{name}", _responding(make)) for name, make in self._documents()),
-            Route("/api/messages", self.messages),
-            Route("/api/export", self.export),
-            Route("/events", self.events),
+        return RequestGuard(Starlette(routes=self.routes()), hosts=hosts)
+
+    def routes(self) -> list[Route]:
+        """All routes. Pages and modules hold nothing of the cluster, so everyone gets them."""
+        route = self._sign_in.route
+        return [
+            *(route(re.sub(r":(\w+)", r"{\1}", path), self.page, None) for path in SCREENS),
+            route("/static/{name}", self.static, None),
+            *self._sign_in.routes(),
+            route("/api/cluster", self.cluster, Role.VIEWER),
+            route("/api/quorum", self.quorum, Role.VIEWER),
+            *(
+                route(f"/api/{name}", _responding(make), Role.VIEWER)
+                for name, make in self._documents()
+            ),
+            route("/events", self.events, Role.VIEWER),
+            route("/api/messages", self.messages, Role.READER),
+            route("/api/export", self.export, Role.READER),
         ]
-        return RequestGuard(Starlette(routes=routes), hosts=hosts)
 
     async def page(self, request: Request) -> Response:
         return asset_response(request, self._assets["index.html"])

@@ -28,11 +28,15 @@ class ListenAddress:
     """Whether the next free port will do."""
 
 
-def parse_listen(text: str | None) -> ListenAddress:
+def parse_listen(text: str | None, *, is_open: bool = True) -> ListenAddress:
     """Return the address of `--listen HOST:PORT`, or the default.
 
+    Args:
+        text: the option, if given.
+        is_open: whether visitors need not sign in.
+
     Raises:
-        ValueError: it is not an address of loopback; the console has no authentication yet.
+        ValueError: it is not an address, or others than this machine could read without a sign-in.
     """
     if text is None:
         return ListenAddress(host=DEFAULT_HOST, port=DEFAULT_PORT, is_default_port=True)
@@ -40,10 +44,10 @@ def parse_listen(text: str | None) -> ListenAddress:
     host = host.strip("[]")
     if not host or not port.isdecimal() or int(port) > _PORT_MAX:
         raise ValueError(f"expected HOST:PORT, got {text!r}")
-    if not is_loopback(host):
+    if is_open and not is_loopback(host):
         raise ValueError(
-            f"{host} is not a loopback address: the console has no authentication yet, and would "
-            "show the cluster to everyone who reaches it; listen on 127.0.0.1 and use an SSH tunnel"
+            f"{host} is not a loopback address: without --users or --trusted-proxy the console "
+            "would show the cluster to everyone who reaches it"
         )
     return ListenAddress(host=host, port=int(port))
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from sparkraft.console.access import Access
 from sparkraft.console.application import Console
 from sparkraft.console.listen import allowed_hosts
 from sparkraft.console.messages import MessageReader
+from sparkraft.console.sign_in import SignIn
 from sparkraft.console.stream import EventHub
 from sparkraft.console.views import ClusterViews
 from sparkraft.console.watch import ClusterWatch
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from sparkraft.client.cluster import Cluster
+    from sparkraft.console.access import AccessSettings
 
 STOP_SECONDS_MAX = 2
 """Responses that take longer are cut off at a stop; streams end at once."""
@@ -38,7 +41,12 @@ class ConsoleServer(uvicorn.Server):
 
 
 async def serve_console(
-    cluster: Cluster, listening: socket.socket, *, bootstrap: str, hosts: tuple[str, ...] = ()
+    cluster: Cluster,
+    listening: socket.socket,
+    *,
+    bootstrap: str,
+    access: AccessSettings,
+    hosts: tuple[str, ...] = (),
 ) -> None:
     """Serve on `listening` until a signal stops the process.
 
@@ -46,20 +54,24 @@ async def serve_console(
         cluster: the cluster to show.
         listening: of `listen.bind`; closed at the end.
         bootstrap: servers as the shown commands name them.
+        access: visitors and their roles.
         hosts: more `HOST:PORT` than loopback names that browsers reach the console by.
     """
     hub = EventHub()
     watch = ClusterWatch(cluster, hub, bootstrap=bootstrap)
     port = listening.getsockname()[1]
     views = ClusterViews(cluster, bootstrap=bootstrap)
-    application = Console(watch, views, MessageReader(cluster), hub).application(
-        hosts=allowed_hosts(port, hosts)
-    )
+    # Browsers send the cookies of a host to all of its ports.
+    sign_in = SignIn(Access(access), f"sparkraft-console-{port}")
+    console = Console(watch, views, MessageReader(cluster), hub, sign_in)
+    application = console.application(hosts=allowed_hosts(port, hosts))
     config = uvicorn.Config(
         application,
         http="h11",
         ws="none",
         lifespan="off",
+        # It would take the address of a visitor from a header, and with it that of a proxy.
+        proxy_headers=False,
         access_log=False,
         log_level="warning",
         server_header=False,

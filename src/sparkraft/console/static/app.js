@@ -2,6 +2,7 @@
 
 import { el, morph } from "./dom.js";
 import { Live } from "./live.js";
+import { arrive, signIn, visitor } from "./visitor.js";
 import * as overview from "./overview.js";
 import * as quorum from "./quorum.js";
 import * as topics from "./topics.js";
@@ -32,12 +33,14 @@ const REFRESH_MAX_MS = 15_000;
 const COST_SHARE = 5;
 const SPARE_MS = 500;
 
+await arrive();
+
 const root = document.getElementById("screen");
 const status = document.getElementById("live");
 const live = new Live((state) => {
   status.textContent = state;
   status.dataset.state = state;
-});
+}, visitor.role !== null);
 let current = null;
 let drawing = 0;
 
@@ -54,8 +57,8 @@ function match({ path }) {
 }
 
 function route() {
-  const found = SCREENS.find(match) ?? SCREENS[0];
-  const params = match(found) ?? {};
+  const found = visitor.role === null ? { path: "", screen: signIn } : SCREENS.find(match) ?? SCREENS[0];
+  const params = (found.path && match(found)) || {};
   const query = new URLSearchParams(location.search);
   current?.screen.leave?.();
   const isSame = current?.address === location.pathname + location.search;
@@ -66,7 +69,7 @@ function route() {
   document.title = `${found.screen.title?.(params, query) ?? found.label} · sparkraft console`;
   const under = found.under ?? found.path;
   document.getElementById("screens").replaceChildren(
-    ...SCREENS.filter(({ label }) => label).map(({ path, label }) =>
+    ...SCREENS.filter(({ label }) => label && visitor.role !== null).map(({ path, label }) =>
       el("a", { href: path, "data-link": true, "aria-current": path === under && "page" }, label)));
   refresh();
   draw();
@@ -84,6 +87,8 @@ async function refresh() {
     if (response.ok) {
       shown.data = await response.json();
       shown.problem = null;
+    } else if (response.status === 401) {
+      location.reload();
     } else {
       shown.problem = await response.text();
     }
@@ -153,7 +158,7 @@ document.addEventListener("focusin", (event) => {
 
 document.addEventListener("submit", (event) => {
   event.preventDefault();
-  const href = current.screen.onSubmit?.(event);
+  const href = current.screen.onSubmit?.(event, current);
   if (href) go(href);
 });
 

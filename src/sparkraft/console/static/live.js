@@ -2,11 +2,12 @@
 // a host, so hidden tabs must not hold any.
 
 export class Live {
-  constructor(onState) {
+  constructor(onState, isAllowed) {
     this.newest = new Map();
     this.onState = onState;
     this.listener = () => {};
     this.source = null;
+    if (!isAllowed) return onState("signed out");
     document.addEventListener("visibilitychange", () => this.follow());
     this.follow();
   }

@@ -3,6 +3,7 @@
 import { commandLine, count, el, table } from "./dom.js";
 import { brokerLink, brokerLinks, partitionLink, printed } from "./links.js";
 import { cell, Rows } from "./rows.js";
+import { may } from "./visitor.js";
 
 export const kinds = ["problem"];
 export const title = ({ topic }) => topic;
@@ -26,7 +27,7 @@ export function draw({ data, params, problem }) {
   const offsets = new Map(data.offsets.map((one) => [one.partition, one]));
   return [
     head,
-    el("p", {}, el("a", { href: `/topics/${encodeURIComponent(params.topic)}/messages`, "data-link": true }, "Messages")),
+    may("reader") && el("p", {}, el("a", { href: `/topics/${encodeURIComponent(params.topic)}/messages`, "data-link": true }, "Messages")),
     el("p", { class: "lead" }, `${count(partitions.length, "partition")}: ${offline ? `${offline} without a leader, ` : ""}${short ? `${short} under-replicated.` : "all replicas are in sync."}`),
     data.historyProblem && el("p", { class: "note" }, `The history is not available: ${data.historyProblem}`),
     rows.draw(partitions, keyOf, (one) => cells(params.topic, one, offsets)),
