@@ -7,6 +7,7 @@
 /api/NAME         a document of `views`: topics, topic, partition, broker, groups, group
 /api/messages     records of a topic, a JSON document per line while they are read
 /api/export       the same records as `console-consumer --output json` prints them, as a file
+/api/send         POST: send a record; an audit line names the visitor
 /events           Server-Sent Events: the documents of the cluster and its quorum when they change
 """
 
@@ -35,6 +36,8 @@ from sparkraft.console.messages import (
     shown_lines,
 )
 from sparkraft.console.roles import Role
+from sparkraft.console.send import parse_record
+from sparkraft.console.sign_in import json_body
 from sparkraft.console.stream import TooManyStreamsError
 
 if TYPE_CHECKING:
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 
     from sparkraft.client.reading import ConsumedRecord
     from sparkraft.console.messages import MessageQuery, MessageReader
+    from sparkraft.console.send import RecordSender
     from sparkraft.console.sign_in import SignIn
     from sparkraft.console.stream import EventHub, EventStream
     from sparkraft.console.views import ClusterViews
@@ -99,12 +103,14 @@ class Console:
         messages: MessageReader,
         hub: EventHub,
         sign_in: SignIn,
+        sender: RecordSender,
     ) -> None:
         self._watch = watch
         self._views = views
         self._messages = messages
         self._hub = hub
         self._sign_in = sign_in
+        self._sender = sender
         self._assets = load_assets()
 
     def application(self, *, hosts: frozenset[str]) -> ASGIApp:
@@ -127,6 +133,7 @@ class Console:
             route("/events", self.events, Role.VIEWER),
             route("/api/messages", self.messages, Role.READER),
             route("/api/export", self.export, Role.READER),
+            route("/api/send", self.send, Role.EDITOR, method="POST"),
         ]
 
     async def page(self, request: Request) -> Response:
@@ -175,6 +182,18 @@ class Console:
             name = f"{request.query_params['topic']}.jsonl"
             response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
         return response
+
+    async def send(self, request: Request) -> Response:
+        try:
+            record = parse_record(await json_body(request))
+            sent = await self._sender.send(record)
+        except (KeyError, ValueError, TypeError) as error:
+            return PlainTextResponse(f"bad record: {error}\n", 400)
+        except KafkaError as error:
+            return _refusal(error)
+        place = f"{sent['topic']}-{sent['partition']}@{sent['offset']}"
+        self._sign_in.audit(request, f"sent a record: {place}")
+        return await json_response(request, sent)
 
     async def _scanned(
         self, request: Request, count_max: int, lines: Lines, media_type: str

@@ -11,6 +11,7 @@ from sparkraft.console.access import Access
 from sparkraft.console.application import Console
 from sparkraft.console.listen import allowed_hosts
 from sparkraft.console.messages import MessageReader
+from sparkraft.console.send import RecordSender
 from sparkraft.console.sign_in import SignIn
 from sparkraft.console.stream import EventHub
 from sparkraft.console.views import ClusterViews
@@ -63,7 +64,8 @@ async def serve_console(
     views = ClusterViews(cluster, bootstrap=bootstrap)
     # Browsers send the cookies of a host to all of its ports.
     sign_in = SignIn(Access(access), f"sparkraft-console-{port}")
-    console = Console(watch, views, MessageReader(cluster), hub, sign_in)
+    sender = RecordSender(cluster, bootstrap=bootstrap)
+    console = Console(watch, views, MessageReader(cluster), hub, sign_in, sender)
     application = console.application(hosts=allowed_hosts(port, hosts))
     config = uvicorn.Config(
         application,
@@ -81,3 +83,4 @@ async def serve_console(
         watching = tasks.create_task(watch.run())
         await ConsoleServer(config, hub).serve(sockets=[listening])
         watching.cancel()
+    await sender.close()

@@ -10,6 +10,8 @@ A POST must have the header `X-Sparkraft-Console`: pages of other sites cannot s
 from __future__ import annotations
 
 import json
+import sys
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +77,15 @@ class SignIn:
     def visitor(self, request: Request) -> Visitor | None:
         address = request.client.host if request.client is not None else ""
         return self._access.visitor(address, request.cookies.get(self._cookie), request.headers)
+
+    def audit(self, request: Request, change: str) -> None:
+        """Print one line about a change, with the visitor that made it."""
+        visitor = self.visitor(request)
+        name = "?" if visitor is None or visitor.name is None else visitor.name
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        address = request.client.host if request.client is not None else "?"
+        sys.stderr.write(f"{at} audit: {name!r} at {address} {change}\n")
+        sys.stderr.flush()
 
     async def me(self, request: Request) -> Response:
         visitor = self.visitor(request)

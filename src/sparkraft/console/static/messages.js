@@ -3,7 +3,9 @@
 
 import { clock, count, el, table } from "./dom.js";
 import { topicLink } from "./links.js";
+import * as send from "./send.js";
 import { asLines, indented } from "./text.js";
+import { may } from "./visitor.js";
 
 export const kinds = [];
 export const title = ({ topic }) => `Messages of ${topic}`;
@@ -31,6 +33,7 @@ export function draw(context) {
       !state.stop && el("button", { type: "button", "data-action": "again" }, "Read again"),
       state.end && !state.end.isDone && el("button", { type: "button", "data-action": "more" }, "Continue"),
       el("a", { href: `/api/export?${parameters(params.topic, query, 100_000)}`, download: `${params.topic}.jsonl` }, "Export as JSON lines")),
+    send.draw(params.topic),
     list(),
   ];
 }
@@ -165,6 +168,7 @@ function more(one) {
     whole("Value", one.value),
     one.headers.map(([name, part]) => whole(`Header ${name}`, part)),
     el("p", { class: "muted" }, `${one.timestampType}, leader epoch ${one.leaderEpoch}`),
+    may("editor") && send.isEditable(one) && el("button", { type: "button", "data-edit": `${one.partition}-${one.offset}` }, "Edit and send again"),
   ];
 }
 
@@ -181,6 +185,11 @@ export function onClick(event, context) {
     if (!state.open.delete(record)) state.open.add(record);
     return true;
   }
+  const edited = event.target.dataset.edit;
+  if (edited) {
+    send.edit(context.params.topic, state.records.find((one) => `${one.partition}-${one.offset}` === edited));
+    return true;
+  }
   const action = event.target.closest("[data-action]")?.dataset.action;
   if (action === "stop") halt();
   else if (action === "again") start(context, false);
@@ -189,7 +198,11 @@ export function onClick(event, context) {
   return true;
 }
 
-export function onSubmit(event) {
+export function onSubmit(event, context) {
+  if (event.target.dataset.form === "send") {
+    send.submit(event.target, context);
+    return null;
+  }
   if (event.target.dataset.form !== "messages") return null;
   const values = new URLSearchParams();
   for (const [name, value] of new FormData(event.target)) if (value) values.set(name, value);
