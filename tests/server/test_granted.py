@@ -165,6 +165,8 @@ ON_BOTH = [
     row(ApiKey.REMOVE_RAFT_VOTER, Grant(ALTER, CLUSTER)),
     row(ApiKey.DESCRIBE_ELECTIONS, Grant(DESCRIBE, CLUSTER)),
     row(ApiKey.DESCRIBE_HISTORY, Grant(DESCRIBE, CLUSTER)),
+    row(ApiKey.DESCRIBE_IMAGE, Grant(DESCRIBE, CLUSTER)),
+    row(ApiKey.DESCRIBE_METADATA_LOG, Grant(DESCRIBE, CLUSTER)),
 ]
 """APIs that both kinds of listener serve, with the same rules."""
 

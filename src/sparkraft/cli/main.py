@@ -38,6 +38,7 @@ _OUR_COMMANDS = {
     "down": "stop it",
     "node": "start, stop, kill, pause, resume one node of it",
     "explain": "explain who leads the quorum or a partition, since when, and why",
+    "metadata-log": "print what changed in the cluster's metadata, record by record",
     "console": "show the cluster in a web browser",
     "console-users": "list, add and remove the users of a console",
     "zookeeper-controller": "show and move the controller of a ZooKeeper cluster",

@@ -122,6 +122,8 @@ class ApiKey(IntEnum):
     DESCRIBE_HISTORY = 10_002
     DESCRIBE_ISR_CHANGES = 10_003
     DESCRIBE_GROUP_DECISIONS = 10_004
+    DESCRIBE_IMAGE = 10_005
+    DESCRIBE_METADATA_LOG = 10_006
 
 
 class ApiInfo(NamedTuple):
@@ -721,6 +723,26 @@ _TABLE: Final = (
         _BROKER,
         False,
         "k10004_describe_group_decisions",
+    ),
+    (
+        ApiKey.DESCRIBE_IMAGE,
+        "DescribeImage",
+        0,
+        0,
+        0,
+        _BOTH,
+        False,
+        "k10005_describe_image",
+    ),
+    (
+        ApiKey.DESCRIBE_METADATA_LOG,
+        "DescribeMetadataLog",
+        0,
+        0,
+        0,
+        _BOTH,
+        False,
+        "k10006_describe_metadata_log",
     ),
 )
 

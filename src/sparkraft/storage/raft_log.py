@@ -224,6 +224,27 @@ class RaftLog:
         """Whole batches from `start` to `up_to`."""
         return self._log.read_batches(start, up_to)
 
+    def time_of(self, offset: Offset) -> Millis:
+        """The append time of the batch that holds `offset`; -1 if it is not in the log."""
+        if not self.start <= offset < self.end:
+            return Millis(-1)
+        header, _ = next(self.batches(offset, self.end))
+        return Millis(header.max_timestamp)
+
+    def offset_at(self, at_ms: Millis, *, up_to: Offset) -> Offset:
+        """The first offset appended at or after a time; `up_to` if there is none below it."""
+        found = self._log.offset_for_timestamp(max(0, at_ms), up_to=up_to)
+        return up_to if found is None else Offset(found.offset)
+
+    def epoch_of(self, offset: Offset) -> int:
+        """The epoch in which `offset` was appended; -1 if it is not known."""
+        epoch = self._log.epoch_of(offset)
+        return -1 if epoch is None else epoch
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int] | None:
+        """(the largest epoch at or below `epoch`, its end offset); None if it is above all."""
+        return self._log.end_offset_for_epoch(epoch)
+
     def control_records(self) -> Iterator[tuple[Offset, ControlType, bytes]]:
         """All control records of the log, with their offsets."""
         for header, view in self.batches(self.start, self.end):

@@ -185,11 +185,12 @@ class SnapshotData:
     def verify(self) -> SnapshotContent:
         """Check every byte: `DecodeError` unless it is whole, from header to footer."""
         content = self.content()
-        for _ in self._data_batches():
+        for _ in self.data_batches():
             pass
         return content
 
-    def _data_batches(self) -> Iterator[bytes]:
+    def data_batches(self) -> Iterator[bytes]:
+        """The batches of metadata records, each CRC checked; the footer must come last."""
         finished = False
         try:
             for header, raw in self._batches():
@@ -220,7 +221,7 @@ class SnapshotData:
 
     def records(self) -> Iterator[list[bytes]]:
         """The framed metadata records, batch by batch; the footer must come last."""
-        for raw in self._data_batches():
+        for raw in self.data_batches():
             yield [record.value or b"" for record in decode_records(raw)]
 
 

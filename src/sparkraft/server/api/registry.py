@@ -324,6 +324,8 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.DESCRIBE_HISTORY: "k10002_describe_history",
     ApiKey.DESCRIBE_ISR_CHANGES: "k10003_describe_isr_changes",
     ApiKey.DESCRIBE_GROUP_DECISIONS: "k10004_describe_group_decisions",
+    ApiKey.DESCRIBE_IMAGE: "k10005_describe_image",
+    ApiKey.DESCRIBE_METADATA_LOG: "k10006_describe_metadata_log",
 }
 """Key → file in this package. One line per key, sorted; its `API` has the listeners."""
 

@@ -49,7 +49,9 @@ from sparkraft.storage.snapshot_files import BATCH_BYTES_MAX
 if TYPE_CHECKING:
     from sparkraft.security.login import Login
     from sparkraft.server.env import Env
+    from sparkraft.server.raft.past_images import PastImages
     from sparkraft.server.raft.past_reader import PastReader
+    from sparkraft.server.raft.past_topic_names import PastTopicNames
     from sparkraft.tls.dialing import Connect
 
 BATCH_RECORDS_MAX = 10_000
@@ -126,6 +128,8 @@ class RaftDriver(QuorumStatus):
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._past: PastReader | None = None
+        self._past_images: PastImages | None = None
+        self._past_topic_names: PastTopicNames | None = None
         self._stopped = False
         self._closed = False
 
@@ -161,6 +165,8 @@ class RaftDriver(QuorumStatus):
         if self._timer is not None:
             self._timer.cancel()
         self._snapshots.stop_cleaning()
+        if self._past_images is not None:
+            self._past_images.forget()
         await self._peers.close()
         # Not cancelled: an fsync under way must not outlive the log it works on.
         self._log_writer.stop_lingering()
@@ -276,6 +282,24 @@ class RaftDriver(QuorumStatus):
 
             self._past = PastReader(self)
         return self._past
+
+    @property
+    def past_images(self) -> "PastImages":
+        """Makes images as of earlier offsets; its code is loaded on first use."""
+        if self._past_images is None:
+            from sparkraft.server.raft.past_images import PastImages
+
+            self._past_images = PastImages(self)
+        return self._past_images
+
+    @property
+    def past_topic_names(self) -> "PastTopicNames":
+        """Finds the names of topics in the log; its code is loaded on first use."""
+        if self._past_topic_names is None:
+            from sparkraft.server.raft.past_topic_names import PastTopicNames
+
+            self._past_topic_names = PastTopicNames(self)
+        return self._past_topic_names
 
     # ---- running the core (`CoreHost`)
 

@@ -7,7 +7,7 @@ fails and may be retried.
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Offset
@@ -18,6 +18,7 @@ from sparkraft.protocol.framing import decode_metadata_record
 from sparkraft.protocol.messages.metadata_records import NoOpRecord
 from sparkraft.records.batch import BatchHeader, iter_batches
 from sparkraft.records.record import decode_records
+from sparkraft.server.raft.committed_log import LogReader, cleaned, committed_end, is_idle
 from sparkraft.storage.snapshot_files import ZERO_SNAPSHOT, SnapshotId
 
 if TYPE_CHECKING:
@@ -36,10 +37,6 @@ _NO_OP_KEY = 20
 """The type byte after the frame version of a metadata record; most of an idle log is NoOp."""
 
 _NO_OP = NoOpRecord()
-
-_NO_OP_END = b"\x08\x01\x14\x00\x00\x00"
-"""The end of a batch with one NoOpRecord: value length 4 as a varint, the value, no headers. An
-idle log has two per second; decoding them would dominate a read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,20 +60,6 @@ class HistoryQuery:
     whole_log: bool = False
 
 
-class LogReader(Protocol):
-    """The committed log to read from."""
-
-    @property
-    def log(self) -> "RaftLog":
-        """Its files."""
-        ...
-
-    @property
-    def high_watermark(self) -> Offset:
-        """The first offset not known to be committed; -1 until one is known."""
-        ...
-
-
 class PastReader:
     """Reads earlier metadata, one query at a time."""
 
@@ -95,14 +78,12 @@ class PastReader:
             try:
                 return await self._read(query)
             except FileNotFoundError as error:
-                wrong = "the metadata log was cleaned during the read; retry"
-                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, wrong) from error
+                raise cleaned() from error
 
     async def _read(self, query: HistoryQuery) -> History:
         log = self._reader.log
-        # Committed records may not be written here yet, after a vote on a slow disk.
-        committed = min(self._reader.high_watermark, log.end)
-        if query.at_offset >= max(committed, 0):
+        committed = committed_end(self._reader)
+        if query.at_offset >= committed:
             wrong = f"offset {query.at_offset} is not committed; the log goes up to {committed}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, wrong)
         up_to = Offset(committed if query.at_offset < 0 else query.at_offset + 1)
@@ -160,8 +141,7 @@ def _batches(
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
     """A bounded number of batches from `position` on."""
     if position < log.start:
-        wrong = "the metadata log was cleaned during the read; retry"
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, wrong)
+        raise cleaned()
     count = 0
     for piece in log.read(position, up_to=up_to, max_bytes=READ_BYTES):
         for found in iter_batches(piece):
@@ -173,8 +153,7 @@ def _batches(
 
 def _feed(history: History, header: BatchHeader, view: memoryview, up_to: Offset) -> None:
     last_offset = Offset(min(header.last_offset, up_to - 1))
-    idle = header.records_count == 1 and view[-len(_NO_OP_END) :] == _NO_OP_END
-    if idle or header.is_control:
+    if header.is_control or is_idle(header, view):
         history.pass_over(
             last_offset=last_offset,
             epoch=header.partition_leader_epoch,

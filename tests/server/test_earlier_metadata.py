@@ -1,0 +1,284 @@
+"""DescribeImage and DescribeMetadataLog of a node: what a tool replays, and what it may see."""
+
+import asyncio
+import json
+
+import pytest
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.cli import metadata_log
+from sparkraft.client.cluster import Cluster
+from sparkraft.client.past.changes import change_of
+from sparkraft.client.past.log import PastReader
+from sparkraft.client.past.state import PastState
+from sparkraft.protocol.messages import metadata_records as records
+from sparkraft.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparkraft.protocol.messages.k10005_describe_image import DescribeImageRequest
+from sparkraft.protocol.messages.k10006_describe_metadata_log import DescribeMetadataLogRequest
+from sparkraft.records.batch import crc_ok, iter_batches
+from sparkraft.security.acls import AclOperation, AclResourceType
+from tests.client.test_past_state import of_image, of_state
+from tests.server.harness import connect, create_topic, node_in, run, until
+from tests.support.sessions import Deciding
+
+SECRET = "hunter2"
+
+
+async def written(node, *made):
+    """Append records as the controller would."""
+    epoch = node.raft.leader_and_epoch.epoch
+    last = await node.raft.append([(record, 0) for record in made], epoch=epoch)
+    await until(lambda: node.raft.high_watermark > last and node.broker.image.offset >= last)
+    return last
+
+
+def secrets():
+    return [
+        records.UserScramCredentialRecord(
+            name="alice", mechanism=1, salt=SECRET.encode(), stored_key=SECRET.encode(),
+            server_key=SECRET.encode(), iterations=4096,
+        ),
+        records.ConfigRecord(
+            resource_type=4, resource_name="77", name="a.plugin.password", value=SECRET
+        ),
+        records.ConfigRecord(
+            resource_type=4, resource_name="77", name="log.cleaner.threads", value="2"
+        ),
+        records.DelegationTokenRecord(owner=f"User:{SECRET}", token_id=SECRET),
+    ]  # fmt: skip
+
+
+def client_of(node):
+    return Cluster(f"127.0.0.1:{node.listeners[0].port}", client_id="test")
+
+
+async def delete_topic(connection, name):
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=10_000)
+    await connection.send(request)
+
+
+def test_images_and_log_lead_to_the_same_states(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node, client_of(node) as cluster:
+            connection = await connect(node)
+            await create_topic(connection, "flights", partitions=3, **{"retention.ms": "1000"})
+            await create_topic(connection, "gone")
+            await delete_topic(connection, "gone")
+            await until(lambda: node.broker.image.topic("gone") is None)
+            past = PastReader(cluster)
+            now, available = await past.image()
+            assert of_state(now) == of_image(node.broker.image.at(now.offset, now.epoch))
+            assert (available.cluster_id, available.start_offset) == (node.broker.cluster_id, 0)
+            assert now.leader_id == 1
+            # Replay the whole log, and compare with an image at each offset.
+            state, seen = PastState(), 0
+            async for each in past.records(state, from_offset=0, to_offset=now.offset + 1):
+                if each.offset > 0 and not state.in_transaction:
+                    image, _ = await past.image(at_offset=each.offset - 1)
+                    image.move_to(state.offset, state.epoch, state.at_ms)
+                    assert of_state(image) == of_state(state)
+                    seen += 1
+            assert seen > 8
+            assert state.at_ms > 0
+            # Continue from an image in the middle.
+            middle, _ = await past.image(at_offset=now.offset - 5)
+            async for _ in past.records(middle, from_offset=middle.offset + 1):
+                pass
+            latest, _ = await past.image()
+            assert of_state(latest)["topics"] == of_state(middle)["topics"]
+            # By time.
+            first, _ = await past.image(at_ms=1)
+            assert first.offset == -1
+            page = await past.page(from_ms=now.at_ms)
+            assert page.from_offset <= now.offset < page.next_offset
+            await connection.close()
+
+    run(test())
+
+
+def test_pages_of_an_image_are_of_one_image(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            await create_topic(connection, "t", partitions=8)
+            first = await connection.send(DescribeImageRequest(records_max=3))
+            await create_topic(connection, "u")
+            answer, values = first, 0
+            while True:
+                assert (answer.offset, answer.epoch) == (first.offset, first.epoch)
+                for header, _ in iter_batches(answer.records):
+                    values += header.records_count
+                if answer.next_cursor < 0:
+                    break
+                request = DescribeImageRequest(
+                    at_offset=first.offset, epoch=first.epoch, cursor=answer.next_cursor,
+                    records_max=3,
+                )  # fmt: skip
+                answer = await connection.send(request)
+            whole = await connection.send(DescribeImageRequest(at_offset=first.offset))
+            assert values == sum(header.records_count for header, _ in iter_batches(whole.records))
+            assert whole.next_cursor == -1
+            other = DescribeImageRequest(at_offset=first.offset, epoch=first.epoch + 1)
+            refused = await connection.send(other)
+            assert refused.error_code == ErrorCode.SNAPSHOT_NOT_FOUND
+            beyond = DescribeImageRequest(at_offset=first.offset, cursor=1_000)
+            refused = await connection.send(beyond)
+            assert refused.error_code == ErrorCode.POSITION_OUT_OF_RANGE
+            await connection.close()
+
+    run(test())
+
+
+def test_no_secret_leaves_the_node(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node, client_of(node) as cluster:
+            connection = await connect(node)
+            last = await written(node, *secrets())
+            image = await connection.send(DescribeImageRequest(at_offset=last))
+            log = await connection.send(DescribeMetadataLogRequest())
+            for answer in (image, log):
+                assert SECRET.encode() not in bytes(answer.records)
+                assert b"a.plugin.password" in bytes(answer.records)
+                assert all(crc_ok(view) for _, view in iter_batches(answer.records))
+            state, _ = await PastReader(cluster).image(at_offset=last)
+            assert state.scram == {(1, "alice"): 4096}
+            assert state.configs[4, "77"] == {
+                "a.plugin.password": "(redacted)",
+                "log.cleaner.threads": "2",
+            }
+            await connection.close()
+
+    run(test())
+
+
+def test_a_session_sees_what_its_entries_allow(tmp_path):
+    allowed = {
+        (AclOperation.DESCRIBE, AclResourceType.CLUSTER, "kafka-cluster"),
+        (AclOperation.DESCRIBE, AclResourceType.TOPIC, "own"),
+        (AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, "hidden-gone"),
+    }
+
+    async def test():
+        async with node_in(tmp_path) as node, client_of(node) as cluster:
+            connection = await connect(node)
+            for name in ("own", "hidden-now", "hidden-gone"):
+                await create_topic(connection, name, **{"retention.ms": "77777"})
+            await delete_topic(connection, "hidden-gone")
+            await until(lambda: node.broker.image.topic("hidden-gone") is None)
+            entity = [records.EntityData(entity_type="user", entity_name="hidden-user")]
+            quota = records.ClientQuotaRecord(entity=entity, key="producer_byte_rate", value=1.0)
+            group = records.ConfigRecord(
+                resource_type=32, resource_name="hidden-group",
+                name="consumer.session.timeout.ms", value="45000",
+            )  # fmt: skip
+            last = await written(node, quota, group)
+            everything = await connection.send(DescribeMetadataLogRequest())
+            for hidden in (b"hidden-gone", b"hidden-now", b"hidden-user", b"hidden-group"):
+                assert hidden in bytes(everything.records)
+            for each in node.listeners:
+                each.authorizer = Deciding(lambda *asked: asked in allowed)
+            limited = await connect(node)
+            log = await limited.send(DescribeMetadataLogRequest(to_offset=last + 1))
+            images = [
+                await limited.send(DescribeImageRequest(at_offset=offset))
+                for offset in (last, last - 6)
+            ]
+            for answer in (log, *images):
+                content = bytes(answer.records)
+                assert b"own" in content
+                assert b"hidden" not in content
+                assert b"77777" not in content
+                assert all(crc_ok(view) for _, view in iter_batches(answer.records))
+            ids = {topic.id for topic in node.broker.image.topics_in_order() if topic.name != "own"}
+            assert not any(bytes(topic_id) in bytes(log.records) for topic_id in ids)
+            # The replay of what is left has no gap and no unknown object.
+            past = PastReader(cluster)
+            state = PastState()
+            async for each in past.records(state, from_offset=0, to_offset=last + 1):
+                assert each.record is None or type(each.record) is records.NoOpRecord or (
+                    change_of(state, each.record) is not None
+                )  # fmt: skip
+            assert list(state.topic_ids) == ["own"]
+            await limited.close()
+            await connection.close()
+
+    run(test())
+
+
+def test_a_client_with_other_records_gets_where_they_diverge(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node, client_of(node) as cluster:
+            past = PastReader(cluster)
+            now, available = await past.image()
+            same = await past.page(from_offset=now.offset, last_fetched_epoch=now.epoch)
+            assert same.diverging_end_offset == -1
+            for epoch in (now.epoch - 1, now.epoch + 1):
+                other = await past.page(from_offset=now.offset, last_fetched_epoch=epoch)
+                assert other.records == b""
+                assert other.diverging_end_offset >= 0
+            # A longer log of the same epoch than this node has.
+            beyond = available.high_watermark + 1_000
+            other = await past.page(from_offset=beyond, last_fetched_epoch=now.epoch)
+            assert available.high_watermark <= other.diverging_end_offset < beyond
+            with pytest.raises(KafkaError) as caught:
+                await past.page(from_offset=beyond)
+            assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+    run(test())
+
+
+def test_a_page_ends_at_its_size_and_has_at_least_one_batch(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            await create_topic(connection, "t", partitions=50)
+            position, pages, seen = 0, 0, []
+            end = (await connection.send(DescribeMetadataLogRequest())).next_offset
+            while position < end:
+                request = DescribeMetadataLogRequest(from_offset=position, max_bytes=1)
+                answer = await connection.send(request)
+                found = list(iter_batches(answer.records))
+                assert len(found) <= 1
+                seen += [header.base_offset for header, _ in found]
+                assert answer.next_offset > position
+                position, pages = answer.next_offset, pages + 1
+            assert pages > 3
+            assert seen == sorted(set(seen))
+            await connection.close()
+
+    run(test())
+
+
+def test_the_command_prints_each_change(tmp_path, capsys):
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            await create_topic(connection, "flights", partitions=2)
+            server = ["--bootstrap-server", f"127.0.0.1:{node.listeners[0].port}"]
+
+            async def printed(*options):
+                assert await asyncio.to_thread(metadata_log.main, [*server, *options]) == 0
+                return capsys.readouterr().out
+
+            lines = (await printed()).splitlines()
+            texts = [line[35:] for line in lines]
+            assert texts[0] == "controller 1 was elected in epoch 1"
+            assert "broker 1 was unfenced" in texts
+            created = texts.index("partition flights-1 was created on 1, leader 1")
+            offset = int(lines[created].split()[0])
+            (one,) = (await printed("--from", str(offset), "--to", str(offset))).splitlines()
+            assert one == lines[created]
+            document = json.loads(
+                await printed("--from", str(offset), "--to", str(offset), "--output", "json")
+            )
+            assert (document["offset"], document["kind"]) == (offset, "partition")
+            assert document["type"] == "PartitionRecord"
+            assert document["data"]["partitionId"] == 1
+            topics = (await printed("--only", "topic", "--from-time", "1h")).splitlines()
+            assert topics[0][35:].startswith("topic flights was created")
+            assert await printed("--to-time", "1h") == ""
+            # In the middle of the bootstrap transaction.
+            assert "feature" in (await printed("--from", "4", "--to", "4"))
+            await connection.close()
+
+    run(test())
