@@ -6,7 +6,7 @@ import json
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
-from sparkraft.cli import metadata_log
+from sparkraft.cli import explain_cluster, metadata_log
 from sparkraft.client.cluster import Cluster
 from sparkraft.client.past.changes import change_of
 from sparkraft.client.past.log import PastReader
@@ -279,6 +279,35 @@ def test_the_command_prints_each_change(tmp_path, capsys):
             assert await printed("--to-time", "1h") == ""
             # In the middle of the bootstrap transaction.
             assert "feature" in (await printed("--from", "4", "--to", "4"))
+            await connection.close()
+
+    run(test())
+
+
+def test_the_health_of_the_cluster_as_of_an_earlier_offset(tmp_path, capsys):
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            await create_topic(connection, "flights", partitions=2)
+            created = node.broker.image.offset
+            server = ["--bootstrap-server", f"127.0.0.1:{node.listeners[0].port}"]
+
+            async def printed(*options):
+                await asyncio.to_thread(explain_cluster.main, [*server, *options])
+                return capsys.readouterr().out
+
+            now = json.loads(await printed("--output", "json"))
+            past = json.loads(await printed("--at-offset", str(created), "--output", "json"))
+            assert (now["asOf"], past["asOf"]["offset"]) == (None, created)
+            assert past["asOf"]["controller"] == 1
+            for key in ("clusterId", "topicCount", "partitionCount", "offline", "underReplicated"):
+                assert past[key] == now[key]
+            assert past["brokers"][0]["leads"] == now["brokers"][0]["leads"] == 2
+            lines = (await printed("--at-offset", "10")).splitlines()
+            assert lines[0] == "Broker 1 is fenced."
+            assert lines[2].startswith("as of offset 10, 20")
+            assert "0 topics, 0 partitions" in lines[-1]
+            assert (await printed("--at-time", "0s")).startswith("All was well: 1 broker, 1 topic")
             await connection.close()
 
     run(test())

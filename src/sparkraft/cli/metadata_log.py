@@ -1,4 +1,4 @@
-"""`metadata-log`: what changed in the cluster's metadata, a line per record. Ours.
+"""`metadata-log`: prints each change of the cluster's metadata, a line per record. Ours.
 
 Each line has the offset, the time and the change in words; `--output json` prints a JSON object per
 line with the record as well. Passwords, SCRAM keys and delegation tokens are not included.

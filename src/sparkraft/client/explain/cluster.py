@@ -43,6 +43,16 @@ that have not fetched from it yet; their time counts from the start of its leade
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AsOf:
+    """An offset of the metadata log; `at_ms` and `leader_id` are -1 if unknown."""
+
+    offset: int
+    epoch: int
+    at_ms: int
+    leader_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
     """Responses of the cluster; `quorum` is None without a controller, and `problem` the reason."""
 
@@ -55,6 +65,8 @@ class ClusterFacts:
     """The reason why no broker responded; empty if one did."""
     min_isr: Mapping[str, int] = field(default_factory=dict)
     """Topic → min.insync.replicas, of the topics with partitions that lack replicas."""
+    as_of: AsOf | None = None
+    """The moment, if it is not the present; the state of the quorum is then unknown."""
     led_since_ms: int | None = None
     """When the quorum's leader was elected or first seen, by its own clock; None if unknown."""
 
@@ -151,6 +163,7 @@ def cluster_document(facts: ClusterFacts, epochs: Sequence[Epoch] = ()) -> Json:
     partitions = [p for topic in facts.topics.values() for p in topic.partitions.values()]
     return {
         "clusterId": facts.cluster_id,
+        "asOf": _as_of(facts.as_of),
         "health": _health(facts, problems, epochs),
         "controller": _controller(facts.quorum, epochs),
         "brokers": [_broker(node, facts, partitions) for node in facts.brokers],
@@ -165,6 +178,17 @@ def cluster_document(facts: ClusterFacts, epochs: Sequence[Epoch] = ()) -> Json:
         "offline": problems.offline[:PROBLEMS_MAX],
         "belowMinIsr": problems.below_min_isr[:PROBLEMS_MAX],
         "underReplicated": problems.under_replicated[:PROBLEMS_MAX],
+    }
+
+
+def _as_of(as_of: AsOf | None) -> Json | None:
+    if as_of is None:
+        return None
+    return {
+        "offset": as_of.offset,
+        "epoch": as_of.epoch,
+        "time": time_text(as_of.at_ms) if as_of.at_ms >= 0 else None,
+        "controller": as_of.leader_id if as_of.leader_id >= 0 else None,
     }
 
 
@@ -315,10 +339,11 @@ def _health(facts: ClusterFacts, problems: _Problems, epochs: Sequence[Epoch]) -
 def _worst(facts: ClusterFacts, problems: _Problems) -> tuple[str, str] | None:
     if facts.unreachable:
         return "critical", f"No broker responds: {facts.unreachable}."
-    if problems.offline or facts.quorum is None:
+    leaderless = facts.quorum is None and facts.as_of is None
+    if problems.offline or leaderless:
         offline = [_offline_sentence(problems.offline)] if problems.offline else []
-        leaderless = [_leaderless_sentence(facts)] if facts.quorum is None else []
-        return "critical", " ".join([*offline, *leaderless])
+        stuck = [_leaderless_sentence(facts)] if leaderless else []
+        return "critical", " ".join([*offline, *stuck])
     if problems.below_min_isr:
         few = _partitions(problems.below_min_isr, "has", "have")
         return "critical", (
@@ -338,9 +363,8 @@ def _degraded(facts: ClusterFacts, problems: _Problems) -> Iterator[str]:
     if problems.under_replicated:
         few = _partitions(problems.under_replicated, "is", "are")
         yield f"{few} under-replicated: {_names(problems.under_replicated)}."
-    assert facts.quorum is not None
-    silent = _silent_voters(facts)
-    if silent:
+    silent = [] if facts.quorum is None else _silent_voters(facts)
+    if silent and facts.quorum is not None:
         left = len(facts.quorum.voters) - len(silent)
         yield (
             f"{_numbered('Voter', silent)} of the quorum stopped fetching: {left} of "
@@ -352,7 +376,6 @@ def _degraded(facts: ClusterFacts, problems: _Problems) -> Iterator[str]:
 
 
 def _all_well(facts: ClusterFacts, epochs: Sequence[Epoch]) -> str:
-    assert facts.quorum is not None
     partitions = sum(len(topic.partitions) for topic in facts.topics.values())
     counts = ", ".join(
         [
@@ -362,7 +385,8 @@ def _all_well(facts: ClusterFacts, epochs: Sequence[Epoch]) -> str:
         ]
     )
     controller = _controller(facts.quorum, epochs)
-    assert controller is not None
+    if controller is None:
+        return f"All was well: {counts}."
     since = "" if controller["since"] is None else f" since {_second_text(controller)}"
     votes = controller["grantedBy"]
     by = "" if not votes else f", elected by {', '.join(map(str, votes))}"
@@ -414,6 +438,8 @@ def cluster_lines(document: Json) -> Iterator[str]:
     """The document as text."""
     yield document["health"]["sentence"]
     yield ""
+    if document["asOf"] is not None:
+        yield _as_of_line(document["asOf"])
     controller = document["controller"]
     if controller is not None:
         yield (
@@ -433,6 +459,12 @@ def cluster_lines(document: Json) -> Iterator[str]:
         f"{document['underReplicatedCount']} under-replicated, "
         f"{document['notPreferredCount']} not led by the preferred replica"
     )
+
+
+def _as_of_line(as_of: Json) -> str:
+    time = "" if as_of["time"] is None else f", {as_of['time'][:23].replace('T', ' ')} UTC"
+    controller = "" if as_of["controller"] is None else f", controller {as_of['controller']}"
+    return f"as of offset {as_of['offset']}{time}{controller}, epoch {as_of['epoch']}"
 
 
 def _replica_line(replica: Json, *, is_voter: bool) -> str:

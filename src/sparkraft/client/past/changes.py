@@ -1,4 +1,4 @@
-"""What a metadata record changes, in words, by the state before it."""
+"""Describes the change that a metadata record makes, in words, by the state before it."""
 
 from __future__ import annotations
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 REQUEST_MS_MAX = 120_000
 """Timeout of a request: a node may have to replay a long log for an image."""
 
+PAGE_BYTES = 1 << 20
+
 NOT_SERVED = "the node closed the connection: only sparkraft's nodes serve earlier metadata"
 
 
@@ -121,6 +123,7 @@ class PastReader:
         from_ms: int = -1,
         to_offset: int = -1,
         last_fetched_epoch: int = -1,
+        max_bytes: int = PAGE_BYTES,
     ) -> LogPage:
         """A page of the log; `DescribeMetadataLogRequest` describes the arguments.
 
@@ -132,6 +135,7 @@ class PastReader:
             from_ms=from_ms,
             to_offset=to_offset,
             last_fetched_epoch=last_fetched_epoch,
+            max_bytes=max_bytes,
         )
         answer = await self._send(request)
         return LogPage(

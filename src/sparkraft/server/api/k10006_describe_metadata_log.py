@@ -1,4 +1,4 @@
-"""DescribeMetadataLog: v0, ours. Committed records of the metadata log: what changed, and when.
+"""DescribeMetadataLog: v0, ours. Committed records of the metadata log, with offsets and times.
 
 Behaviour:
     * Every node responds from its own copy of the log, with record batches as Fetch returns them.

@@ -1,6 +1,6 @@
 """Reads committed batches of the metadata log from disk, in pieces of bounded size.
 
-Not here: what readers derive from them (`past_reader`, `past_images`, `past_topic_names`).
+Not here: the readers (`past_reader`, `past_images`, `past_topic_names`).
 """
 
 from collections.abc import Iterator
