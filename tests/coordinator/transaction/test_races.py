@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkraft.base.errors import ErrorCode
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.coordinator.transaction.config import TransactionConfig
 from sparkraft.coordinator.transaction.records import decode_record
 from tests.coordinator.transaction.test_shard import begun
@@ -260,6 +260,46 @@ def test_epochs_run_out_while_every_response_of_init_producer_id_is_lost(version
             assert world.init(*expected) == following
     assert world.init(producer_id, 32_766) is FENCED
     assert world.add((producer_id, 32_766), P0) is MAPPING
+
+
+# Expiry
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_an_id_is_used_again_while_its_tombstone_is_not_committed(is_stored: bool) -> None:
+    """TransactionStateManager.removeExpiredTransactionalIds: it has the pending state Dead."""
+    config = TransactionConfig(id_expiration_ms=100_000, expiry_interval_ms=10_000)
+    world = World(2, config)
+    producer = world.init()
+    world.hold = True
+    world.advance(110_000)
+    assert world.log[-1][1] is None
+    for answer in (
+        world.init(),
+        world.add(producer, P0),
+        world.end(producer, commit=True),
+        world.verify(producer, P0),
+    ):
+        assert answer is CONCURRENT
+    if is_stored:
+        world.commit()
+        assert world.add(producer, P0) is MAPPING
+        assert world.init() == (producer[0] + 1, 0)
+    else:
+        world.log.pop()
+        world.reload()
+        assert world.init() == (producer[0], 1)
+
+
+def test_an_id_whose_tombstone_could_not_be_appended_stays() -> None:
+    config = TransactionConfig(id_expiration_ms=100_000, expiry_interval_ms=10_000)
+    world = World(2, config)
+    producer = world.init()
+    world.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(KafkaError):
+        world.advance(110_000)
+    world.refuse = None
+    assert world.add(producer, P0) is NONE
 
 
 # transaction.version and clocks

@@ -7,8 +7,8 @@ Implements `CoordinatorShard[TransactionRecord]`; see `coordinator.runtime` for 
 Invariants:
     * An id's metadata changes by replay alone. It equals its last record in the log, but for the
       last producer epoch, which records lack.
-    * At most one transition of an id is not committed yet. Until it is, and while the id is
-      prepared, requests get CONCURRENT_TRANSACTIONS.
+    * At most one transition of an id is not committed yet, its expiry included. Until it is, and
+      while the id is prepared, requests get CONCURRENT_TRANSACTIONS.
     * Markers are written only for a committed Prepare* record, and Complete* only after all of
       them. Both are repeated after loading.
 
@@ -82,7 +82,7 @@ class TransactionShard:
         """Ids with an open transaction, in the order in which the transactions began."""
         self._prepared: dict[str, None] = {}
         """Ids whose markers are being written."""
-        self._pending: dict[str, TransitionAppended] = {}
+        self._pending: dict[str, TransitionAppended | IdsExpired] = {}
         """Transitions that are appended, but not committed."""
         self._transaction_version = 0
         self._to_check: dict[TimerKey, Iterator[str]] = {}
@@ -136,6 +136,8 @@ class TransactionShard:
     ) -> TransactionDecision[None]:
         """Admit the next transition of the id; retry one of the coordinator's own that failed."""
         if isinstance(callback, IdsExpired):
+            for one in callback.transactional_ids:
+                del self._pending[one]
             return NOTHING
         assert isinstance(callback, TransitionAppended)
         transactional_id = callback.metadata.transactional_id
@@ -237,10 +239,12 @@ class TransactionShard:
         )
         if not expired:
             return NOTHING
+        callback = IdsExpired(transactional_ids=expired)
+        self._pending.update(dict.fromkeys(expired, callback))
         return Decision(
             response=None,
             records=tuple(TransactionRecord(transactional_id=one) for one in expired),
-            append_callback=IdsExpired(transactional_ids=expired),
+            append_callback=callback,
         )
 
     def _retry(self, transactional_id: str, now: Instant) -> TransactionDecision[None]:
@@ -388,6 +392,7 @@ class TransactionShard:
     def _get(self, transactional_id: str) -> TransactionMetadata:
         known = self._known.get(transactional_id)
         if known is None:
+            self._check_settled(transactional_id)  # It expires: Kafka's pending state Dead.
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return known
 
