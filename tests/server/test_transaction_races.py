@@ -1,14 +1,46 @@
-"""Transactions over the wire whose topics are deleted, or created again, before they end."""
+"""Transactions over the wire whose topics do not exist yet, or are deleted before they end."""
 
 from typing import Any
 
 import pytest
 
 from sparkraft.base.errors import ErrorCode
+from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from sparkraft.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparkraft.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest
 from sparkraft.protocol.messages.k65_describe_transactions import DescribeTransactionsRequest
 from tests.server.harness import connect, create_topic, node_in, run, until
 from tests.server.test_transaction_coordinator import NAME, NONE, Client, committed
+
+
+def test_offsets_are_added_before_their_topic_exists(tmp_path):
+    """The coordinator must know the topic, or it would write no marker to the group's partition."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            client = Client(connection, epochs=False)
+            await client.init()
+
+            async def add(epoch: int) -> ErrorCode:
+                request = AddOffsetsToTxnRequest(
+                    transactional_id=NAME,
+                    producer_id=client.producer_id,
+                    producer_epoch=epoch,
+                    group_id="g",
+                )
+                return ErrorCode((await connection.send(request)).error_code)
+
+            assert await add(client.epoch + 1) is ErrorCode.PRODUCER_FENCED
+            assert node.broker.image.topic(GROUP_METADATA_TOPIC) is None
+            assert await add(client.epoch) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert await state(connection) == "Empty"
+            await until(lambda: node.broker.image.topic(GROUP_METADATA_TOPIC) is not None)
+            assert await add(client.epoch) is NONE
+            assert await state(connection) == "Ongoing"
+            await connection.close()
+
+    run(test())
 
 
 async def delete(connection: Any, name: str) -> None:
