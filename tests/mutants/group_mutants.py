@@ -137,6 +137,17 @@ def _kafka_19720_earlier_topics_stay_assigned() -> Patches:
     return _assigned_by(change)
 
 
+@_plant("a member is given topics of its target that it does not subscribe to", "K4")
+def _targets_are_given_whole() -> Patches:
+    original = reconcile_member
+
+    def reconcile(member: Any, target: Any, **more: Any) -> Any:
+        topics = target.subscribed | target.partitions.keys() | member.assigned.keys()
+        return original(member, replace(target, subscribed=topics), **more)
+
+    return [(consumer_update, "reconcile", reconcile)]
+
+
 @_plant("`uniform` does not look at the previous target", "K6")
 def _assignments_from_nothing() -> Patches:
     def assign(members: Any, counts: Any) -> Any:
@@ -249,6 +260,20 @@ def _kafka_17733_upgrades_drop_assignments() -> Patches:
         return replace(original(*given), assigned={})
 
     return [(consumer_migration, "_consumer_member", consumer_member)]
+
+
+@_plant("an upgrade starts in the generation before", "K14")
+def _upgrades_start_a_generation_early() -> Patches:
+    original = consumer_migration.upgraded
+
+    def upgraded(group: Any, *given: Any) -> Any:
+        group.generation_id -= 1
+        try:
+            return original(group, *given)
+        finally:
+            group.generation_id += 1
+
+    return [(consumer, "upgraded", upgraded)]
 
 
 @_plant("a downgrade drops the assignments", "K14")

@@ -9,7 +9,7 @@ Whenever a batch of `__consumer_offsets` is committed:
     K7  `uniform` gives members with the same subscription numbers that differ by one at most
     K9  the group epoch increases only if a member, a subscription or a topic has changed
     K13 a group has records of one type
-    K14 a conversion keeps assignments and offsets
+    K14 a conversion keeps assignments, offsets, and the epoch or generation
     K15 the whole name of a topic matches the regular expression that finds it
     R2  all records of a decision are in one batch
 Every second:
@@ -42,7 +42,13 @@ from sparkraft.protocol.messages.k14_sync_group import SyncGroupResponse
 from sparkraft.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from sparkraft.records.record import decode_records
 from sparkraft.simulation.checks.committed_log import CommittedLog, hosted_of, leader_of
-from sparkraft.simulation.checks.group_log import STABLE, GroupEvent, GroupView, group_events
+from sparkraft.simulation.checks.group_log import (
+    STABLE,
+    GroupEvent,
+    GroupView,
+    Owned,
+    group_events,
+)
 from sparkraft.simulation.checks.probe import Probe, Require
 from sparkraft.simulation.checks.stored_log import StoredBatch, StoredLog
 from sparkraft.simulation.checks.watched_disk import DATA, partition_of
@@ -51,6 +57,9 @@ if TYPE_CHECKING:
     from sparkraft.simulation.world.machine import Machine
 
 TOPIC = "__consumer_offsets"
+
+Named = frozenset[tuple[str, int]]
+"""Partitions by the names of their topics."""
 
 CAUSES = (
     wire.ConsumerGroupMemberMetadataKey,
@@ -84,8 +93,8 @@ class GroupChecks:
         """Group, member and member epoch → machines that have written it."""
         self._offsets: dict[tuple[str, str, int, int], set[str]] = defaultdict(set)
         """Group, topic, partition and offset → machines that have written it."""
-        self._synced: set[tuple[str, str, int]] = set()
-        """Group, member and generation of each assignment that a classic member has received."""
+        self._synced: set[tuple[str, int]] = set()
+        """Group and generation of which a classic member has received its assignment."""
 
     # ---- appends and responses
 
@@ -117,7 +126,7 @@ class GroupChecks:
                 )
             return
         if isinstance(response, SyncGroupResponse) and not response.error_code:
-            self._synced.add((request.group_id, request.member_id, request.generation_id))
+            self._synced.add((request.group_id, request.generation_id))
         for at in _offsets_in(request, response):
             if at[0] in self.groups:
                 written = self._offsets[at]
@@ -215,38 +224,63 @@ class GroupChecks:
             caused = group.metadata_hash != before.metadata_hash
             caused = caused or any(isinstance(event.key, CAUSES) for event in events)
             self.require(caused, "K9", f"{where}: epoch {group.epoch} without a cause")
-        kinds = {type(event.key): event.value for event in events}
-        if kinds.get(wire.ConsumerGroupTargetAssignmentMetadataKey):
-            self._check_subscribed(where, group, before)
-            if group.target_epoch == group.epoch and before.generation is None:
+        self._check_current(where, group, before, events)
+        targets = sum(
+            isinstance(event.key, wire.ConsumerGroupTargetAssignmentMetadataKey)
+            and event.value is not None
+            for event in events
+        )
+        # The first target of a converted group is the last assignment of its classic members,
+        # whatever they subscribe to by now (Kafka's ConsumerGroup.fromClassicGroup).
+        if targets > (before.generation is not None):
+            self._check_subscribed(where, group)
+            if group.target_epoch == group.epoch:
                 self._check_assigned(where, group)
             if _is_uniform(group):
                 self._check_balance(where, group, before)
 
-    def _check_subscribed(self, where: str, group: GroupView, before: GroupView) -> None:
-        """Check the topics of a new target.
-
-        The target that a static member takes over from its predecessor is not new: it is that of
-        an earlier epoch, in which the predecessor may have subscribed to other topics.
-        """
-        names = self._image().topics_by_id
+    def _check_subscribed(self, where: str, group: GroupView) -> None:
+        """Check the topics of a target, which is computed for all members at once."""
         for member_id, member in group.members.items():
-            topics = group.topics_of(member)
-            changed = group.targets.get(member_id) != before.targets.get(member_id)
-            for topic_id, _ in group.targets.get(member_id, ()):
-                topic = names.get(Uuid(topic_id))
-                self.require(
-                    topic is None or topic.name in topics or not changed,
-                    "K4",
-                    f"{where}: {member_id} subscribes to {sorted(topics)}, not to the topic "
-                    f"{topic.name if topic is not None else ''}",
-                )
+            targets = {topic_id for topic_id, _ in group.targets.get(member_id, ())}
+            self._require_subscribed(where, member_id, group.topics_of(member), targets)
+
+    def _check_current(
+        self, where: str, group: GroupView, before: GroupView, events: list[GroupEvent]
+    ) -> None:
+        """Check the topics of each member whose assignment changes.
+
+        Kafka's CurrentAssignmentBuilder takes topics away that a member no longer subscribes to,
+        even if they are part of its target: a successor of a static member has the target of its
+        predecessor at first (GroupMetadataManager.replaceMember). Neither a static member that
+        leaves for a while nor members of a converted group are reconciled in that batch.
+        """
+        for event in events:
+            key = event.key
+            if not isinstance(key, wire.ConsumerGroupCurrentMemberAssignmentKey):
+                continue
+            member = group.members.get(key.member_id)
+            if member is None or member.epoch < 0 or key.member_id in before.classic_members:
+                continue
+            assigned = {topic_id for topic_id, _ in member.assigned}
+            self._require_subscribed(where, key.member_id, group.topics_of(member), assigned)
+
+    def _require_subscribed(
+        self, where: str, member_id: str, subscribed: frozenset[str], topic_ids: set[bytes]
+    ) -> None:
+        names = self._image().topics_by_id
+        for topic_id in sorted(topic_ids):
+            topic = names.get(Uuid(topic_id))
+            self.require(
+                topic is None or topic.name in subscribed,
+                "K4",
+                f"{where}: {member_id} subscribes to {sorted(subscribed)}, not to the topic "
+                f"{topic.name if topic is not None else ''}",
+            )
 
     def _check_assigned(self, where: str, group: GroupView) -> None:
         """Check that a target gives each partition of the subscribed topics to one member.
 
-        That of a converted group is the last assignment of its classic members, which may be in the
-        middle of a rebalance (Kafka's ConsumerGroup.fromClassicGroup).
         The topics exist before the group: no coordinator has an image without them.
         """
         given = [one for member_id in group.members for one in group.targets.get(member_id, ())]
@@ -293,35 +327,87 @@ class GroupChecks:
         converts = (before.epoch is None) != (group.epoch is None)
         if not converts or (before.generation is None) == (group.generation is None):
             return
-        self.probe.counts["groups converted"] += 1
         self.require(group.offsets == before.offsets, "K14", f"{where}: offsets have changed")
-        epochs = [e.value.epoch for e in events
-                  if isinstance(e.key, wire.ConsumerGroupMetadataKey) and e.value]  # fmt: skip
-        group_id = where.partition(" ")[0]
-        for member_id, assignment in before.classic_members.items():
-            member = group.members.get(member_id)
-            if member is None or not epochs or epochs[0] != before.generation:
-                continue  # it has left, or a newer generation was not stored yet
-            if (group_id, member_id, before.generation) in self._synced:
-                self._check_kept(where, member_id, assignment, frozenset(member.held))
-        for member_id, assignment in group.classic_members.items():
-            if member_id in before.members:
-                target = before.targets.get(member_id, frozenset())
-                self._check_kept(where, member_id, assignment, target)
+        # A group without members is replaced by a new one of the other type.
+        if before.generation is not None and before.classic_members:
+            self._check_upgrade(where, group, before, before.generation, events)
+        elif before.members:
+            self._check_downgrade(where, group, before)
 
-    def _check_kept(
-        self, where: str, member_id: str, classic: frozenset[Any], consumer: frozenset[Any]
+    def _check_upgrade(
+        self,
+        where: str,
+        group: GroupView,
+        before: GroupView,
+        generation: int,
+        events: list[GroupEvent],
     ) -> None:
-        names = self._image().topics_by_id
-        known = {
-            (names[Uuid(topic_id)].name, one)
-            for topic_id, one in consumer
-            if Uuid(topic_id) in names
-        }
+        """Check that members keep what they were given (Kafka's ConsumerGroup.fromClassicGroup).
+
+        The consumer group starts in the generation of the classic one, which is newer than the
+        stored one while that is rebalanced. Then members have the assignment of the earlier
+        generation, or none: GroupMetadataManager.prepareRebalance drops it if members still wait
+        for the next one. The same is true of a stored assignment that no member has received,
+        since its append may not be complete.
+        """
+        epochs = [
+            event.value.epoch
+            for event in events
+            if isinstance(event.key, wire.ConsumerGroupMetadataKey) and event.value
+        ]
+        epoch = epochs[0] if epochs else -1
+        kept = before.classic_members.keys() & group.members.keys()
+        self.probe.counts["groups converted"] += 1
         self.require(
-            classic == known,
+            epoch >= generation or not kept,
             "K14",
-            f"{where}: {member_id} has {sorted(known)}, as a classic member {sorted(classic)}",
+            f"{where}: epoch {epoch} follows generation {generation}",
+        )
+        is_given = epoch == generation and (where.partition(" ")[0], generation) in self._synced
+        for member_id in sorted(kept):
+            allowed = {self._existing(before.classic_members[member_id])}
+            if not is_given:
+                allowed |= {frozenset(), *map(self._existing, before.earlier_assignments)}
+            held = self._named(group.members[member_id].held)
+            self._require_kept(where, member_id, held, allowed)
+
+    def _check_downgrade(self, where: str, group: GroupView, before: GroupView) -> None:
+        """Check that members keep their targets (Kafka's ClassicGroup.fromConsumerGroup).
+
+        A classic member that replaces a static consumer member takes over the target of that.
+        """
+        self.probe.counts["groups converted"] += 1
+        self.require(
+            group.generation == before.epoch,
+            "K14",
+            f"{where}: generation {group.generation} follows epoch {before.epoch}",
+        )
+        holders = {one.instance_id: name for name, one in before.members.items()}
+        for member_id, assignment in group.classic_members.items():
+            instance_id = group.classic_instances.get(member_id)
+            holder = member_id if instance_id is None else holders.get(instance_id, member_id)
+            target = self._named(before.targets.get(holder, frozenset()))
+            self._require_kept(where, member_id, self._existing(assignment), {target})
+
+    def _require_kept(self, where: str, member_id: str, kept: Named, allowed: set[Named]) -> None:
+        self.require(
+            kept in allowed,
+            "K14",
+            f"{where}: {member_id} has {sorted(kept)}, expected {[sorted(one) for one in allowed]}",
+        )
+
+    def _existing(self, assignment: Named) -> Named:
+        """The partitions of topics that exist; a conversion drops the others."""
+        names = self._image().topics_by_name
+        return frozenset((name, index) for name, index in assignment if name in names)
+
+    def _named(self, partitions: Iterable[Owned]) -> Named:
+        """The same partitions by the names of their topics."""
+        topics = self._image().topics_by_id
+        return frozenset(
+            (topics[Uuid(topic_id)].name, index)
+            for topic_id, index in partitions
+            if Uuid(topic_id) in topics
         )
 
     # ---- memory

@@ -69,6 +69,8 @@ class GroupView:
         epoch: the group epoch; None without a consumer group.
         generation: of the classic group; None without one.
         classic_members: member id → its assignment by topic name.
+        classic_instances: member id → its instance id.
+        earlier_assignments: those of the generation before.
         offsets: (topic, partition) → the last committed offset outside of transactions.
     """
 
@@ -80,6 +82,8 @@ class GroupView:
     regexes: dict[str, frozenset[str]] = field(default_factory=dict)
     generation: int | None = None
     classic_members: dict[str, frozenset[tuple[str, int]]] = field(default_factory=dict)
+    classic_instances: dict[str, str] = field(default_factory=dict)
+    earlier_assignments: set[frozenset[tuple[str, int]]] = field(default_factory=set)
     offsets: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def topics_of(self, member: MemberView) -> frozenset[str]:
@@ -159,9 +163,14 @@ class GroupView:
         member.pending = _owned(value.partitions_pending_revocation, value.member_epoch)
 
     def _apply_classic(self, value: Any) -> None:
-        self.generation = None if value is None else value.generation
-        self.classic_members = {}
+        generation = None if value is None else value.generation
+        if generation != self.generation:
+            self.earlier_assignments = set(self.classic_members.values())
+        self.generation = generation
+        self.classic_members, self.classic_instances = {}, {}
         for member in () if value is None else value.members:
+            if member.group_instance_id is not None:
+                self.classic_instances[member.member_id] = member.group_instance_id
             assignment: frozenset[tuple[str, int]] = frozenset()
             if member.assignment and value.protocol_type == "consumer":
                 read = decode_versioned(ConsumerProtocolAssignment, member.assignment)
