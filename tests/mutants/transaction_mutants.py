@@ -116,13 +116,13 @@ def _kafka_5416_transitions_overtake_each_other() -> Patches:
 
 @_plant("transactional ids expire at once", "T13")
 def _ids_expire_at_once() -> Patches:
-    original = TransactionShard._expire
+    original = TransactionShard._expired
 
-    def expire(self: TransactionShard, ids: Any, now: Any) -> Any:
+    def expired(self: TransactionShard, key: Any, now: Any) -> Any:
         later = Millis(now.wall_ms + self._config.id_expiration_ms)
-        return original(self, ids, now._replace(wall_ms=later))
+        return original(self, key, now._replace(wall_ms=later))
 
-    return [(TransactionShard, "_expire", expire)]
+    return [(TransactionShard, "_expired", expired)]
 
 
 @_plant("records lack the offsets topic among the partitions", "T15")

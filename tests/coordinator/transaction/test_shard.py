@@ -372,6 +372,21 @@ def test_expiry_proceeds_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert world.shard.wake_at > world.now_ms + 5
 
 
+def test_a_step_that_expires_many_ids_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each expired id costs a record, so a step has fewer of them than it examines."""
+    monkeypatch.setattr("sparkraft.coordinator.transaction.shard.EXPIRED_PER_STEP", 2)
+    world = World(2, TransactionConfig(id_expiration_ms=1, expiry_interval_ms=10_000))
+    for number in range(4):
+        monkeypatch.setattr("tests.coordinator.transaction.world.NAME", f"tx{number}")
+        world.init()
+    world.advance(10_000)
+    assert len(world.shard.transactional_ids()) == 2
+    world.advance(499)
+    assert len(world.shard.transactional_ids()) == 2
+    world.advance(1)
+    assert world.shard.transactional_ids() == []
+
+
 # Appends that fail
 
 

@@ -60,6 +60,12 @@ IDS_PER_STEP = 1_000
 STEP_MS = 5
 """Between two such steps."""
 
+EXPIRED_PER_STEP = 200
+"""Tombstones of one step: about 2 ms with their batch."""
+
+EXPIRY_PAUSE_MS = 500
+"""After a step with that many: fifty shards that expire at once leave the loop to clients."""
+
 RETRY_MS = 500
 """Before a transition that could not be appended is tried again."""
 
@@ -184,8 +190,7 @@ class TransactionShard:
                         if self._must_abort(one, now):
                             yield self._abort_timed_out(self._known[one], now)
                 case "expiry":
-                    ids = self._step(key, self._known, self._config.expiry_interval_ms, now)
-                    yield self._expire(ids, now)
+                    yield self._expire(self._expired(key, now))
                 case _:
                     yield self._retry(key[1], now)
 
@@ -226,20 +231,33 @@ class TransactionShard:
         except ProducerIdNeeded:
             return Decision(response=None, effects=(AllocateProducerId(metadata=known),))
 
-    def _expire(self, ids: Sequence[str], now: Instant) -> TransactionDecision[None]:
-        """Delete ids that have had no transaction for `transactional.id.expiration.ms`."""
+    def _expired(self, key: TimerKey, now: Instant) -> list[str]:
+        """Ids without a transaction for `transactional.id.expiration.ms`, among the next ones."""
         deadline = now.wall_ms - self._config.id_expiration_ms
-        expired = tuple(
-            one
-            for one in ids
-            if one not in self._pending
-            and (known := self._known.get(one)) is not None
-            and known.state.has_ended
-            and known.updated_ms <= deadline
-        )
+        if key not in self._to_check:
+            self._to_check[key] = iter(list(self._known))
+        expired: list[str] = []
+        for count, one in enumerate(self._to_check[key], 1):
+            known = self._known.get(one)
+            if (
+                known is not None
+                and one not in self._pending
+                and known.state.has_ended
+                and known.updated_ms <= deadline
+            ):
+                expired.append(one)
+            if len(expired) == EXPIRED_PER_STEP or count == IDS_PER_STEP:
+                is_full = len(expired) == EXPIRED_PER_STEP
+                self._schedule(key, EXPIRY_PAUSE_MS if is_full else STEP_MS, now)
+                return expired
+        del self._to_check[key]
+        self._schedule(key, self._config.expiry_interval_ms, now)
+        return expired
+
+    def _expire(self, expired: list[str]) -> TransactionDecision[None]:
         if not expired:
             return NOTHING
-        callback = IdsExpired(transactional_ids=expired)
+        callback = IdsExpired(transactional_ids=tuple(expired))
         self._pending.update(dict.fromkeys(expired, callback))
         return Decision(
             response=None,
@@ -370,22 +388,25 @@ class TransactionShard:
         return listing.described(transactional_id, self._known.get(transactional_id))
 
     def list_transactions(
-        self, wanted: listing.ListFilter, now: Instant
+        self, transactional_ids: Iterable[str], wanted: listing.ListFilter, now: Instant
     ) -> list[k66.TransactionState]:
-        """Ids that pass the filter."""
+        """Those of the ids that exist and pass the filter."""
+        known = map(self._known.get, transactional_ids)
         return [
-            listing.listed(one) for one in self._known.values() if wanted.permits(one, now.wall_ms)
+            listing.listed(one)
+            for one in known
+            if one is not None and wanted.permits(one, now.wall_ms)
         ]
 
-    # State, for tests and tools
+    # State
 
     def get(self, transactional_id: str) -> TransactionMetadata | None:
         """The state of an id; None if it is unknown."""
         return self._known.get(transactional_id)
 
     def transactional_ids(self) -> list[str]:
-        """Sorted."""
-        return sorted(self._known)
+        """Every id, in the order of their first records."""
+        return list(self._known)
 
     # Parts of decisions
 

@@ -6,15 +6,17 @@ Behaviour:
       match nothing.
     * While a partition is loading: COORDINATOR_LOAD_IN_PROGRESS.
     * Ids that the client may not describe are left out.
+    * Many ids are listed in slices; each is as it was when its slice was read.
 Versions: v1 duration filter; v2 id pattern (KIP-1152).    Not done: -
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from sparkraft.coordinator.group.consumer_regex import compiled_regex
 from sparkraft.coordinator.transaction.listing import ListFilter, known_states
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k66_list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -22,17 +24,21 @@ from sparkraft.protocol.messages.k66_list_transactions import (
 )
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import on_each
-from sparkraft.server.api.registry import Api, RequestContext
-from sparkraft.server.coordinator.responses import Response, map_responses
+from sparkraft.server.api.encoded_array import CHUNK, EncodedArray
+from sparkraft.server.api.registry import Api, RequestContext, Steps
+from sparkraft.server.coordinator.responses import Response
 
 if TYPE_CHECKING:
     from sparkraft.server.broker_services import BrokerServices
+    from sparkraft.server.coordinator.transaction_service import TransactionShardRuntime
+
+T = TypeVar("T")
 
 
 def handle(
     broker: "BrokerServices", context: RequestContext, request: ListTransactionsRequest
-) -> Response[ListTransactionsResponse]:
-    """List the ids of every shard, once they are committed."""
+) -> Steps:
+    """List the ids of every shard in slices; returns the encoded response."""
     states, unknown = known_states(request.state_filters)
     if unknown and not states:
         return ListTransactionsResponse(unknown_state_filters=unknown)
@@ -42,16 +48,36 @@ def handle(
         duration_ms=request.duration_filter,
         matches=_matcher(request.transactional_id_pattern),
     )
-    shards = list(broker.transactions.loaded_shards())
-    listed = [
-        one.execute_read(lambda shard, now: shard.list_transactions(wanted, now)) for one in shards
-    ]
-    return map_responses(
-        listed,
-        lambda found: ListTransactionsResponse(
-            unknown_state_filters=unknown, transaction_states=_visible(context, found)
-        ),
+    listed = EncodedArray(ListTransactionsResponse, context.api_version)
+    for runtime in list(broker.transactions.loaded_shards()):
+        yield from _list_shard(runtime, wanted, context, listed)
+    response = ListTransactionsResponse(
+        unknown_state_filters=unknown, transaction_states=listed.encoded()
     )
+    return encode_parts(response, context.api_version)
+
+
+def _list_shard(
+    runtime: "TransactionShardRuntime",
+    wanted: ListFilter,
+    context: RequestContext,
+    listed: EncodedArray,
+) -> Steps:
+    ids, now = yield from _awaited(
+        runtime.execute_read(lambda shard, now: (shard.transactional_ids(), now))
+    )
+    for start in range(0, len(ids), CHUNK):
+        chunk = ids[start : start + CHUNK]
+        for one in runtime.shard.list_transactions(chunk, wanted, now):
+            if _is_visible(context, one):
+                listed.add(one)
+        yield len(chunk)
+    yield from _awaited(runtime.execute_read(lambda *_: None))  # waits for what was seen meanwhile
+
+
+def _awaited(response: Response[T]) -> Steps:
+    """The response, as soon as it is available."""
+    return (yield response) if isinstance(response, Awaitable) else response
 
 
 def _matcher(pattern: str | None) -> Callable[[str], bool] | None:
@@ -62,17 +88,10 @@ def _matcher(pattern: str | None) -> Callable[[str], bool] | None:
     return lambda transactional_id: compiled.fullmatch(transactional_id) is not None
 
 
-def _visible(
-    context: RequestContext, shards: list[list[TransactionState]]
-) -> list[TransactionState]:
-    return [
-        one
-        for listed in shards
-        for one in listed
-        if context.is_allowed(
-            AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, one.transactional_id
-        )
-    ]
+def _is_visible(context: RequestContext, one: TransactionState) -> bool:
+    return context.is_allowed(
+        AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, one.transactional_id
+    )
 
 
 API = Api(
