@@ -8,6 +8,7 @@ from sparkraft.protocol.messages.k10_find_coordinator import FindCoordinatorRequ
 from sparkraft.protocol.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
 )
+from sparkraft.protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
 from tests.server.harness import connect, create_topic, node_in, run, until
 
 ALLOWED = 55_000
@@ -59,5 +60,29 @@ def test_a_subscription_above_the_bound_is_refused_until_members_leave(tmp_path,
                 return await joined(connection, "h", **subscription) is ErrorCode.NONE
 
             await until(admitted)
+
+    run(test())
+
+
+def test_a_subscription_that_is_too_large_for_a_record_is_refused(tmp_path):
+    """UNKNOWN_SERVER_ERROR, as in Kafka for RECORD_TOO_LARGE; the other member stays."""
+
+    async def test():
+        async with node_in(tmp_path) as node:
+            connection = await connect(node)
+            await create_topic(connection, "t")
+            await coordinated(connection)
+            assert await joined(connection, "g", subscribed_topic_names=["t"]) is ErrorCode.NONE
+            names = [f"{number:05d}" + "x" * 200 for number in range(10_000)]
+            request = ConsumerGroupHeartbeatRequest(
+                group_id="g", member_id="large", member_epoch=0, rebalance_timeout_ms=1_000,
+                topic_partitions=[], subscribed_topic_names=names,
+            )  # fmt: skip
+            refused = await connection.send(request)
+            assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            described = await connection.send(ConsumerGroupDescribeRequest(group_ids=["g"]))
+            assert [one.member_id for one in described.groups[0].members] == ["m"]
+            assert await joined(connection, "g", subscribed_topic_names=["t"]) is ErrorCode.NONE
+            await connection.close()
 
     run(test())
