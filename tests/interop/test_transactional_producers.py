@@ -144,6 +144,71 @@ def test_offsets_are_committed_with_the_records(node: SparkraftNode) -> None:
     until_committed(node, "out", [str(number) for number in range(20)])
 
 
+FIRST_OFFSETS = {
+    "confluent-kafka": """
+from confluent_kafka import Consumer, Producer, TopicPartition
+producer = Producer({"bootstrap.servers": BOOTSTRAP, "transactional.id": "c"})
+producer.init_transactions(60)
+consumer = Consumer({"bootstrap.servers": BOOTSTRAP, "group.id": "first"})
+producer.begin_transaction()
+group = consumer.consumer_group_metadata()
+producer.send_offsets_to_transaction([TopicPartition("in", 0, 7)], group, 60)
+producer.commit_transaction(60)
+""",
+    "kafka-python": """
+from kafka import KafkaProducer, TopicPartition
+from kafka.structs import OffsetAndMetadata
+producer = KafkaProducer(bootstrap_servers=BOOTSTRAP, transactional_id="k")
+producer.init_transactions()
+producer.begin_transaction()
+offsets = {TopicPartition("in", 0): OffsetAndMetadata(7, "", -1)}
+producer.send_offsets_to_transaction(offsets, "first")
+producer.commit_transaction()
+producer.close()
+""",
+    "aiokafka": """
+import asyncio
+from aiokafka import AIOKafkaProducer, TopicPartition
+async def main():
+    producer = AIOKafkaProducer(bootstrap_servers=BOOTSTRAP, transactional_id="a")
+    await producer.start()
+    await producer.begin_transaction()
+    await producer.send_offsets_to_transaction({TopicPartition("in", 0): 7}, "first")
+    await producer.commit_transaction()
+    await producer.stop()
+asyncio.run(main())
+""",
+}
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        "confluent-kafka",
+        pytest.param("kafka-python", marks=pytest.mark.long),
+        pytest.param("aiokafka", marks=pytest.mark.long),
+    ],
+)
+def test_offsets_are_the_first_of_the_cluster(tmp_path: Path, client: str) -> None:
+    """AddOffsetsToTxn creates `__consumer_offsets`, and the client repeats it."""
+    with SparkraftNode(tmp_path / "node") as fresh:
+        create_topic(fresh, "in")
+        script = f"BOOTSTRAP = {fresh.bootstrap!r}\n{FIRST_OFFSETS[client]}"
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True, text=True, timeout=SECONDS, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        consumer = Consumer({"bootstrap.servers": fresh.bootstrap, "group.id": "first"})
+
+        def is_stored() -> bool:
+            (found,) = consumer.committed([TopicPartition("in", 0)], SECONDS)
+            return int(found.offset) == 7
+
+        wait_until(is_stored, "the offset is committed", SECONDS)
+        consumer.close()
+
+
 def transform(node: SparkraftNode, producer: Producer, *, abort: bool) -> None:
     """Copy the group's next ten records from `in` to `out`, in one transaction."""
     consumer = Consumer(
