@@ -18,6 +18,7 @@ TOOLS = {
     "server-start": "kafka.Kafka",
     "topics": "org.apache.kafka.tools.TopicCommand",
     "acls": "org.apache.kafka.tools.AclCommand",
+    "delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
     "configs": "kafka.admin.ConfigCommand",
     "console-producer": "org.apache.kafka.tools.ConsoleProducer",
     "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
