@@ -28,6 +28,8 @@ SCREENS = {
     "/brokers/1": "table",
     "/groups": "table",
     "/group?id=readers": "[data-event]",
+    "/changes": "table",
+    "/topics?as-of=20": "#moment.past",
 }
 """Path → an element that is there once the screen is drawn."""
 

@@ -28,6 +28,10 @@ ROUTES = {
         "/api/broker?broker=1",
         "/api/groups",
         "/api/group?group=none",
+        "/api/timeline",
+        "/api/moment?change=0",
+        "/api/past?at=1",
+        "/api/changes",
         "/events",
     ],
     "reader": ["/api/messages?topic=none", "/api/export?topic=none"],
@@ -93,7 +97,7 @@ def test_every_route_takes_a_role():
     parts = [none] * 4
     sender = none
     sign_in = SignIn(Access(AccessSettings()), "cookie")
-    routes = Console(*parts, sign_in, sender).routes()  # type: ignore[arg-type]
+    routes = Console(*parts, sign_in, sender, past=none).routes()  # type: ignore[arg-type]
     found = {route.path.replace("{", ":").replace("}", "") for route in routes}
     listed = {path.partition("?")[0] for paths in ROUTES.values() for path in paths}
     assert found == listed | {path.replace("{", ":").replace("}", "") for path in FOR_ALL}

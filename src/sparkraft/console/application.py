@@ -5,6 +5,10 @@
 /api/cluster      the document of `explain cluster --output json`
 /api/quorum       the document of `explain quorum --output json`, and its lines of text
 /api/NAME         a document of `views`: topics, topic, partition, broker, groups, group
+/api/timeline     how far the metadata log is indexed
+/api/moment       a change of the metadata log by number, time or offset
+/api/past         the document of `explain cluster --at-offset`; topics and topic take `at`, too
+/api/changes      the last changes up to an offset, and the differences from now
 /api/messages     records of a topic, a JSON document per line while they are read
 /api/export       the same records as `console-consumer --output json` prints them, as a file
 /api/send         POST: send a record; an audit line names the visitor
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
 
     from sparkraft.client.reading import ConsumedRecord
     from sparkraft.console.messages import MessageQuery, MessageReader
+    from sparkraft.console.past_views import PastViews
     from sparkraft.console.send import RecordSender
     from sparkraft.console.sign_in import SignIn
     from sparkraft.console.stream import EventHub, EventStream
@@ -69,6 +74,7 @@ SCREENS = (
     "/brokers/:broker",
     "/groups",
     "/group",
+    "/changes",
 )
 """Paths that a page is served for, with a colon before a parameter; `static/app.js` draws them.
 
@@ -96,7 +102,7 @@ _NOT_FOUND = frozenset(
 class Console:
     """Answers requests from what the watch and the hub know."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (made in one place)
         self,
         watch: ClusterWatch,
         views: ClusterViews,
@@ -104,6 +110,8 @@ class Console:
         hub: EventHub,
         sign_in: SignIn,
         sender: RecordSender,
+        *,
+        past: PastViews,
     ) -> None:
         self._watch = watch
         self._views = views
@@ -111,6 +119,7 @@ class Console:
         self._hub = hub
         self._sign_in = sign_in
         self._sender = sender
+        self._past = past
         self._assets = load_assets()
 
     def application(self, *, hosts: frozenset[str]) -> ASGIApp:
@@ -156,9 +165,30 @@ class Console:
 
     def _documents(self) -> Iterator[tuple[str, Make]]:
         """The documents of single things, made from the parameters of the request."""
-        views = self._views
-        yield "topics", lambda _: views.topics()
-        yield "topic", lambda query: views.topic(query["topic"])
+        views, past = self._views, self._past
+        yield "timeline", lambda _: past.timeline()
+        yield (
+            "moment",
+            lambda query: past.moment(
+                change=_number(query.get("change", "-1")),
+                at_ms=int(query.get("ms", "-1")),
+                at_offset=_number(query.get("offset", "-1")),
+            ),
+        )
+        yield "past", lambda query: past.cluster(_number(query["at"]))
+        yield "changes", lambda query: past.changes(_number(query.get("at", "-1")))
+        yield (
+            "topics",
+            lambda query: past.topics(_number(query["at"])) if "at" in query else views.topics(),
+        )
+        yield (
+            "topic",
+            lambda query: (
+                past.topic(query["topic"], _number(query["at"]))
+                if "at" in query
+                else views.topic(query["topic"])
+            ),
+        )
         yield (
             "partition",
             lambda query: views.partition(

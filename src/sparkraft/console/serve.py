@@ -11,9 +11,11 @@ from sparkraft.console.access import Access
 from sparkraft.console.application import Console
 from sparkraft.console.listen import allowed_hosts
 from sparkraft.console.messages import MessageReader
+from sparkraft.console.past_views import PastViews
 from sparkraft.console.send import RecordSender
 from sparkraft.console.sign_in import SignIn
 from sparkraft.console.stream import EventHub
+from sparkraft.console.timeline import Timeline
 from sparkraft.console.views import ClusterViews
 from sparkraft.console.watch import ClusterWatch
 
@@ -65,7 +67,8 @@ async def serve_console(
     # Browsers send the cookies of a host to all of its ports.
     sign_in = SignIn(Access(access), f"sparkraft-console-{port}")
     sender = RecordSender(cluster, bootstrap=bootstrap)
-    console = Console(watch, views, MessageReader(cluster), hub, sign_in, sender)
+    past = PastViews(Timeline(cluster), bootstrap=bootstrap)
+    console = Console(watch, views, MessageReader(cluster), hub, sign_in, sender, past=past)
     application = console.application(hosts=allowed_hosts(port, hosts))
     config = uvicorn.Config(
         application,

@@ -87,7 +87,7 @@ class ClusterViews:
 
     async def _topics(self) -> Json:
         view = await self._cluster.retrying(self._cluster.refresh)
-        topics = [_topic_row(view.topics[name]) for name in sorted(view.topics)]
+        topics = [topic_row(view.topics[name]) for name in sorted(view.topics)]
         return {"topics": topics, "command": self._command("topics --describe")}
 
     async def _topic(self, name: str) -> Json:
@@ -97,7 +97,7 @@ class ClusterViews:
         else:
             report, problem = await self._history(HistoryTopic(name=name))
         document: Json = (
-            _topic_now(info)
+            topic_now(info)
             if report is None
             else topic_document(report, name, last=PARTITION_CHANGES_SHOWN)
         )
@@ -121,7 +121,7 @@ class ClusterViews:
                 raise KafkaError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} does not exist"
                 )
-            now = {"topic": topic, **_topic_now(info)["partitions"][partition]}
+            now = {"topic": topic, **topic_now(info)["partitions"][partition]}
             return {**now, "historyProblem": problem, "lines": [], "command": command}
         document = partition_document(report, report.history.partitions[0], last=CHANGES_SHOWN)
         lines = list(partition_lines(document))
@@ -216,7 +216,8 @@ def _listed(group: ListedGroup) -> Json:
     }
 
 
-def _topic_row(info: TopicInfo) -> Json:
+def topic_row(info: TopicInfo) -> Json:
+    """A topic in the list of all topics."""
     partitions = info.partitions.values()
     return {
         "topic": info.name,
@@ -228,7 +229,7 @@ def _topic_row(info: TopicInfo) -> Json:
     }
 
 
-def _topic_now(info: TopicInfo) -> Json:
+def topic_now(info: TopicInfo) -> Json:
     """The present state in the shape of `topic_document`."""
     return {
         "topic": info.name,

@@ -2,6 +2,7 @@
 
 import { el, morph } from "./dom.js";
 import { Live } from "./live.js";
+import { MomentBar } from "./moment.js";
 import { arrive, signIn, visitor } from "./visitor.js";
 import * as overview from "./overview.js";
 import * as quorum from "./quorum.js";
@@ -12,6 +13,7 @@ import * as partition from "./partition.js";
 import * as broker from "./broker.js";
 import * as groups from "./groups.js";
 import * as group from "./group.js";
+import * as changes from "./changes.js";
 
 // A screen has `kinds` of events it is drawn from and `draw(context)`; optionally `source(params,
 // query)`, the address of a document of its own, `title(params)`, and `onClick`, `onFocus`, `onKey`,
@@ -26,6 +28,7 @@ const SCREENS = [
   { path: "/brokers/:broker", under: "/", screen: broker },
   { path: "/groups", label: "Groups", screen: groups },
   { path: "/group", under: "/groups", screen: group },
+  { path: "/changes", label: "Changes", screen: changes },
 ];
 
 const REFRESH_MS = 3000;
@@ -41,6 +44,7 @@ const live = new Live((state) => {
   status.textContent = state;
   status.dataset.state = state;
 }, visitor.role !== null);
+const bar = visitor.role === null ? null : new MomentBar(document.getElementById("moment"), moveTo);
 let current = null;
 let drawing = 0;
 
@@ -71,8 +75,23 @@ function route() {
   document.getElementById("screens").replaceChildren(
     ...SCREENS.filter(({ label }) => label && visitor.role !== null).map(({ path, label }) =>
       el("a", { href: path, "data-link": true, "aria-current": path === under && "page" }, label)));
+  bar?.follow(query.has("as-of") ? Number(query.get("as-of")) : null);
   refresh();
   draw();
+}
+
+// Show the screen as of an offset of the metadata log; null for now.
+function moveTo(at) {
+  const query = new URLSearchParams(location.search);
+  if (at === null) query.delete("as-of");
+  else query.set("as-of", at);
+  const text = query.toString();
+  const address = location.pathname + (text ? `?${text}` : "");
+  if (address === location.pathname + location.search) return;
+  const before = current;
+  history.replaceState(null, "", address);
+  route();
+  if (before.entry === current.entry) current.data = before.data;
 }
 
 // Request the document of the screen; a late response of another screen is dropped.
@@ -107,6 +126,7 @@ function draw() {
     drawing = 0;
     const fresh = el("main", { id: "screen", tabindex: "-1", "data-screen": current.entry.path },
       current.problem && el("p", { class: "problem", role: "alert" }, current.problem),
+      current.query.has("as-of") && !current.screen.hasPast && el("p", { class: "note" }, "This screen shows the present: the metadata log has no history of it."),
       current.screen.draw(current));
     morph(root, fresh);
     current.screen.onDrawn?.(root, current);
@@ -131,7 +151,7 @@ document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-link]");
   if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey && event.button === 0) {
     event.preventDefault();
-    go(link.getAttribute("href"));
+    go(link.getAttribute("href"), link.hasAttribute("data-now"));
     return;
   }
   const copy = event.target.closest("[data-copy]");
@@ -166,7 +186,10 @@ document.addEventListener("input", (event) => {
   if (current.screen.onInput?.(event, current)) draw();
 });
 
-function go(href) {
+function go(href, isNow = false) {
+  // The moment stays while the reader goes from screen to screen.
+  const at = new URLSearchParams(location.search).get("as-of");
+  if (at !== null && !isNow && !/[?&]as-of=/.test(href)) href += `${href.includes("?") ? "&" : "?"}as-of=${at}`;
   history.pushState(null, "", href);
   route();
   root.focus({ preventScroll: true });

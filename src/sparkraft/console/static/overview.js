@@ -6,12 +6,14 @@ import { drawLanes } from "./lanes.js";
 import { brokerLink, brokerLinks, partitionLink } from "./links.js";
 
 export const kinds = ["cluster", "quorum", "problem"];
+export const hasPast = true;
+export const source = (_, query) => (query.has("as-of") ? `/api/past?at=${query.get("as-of")}` : null);
 
 const EPOCHS_SHOWN = 4;
 
-export function draw({ documents }) {
-  const cluster = documents.get("cluster");
-  const quorum = documents.get("quorum");
+export function draw({ documents, data, query }) {
+  const cluster = query.has("as-of") ? data : documents.get("cluster");
+  const quorum = query.has("as-of") ? null : documents.get("quorum");
   if (!cluster) return [el("h1", {}, "Overview"), waiting(documents.get("problem"))];
   return [
     el("h1", { class: "sr" }, "Overview"),
@@ -37,7 +39,8 @@ const sentence = ({ level, sentence: text }) =>
 
 function tiles(cluster) {
   const fenced = cluster.brokers.filter((broker) => broker.isFenced).length;
-  const controller = cluster.controller;
+  const then = cluster.asOf;
+  const controller = then ? then.controller !== null && { id: then.controller, epoch: then.epoch } : cluster.controller;
   return el("dl", { class: "tiles" },
     tile("Controller", controller ? controller.id : "none", controller ? `epoch ${controller.epoch}` : "no leader", !controller),
     tile("Brokers", cluster.brokers.length - fenced, fenced ? `${fenced} fenced` : "none fenced", fenced > 0),

@@ -5,11 +5,12 @@ import { commandLine, el } from "./dom.js";
 import { brokerLinks, brokerLink, printed, topicLink } from "./links.js";
 import { Selection } from "./selection.js";
 
+export const hasPast = true;
 export const kinds = ["problem"];
 export const title = ({ topic, partition }) => `${topic}-${partition}`;
 
 export function source({ topic, partition }, query) {
-  const at = query.get("at");
+  const at = query.get("as-of");
   return `/api/partition?topic=${encodeURIComponent(topic)}&partition=${partition}${at ? `&at=${at}` : ""}`;
 }
 
@@ -24,12 +25,12 @@ export function draw({ data, params, query, problem }) {
   return [
     head,
     el("p", { class: "lead" }, state(data)),
-    query.get("at") && el("p", { class: "note" }, `As of offset ${query.get("at")} of the metadata log. `,
-      el("a", { href: location.pathname, "data-link": true }, "Show the present")),
+    query.get("as-of") && el("p", { class: "note" }, `As of offset ${query.get("as-of")} of the metadata log. `,
+      el("a", { href: location.pathname, "data-link": true, "data-now": true }, "Show the present")),
     data.historyProblem
       ? el("p", { class: "note" }, `The history is not available: ${data.historyProblem}`)
       : [drawBands(data, changes, selection.key), legend()],
-    chosen && drawer(chosen, query.get("at") === null),
+    chosen && drawer(chosen, query.get("as-of") === null),
     data.lines.length > 0 && el("details", { open: true, "data-key": "text" }, el("summary", {}, "As text, newest first"), printed(data.lines)),
     commandLine(data.command),
   ];
@@ -53,7 +54,7 @@ function drawer(change, isNow) {
     election?.agrees === false && el("p", { class: "bad" }, "CONTRADICTION: these facts lead to another leader."),
     isr && isr.lags.map((lag) => el("p", {}, `${lag.replica} left: ${lag.recordsBehind ?? "an unknown number of"} records behind${lag.behindMs === null ? "" : `, for ${lag.behindMs} ms`}.`)),
     isr && !isr.recorded && el("p", { class: "muted" }, "The cause is not recorded: the leader that knew it has restarted."),
-    isNow && el("p", {}, el("a", { href: `?at=${change.offset}`, "data-link": true }, `Show the partition as of offset ${change.offset}`)));
+    isNow && el("p", {}, el("a", { href: `?as-of=${change.offset}`, "data-link": true }, `Show the partition as of offset ${change.offset}`)));
 }
 
 function candidate(id, election) {

@@ -7,7 +7,8 @@ import { may } from "./visitor.js";
 
 export const kinds = ["problem"];
 export const title = ({ topic }) => topic;
-export const source = ({ topic }) => `/api/topic?topic=${encodeURIComponent(topic)}`;
+export const hasPast = true;
+export const source = ({ topic }, query) => `/api/topic?topic=${encodeURIComponent(topic)}${query.has("as-of") ? `&at=${query.get("as-of")}` : ""}`;
 
 const rows = new Rows("Partitions", "partitions", ["Partition", "Leader", "Epoch", "Leads since", "In sync", "Replicas", "ELR", "First offset", "Records", "Changes"]);
 const keyOf = (one) => `partition-${one.partition}`;

@@ -5,7 +5,8 @@ import { topicLink } from "./links.js";
 import { cell, Rows } from "./rows.js";
 
 export const kinds = ["problem"];
-export const source = () => "/api/topics";
+export const hasPast = true;
+export const source = (_, query) => `/api/topics${query.has("as-of") ? `?at=${query.get("as-of")}` : ""}`;
 
 const rows = new Rows("Topics", "topics", ["Topic", "Partitions", "Replicas", "Under-replicated", "Without leader"]);
 
@@ -36,8 +37,10 @@ const cells = (one) => [
 export function onInput(event, context) {
   if (event.target.name !== "filter") return false;
   const text = event.target.value;
-  context.query = new URLSearchParams(text ? { name: text } : {});
-  const address = text ? `/topics?${context.query}` : "/topics";
+  if (text) context.query.set("name", text);
+  else context.query.delete("name");
+  const query = context.query.toString();
+  const address = query ? `/topics?${query}` : "/topics";
   history.replaceState(null, "", address);
   context.address = address;
   rows.top = 0;

@@ -1,0 +1,165 @@
+"""Documents of earlier moments, by the timeline of the metadata log.
+
+Each has the shape of the document of the present (`views`, `watch`), so the same screens draw both.
+Offsets of records, groups and elections of the quorum are not in the metadata log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.client.explain.cluster import cluster_document
+from sparkraft.client.explain.past_cluster import facts_of
+from sparkraft.client.explain.times import time_text
+from sparkraft.client.past.changes import acl_text, resource_text
+from sparkraft.client.past.compare import differences
+from sparkraft.console.views import topic_now, topic_row
+
+if TYPE_CHECKING:
+    from sparkraft.client.past.changes import Change
+    from sparkraft.client.past.log import LogRecord
+    from sparkraft.client.past.state import PastState
+    from sparkraft.console.timeline import Timeline
+
+Json = dict[str, Any]
+
+CHANGES_SHOWN = 50
+
+TOPIC = 2
+
+
+class PastViews:
+    """See the module docstring; a request raises KafkaError for a moment that is not known."""
+
+    def __init__(self, timeline: Timeline, *, bootstrap: str) -> None:
+        """Use `timeline`, of the cluster that commands name as `bootstrap`."""
+        self._timeline = timeline
+        self._bootstrap = bootstrap
+
+    async def timeline(self) -> Json:
+        """How far the log is indexed, and how many changes it has."""
+        timeline = self._timeline
+        timeline.follow()
+        index = timeline.index
+        count = len(index.offsets)
+        return {
+            "problem": timeline.problem,
+            "isComplete": timeline.is_complete,
+            "nextOffset": timeline.next_offset,
+            "highWatermark": timeline.high_watermark,
+            "count": count,
+            "firstChange": timeline.first_change,
+            "bucketSize": index.bucket_size,
+            "buckets": list(index.buckets),
+            "lastOffset": index.offsets[-1] if count else -1,
+        }
+
+    async def moment(self, *, change: int = -1, at_ms: int = -1, at_offset: int = -1) -> Json:
+        """A change by its number, or the last one up to a time or an offset."""
+        await self._timeline.up_to_date()
+        return await self._timeline.run(lambda: self._moment(change, at_ms, at_offset))
+
+    async def cluster(self, at_offset: int) -> Json:
+        """The overview as of an offset."""
+        timeline = self._timeline
+        document = await self._past(
+            at_offset, lambda state: cluster_document(facts_of(state, timeline.cluster_id))
+        )
+        return {**document, "command": self._command(f"explain cluster --at-offset {at_offset}")}
+
+    async def topics(self, at_offset: int) -> Json:
+        """All topics as of an offset."""
+        rows = await self._past(at_offset, self._topic_rows)
+        return {"topics": rows, "command": self._command(f"metadata-log --to {at_offset}")}
+
+    async def topic(self, name: str, at_offset: int) -> Json:
+        """A topic as of an offset."""
+        document = await self._past(at_offset, lambda state: self._topic(state, name))
+        command = self._command(f"explain topic {name} --at-offset {at_offset}")
+        return {**document, "command": command}
+
+    async def changes(self, at_offset: int) -> Json:
+        """The last changes up to an offset, what differs from now, and what is set then."""
+        await self._timeline.up_to_date()
+        if at_offset < 0:
+            at_offset = max(-1, self._timeline.next_offset - 1)
+        return await self._timeline.run(lambda: self._changes(at_offset))
+
+    # ---- in a thread
+
+    def _command(self, words: str) -> str:
+        return f"sparkraft {words} --bootstrap-server {self._bootstrap}"
+
+    async def _past(self, at_offset: int, make: Any) -> Any:
+        timeline = self._timeline
+        await timeline.up_to_date()
+        return await timeline.run(lambda: make(timeline.state_at(at_offset)))
+
+    def _topic_rows(self, state: PastState) -> list[Json]:
+        topics = facts_of(state, "").topics
+        return [topic_row(topics[name]) for name in sorted(topics)]
+
+    def _topic(self, state: PastState, name: str) -> Json:
+        info = facts_of(state, "").topics.get(name)
+        if info is None:
+            wrong = f"topic {name} does not exist at offset {state.offset}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wrong)
+        configs = state.configs.get((TOPIC, name), {})
+        return {
+            **topic_now(info),
+            "historyProblem": "",
+            "lines": [],
+            "offsets": [],
+            "configs": [
+                {"name": key, "value": configs[key], "source": "DYNAMIC_TOPIC_CONFIG"}
+                for key in sorted(configs)
+            ],
+        }
+
+    def _moment(self, change: int, at_ms: int, at_offset: int) -> Json:
+        index = self._timeline.index
+        if at_ms >= 0:
+            change = index.last_at_time(at_ms)
+        elif at_offset >= 0:
+            change = index.last_at_or_before(at_offset)
+        change = max(change, self._timeline.first_change)
+        found = self._timeline.changes(change, 1)
+        if not found:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"change {change} is not known")
+        return {"change": change, **_change_json(*found[0])}
+
+    def _changes(self, at_offset: int) -> Json:
+        timeline = self._timeline
+        state = timeline.state_at(at_offset)
+        last = timeline.index.last_at_or_before(at_offset)
+        first = max(timeline.first_change, last + 1 - CHANGES_SHOWN)
+        listed = timeline.changes(first, last + 1 - first) if last >= first else []
+        found, is_cut = differences(state, timeline.latest)
+        acls = sorted(state.acls.values())
+        return {
+            "offset": at_offset,
+            "time": time_text(state.at_ms) if state.at_ms >= 0 else None,
+            "epoch": state.epoch,
+            "changes": [_change_json(*each) for each in reversed(listed)],
+            "differences": [{"kind": each.kind, "text": each.text} for each in found],
+            "moreDifferences": is_cut,
+            "features": dict(sorted(state.features.items())),
+            "configs": [
+                {"resource": resource_text(*key), "name": name, "value": state.configs[key][name]}
+                for key in sorted(state.configs)
+                for name in sorted(state.configs[key])
+            ],
+            "acls": [acl_text(acl) for acl in acls],
+            "command": self._command(f"metadata-log --to {at_offset}"),
+        }
+
+
+def _change_json(each: LogRecord, change: Change) -> Json:
+    return {
+        "offset": each.offset,
+        "time": time_text(each.at_ms) if each.at_ms >= 0 else None,
+        "epoch": each.epoch,
+        "kind": change.kind,
+        "text": change.text,
+    }

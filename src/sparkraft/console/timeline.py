@@ -1,0 +1,338 @@
+"""The whole metadata log in this process: the cluster's state at any offset, and each change.
+
+The log is fetched once, in pages, and then followed. It is kept compressed in *chapters* of about
+`CHAPTER_RECORDS` changes, each with the saved state before it. A state is made from the nearest
+saved one, so a step never replays more than a chapter. Changes are numbered from 0; records that
+change nothing have no number, so that an idle cluster takes no room.
+
+Everything is valid for one cluster id and one log. If a node answers that its log diverges from the
+last epoch that was read here, or belongs to another cluster, the log is indexed again.
+
+Work of more than a millisecond runs in a thread (`Timeline.run`), one piece at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.client.errors import sentence_of
+from sparkraft.client.past.changes import Change, change_of, leader_change
+from sparkraft.client.past.log import PastReader, apply_to, records_of
+from sparkraft.client.past.state import LEADER_UNCHANGED, PastState
+from sparkraft.protocol.messages.metadata_records import NoOpRecord, PartitionChangeRecord
+from sparkraft.records.batch import iter_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from sparkraft.client.cluster import Cluster
+    from sparkraft.client.past.log import LogPage, LogRecord
+
+    T = TypeVar("T")
+
+CHAPTER_RECORDS = 10_000
+
+BYTES_MAX = 64 << 20
+"""Compressed log and states; the oldest chapters are dropped beyond it. About 5 million changes."""
+
+PAGE_BYTES = 1 << 17
+"""Of a request: a page is replayed in about 50 ms, so steps do not wait long for it."""
+
+FOLLOW_SECONDS = 1.0
+"""A timeline that is older than this is brought up to date by the next request."""
+
+BUCKETS_MAX = 256
+"""Groups of adjacent changes that are counted for the drawing of the bar."""
+
+EVERYTHING = range(1 << 62)
+
+COMPRESSION = 1
+"""zlib's fastest level makes metadata five times smaller."""
+
+
+@dataclass(slots=True)
+class Chapter:
+    """Adjacent batches of the log.
+
+    Attributes:
+        first_offset: the first record that is not in the saved state.
+        first_change: the number of its first change.
+        saved: the compressed state before it.
+        batches: its batches, compressed once it is complete.
+    """
+
+    first_offset: int
+    first_change: int
+    saved: bytes
+    batches: bytes | bytearray = field(default_factory=bytearray)
+    is_complete: bool = False
+
+    def state(self) -> PastState:
+        """The state before the chapter."""
+        return PastState.restored(zlib.decompress(self.saved))
+
+    def records(self) -> list[LogRecord]:
+        """All its records that change something."""
+        raw = zlib.decompress(self.batches) if self.is_complete else bytes(self.batches)
+        return [
+            each
+            for header, view in iter_batches(raw, partial_tail=False)
+            for each in records_of(header, view, EVERYTHING)
+            if type(each.record) is not NoOpRecord and each.offset >= self.first_offset
+        ]
+
+    def complete(self) -> None:
+        """Compress the batches; none follow."""
+        self.batches = zlib.compress(bytes(self.batches), COMPRESSION)
+        self.is_complete = True
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        return len(self.saved) + len(self.batches)
+
+
+class ChangeIndex:
+    """Offset and time of each change, and how many there are in each part of the log."""
+
+    def __init__(self) -> None:
+        self.offsets = array("q")
+        self.times = array("q")
+        self.bucket_size = 1
+        self.buckets: list[int] = []
+        """Per `bucket_size` changes: how many are elections of a controller or of a leader."""
+
+    def add(self, each: LogRecord) -> None:
+        """Number the next change."""
+        if len(self.offsets) // self.bucket_size >= len(self.buckets):
+            self._add_bucket()
+        self.offsets.append(each.offset)
+        self.times.append(each.at_ms)
+        self.buckets[-1] += _is_election(each)
+
+    def _add_bucket(self) -> None:
+        if len(self.buckets) == BUCKETS_MAX:
+            pairs = zip(self.buckets[::2], self.buckets[1::2], strict=True)
+            self.buckets = [a + b for a, b in pairs]
+            self.bucket_size *= 2
+        self.buckets.append(0)
+
+    def last_at_or_before(self, offset: int) -> int:
+        """The number of the last change up to an offset; -1 if there is none."""
+        return bisect_right(self.offsets, offset) - 1
+
+    def last_at_time(self, at_ms: int) -> int:
+        """The number of the last change up to a time; -1 if there is none."""
+        return bisect_right(self.times, at_ms) - 1
+
+
+def _is_election(each: LogRecord) -> bool:
+    record = each.record
+    if isinstance(record, PartitionChangeRecord):
+        return bool(record.leader != LEADER_UNCHANGED)
+    return record is None
+
+
+class Timeline:
+    """See the module docstring."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._reader = PastReader(cluster)
+        self._lock = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._indexed_at = float("-inf")
+        self.problem = ""
+        """Why the log cannot be read; empty if it can."""
+        self._clear("", 0, PastState())
+
+    def _clear(self, cluster_id: str, start_offset: int, state: PastState) -> None:
+        self.cluster_id = cluster_id
+        self.start_offset = start_offset
+        self.next_offset = state.offset + 1
+        self.high_watermark = -1
+        self.index = ChangeIndex()
+        self._latest = state
+        self._is_empty = not cluster_id
+        self._chapters: list[Chapter] = []
+        self._open_chapter()
+        self._opened: tuple[Chapter, list[LogRecord]] | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that was committed at the last request is indexed."""
+        return 0 <= self.high_watermark <= self.next_offset
+
+    @property
+    def first_change(self) -> int:
+        """The number of the first change that is kept."""
+        return self._chapters[0].first_change
+
+    @property
+    def latest(self) -> PastState:
+        """The state after all that is indexed; the caller must not change it."""
+        return self._latest
+
+    # ---- fetching
+
+    def follow(self) -> None:
+        """Bring the timeline up to date in the background, unless that is under way."""
+        now = asyncio.get_running_loop().time()
+        is_running = self._task is not None and not self._task.done()
+        if not is_running and now - self._indexed_at >= FOLLOW_SECONDS:
+            self._indexed_at = now
+            self._task = asyncio.create_task(self._index())
+
+    async def up_to_date(self) -> None:
+        """Wait until the timeline was brought up to date."""
+        self.follow()
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def _index(self) -> None:
+        try:
+            while await self._fetch():
+                pass
+            self.problem = ""
+        except KafkaError as error:
+            self.problem = sentence_of(error)
+        self._indexed_at = asyncio.get_running_loop().time()
+
+    async def _fetch(self) -> bool:
+        """Fetch and index a page; return whether there is more."""
+        if self._is_empty:
+            await self._start()
+        latest = self._latest
+        try:
+            page = await self._reader.page(
+                from_offset=self.next_offset,
+                last_fetched_epoch=latest.epoch,
+                max_bytes=PAGE_BYTES,
+            )
+        except KafkaError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            await self._start()  # the log was cleaned up to here, or it is another cluster's
+            return True
+        if page.range.cluster_id != self.cluster_id or page.diverging_end_offset >= 0:
+            await self._start()
+            return True
+        self.high_watermark = page.range.high_watermark
+        await self.run(lambda: self._add(page))
+        return not self.is_complete
+
+    async def _start(self) -> None:
+        """Begin at the first offset that the node has."""
+        page = await self._reader.page(to_offset=0)
+        start = page.range.start_offset
+        state = PastState()
+        if start > 0:
+            state, _ = await self._reader.image(at_offset=start - 1)
+        async with self._lock:
+            self._clear(page.range.cluster_id, start, state)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run synchronous work in a thread, alone."""
+        async with self._lock:
+            return await asyncio.to_thread(work)
+
+    # ---- indexing
+
+    def _add(self, page: LogPage) -> None:
+        for header, view in page.batches():
+            if header.last_offset < self.next_offset:
+                continue
+            self._chapters[-1].batches += view
+            for each in records_of(header, view, range(self.next_offset, EVERYTHING.stop)):
+                if type(each.record) is not NoOpRecord:
+                    self.index.add(each)
+                apply_to(self._latest, each)
+            if len(self.index.offsets) - self._chapters[-1].first_change >= CHAPTER_RECORDS:
+                self._latest.move_to(
+                    header.last_offset, header.partition_leader_epoch, header.max_timestamp
+                )
+                self.next_offset = header.next_offset
+                self._next_chapter()
+        self.next_offset = page.next_offset
+        if page.next_ms >= 0:
+            self._latest.move_to(page.next_offset - 1, page.next_epoch, page.next_ms)
+
+    def _next_chapter(self) -> None:
+        if self._latest.in_transaction:
+            return
+        self._chapters[-1].complete()
+        self._open_chapter()
+        while sum(chapter.size for chapter in self._chapters) > BYTES_MAX:
+            del self._chapters[0]
+
+    def _open_chapter(self) -> None:
+        saved = zlib.compress(self._latest.saved(), COMPRESSION)
+        self._chapters.append(Chapter(self._latest.offset + 1, len(self.index.offsets), saved))
+
+    # ---- reading, in a thread (`run`)
+
+    def state_at(self, offset: int) -> PastState:
+        """The cluster as of an offset; the caller must not change it.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE if the offset is not in the timeline.
+        """
+        chapter = self._chapter_of(offset)
+        state = chapter.state()
+        for each in self._records_of(chapter):
+            if each.offset > offset:
+                break
+            apply_to(state, each)
+        if offset > state.offset:
+            state.move_to(offset, state.epoch, state.at_ms)
+        return state
+
+    def changes(self, first: int, count: int) -> list[tuple[LogRecord, Change]]:
+        """Changes in words, from number `first` on; fewer at the end of the timeline."""
+        found: list[tuple[LogRecord, Change]] = []
+        offsets = self.index.offsets
+        first = max(first, self._chapters[0].first_change)
+        if first >= len(offsets):
+            return found
+        state = self.state_at(offsets[first] - 1)
+        chapter = self._chapter_of(offsets[first])
+        while len(found) < count:
+            for each in self._records_of(chapter):
+                if each.offset < offsets[first] or len(found) == count:
+                    continue
+                found.append((each, _words(state, each)))
+                apply_to(state, each)
+            at = self._chapters.index(chapter) + 1
+            if at == len(self._chapters):
+                break
+            chapter = self._chapters[at]
+        return found
+
+    def _chapter_of(self, offset: int) -> Chapter:
+        first = self._chapters[0].first_offset - 1
+        if not first <= offset < max(self.next_offset, first + 1):
+            wrong = f"offset {offset} is not within [{first}, {self.next_offset - 1}]"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, self.problem or wrong)
+        at = bisect_right(self._chapters, offset, key=lambda chapter: chapter.first_offset)
+        return self._chapters[max(0, at - 1)]
+
+    def _records_of(self, chapter: Chapter) -> list[LogRecord]:
+        """A chapter's records; those of the last one requested are kept decoded."""
+        if self._opened is not None and self._opened[0] is chapter and chapter.is_complete:
+            return self._opened[1]
+        records = chapter.records()
+        self._opened = (chapter, records)
+        return records
+
+
+def _words(state: PastState, each: LogRecord) -> Change:
+    if each.record is None:
+        return leader_change(each.leader_id, each.epoch)
+    found = change_of(state, each.record)
+    return found or Change("other", "", type(each.record).__name__)

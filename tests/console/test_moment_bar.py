@@ -1,0 +1,83 @@
+"""The bar over the metadata log in a real Chromium: steps, earlier screens, play, and axe."""
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, expect
+
+from sparkraft.cli import main as cli
+from tests.support.console import WAIT_MS, Browser, ConsoleProcess
+from tests.support.nodes import SparkraftNode
+from tests.support.outside_tools import Missing, axe_core
+
+pytestmark = [pytest.mark.real_clients, pytest.mark.browser, pytest.mark.long]
+
+expect.set_options(timeout=WAIT_MS)
+
+TOLD = "#moment .told"
+
+
+async def step_back(page: Page) -> None:
+    """To the change before the second topic was created: its record and its partition's."""
+    topics = page.get_by_role("table", name="Topics")
+    await expect(topics).to_contain_text("second")
+    await expect(page.locator(TOLD)).to_contain_text("live")
+    await page.get_by_role("slider").focus()
+    await page.keyboard.press("ArrowLeft")
+    await expect(page.locator(TOLD)).to_contain_text("topic second was created")
+    await expect(topics).to_contain_text("second")
+    await page.keyboard.press("ArrowLeft")
+    await expect(page.locator(TOLD)).to_contain_text("partition first-1 was created")
+    await expect(topics).not_to_contain_text("second")
+    assert "as-of=" in page.url
+
+
+async def visit_other_screens(page: Page) -> None:
+    """The moment stays on other screens, and is that of the address after a reload."""
+    await page.get_by_role("link", name="Overview").click()
+    await expect(page.locator("dl.tiles")).to_contain_text("2 partitions")
+    await page.reload()
+    await expect(page.locator("#health")).to_contain_text("All was well")
+    await expect(page.locator(TOLD)).to_contain_text("partition first-1 was created")
+    await page.get_by_role("link", name="Changes").click()
+    differences = page.locator("section", has_text="From then to now")
+    await expect(differences).to_contain_text("topic second was created with 1 partition")
+    for path in ("Groups", "Quorum"):
+        await page.get_by_role("link", name=path).click()
+        await expect(page.locator("p.note").first).to_contain_text("shows the present")
+
+
+async def play(page: Page) -> None:
+    await page.get_by_role("link", name="Topics").click()
+    await page.get_by_role("button", name="Play").click()
+    await expect(page.get_by_role("table", name="Topics")).to_contain_text("second")
+    await expect(page.locator(TOLD)).to_contain_text("live")
+    assert "as-of=" not in page.url
+    await page.get_by_role("button", name="One change back").click()
+    await expect(page.locator(TOLD)).to_contain_text("topic second was created")
+
+
+def test_a_reader_steps_back_and_sees_the_screens_as_of_then(
+    tmp_path: Path, browser: Browser
+) -> None:
+    axe = axe_core()
+
+    async def use(address: str) -> None:
+        async with browser.visiting(address, "/topics") as visit:
+            page = visit.page
+            await step_back(page)
+            await visit_other_screens(page)
+            await play(page)
+            if not isinstance(axe, Missing):
+                await page.evaluate(axe.read_text())
+                found = await page.evaluate("axe.run()")
+                assert [one["id"] for one in found["violations"]] == []
+            await page.get_by_role("button", name="Back to now").click()
+            await expect(page.locator(TOLD)).to_contain_text("live")
+
+    with SparkraftNode(tmp_path) as node:
+        servers = ["--bootstrap-server", node.bootstrap, "--create"]
+        for name, partitions in (("first", "2"), ("second", "1")):
+            assert cli.main(["topics", *servers, "--topic", name, "--partitions", partitions]) == 0
+        with ConsoleProcess(node.bootstrap, tmp_path) as console:
+            browser.run(use(console.address))

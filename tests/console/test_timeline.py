@@ -1,0 +1,153 @@
+"""The metadata log in the console: states, changes in words, and a log that is replaced."""
+
+import asyncio
+
+import pytest
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.client.past.compare import differences
+from sparkraft.client.past.log import PastReader
+from sparkraft.client.past.state import PastState
+from sparkraft.console import timeline as timelines
+from sparkraft.console.past_views import PastViews
+from sparkraft.console.timeline import ChangeIndex, Timeline
+from tests.client.test_past_state import every_kind, of_state
+from tests.server.harness import connect, create_topic, node_in, run, until
+from tests.server.test_earlier_metadata import client_of, delete_topic
+
+
+def test_a_state_of_the_timeline_is_the_image_of_the_node(tmp_path, monkeypatch):
+    monkeypatch.setattr(timelines, "CHAPTER_RECORDS", 7)
+    monkeypatch.setattr(timelines, "FOLLOW_SECONDS", 0.0)
+
+    async def test():
+        async with node_in(tmp_path) as node, client_of(node) as cluster:
+            connection = await connect(node)
+            for number in range(5):
+                await create_topic(connection, f"t{number}", partitions=4)
+            await delete_topic(connection, "t1")
+            await until(lambda: node.broker.image.topic("t1") is None)
+            timeline, past = Timeline(cluster), PastReader(cluster)
+            await timeline.up_to_date()
+            assert timeline.problem == ""
+            assert timeline.is_complete
+            assert len(timeline._chapters) > 3
+            last = timeline.index.offsets[-1]
+            for offset in [*range(last, -1, -3), *range(0, last, 5)]:
+                expected, _ = await past.image(at_offset=offset)
+                expected.move_to(offset, expected.epoch, 0)
+                assert of_state(timeline.state_at(offset)) == of_state(expected), offset
+            with pytest.raises(KafkaError) as caught:
+                timeline.state_at(timeline.next_offset)
+            assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+            everything = timeline.changes(0, 10_000)
+            assert [each.offset for each, _ in everything] == list(timeline.index.offsets)
+            for first in range(0, len(everything), 4):
+                texts = [change.text for _, change in timeline.changes(first, 3)]
+                assert texts == [change.text for _, change in everything[first : first + 3]]
+            # The log goes on.
+            await create_topic(connection, "later")
+            await until(lambda: node.broker.image.topic("later") is not None)
+            timeline._indexed_at = float("-inf")
+            await timeline.up_to_date()
+            assert timeline.latest.topic("later") is not None
+            # Another log than the one that was read: everything is read again.
+            timeline._latest.epoch += 1
+            timeline._indexed_at = float("-inf")
+            await timeline.up_to_date()
+            assert (
+                of_state(timeline.latest)["topics"] == of_state((await past.image())[0])["topics"]
+            )
+            assert timeline.changes(0, 1)[0][1].text == "controller 1 was elected in epoch 1"
+            await connection.close()
+
+    run(test())
+
+
+def test_documents_of_an_earlier_moment(tmp_path):
+    async def test():
+        async with node_in(tmp_path) as node, client_of(node) as cluster:
+            connection = await connect(node)
+            await create_topic(connection, "first", partitions=2, **{"retention.ms": "5000"})
+            await create_topic(connection, "second")
+            views = PastViews(Timeline(cluster), bootstrap="h:1")
+            now = await views.changes(-1)
+            created = next(c for c in now["changes"] if "topic second was created" in c["text"])
+            before = created["offset"] - 1
+            assert [row["topic"] for row in (await views.topics(before))["topics"]] == ["first"]
+            topic = await views.topic("first", before)
+            assert [one["leader"] for one in topic["partitions"]] == [1, 1]
+            assert topic["configs"][0]["value"] == "5000"
+            with pytest.raises(KafkaError):
+                await views.topic("second", before)
+            overview = await views.cluster(before)
+            assert overview["topicCount"] == 1
+            assert overview["command"].endswith(f"--at-offset {before} --bootstrap-server h:1")
+            then = await views.changes(before)
+            texts = [each["text"] for each in then["differences"]]
+            assert texts == ["topic second was created with 1 partition"]
+            moment = await views.moment(at_offset=created["offset"])
+            assert moment["text"].startswith("topic second was created")
+            following = await views.moment(change=moment["change"] + 1)
+            assert following["text"] == "partition second-0 was created on 1, leader 1"
+            assert (await views.moment(at_ms=1))["change"] == 0
+            index = await views.timeline()
+            assert index["isComplete"]
+            assert index["count"] > following["change"]
+            await connection.close()
+
+    run(test())
+
+
+def test_a_cluster_without_these_requests_has_no_timeline():
+    async def test():
+        async def refuse(reader, writer):
+            del reader
+            writer.close()
+
+        server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with timelines_cluster(port) as cluster:
+            timeline = Timeline(cluster)
+            await timeline.up_to_date()
+            assert timeline.problem
+            assert len(timeline.index.offsets) == 0
+        server.close()
+
+    run(test())
+
+
+def timelines_cluster(port):
+    from sparkraft.client.cluster import Cluster
+
+    return Cluster(f"127.0.0.1:{port}", client_id="test", api_timeout_ms=500)
+
+
+def test_buckets_are_merged_as_the_log_grows():
+    index = ChangeIndex()
+
+    class Each:
+        offset, at_ms, record = 0, 0, None
+
+    for _ in range(timelines.BUCKETS_MAX * 4 + 1):
+        index.add(Each())
+    assert index.bucket_size == 8
+    assert sum(index.buckets) == timelines.BUCKETS_MAX * 4 + 1
+    assert len(index.buckets) <= timelines.BUCKETS_MAX
+
+
+def test_differences_of_two_states_in_words():
+    state, early = PastState(), PastState()
+    for record in every_kind():
+        state.apply(record)
+    found, is_cut = differences(early, state)
+    texts = [change.text for change in found]
+    assert not is_cut
+    assert "broker 1 registered at h:1" in texts
+    assert "topic t was created with 2 partitions" in texts
+    assert "config b of all brokers changed from unset to 2" in texts
+    assert "access control entry added: allow User:a to READ topic t" in texts
+    assert differences(state, state) == ([], False)
+    back = [change.text for change in differences(state, early)[0]]
+    assert "topic t was deleted" in back
+    assert "broker 1 was unregistered" in back
