@@ -250,6 +250,14 @@ def test_a_fetch_without_broker_epoch_may_join():
     assert pending.new_isr[-1] == (3, -1)
 
 
+def test_a_follower_whose_epoch_the_leader_does_not_know_may_join():
+    """In ZooKeeper mode UpdateMetadata has no broker epochs, and Kafka 3.9 checks none."""
+    world = World(isr=(1, 2), end=9)
+    world.brokers.epochs[3] = -1
+    world.fetch(3, 9, epoch=103)
+    assert world.expand(3) is not None
+
+
 def test_a_fetch_of_an_earlier_life_of_the_broker_is_refused_and_changes_nothing():
     """KIP-903: its log may have been another one."""
     world = World(end=9)

@@ -322,13 +322,17 @@ class PartitionLeader:
 
         A follower whose log directory is offline may not join either: the high watermark would wait
         for it for replica.lag.time.max.ms, as it does in Kafka.
+
+        In ZooKeeper mode the epochs of brokers are not known, and any epoch may join, as in Kafka.
         """
         if not follower.has_fetched or not self._brokers.may_join_isr(replica):
             return False
         if replica in self._offline:
             return False
-        epoch = follower.broker_epoch
-        return epoch == UNKNOWN_BROKER_EPOCH or epoch == self._brokers.alive_epoch(replica)
+        current = self._brokers.alive_epoch(replica)
+        return UNKNOWN_BROKER_EPOCH in {follower.broker_epoch, current} or (
+            follower.broker_epoch == current
+        )
 
     def _with_epochs(self, isr: Sequence[int]) -> tuple[tuple[int, int], ...]:
         """Each replica with the broker epoch of its last fetch, ours with our own; -1 if unknown.
