@@ -25,8 +25,8 @@ _HEAD = """# API coverage
 Generated from the headers of `src/sparkraft/server/api/` by `tools/coverage_page.py`; do not edit.
 "Kafka" is the version range of Apache Kafka 4.3. A key that is not served is not advertised in
 ApiVersions, and a request with it closes the connection, as in Kafka. Our own keys start at 10000
-and are never advertised. Keys 4 to 7 belong to the ZooKeeper mode of Kafka 3.9; their messages are
-declared.
+and are never advertised. Keys 4 to 7 belong to the ZooKeeper mode of Kafka 3.9: brokers serve 4 to
+6, and send 7.
 
 | key | API | Kafka | served | listeners | not done |
 |--:|---|---|---|---|---|
@@ -56,6 +56,10 @@ def row(info: ApiInfo) -> str:
         side: registry.load_api(info.key, controller_listener=side == "controller")
         for side in ("broker", "controller")
     }
+    if "zookeeper" in info.listeners:
+        found["ZooKeeper mode"] = registry.load_api(
+            info.key, controller_listener=False, zookeeper=True
+        )
     served = [api for api in found.values() if api is not None]
     if not served:
         return f"| {int(info.key)} | {info.name} | {kafka} | **no** | | everything |"

@@ -62,6 +62,7 @@ def test_keys_without_effect_are_listed_and_those_that_code_reads_are_not():
     import sparkraft.server
     from sparkraft.server.config import _NOT_IMPLEMENTED, OWN_CONFIGS
     from sparkraft.server.supported_configs import SUPPORTED_CONFIGS
+    from sparkraft.server.zookeeper_config import ZOOKEEPER_CONFIGS
 
     config = NodeConfig(BASE | {"num.io.threads": "8", "log.retention.hours": "5", "x.y": "z"})
     assert config.without_effect == ["num.io.threads"]
@@ -70,7 +71,8 @@ def test_keys_without_effect_are_listed_and_those_that_code_reads_are_not():
     for path in folder.rglob("*.py"):
         pattern = r"\.(?:number|text|flag|words)\(\s*\"([a-z.]+)\""
         read |= set(re.findall(pattern, path.read_text()))
-    assert read - SUPPORTED_CONFIGS - set(OWN_CONFIGS) - set(_NOT_IMPLEMENTED) == set()
+    known = SUPPORTED_CONFIGS | set(OWN_CONFIGS) | set(_NOT_IMPLEMENTED) | set(ZOOKEEPER_CONFIGS)
+    assert read - known == set()
 
 
 def test_secrets_are_not_shown():

@@ -15,6 +15,7 @@ import pytest
 from sparkraft.cli import main as cli
 from sparkraft.metadata.configs import BROKER_CONFIGS
 from sparkraft.pipeline import spec
+from sparkraft.server.zookeeper_config import ZOOKEEPER_CONFIGS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -115,7 +116,7 @@ def test_the_paths_named_exist(page):
             assert (base / path).exists(), path
 
 
-KEYS_OF_KAFKA = {*BROKER_CONFIGS, "metadata.version", "client.rack"}
+KEYS_OF_KAFKA = {*BROKER_CONFIGS, *ZOOKEEPER_CONFIGS, "metadata.version", "client.rack"}
 """Kafka's keys that begin like one of our packages."""
 
 

@@ -167,7 +167,10 @@ def test_too_few_files_are_named(node: SparkraftNode) -> None:
         (b"process.roles=broker\nnode.id=\\u00zz\n", "line 2: malformed \\u escape"),
         (b"\xff\xfe", "is not UTF-8"),
         (b"", "process.roles is missing"),
-        (b"zookeeper.connect=127.0.0.1:2181\n", "ZooKeeper mode is not available"),
+        (
+            b"zookeeper.connect=127.0.0.1:2181\nlog.dirs=/d\nzookeeper.set.acl=true\n",
+            "znodes with ACLs are not available in ZooKeeper mode",
+        ),
         (None, "No such file"),
     ],
     ids=["escape", "not text", "empty", "zookeeper", "missing"],

@@ -12,6 +12,7 @@ from sparkraft.cli.errors import CommandError, UsageError
 
 if TYPE_CHECKING:
     from sparkraft.server.config import NodeConfig
+    from sparkraft.server.node import Node
 
 _USAGE = """\
 usage: sparkraft server-start FILE [--override key=value] …
@@ -59,7 +60,18 @@ def _run(config: "NodeConfig") -> int:
         GarbageSearch().start()
         MemoryTrimmer().start()
 
-    return asyncio.run(Node(config, real_env()).run(started=started))
+    async def run() -> int:
+        node = _zookeeper_node(config) if config.is_zookeeper else Node(config, real_env())
+        return await node.run(started=started)
+
+    return asyncio.run(run())
+
+
+def _zookeeper_node(config: "NodeConfig") -> "Node":
+    from sparkraft.server.env import real_env
+    from sparkraft.server.zookeeper_node import ZooKeeperNode
+
+    return ZooKeeperNode(config, real_env())
 
 
 def _log_to_stdout() -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sparkraft.coordinator.internal_topics import (
     GROUP_METADATA_TOPIC,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.broker.dynamic_configs import ConnectionConfigs
+    from sparkraft.server.broker.lifecycle import Lifecycle
     from sparkraft.server.broker.metadata_publisher import MetadataPublisher
     from sparkraft.server.config import ListenerAddress, NodeConfig
     from sparkraft.server.controller.driver import ControllerDriver
@@ -60,8 +61,86 @@ if TYPE_CHECKING:
     from sparkraft.server.node_tls import NodeTls
     from sparkraft.server.raft.driver import RaftDriver
     from sparkraft.server.supervisor import Supervisor
+    from sparkraft.server.zookeeper.control import ControllerRequests
+    from sparkraft.server.zookeeper.forwarding import ZooKeeperForwarding
     from sparkraft.storage.log_manager import LogManager
     from sparkraft.tls.dialing import Connect
+
+
+class Publisher(Protocol):
+    """Publishes images."""
+
+    @property
+    def image(self) -> "ClusterImage":
+        """The newest."""
+
+    def subscribe(self, subscriber: Any) -> None:
+        """Call `subscriber` with every new image; see `MetadataPublisher.subscribe`."""
+
+
+class Joined(NamedTuple):
+    """The parts of a broker that depend on how it takes part in its cluster.
+
+    Attributes:
+        lifecycle: registers, and leaves.
+        follow_image: called with each image and the ids of changed topics, for the replicas.
+        forwarding: sends clients' requests to the controller.
+        reports_directories: whether the controller needs the log directory of each replica.
+        controller_requests: serves the ZooKeeper controller; None in KRaft mode.
+    """
+
+    lifecycle: "Lifecycle"
+    follow_image: "Callable[[ClusterImage, Iterable[Uuid] | None], None]"
+    forwarding: "Forwarding | ZooKeeperForwarding"
+    reports_directories: bool
+    controller_requests: "ControllerRequests | None"
+
+
+class Membership(Protocol):
+    """Joins a broker to its cluster."""
+
+    def join(
+        self, base: "BrokerFoundation", broker_epoch: BrokerEpoch, replicas: ReplicaManager
+    ) -> Joined:
+        """Make the parts; nothing is sent yet."""
+
+
+class KRaftMembership:
+    """Follows the metadata log."""
+
+    def __init__(self, publisher: "MetadataPublisher", heartbeats: "ControllerChannel") -> None:
+        """Prepare.
+
+        Args:
+            publisher: publishes images.
+            heartbeats: to the active controller, for registration and heartbeats.
+        """
+        self._publisher = publisher
+        self._heartbeats = heartbeats
+
+    def join(
+        self, base: "BrokerFoundation", broker_epoch: BrokerEpoch, replicas: ReplicaManager
+    ) -> Joined:
+        """See `Membership`."""
+        lifecycle = BrokerLifecycle(
+            base.config,
+            base.env,
+            cluster_id=base.cluster_id,
+            advertised=base.advertised,
+            broker_epoch=broker_epoch,
+            channel=self._heartbeats,
+            on_heartbeat_lost=base.channel.reconnect,
+            publisher=self._publisher,
+            replicas=replicas,
+            log_manager=base.log_manager,
+        )
+        return Joined(
+            lifecycle=lifecycle,
+            follow_image=replicas.on_image,
+            forwarding=Forwarding(base.config, base.channel),
+            reports_directories=True,
+            controller_requests=None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +153,11 @@ class BrokerFoundation:
         cluster_id: as in meta.properties.
         advertised: the broker listeners that clients and brokers connect to, ports filled in.
         log_manager: has loaded the logs of earlier runs.
-        raft: the node's member of the metadata quorum.
+        raft: the node's member of the metadata quorum; None in ZooKeeper mode.
         controller: the node's controller, None without that role.
         publisher: publishes images.
         channel: to the active controller, for everything but heartbeats.
-        heartbeats: to the active controller, for registration and heartbeats.
+        membership: joins the broker to its cluster.
         supervisor: runs tasks and handles failures.
         limit_connections: applies dynamic connection limits to the node's listeners.
         connect: opens connections to the inter-broker listeners of other nodes.
@@ -90,11 +169,11 @@ class BrokerFoundation:
     cluster_id: str
     advertised: "tuple[ListenerAddress, ...]"
     log_manager: "LogManager"
-    raft: "RaftDriver"
+    raft: "RaftDriver | None"
     controller: "ControllerDriver | None"
-    publisher: "MetadataPublisher"
+    publisher: "Publisher"
     channel: "ControllerChannel"
-    heartbeats: "ControllerChannel"
+    membership: "Membership"
     supervisor: "Supervisor"
     limit_connections: "Callable[[ConnectionConfigs, Mapping[str, int]], None]"
     connect: "Connect"
@@ -102,7 +181,7 @@ class BrokerFoundation:
 
 
 def assemble(base: BrokerFoundation) -> BrokerServices:
-    """A broker that follows the metadata log and is not registered yet."""
+    """A broker that is not registered yet."""
     config, env, supervisor = base.config, base.env, base.supervisor
     metadata = MetadataCache(base.publisher.image)
     broker_epoch = BrokerEpoch()
@@ -117,7 +196,10 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         brokers=ActiveBrokers(metadata),
         isr_changes=isr_changes,
         supervisor=supervisor,
+        cluster=lambda: metadata.image,
     )
+    joined = base.membership.join(base, broker_epoch, replicas)
+    lifecycle = joined.lifecycle
     assignments = DirectoryAssignments(config, metadata, base.channel, broker_epoch)
     moves = LogDirMoves(
         config,
@@ -132,7 +214,6 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
     dynamic_configs = DynamicConfigs(config, base.log_manager, base.limit_connections, base.stores)
     coordinators = _coordinators(base, metadata, replicas, producer_ids, dynamic_configs)
     replicas.placement_listeners.append(moves.on_placement)
-    lifecycle = _lifecycle(base, metadata, broker_epoch, replicas)
     compaction = Compaction(
         env,
         base.log_manager,
@@ -141,9 +222,10 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         off_loop=replicas.off_loop,
         on_storage_fault=supervisor.on_storage_fault,
     )
-    _subscribe(base.publisher, metadata, dynamic_configs, fetchers, replicas, coordinators)
+    _subscribe(base, metadata, dynamic_configs, fetchers, joined.follow_image, coordinators)
+    if joined.reports_directories:
+        supervisor.spawn(assignments.run(), "directory assignments")
     for work, name in (
-        (assignments.run(), "directory assignments"),
         (moves.run(), "moves between log directories"),
         (coordinators.external.run(), "external coordinators"),
         (isr_changes.run(), "ISR changes"),
@@ -184,7 +266,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         fetchers=fetchers,
         reads_by_rack=config.text("replica.selector.class") == RACK_AWARE_SELECTOR,
         produce_shapes=ProduceShapes(),
-        forwarding=Forwarding(config, base.channel),
+        forwarding=joined.forwarding,
         auto_topic_creation=coordinators.topic_creation,
         producer_ids=producer_ids,
         leader_throttle=ReplicationThrottle("leader", config, metadata, env.clock),
@@ -192,6 +274,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
         compaction=compaction,
         dynamic_configs=dynamic_configs,
         client_quotas=_client_quotas(base),
+        controller_requests=joined.controller_requests,
     )
 
 
@@ -305,29 +388,8 @@ def _coordinators(
     )
 
 
-def _lifecycle(
-    base: BrokerFoundation,
-    metadata: MetadataCache,
-    broker_epoch: BrokerEpoch,
-    replicas: ReplicaManager,
-) -> BrokerLifecycle:
-    return BrokerLifecycle(
-        base.config,
-        base.env,
-        cluster_id=base.cluster_id,
-        advertised=base.advertised,
-        broker_epoch=broker_epoch,
-        channel=base.heartbeats,
-        on_heartbeat_lost=base.channel.reconnect,
-        publisher=base.publisher,
-        metadata=metadata,
-        replicas=replicas,
-        log_manager=base.log_manager,
-    )
-
-
 def _background(
-    base: BrokerFoundation, replicas: ReplicaManager, lifecycle: BrokerLifecycle
+    base: BrokerFoundation, replicas: ReplicaManager, lifecycle: "Lifecycle"
 ) -> Background:
     return Background(
         base.config,
@@ -346,11 +408,11 @@ def _expire_isrs(env: "Env", replicas: ReplicaManager) -> "Coroutine[Any, Any, N
 
 
 def _subscribe(
-    publisher: "MetadataPublisher",
+    base: BrokerFoundation,
     metadata: MetadataCache,
     dynamic_configs: DynamicConfigs,
     fetchers: ReplicaFetchers,
-    replicas: ReplicaManager,
+    follow_image: "Callable[[ClusterImage, Iterable[Uuid] | None], None]",
     coordinators: _Coordinators,
 ) -> None:
     """Pass every image to the parts, in the order in which they need each other's changes."""
@@ -361,8 +423,8 @@ def _subscribe(
         metadata.on_image(image)
         dynamic_configs.on_image(image)
         fetchers.resize(dynamic_configs.number("num.replica.fetchers"))
-        replicas.on_image(image, changed)
+        follow_image(image, changed)
         coordinators.groups.on_image(before, image, changed)
         coordinators.transactions.on_image(before, image, changed)
 
-    publisher.subscribe(on_image)
+    base.publisher.subscribe(on_image)

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sparkraft.base.env import Clock
     from sparkraft.base.ids import Uuid
-    from sparkraft.metadata.image import ClusterImage
+    from sparkraft.metadata.image import BrokerRegistration, ClusterImage
     from sparkraft.security.client_quotas import ClientQuotas
     from sparkraft.server.broker.alter_partition import AlterPartitionQueue
     from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.fetchers import ReplicaFetchers
     from sparkraft.server.broker.forwarding import Forwarding
     from sparkraft.server.broker.isr_journal import IsrJournal
-    from sparkraft.server.broker.lifecycle import BrokerLifecycle
+    from sparkraft.server.broker.lifecycle import Lifecycle
     from sparkraft.server.broker.log_dir_moves import LogDirMoves
     from sparkraft.server.broker.metadata_cache import MetadataCache
     from sparkraft.server.broker.produce_shapes import ProduceShapes
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from sparkraft.server.coordinator.transaction_verification import TransactionVerification
     from sparkraft.server.env import Env
     from sparkraft.server.raft.driver import RaftDriver
+    from sparkraft.server.zookeeper.control import ControllerRequests
+    from sparkraft.server.zookeeper.forwarding import ZooKeeperForwarding
     from sparkraft.storage.log_manager import LogManager
 
 
@@ -45,8 +49,9 @@ class BrokerServices:
 
     Attributes:
         metadata: holds the current image.
-        raft: this node's member (voter or observer) of the metadata quorum.
+        raft: this node's member (voter or observer) of the metadata quorum; None in ZooKeeper mode.
         controller: the local controller if this node has that role, else None.
+        controller_requests: serves the ZooKeeper controller; None in KRaft mode.
         reads_by_rack: whether consumers are directed to followers in their rack (KIP-392).
     """
 
@@ -63,7 +68,7 @@ class BrokerServices:
     isr_journal: "IsrJournal"
     groups: "GroupCoordinatorService"
     transactions: "TransactionCoordinatorService"
-    raft: "RaftDriver"
+    raft: "RaftDriver | None"
     controller: "ControllerDriver | None"
     channel: "ControllerChannel"
     coordinators: "CoordinatorDirectory"
@@ -76,19 +81,38 @@ class BrokerServices:
     fetchers: "ReplicaFetchers"
     reads_by_rack: bool
     produce_shapes: "ProduceShapes"
-    forwarding: "Forwarding"
+    forwarding: "Forwarding | ZooKeeperForwarding"
     auto_topic_creation: "AutoTopicCreation"
     producer_ids: "ProducerIds"
     leader_throttle: "ReplicationThrottle"
-    lifecycle: "BrokerLifecycle"
+    lifecycle: "Lifecycle"
     compaction: "Compaction"
     dynamic_configs: "DynamicConfigs"
     client_quotas: "ClientQuotas"
+    controller_requests: "ControllerRequests | None" = None
 
     @property
     def image(self) -> "ClusterImage":
         """The cluster as of the last committed record applied here; replaced, never changed."""
         return self.metadata.image
+
+    @property
+    def controlled(self) -> "ControllerRequests":
+        """Serves the ZooKeeper controller; only in ZooKeeper mode."""
+        assert self.controller_requests is not None
+        return self.controller_requests
+
+    def controller_for_clients(self, live: "Sequence[BrokerRegistration]") -> int:
+        """The controller's id in Metadata: in KRaft mode a random live broker, by design.
+
+        Args:
+            live: the brokers in the response.
+        """
+        if self.controller_requests is not None:
+            return self.controller_requests.controller_id
+        if not live:
+            return -1
+        return live[self.env.entropy.below(len(live)) if len(live) > 1 else 0].id
 
     def topic_id(self, name: str) -> "Uuid | None":
         """The id of the topic called `name`; None if there is none."""

@@ -42,6 +42,7 @@ from sparkraft.security.standard_authorizer import ALLOW_IF_NO_ACL, SUPER_USERS
 from sparkraft.security.standard_authorizer import CLASS_NAME as STANDARD_AUTHORIZER
 from sparkraft.server.properties import parse_properties
 from sparkraft.server.supported_configs import without_effect
+from sparkraft.server.zookeeper_config import ZOOKEEPER_CONFIGS, is_zookeeper_mode, refusal_of
 
 INT_MAX = (1 << 31) - 1
 
@@ -218,6 +219,7 @@ class NodeConfig(Mapping[str, ConfigValue]):
 
     Attributes:
         properties: the set keys, as text; DescribeConfigs' STATIC_BROKER_CONFIG.
+        is_zookeeper: whether this is a broker in ZooKeeper mode.
         unknown: set keys that neither Kafka nor sparkraft has, sorted.
         without_effect: set keys of Kafka that have no effect here yet, sorted.
     """
@@ -225,10 +227,12 @@ class NodeConfig(Mapping[str, ConfigValue]):
     def __init__(self, properties: Mapping[str, str]) -> None:
         """Parse and check `properties`; ConfigError if they are invalid."""
         self.properties = dict(properties)
+        self.is_zookeeper = is_zookeeper_mode(properties)
         self.unknown = sorted(
             key
             for key in properties
-            if _definition(key) is None and key not in {SUPER_USERS, ALLOW_IF_NO_ACL}
+            if (_definition(key) is None or (key in ZOOKEEPER_CONFIGS and not self.is_zookeeper))
+            and key not in {SUPER_USERS, ALLOW_IF_NO_ACL}
         )
         self.without_effect = without_effect(
             key for key in properties if key in BROKER_CONFIGS and key not in _NOT_IMPLEMENTED
@@ -311,14 +315,16 @@ class NodeConfig(Mapping[str, ConfigValue]):
         value = self["node.id"]
         if value is None:
             value = self["broker.id"]
+        if self.is_zookeeper and value in {None, -1}:
+            return -1  # generated, or read from meta.properties, at the start
         if not isinstance(value, int) or value < 0:
             raise ConfigError("node.id is missing: it must be a number unique in the cluster")
         return value
 
     @cached_property
     def roles(self) -> frozenset[str]:
-        """`process.roles`: broker, controller or both."""
-        return frozenset(self.words("process.roles"))
+        """`process.roles`: broker, controller or both; broker in ZooKeeper mode."""
+        return frozenset({"broker"} if self.is_zookeeper else self.words("process.roles"))
 
     @property
     def is_broker(self) -> bool:
@@ -338,7 +344,8 @@ class NodeConfig(Mapping[str, ConfigValue]):
     @cached_property
     def metadata_log_dir(self) -> str:
         """`metadata.log.dir`, or the first of `log_dirs`: has `__cluster_metadata-0`."""
-        return self.text("metadata.log.dir") or self.log_dirs[0]
+        named = "" if self.is_zookeeper else self.text("metadata.log.dir")
+        return named or self.log_dirs[0]
 
     @property
     def has_authorizer(self) -> bool:
@@ -487,12 +494,9 @@ class NodeConfig(Mapping[str, ConfigValue]):
                 )
 
     def _check(self) -> None:
+        if self.is_zookeeper and (refusal := refusal_of(self.properties)):
+            raise ConfigError(f"{refusal}; this node does not start rather than ignore it")
         if not self.roles:
-            if self.properties.get("zookeeper.connect", "").strip():
-                raise ConfigError(
-                    "zookeeper.connect without process.roles: ZooKeeper mode is not available; "
-                    "set process.roles and controller.quorum.bootstrap.servers for KRaft"
-                )
             raise ConfigError("process.roles is missing: broker, controller, or both")
         broker_id = self["broker.id"]
         if broker_id not in {-1, None, self.node_id}:
@@ -500,7 +504,8 @@ class NodeConfig(Mapping[str, ConfigValue]):
         if not self.log_dirs:
             raise ConfigError("at least one log directory must be given by log.dirs or log.dir")
         cordoned(self.words("cordoned.log.dirs"), self.log_dirs)
-        self._check_quorum()
+        if not self.is_zookeeper:
+            self._check_quorum()
         self._check_listeners()
         self._check_numbers()
 
@@ -526,7 +531,7 @@ class NodeConfig(Mapping[str, ConfigValue]):
     def _check_listeners(self) -> None:
         names = {address.name for address in self.listeners}
         controllers = set(self.controller_listener_names)
-        if not controllers:
+        if not controllers and not self.is_zookeeper:
             raise ConfigError("controller.listener.names is missing")
         if self.is_controller and not controllers <= names:
             raise ConfigError("controller.listener.names has a name that is not in listeners")
@@ -563,7 +568,7 @@ class NodeConfig(Mapping[str, ConfigValue]):
 
 
 def _definition(key: str) -> ConfigDef | None:
-    return OWN_CONFIGS.get(key) or definition_of(key)
+    return OWN_CONFIGS.get(key) or definition_of(key) or ZOOKEEPER_CONFIGS.get(key)
 
 
 def _voter_id(voter: str) -> int:

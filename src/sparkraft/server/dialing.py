@@ -21,16 +21,19 @@ class NodeDialing:
 
     Attributes:
         to_brokers: connects to the inter-broker listeners of other nodes.
-        to_controllers: connects to their controller listeners.
+        to_controllers: connects to their controller listeners; in ZooKeeper mode a controller is a
+            broker, and has none.
     """
 
     def __init__(self, config: "NodeConfig", network: "Network", tls: "NodeTls") -> None:
         self._network = network
         self._tls = tls
-        self.to_controllers = self._to(config.controller_listener_names[0])
         self.to_brokers: Connect = network.connect
         if config.is_broker:
             self.to_brokers = self._to(config.inter_broker_listener_name)
+        self.to_controllers = self.to_brokers
+        if not config.is_zookeeper:
+            self.to_controllers = self._to(config.controller_listener_names[0])
 
     def _to(self, listener: str) -> "Connect":
         if self._tls.settings_of(listener) is None:

@@ -91,6 +91,7 @@ class NodeListeners:
                 response_memory=responses,
                 translate=translate,
                 on_unreadable=on_unreadable,
+                zookeeper=self._config.is_zookeeper,
             )
             self.all.append(listener)
             await listener.bind(self._env.network, address.host or None, address.port)

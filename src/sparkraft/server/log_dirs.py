@@ -43,13 +43,18 @@ def load_logs(manager: LogManager, config: "NodeConfig", env: "Env") -> "Identit
         StartRefused: the directories are not this node's.
     """
     identity = read_identity(env.disk, config)
+    recover_logs(manager, config, env)
+    return identity
+
+
+def recover_logs(manager: LogManager, config: "NodeConfig", env: "Env") -> None:
+    """Load and recover the logs in directories that are known to be this node's."""
     manager.set_default_config(manager.log_config(config.topic_defaults))
     manager.load(options=load_options(config, env))
     for fault in manager.damaged.values():
         log.error("A replica is damaged and will not be served: %s", fault)
     for directory in manager.offline_directories:
         log.error("A log directory is offline: %s", directory.fault)
-    return identity
 
 
 def close_log_dirs(

@@ -6,8 +6,9 @@
 A node is a broker, a controller or both (`process.roles`). A part that cannot continue (a broken
 invariant, the last failed disk) calls `fail`; the node then stops, and `run` returns 1.
 
-Not here: the parts of a node. Listeners: `listeners`; log directories: `log_dirs`; tasks and
-failures: `supervisor`; the metadata quorum: `quorum`; the broker's parts: `broker_assembly`.
+Not here: ZooKeeper mode (`zookeeper_node`); the parts of a node. Listeners: `listeners`; log
+directories: `log_dirs`; tasks and failures: `supervisor`; the metadata quorum: `quorum`; the
+broker's parts: `broker_assembly`.
 """
 
 import asyncio
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from sparkraft.security.authorizer import Authorizer
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.broker.metadata_publisher import MetadataPublisher
+    from sparkraft.server.broker_assembly import Membership, Publisher
     from sparkraft.server.broker_services import BrokerServices
     from sparkraft.server.controller.services import ControllerServices
     from sparkraft.server.controller.snapshots import MetadataSnapshots
@@ -173,8 +175,7 @@ class Node:
         self._tls = tls = NodeTls(self.config)
         self._dialing = NodeDialing(self.config, self.env.network, tls)
         self.spawn(self.loop_monitor.run(), "loop monitor")
-        self._log_manager = lock_log_dirs(self.config, self.env)
-        self.identity = load_logs(self._log_manager, self.config, self.env)
+        await self._open_logs()
         await self._listeners.bind(
             limits,
             sasl=sasl,
@@ -184,13 +185,22 @@ class Node:
             translate=self.translate,
             on_unreadable=self._on_unreadable,
         )
+        await self._start_roles()
+        await self._start_http()
+        log.info("Node %d is ready: %s", self.config.node_id, self.ports)
+
+    async def _open_logs(self) -> None:
+        """Lock the log directories, read the identity, load the logs."""
+        self._log_manager = lock_log_dirs(self.config, self.env)
+        self.identity = load_logs(self._log_manager, self.config, self.env)
+
+    async def _start_roles(self) -> None:
+        """Join the cluster; returns once all listeners serve."""
         await self._start_raft()
         if self.config.is_controller:
             await self._start_controller()
         if self.config.is_broker:
             await self._start_broker()
-        await self._start_http()
-        log.info("Node %d is ready: %s", self.config.node_id, self.ports)
 
     async def stop(self) -> None:
         """Shut down and close everything; may be called at any time."""
@@ -223,15 +233,13 @@ class Node:
         if self.broker is not None:
             self.broker.replica_manager.drop_log_dir(fault.log_dir)
             self.broker.log_dir_moves.on_directory_failed()
-        if fault.log_dir == self.config.metadata_log_dir:
+        if fault.log_dir == self.config.metadata_log_dir and not self.config.is_zookeeper:
             self.fail(fault)
         elif len(manager.offline_directories) == len(manager.directories):
             log.error("All log directories have failed")
             self.fail(fault)
         elif self.broker is not None and self.identity is not None:
-            directory_id = self.identity.directory_ids.get(fault.log_dir)
-            if directory_id is not None:
-                self.broker.lifecycle.report_offline(directory_id)
+            self.broker.lifecycle.report_offline(self.identity.directory_ids.get(fault.log_dir))
 
     def translate(self, error: Exception, where: str) -> KafkaError:
         """The client's error for an exception other than KafkaError."""
@@ -307,14 +315,20 @@ class Node:
     # ---- broker
 
     async def _start_broker(self) -> None:
+        from sparkraft.server.broker_assembly import KRaftMembership
+
+        assert self._publisher is not None
+        assert self.heartbeats is not None
+        membership = KRaftMembership(self._publisher, self.heartbeats)
+        await self._run_broker(self._publisher, membership)
+
+    async def _run_broker(self, publisher: "Publisher", membership: "Membership") -> None:
+        """Build the broker and join; returns once its listeners serve."""
         from sparkraft.server.broker_assembly import BrokerFoundation, assemble
 
-        assert self.raft is not None
         assert self._log_manager is not None
         assert self.identity is not None
-        assert self._publisher is not None
         assert self.channel is not None
-        assert self.heartbeats is not None
         assert self._dialing is not None
         assert self._tls is not None
         controller = self.controller_services
@@ -327,9 +341,9 @@ class Node:
                 log_manager=self._log_manager,
                 raft=self.raft,
                 controller=None if controller is None else controller.controller,
-                publisher=self._publisher,
+                publisher=publisher,
                 channel=self.channel,
-                heartbeats=self.heartbeats,
+                membership=membership,
                 supervisor=self,
                 limit_connections=self._listeners.limit,
                 connect=self._dialing.to_brokers,

@@ -55,7 +55,7 @@ class NodeTls:
         self._bound = {address.name for address in config.listeners}
         self._loaded: dict[str, LoadedTls] = {}
         self._has_started = False
-        for name in sorted(self._bound | {config.controller_listener_names[0]}):
+        for name in sorted(self._bound | set(config.controller_listener_names[:1])):
             if config.protocol_of(name).uses_tls:
                 settings = tls_settings_of(config, name)
                 self._loaded[name] = self._load(name, settings)

@@ -67,7 +67,8 @@ def sasl_of_listeners(
         if address.security_protocol in SASL_PROTOCOLS
     }
     inter_broker_login(config)
-    controller_login(config)
+    if not config.is_zookeeper:
+        controller_login(config)
     return found
 
 

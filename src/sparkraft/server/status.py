@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.broker.fetchers import ReplicaFetchers
     from sparkraft.server.broker.isr_journal import IsrJournal
-    from sparkraft.server.broker.lifecycle import BrokerLifecycle
+    from sparkraft.server.broker.lifecycle import Lifecycle
     from sparkraft.server.broker.log_dir_moves import LogDirMoves
     from sparkraft.server.broker.replica_manager import ReplicaManager
     from sparkraft.server.broker.replication_throttles import ReplicationThrottle
@@ -30,7 +30,7 @@ class BrokerStatus(Protocol):
     @property
     def image(self) -> "ClusterImage": ...
     @property
-    def lifecycle(self) -> "BrokerLifecycle": ...
+    def lifecycle(self) -> "Lifecycle": ...
     @property
     def log_manager(self) -> "LogManager": ...
     @property

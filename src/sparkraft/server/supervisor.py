@@ -5,6 +5,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sparkraft.base.errors import DecodeError
+from sparkraft.server.identity import StartRefused
 from sparkraft.storage.disk import StorageFault
 from sparkraft.storage.quorum_state import BadQuorumState
 
@@ -17,6 +18,10 @@ log = logging.getLogger(__name__)
 
 BAD_DISKS = (StorageFault, BadQuorumState, DecodeError)
 """Failures of disks and files: logged without a traceback, because their text is sufficient."""
+
+
+_PLAIN = (*BAD_DISKS, StartRefused)
+"""Logged without a traceback; a broker may be refused when it registers (ZooKeeper mode)."""
 
 
 class Supervisor(Protocol):
@@ -64,7 +69,7 @@ class NodeTasks:
         """See `Supervisor`."""
         if self.failure is None:
             self.failure = error
-            traceback = None if isinstance(error, BAD_DISKS) else error
+            traceback = None if isinstance(error, _PLAIN) else error
             log.critical("This node stops: %s", error, exc_info=traceback)
         self.failed.set()
         self.stop_requested.set()
@@ -83,5 +88,6 @@ class NodeTasks:
         self._tasks.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            log.error("Task %r failed", task.get_name(), exc_info=error)
+            traceback = None if isinstance(error, _PLAIN) else error
+            log.error("Task %r failed", task.get_name(), exc_info=traceback)
             self.fail(error)

@@ -19,7 +19,8 @@ _READ = frozenset(
     controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
     controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
     controller.quota.window.num controller.quota.window.size.seconds
-    controller.quorum.retry.backoff.ms controller.quorum.voters default.replication.factor
+    controller.quorum.retry.backoff.ms controller.quorum.voters controller.socket.timeout.ms
+    default.replication.factor
     delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
     delegation.token.max.lifetime.ms delegation.token.secret.key
     delete.topic.enable fetch.max.bytes group.consumer.assignors group.consumer.max.size

@@ -49,9 +49,9 @@ def check_tls(config: "NodeConfig") -> None:
             f"listeners has {HTTP_LISTENER}, which is also the name of sparkraft.http.listener in "
             "listener.name.http.ssl.*; rename it"
         )
-    controller = config.controller_listener_names[0]
-    if config.protocol_of(controller).uses_tls:
-        tls_settings_of(config, controller)  # a broker connects to it without binding it
+    for controller in config.controller_listener_names[:1]:
+        if config.protocol_of(controller).uses_tls:
+            tls_settings_of(config, controller)  # a broker connects to it without binding it
 
 
 def tls_settings_of(

@@ -4,7 +4,8 @@ Behaviour:
     * Topics by name (all versions) or by id (v12+); null is all of them (v0: an empty list).
     * A missing topic is created if `allow_auto_topic_creation` (v4+; before: always) and
       auto.create.topics.enable are true; until then: UNKNOWN_TOPIC_OR_PARTITION.
-    * `controller_id` is a random unfenced broker, by design, as in Kafka.
+    * `controller_id` is a random unfenced broker, by design, as in Kafka; in ZooKeeper mode the
+      controller.
     * Topics are encoded once and joined for each client; its rights are checked each time.
     * v0 leaves out replicas on fenced brokers, with REPLICA_NOT_AVAILABLE.
 Versions: v1 controller, racks; v2 cluster id; v5 offline replicas; v7 leader epochs; v8 authorized
@@ -65,9 +66,7 @@ def handle(broker: "BrokerServices", context: RequestContext, request: MetadataR
                 rack=registration.rack,
             )
         )
-    if brokers:
-        chosen = broker.env.entropy.below(len(brokers)) if len(brokers) > 1 else 0
-        response.controller_id = brokers[chosen][0].id
+    response.controller_id = broker.controller_for_clients([each for each, _ in brokers])
     topics = yield from _Topics(broker, context, request).collect()
     response.topics = cast("Any", topics)
     if request.include_cluster_authorized_operations:

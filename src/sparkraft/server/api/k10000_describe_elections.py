@@ -58,6 +58,7 @@ def handle(
 API = Api(
     key=ApiKey.DESCRIBE_ELECTIONS,
     handle=handle,
+    zookeeper=False,
     authorize=(on_cluster(AclOperation.DESCRIBE),),
     controller=True,
 )

@@ -293,6 +293,7 @@ def _journalled(
 API = Api(
     key=ApiKey.DESCRIBE_HISTORY,
     handle=handle,
+    zookeeper=False,
     authorize=(
         on_cluster(AclOperation.DESCRIBE),
         on_each(AclOperation.DESCRIBE, AclResourceType.TOPIC),

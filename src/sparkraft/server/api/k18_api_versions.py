@@ -8,6 +8,7 @@ Behaviour:
       INVALID_REQUEST.
     * Features: the supported ranges, and the finalized levels with the offset of the image. v3
       leaves out features whose range starts at 0, which old Java clients cannot read (KIP-1022).
+      None in ZooKeeper mode, in which Kafka 3.9 supports none.
 Versions: v1 throttle; v3 flexible, features; v4 features from 0.    Not done: -
 """
 
@@ -45,8 +46,12 @@ def handle(
         context.connection.set_client_software(
             request.client_software_name, request.client_software_version
         )
-    controller_listener = context.connection.listener.controller_listener
-    response = ApiVersionsResponse(api_keys=_keys(controller_listener=controller_listener))
+    routes = context.connection.listener.routes
+    response = ApiVersionsResponse(
+        api_keys=_keys(controller_listener=routes.controller_listener, zookeeper=routes.zookeeper)
+    )
+    if node.raft is None:
+        return response  # ZooKeeper mode
     image = node.image
     for name, (lowest, highest) in sorted(SUPPORTED_FEATURES.items()):
         if lowest > 0 or context.api_version > _NAMED_VERSION:
@@ -73,10 +78,12 @@ def has_valid_software(version: int, request: ApiVersionsRequest) -> bool:
     )
 
 
-def _keys(*, controller_listener: bool) -> list[ApiVersion]:
+def _keys(*, controller_listener: bool, zookeeper: bool) -> list[ApiVersion]:
     return [
         ApiVersion(api_key=key, min_version=lowest, max_version=highest)
-        for key, lowest, highest in served_ranges(controller_listener=controller_listener)
+        for key, lowest, highest in served_ranges(
+            controller_listener=controller_listener, zookeeper=zookeeper
+        )
     ]
 
 

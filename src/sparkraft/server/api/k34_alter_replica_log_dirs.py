@@ -74,6 +74,7 @@ def _response(codes: dict[str, dict[int, int]]) -> AlterReplicaLogDirsResponse:
 API = Api(
     key=ApiKey.ALTER_REPLICA_LOG_DIRS,
     handle=handle,
+    zookeeper=False,
     authorize=(on_cluster(AclOperation.ALTER),),
     refuse=refuse,
 )

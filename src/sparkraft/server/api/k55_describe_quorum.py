@@ -120,6 +120,7 @@ def _refused(
 API = Api(
     key=ApiKey.DESCRIBE_QUORUM,
     handle=handle,
+    zookeeper=False,
     authorize=(on_cluster(AclOperation.DESCRIBE),),
     controller=True,
     forward=True,

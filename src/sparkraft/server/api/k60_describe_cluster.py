@@ -87,8 +87,7 @@ def _add_brokers(
             )
         )
     live = live_brokers(image, context.listener_name)
-    if live:
-        response.controller_id = live[node.env.entropy.below(len(live))][0].id
+    response.controller_id = node.controller_for_clients([each for each, _ in live])
 
 
 def _add_controllers(node: Any, listener: str, response: DescribeClusterResponse) -> None:

@@ -14,6 +14,7 @@ from sparkraft.server.controller.submission import submit_to_controller
 API = Api(
     key=ApiKey.UNREGISTER_BROKER,
     handle=submit_to_controller,
+    zookeeper=False,
     authorize=(on_cluster(AclOperation.ALTER),),
     forward=True,
     controller=True,

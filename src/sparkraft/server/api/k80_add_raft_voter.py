@@ -35,6 +35,7 @@ async def handle(
 API = Api(
     key=ApiKey.ADD_RAFT_VOTER,
     handle=handle,
+    zookeeper=False,
     authorize=(on_cluster(AclOperation.ALTER),),
     controller=True,
     forward=True,

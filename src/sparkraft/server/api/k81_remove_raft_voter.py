@@ -33,6 +33,7 @@ async def handle(
 API = Api(
     key=ApiKey.REMOVE_RAFT_VOTER,
     handle=handle,
+    zookeeper=False,
     authorize=(on_cluster(AclOperation.ALTER),),
     controller=True,
     forward=True,

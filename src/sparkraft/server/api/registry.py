@@ -8,6 +8,9 @@ body: bytes, or a list of buffers), or an awaitable of that, or None for no resp
 acks=0). If its work grows with the request or the cluster, it is a generator (`Steps`). It may
 raise `KafkaError`; dispatch turns that into a response by `Api.refuse`, which by default sets
 `error_code` (and `error_message`).
+Brokers in ZooKeeper mode serve the broker listener's keys, without those of KRaft and with those of
+their controller's requests: see `Api.zookeeper`.
+
 On the broker listener `node` is a `sparkraft.server.broker.BrokerServices`, on the controller
 listener a `sparkraft.server.controller.services.ControllerServices`.
 """
@@ -195,6 +198,7 @@ class Api:
         versions: lowest and highest served, both inclusive; None: all that Kafka 4.3 has stable.
         broker: served on broker listeners.
         controller: served on controller listeners.
+        zookeeper: served on broker listeners in ZooKeeper mode; None: as `broker`.
         forward: a broker passes it to the active controller in an Envelope instead of handling it.
         forward_by: how, if a broker checks or changes it first; None: unchanged.
         pipelined: a request's effects happen before `handle` returns, so the connection's next
@@ -214,6 +218,7 @@ class Api:
     versions: tuple[int, int] | None = None
     broker: bool = True
     controller: bool = False
+    zookeeper: bool | None = None
     forward: bool = False
     forward_by: Handler | None = None
     pipelined: bool = False
@@ -230,6 +235,14 @@ class Api:
         if not context.session.authorizer.allows_all:
             check_request(self.authorize, context, request)
         return self.handle(node, context, request)
+
+    def is_served(self, *, controller_listener: bool, zookeeper: bool) -> bool:
+        """Whether that kind of listener serves the key."""
+        if controller_listener:
+            return self.controller
+        if zookeeper and self.zookeeper is not None:
+            return self.zookeeper
+        return self.broker
 
     @property
     def handler(self) -> Handler:
@@ -250,6 +263,9 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.FETCH: "k01_fetch",
     ApiKey.LIST_OFFSETS: "k02_list_offsets",
     ApiKey.METADATA: "k03_metadata",
+    ApiKey.LEADER_AND_ISR: "k04_leader_and_isr",
+    ApiKey.STOP_REPLICA: "k05_stop_replica",
+    ApiKey.UPDATE_METADATA: "k06_update_metadata",
     ApiKey.OFFSET_COMMIT: "k08_offset_commit",
     ApiKey.OFFSET_FETCH: "k09_offset_fetch",
     ApiKey.FIND_COORDINATOR: "k10_find_coordinator",
@@ -335,29 +351,38 @@ SERVED_ON_CONTROLLER: dict[ApiKey, str] = {
 """Files of the controller listener that differ from the broker listener's."""
 
 
-def load_api(key: ApiKey, *, controller_listener: bool) -> Api | None:
-    """The `Api` that serves `key` on that kind of listener; None if it is not served."""
+def load_api(key: ApiKey, *, controller_listener: bool, zookeeper: bool = False) -> Api | None:
+    """The `Api` that serves `key` on that kind of listener; None if it is not served.
+
+    Args:
+        key: the API key.
+        controller_listener: whether the listener is for controllers.
+        zookeeper: whether the node is a broker in ZooKeeper mode.
+    """
     module_name = SERVED.get(key)
     if controller_listener:
         module_name = SERVED_ON_CONTROLLER.get(key, module_name)
     if module_name is None:
         return None
     api: Api = import_module(f"sparkraft.server.api.{module_name}").API
-    served_here = api.controller if controller_listener else api.broker
-    return api if served_here else None
+    served = api.is_served(controller_listener=controller_listener, zookeeper=zookeeper)
+    return api if served else None
 
 
-def served_ranges(*, controller_listener: bool) -> list[tuple[int, int, int]]:
+def served_ranges(
+    *, controller_listener: bool, zookeeper: bool = False
+) -> list[tuple[int, int, int]]:
     """Key, lowest and highest version that ApiVersions advertises, by key."""
-    known = _RANGES.get(controller_listener)
+    kind = controller_listener, zookeeper
+    known = _RANGES.get(kind)
     if known is None:
-        apis = served_apis(controller_listener=controller_listener)
+        apis = served_apis(controller_listener=controller_listener, zookeeper=zookeeper)
         known = [_advertised(api) for api in apis if not API_INFO[api.key].is_own]
-        _RANGES[controller_listener] = known
+        _RANGES[kind] = known
     return known
 
 
-_RANGES: dict[bool, list[tuple[int, int, int]]] = {}
+_RANGES: dict[tuple[bool, bool], list[tuple[int, int, int]]] = {}
 
 
 def _advertised(api: Api) -> tuple[int, int, int]:
@@ -367,8 +392,10 @@ def _advertised(api: Api) -> tuple[int, int, int]:
     return int(api.key), lowest, highest
 
 
-def served_apis(*, controller_listener: bool) -> list[Api]:
+def served_apis(*, controller_listener: bool, zookeeper: bool = False) -> list[Api]:
     """Every `Api` of that kind of listener, by key; loads all their files."""
     keys = sorted({*SERVED, *SERVED_ON_CONTROLLER})
-    found = (load_api(key, controller_listener=controller_listener) for key in keys)
+    found = (
+        load_api(key, controller_listener=controller_listener, zookeeper=zookeeper) for key in keys
+    )
     return [api for api in found if api is not None]

@@ -22,6 +22,8 @@ from sparkraft.server.broker.envelope import EnvelopeError, open_envelope, seal_
 from sparkraft.server.raft.leader_description import describe_leader
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sparkraft.client.connection import Connection
     from sparkraft.security.login import Login
     from sparkraft.server.env import Env
@@ -49,6 +51,7 @@ class ControllerChannel:
         controller_listener: str,
         connect: "Connect | None" = None,
         login: "Login | None" = None,
+        describe: "Callable[[], str] | None" = None,
     ) -> None:
         """Connect on first use.
 
@@ -60,12 +63,14 @@ class ControllerChannel:
             controller_listener: the listener's name, for contexts of local calls.
             connect: opens connections to controllers; those of `env` by default.
             login: authenticates each connection; None: they are not authenticated.
+            describe: returns a sentence about the controller; by default of a quorum's leader.
         """
         self._env = env
         self._dial = connect or env.network.connect
         self._raft = raft
         self._node_id = node_id
         self._local = local
+        self._describe = describe or (lambda: describe_leader(raft))
         self._session = NodeSession(controller_listener)
         self._login = login
         self._connection: tuple[int, Connection] | None = None
@@ -122,7 +127,7 @@ class ControllerChannel:
             if now >= last_try:
                 raise KafkaError(
                     ErrorCode.REQUEST_TIMED_OUT,
-                    f"{key.name} to the controller: {why}. {describe_leader(self._raft)}",
+                    f"{key.name} to the controller: {why}. {self._describe()}",
                 )
             try:
                 answer = await self._try(request, key, version, context, deadline - now)

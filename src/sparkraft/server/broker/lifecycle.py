@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
     from sparkraft.server.broker.broker_epoch import BrokerEpoch
     from sparkraft.server.broker.controller_channel import ControllerChannel
-    from sparkraft.server.broker.metadata_cache import MetadataCache
     from sparkraft.server.broker.metadata_publisher import MetadataPublisher
     from sparkraft.server.config import ListenerAddress, NodeConfig
     from sparkraft.server.env import Env
@@ -70,6 +69,33 @@ class Replicas(Protocol):
         """Rename logs that are not assigned to this broker."""
 
 
+class Lifecycle(Protocol):
+    """How a broker joins and leaves its cluster: by the quorum, or by ZooKeeper.
+
+    Attributes:
+        state: of the broker.
+        settled: every log here has its topic's configs, and unassigned logs are set aside.
+        running: the broker may lead.
+    """
+
+    state: BrokerState
+    settled: asyncio.Event
+    running: asyncio.Event
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of this incarnation; -1 before it is registered."""
+
+    async def run(self) -> None:
+        """Join, wait for `stop`, leave."""
+
+    def stop(self) -> None:
+        """Begin a controlled shutdown."""
+
+    def report_offline(self, directory: "Uuid | None") -> None:
+        """Report a failed log directory, by its id if it has one."""
+
+
 class BrokerLifecycle:
     """Registers and heartbeats until stopped."""
 
@@ -84,7 +110,6 @@ class BrokerLifecycle:
         channel: "ControllerChannel",
         on_heartbeat_lost: "Callable[[str], None]",
         publisher: "MetadataPublisher",
-        metadata: "MetadataCache",
         replicas: Replicas,
         log_manager: "LogManager",
     ) -> None:
@@ -98,8 +123,7 @@ class BrokerLifecycle:
             broker_epoch: set once registered.
             channel: to the controller, for registration and heartbeats.
             on_heartbeat_lost: called with a reason when the controller does not respond.
-            publisher: knows how far the metadata log is applied.
-            metadata: the current image.
+            publisher: has the current image, and knows how far the metadata log is applied.
             replicas: hosted here.
             log_manager: has the log directories and the epoch of the last clean stop.
         """
@@ -111,7 +135,6 @@ class BrokerLifecycle:
         self._channel = channel
         self._on_heartbeat_lost = on_heartbeat_lost
         self._publisher = publisher
-        self._metadata = metadata
         self._replicas = replicas
         self._log_manager = log_manager
         self._fault_point = env.fault_point
@@ -155,12 +178,14 @@ class BrokerLifecycle:
         self._stopping = True
         self._wake.set()
 
-    def report_offline(self, directory: "Uuid") -> None:
-        """Report a failed log dir to the controller at once.
+    def report_offline(self, directory: "Uuid | None") -> None:
+        """Report a failed log dir to the controller at once; one without an id is not known to it.
 
         Until the controller knows, it lets this broker lead partitions it cannot read. After
         log.dir.failure.timeout.ms the node stops (KIP-858).
         """
+        if directory is None:
+            return
         self.offline_directories.append(directory)
         if self._unreported_since_ms is None:
             self._unreported_since_ms = self._clock.mono_ms()
@@ -312,7 +337,7 @@ class BrokerLifecycle:
 
     def _cordoned(self) -> "list[Uuid] | None":
         """Return the cordoned directories; None if the controller does not need them."""
-        image = self._metadata.image
+        image = self._publisher.image
         known = image.brokers.get(self._config.node_id)
         if image.metadata_version < CORDONED_LEVEL or known is None:
             return None

@@ -69,7 +69,7 @@ class ReplicaManager:
         isr_changes: takes the leaders' ISR changes.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (made in one place)
         self,
         config: "NodeConfig",
         env: "Env",
@@ -78,6 +78,7 @@ class ReplicaManager:
         brokers: "Brokers",
         isr_changes: "IsrSubmitter",
         supervisor: "Supervisor",
+        cluster: "Callable[[], ClusterImage] | None" = None,
     ) -> None:
         """Host nothing yet.
 
@@ -88,6 +89,7 @@ class ReplicaManager:
             brokers: passed to partition leaders.
             isr_changes: passed to partition leaders.
             supervisor: runs background work and takes failed log dirs offline.
+            cluster: returns the image of all partitions; by default the one that is followed.
         """
         self.config = config
         self.env = env
@@ -104,6 +106,7 @@ class ReplicaManager:
         self.placement_listeners: list[PlacementListener] = []
         self.damage_listeners: list[DamageListener] = []
         self.image: ClusterImage = EMPTY_IMAGE
+        self._cluster = cluster or (lambda: self.image)
         self._on_storage_fault = supervisor.on_storage_fault
         log_manager.damage.listeners.append(self.on_damaged)
         self._node_id = config.node_id
@@ -157,7 +160,7 @@ class ReplicaManager:
         raise self._why_not_led(topic, index)
 
     def _why_not_led(self, topic: str, index: int) -> KafkaError:
-        image = self.image
+        image = self._cluster()
         topic_id = image.topics_by_name.get(topic)
         known = None if topic_id is None else image.partition(topic_id, index)
         name = f"{topic}-{index}"
@@ -166,6 +169,10 @@ class ReplicaManager:
         if self.log_manager.is_offline(topic, index) or (topic_id, index) in self._lost:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk of {name} failed")
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not led here")
+
+    def is_lost(self, topic_id: "Uuid", index: int) -> bool:
+        """Whether the partition cannot be hosted because its log directory is offline."""
+        return (topic_id, index) in self._lost
 
     def replicas_offline(self, partition: "PartitionState") -> list[int]:
         """Replicas in an offline log directory of a registered broker."""
@@ -474,6 +481,20 @@ class ReplicaManager:
             self.log_manager.delete(hosted.topic, hosted.index)
         except StorageFault as fault:
             self._on_storage_fault(fault)
+
+    def delete(self, topic: str, index: int) -> bool:
+        """Stop hosting a partition and delete its log, hosted or not; False if the disk failed."""
+        hosted = self._hosted.get((topic, index))
+        if hosted is not None:
+            self.forget(hosted)
+        if self.log_manager.get(topic, index) is None:
+            return True
+        try:
+            self.log_manager.delete(topic, index)
+        except StorageFault as fault:
+            self._on_storage_fault(fault)
+            return False
+        return True
 
     def forget(self, hosted: HostedPartition) -> None:
         """Stop hosting a partition; its files stay."""

@@ -72,9 +72,15 @@ class Route:
 class Routes:
     """The routes of one kind of listener."""
 
-    def __init__(self, *, controller_listener: bool) -> None:
-        """Start empty; routes are added at first use."""
+    def __init__(self, *, controller_listener: bool, zookeeper: bool = False) -> None:
+        """Start empty; routes are added at first use.
+
+        Args:
+            controller_listener: whether the listener is for controllers.
+            zookeeper: whether the node is a broker in ZooKeeper mode.
+        """
         self.controller_listener = controller_listener
+        self.zookeeper = zookeeper
         self.by_code: dict[int, Route] = {}
         """Key and version as `key << 16 | version` → route, for those used so far."""
         self._client_ids: dict[bytes, str] = {}
@@ -92,7 +98,9 @@ class Routes:
     def _make(self, key: int, version: int) -> Route | None:
         if key not in ApiKey.__members__.values():
             return None
-        api = load_api(ApiKey(key), controller_listener=self.controller_listener)
+        api = load_api(
+            ApiKey(key), controller_listener=self.controller_listener, zookeeper=self.zookeeper
+        )
         if api is None:
             return None
         lowest, highest = api.version_range()

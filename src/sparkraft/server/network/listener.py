@@ -95,6 +95,7 @@ class Listener:
         response_memory: ResponseMemory | None = None,
         translate: "Callable[[Exception, str], KafkaError] | None" = None,
         on_unreadable: "Callable[[], None] | None" = None,
+        zookeeper: bool = False,
     ) -> None:
         """Describe it; `bind` and `serve` make it listen.
 
@@ -115,6 +116,7 @@ class Listener:
             response_memory: for responses that are not read; no bound by default.
             translate: returns the client's error for an exception and the request it is from.
             on_unreadable: called if records of a response cannot be read from their file.
+            zookeeper: whether the node is a broker in ZooKeeper mode.
         """
         self.name = name
         self.node: Any = None
@@ -126,7 +128,7 @@ class Listener:
         """Of its clients; those of a broker from `serve` on."""
         self.request_bytes_max = limits.request_bytes_max
         self.clock = clock
-        self.routes = Routes(controller_listener=controller_listener)
+        self.routes = Routes(controller_listener=controller_listener, zookeeper=zookeeper)
         self.gates = None if sasl is None else SaslGates(sasl, self.routes, clock)
         self._tls = tls
         self._tls_side = None if tls is None else self._tls_side_of(tls)

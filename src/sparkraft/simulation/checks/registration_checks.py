@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.metadata.features import elr_enabled
 from sparkraft.metadata.image import ClusterImage
+from sparkraft.server.broker.lifecycle import BrokerLifecycle
 from sparkraft.simulation.checks.probe import Probe, Require
 from sparkraft.simulation.world.machine import DIRECTORY
 from sparkraft.storage.checkpoints import parse_clean_shutdown
@@ -91,7 +92,10 @@ class RegistrationChecks:
                 continue
             node = machine.live_node
             broker = None if node is None else node.broker
-            mine = None if broker is None else broker.lifecycle._incarnation  # noqa: SLF001
+            lifecycle = None if broker is None else broker.lifecycle
+            mine = None
+            if isinstance(lifecycle, BrokerLifecycle):
+                mine = lifecycle._incarnation  # noqa: SLF001
             if mine != new.incarnation_id:
                 continue  # this incarnation has ended, so how it began is no longer known
             if old is None or self._ended[machine.name] != old.epoch:

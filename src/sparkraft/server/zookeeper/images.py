@@ -1,0 +1,50 @@
+"""Publishes the images of a broker in ZooKeeper mode (see `MetadataPublisher` for KRaft's).
+
+Brokers and partitions come from UpdateMetadata, configs from ZooKeeper. The offset of an image is
+its number. `metadata.version` in it is the level of inter.broker.protocol.version, which selects
+the versions of requests between brokers; no other feature is finalized, so that coordinators write
+the records of Kafka 3.9.
+"""
+
+from typing import TYPE_CHECKING
+
+from immutables import Map
+
+from sparkraft.metadata.features import METADATA_VERSION
+from sparkraft.metadata.image import EMPTY_IMAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from sparkraft.base.ids import Uuid
+    from sparkraft.metadata.image import ClusterImage
+
+    Subscriber = Callable[[ClusterImage, ClusterImage, "Iterable[Uuid] | None"], None]
+
+
+class ZooKeeperImages:
+    """Holds the current image.
+
+    Attributes:
+        image: the newest.
+    """
+
+    def __init__(self, metadata_level: int) -> None:
+        self.image = EMPTY_IMAGE._replace(features=Map({METADATA_VERSION: metadata_level}))
+        self._subscribers: list[Subscriber] = []
+
+    def subscribe(self, subscriber: "Subscriber") -> None:
+        """Call `subscriber` with every new image, after earlier subscribers.
+
+        Its arguments are the image before, the image, and the ids of topics that may differ; None:
+        all may.
+        """
+        self._subscribers.append(subscriber)
+
+    def publish(self, image: "ClusterImage", changed: "Iterable[Uuid] | None") -> None:
+        """Replace the image by one made from it."""
+        before = self.image
+        self.image = after = image.at(before.offset + 1, before.epoch)
+        ids = None if changed is None else sorted(changed)
+        for subscriber in self._subscribers:
+            subscriber(before, after, ids)

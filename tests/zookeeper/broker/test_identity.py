@@ -1,0 +1,114 @@
+"""The configuration and the identity of a broker in ZooKeeper mode."""
+
+from pathlib import Path
+
+import pytest
+
+from sparkraft.server.config import ConfigError, NodeConfig
+from sparkraft.server.identity import StartRefused
+from sparkraft.server.zookeeper.identity import (
+    complete_directories,
+    known_broker_id,
+    read_directories,
+)
+from sparkraft.storage.disk import OsDisk
+from sparkraft.storage.meta_properties import read_meta_properties
+
+CLUSTER = "fy5RcyzTRo2LxpZ6nRdsCQ"
+BASE = {"zookeeper.connect": "127.0.0.1:2181/kafka", "broker.id": "3", "log.dirs": "/d"}
+
+
+def test_the_configuration_of_kafka_3_9_is_that_of_a_broker():
+    config = NodeConfig(
+        BASE | {"zookeeper.connection.timeout.ms": "18000", "num.network.threads": "3"}
+    )
+    assert config.is_zookeeper
+    assert config.is_broker
+    assert not config.is_controller
+    assert config.node_id == 3
+    assert config.unknown == []
+    assert NodeConfig(BASE | {"broker.id": "-1"}).node_id == -1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer", "authorizer"),
+        ("zookeeper.set.acl", "true", "znodes with ACLs"),
+        ("zookeeper.ssl.client.enable", "true", "TLS to ZooKeeper"),
+        ("zookeeper.metadata.migration.enable", "true", "migration to KRaft"),
+        ("inter.broker.protocol.version", "2.8", "from 3.3-IV3 to 3.9-IV0"),
+        ("inter.broker.protocol.version", "4.0", "from 3.3-IV3 to 3.9-IV0"),
+        ("control.plane.listener.name", "CONTROL", "listener for the controller"),
+    ],
+)
+def test_what_is_not_available_is_refused(key, value, reason):
+    with pytest.raises(ConfigError, match=reason):
+        NodeConfig(BASE | {key: value})
+
+
+def test_in_kraft_mode_its_keys_are_unknown():
+    config = NodeConfig(
+        {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
+            "log.dirs": "/d",
+            "zookeeper.connect": "127.0.0.1:2181",
+        }
+    )
+    assert not config.is_zookeeper
+    assert config.unknown == ["zookeeper.connect"]
+
+
+def config_of(folder: Path, **more: str) -> NodeConfig:
+    return NodeConfig(BASE | {"log.dirs": f"{folder / 'a'},{folder / 'b'}"} | more)
+
+
+def test_new_directories_get_version_0(tmp_path):
+    config, disk = config_of(tmp_path), OsDisk()
+    directories = read_directories(disk, config)
+    assert known_broker_id(directories, cluster_id=CLUSTER, configured=3) == 3
+    identity = complete_directories(disk, directories, cluster_id=CLUSTER, broker_id=3)
+    assert (identity.cluster_id, identity.node_id) == (CLUSTER, 3)
+    for name in "ab":
+        meta = read_meta_properties(disk, str(tmp_path / name))
+        assert meta is not None
+        assert (meta.version, meta.node_id, meta.cluster_id) == (0, 3, CLUSTER)
+    # A broker without broker.id finds it again.
+    again = read_directories(disk, config)
+    assert known_broker_id(again, cluster_id=CLUSTER, configured=-1) == 3
+
+
+def test_a_directory_that_old_kafka_left_gets_the_cluster_id(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "meta.properties").write_text("version=0\nbroker.id=3\n")
+    disk = OsDisk()
+    directories = read_directories(disk, config_of(tmp_path))
+    complete_directories(disk, directories, cluster_id=CLUSTER, broker_id=3)
+    meta = read_meta_properties(disk, str(tmp_path / "a"))
+    assert meta is not None
+    assert meta.cluster_id == CLUSTER
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("version=0\nbroker.id=4\ncluster.id=" + CLUSTER, "belongs to broker 4"),
+        ("version=0\nbroker.id=3\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg", "belongs to cluster MkU3"),
+        ("version=1\nnode.id=3\ncluster.id=" + CLUSTER, "version 1, which is of KRaft mode"),
+        ("version=0\n", "broker.id"),
+    ],
+)
+def test_a_directory_of_another_broker_is_refused(tmp_path, text, reason):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "meta.properties").write_text(text)
+    with pytest.raises(StartRefused, match=reason):
+        broker_id_in(config_of(tmp_path))
+
+
+def broker_id_in(config: NodeConfig) -> int:
+    directories = read_directories(OsDisk(), config)
+    return known_broker_id(directories, cluster_id=CLUSTER, configured=3)

@@ -1,0 +1,107 @@
+"""One cluster of Kafka 3.9.2 and ours on a real ensemble; Kafka is the controller."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.ports import wait_until
+from tests.support.zookeeper import Ensemble
+from tests.support.zookeeper_brokers import KafkaBroker, OurBroker
+
+pytestmark = [pytest.mark.java, pytest.mark.real_clients]
+
+RECORDS = 200
+
+
+@pytest.fixture(scope="module")
+def brokers(
+    zookeeper_jars: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[KafkaBroker, OurBroker, Ensemble]]:
+    folder = tmp_path_factory.mktemp("mixed")
+    with (
+        Ensemble(zookeeper_jars, folder) as ensemble,
+        KafkaBroker(folder / "kafka", 1, ensemble.connect, zookeeper_jars) as kafka,
+        OurBroker(folder / "ours", 2, ensemble.connect) as ours,
+    ):
+        yield kafka, ours, ensemble
+
+
+def states(bootstrap: str, topic: str) -> dict[int, tuple[int, list[int]]]:
+    """Partition → leader and sorted ISR."""
+    found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=10)
+    return {p.id: (p.leader, sorted(p.isrs)) for p in found.topics[topic].partitions.values()}
+
+
+def produce(bootstrap: str, first: int) -> None:
+    failures: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True})
+    for number in range(first, first + RECORDS):
+        producer.produce(
+            "t",
+            str(number),
+            partition=number % 2,
+            on_delivery=lambda error, _: failures.append(error) if error else None,
+        )
+    assert producer.flush(30) == 0
+    assert not failures
+
+
+def consume(bootstrap: str, count: int, group: str) -> list[int]:
+    """Read as a member of a group, and commit."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["t"])
+    found: list[int] = []
+    deadline = time.monotonic() + 30
+    while len(found) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            found.append(int(message.value()))
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return sorted(found)
+
+
+def test_ours_leads_follows_leaves_and_returns(brokers):
+    kafka, ours, _ = brokers
+    admin = AdminClient({"bootstrap.servers": ours.bootstrap})
+    # Ours is not the controller: it sends CreateTopics on, also that of __consumer_offsets.
+    wait_until(lambda: sorted(admin.list_topics(timeout=10).brokers) == [1, 2], "both are live", 20)
+    admin.create_topics([NewTopic("t", 2, 2)])["t"].result(20)
+    wait_until(
+        lambda: {leader for leader, _ in states(ours.bootstrap, "t").values()} == {1, 2},
+        "each leads one",
+        20,
+    )
+    assert admin.list_topics(timeout=10).controller_id == 1, "clients see the controller"
+    produce(ours.bootstrap, 0)
+    assert consume(ours.bootstrap, RECORDS, "g") == list(range(RECORDS))
+    assert states(kafka.bootstrap, "t") == states(ours.bootstrap, "t")
+    # A controlled shutdown moves the leaders away before the process ends.
+    assert ours.stop() == 0
+    assert states(kafka.bootstrap, "t") == {0: (1, [1]), 1: (1, [1])}
+    produce(kafka.bootstrap, RECORDS)
+    ours.start()
+    both = {0: (1, [1, 2]), 1: (1, [1, 2])}
+    wait_until(lambda: states(kafka.bootstrap, "t") == both, "ours is in the ISR again", 20)
+    assert consume(ours.bootstrap, RECORDS, "g") == list(range(RECORDS, 2 * RECORDS))
+    # The log that ours fetched has the bytes of the leader's.
+    for partition in (0, 1):
+        segment = f"t-{partition}/00000000000000000000.log"
+        expected = (kafka.log_dir / segment).read_bytes()
+        assert expected
+        assert (ours.log_dir / segment).read_bytes() == expected
+
+
+def test_an_id_or_an_endpoint_in_use_is_refused(brokers, tmp_path):
+    _, ours, ensemble = brokers
+    second = OurBroker(tmp_path / "second", 2, ensemble.connect)
+    assert "another broker with id 2 is registered" in second.refused_start(seconds=60)
+    taken = {"advertised.listeners": f"PLAINTEXT://{ours.bootstrap}"}
+    third = OurBroker(tmp_path / "third", 3, ensemble.connect, taken)
+    assert "are already registered by broker 2" in third.refused_start(seconds=60)
