@@ -26,8 +26,6 @@ from sparkraft.server.api.registry import Api, RequestContext, Steps
 from sparkraft.server.raft.committed_log import committed_end, leader_of_epoch
 
 if TYPE_CHECKING:
-    from sparkraft.server.broker_services import BrokerServices
-    from sparkraft.server.controller.services import ControllerServices
     from sparkraft.server.raft.past_images import PastImage
 
 RECORDS_MAX = 5_000
@@ -42,7 +40,7 @@ RECORD_UNITS = 8
 
 
 def handle(
-    node: "BrokerServices | ControllerServices",
+    node: Any,
     context: RequestContext,
     request: k10005.DescribeImageRequest,
 ) -> Steps:
@@ -127,6 +125,7 @@ class _Page:
 API = Api(
     key=ApiKey.DESCRIBE_IMAGE,
     handle=handle,
+    zookeeper=False,
     authorize=(
         on_cluster(AclOperation.DESCRIBE),
         on_each(AclOperation.DESCRIBE, AclResourceType.TOPIC),

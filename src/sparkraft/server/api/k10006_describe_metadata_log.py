@@ -35,8 +35,6 @@ from sparkraft.server.raft.committed_log import committed_batches, committed_end
 
 if TYPE_CHECKING:
     from sparkraft.records.batch import BatchHeader
-    from sparkraft.server.broker_services import BrokerServices
-    from sparkraft.server.controller.services import ControllerServices
     from sparkraft.storage.raft_log import RaftLog
 
 RESPONSE_BYTES_MAX = 1 << 20
@@ -59,7 +57,7 @@ _NO_OP = encode_metadata_record(NoOpRecord(), 0)
 
 
 def handle(
-    node: "BrokerServices | ControllerServices",
+    node: Any,
     context: RequestContext,
     request: k10006.DescribeMetadataLogRequest,
 ) -> Steps:
@@ -188,6 +186,7 @@ def _may_contain_secrets(view: memoryview) -> Generator[int, None, bool]:
 API = Api(
     key=ApiKey.DESCRIBE_METADATA_LOG,
     handle=handle,
+    zookeeper=False,
     authorize=(
         on_cluster(AclOperation.DESCRIBE),
         on_each(AclOperation.DESCRIBE, AclResourceType.TOPIC),
