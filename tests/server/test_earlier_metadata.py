@@ -292,10 +292,12 @@ def test_the_health_of_the_cluster_as_of_an_earlier_offset(tmp_path, capsys):
             created = node.broker.image.offset
             server = ["--bootstrap-server", f"127.0.0.1:{node.listeners[0].port}"]
 
-            async def printed(*options):
-                await asyncio.to_thread(explain_cluster.main, [*server, *options])
+            async def printed(*options, command=explain_cluster):
+                await asyncio.to_thread(command.main, [*server, *options])
                 return capsys.readouterr().out
 
+            changes = await printed("--only", "broker", "--output", "json", command=metadata_log)
+            registered = json.loads(changes.splitlines()[0])["offset"]
             now = json.loads(await printed("--output", "json"))
             past = json.loads(await printed("--at-offset", str(created), "--output", "json"))
             assert (now["asOf"], past["asOf"]["offset"]) == (None, created)
@@ -303,9 +305,9 @@ def test_the_health_of_the_cluster_as_of_an_earlier_offset(tmp_path, capsys):
             for key in ("clusterId", "topicCount", "partitionCount", "offline", "underReplicated"):
                 assert past[key] == now[key]
             assert past["brokers"][0]["leads"] == now["brokers"][0]["leads"] == 2
-            lines = (await printed("--at-offset", "10")).splitlines()
+            lines = (await printed("--at-offset", str(registered))).splitlines()
             assert lines[0] == "Broker 1 is fenced."
-            assert lines[2].startswith("as of offset 10, 20")
+            assert lines[2].startswith(f"as of offset {registered}, 20")
             assert "0 topics, 0 partitions" in lines[-1]
             assert (await printed("--at-time", "0s")).startswith("All was well: 1 broker, 1 topic")
             await connection.close()
