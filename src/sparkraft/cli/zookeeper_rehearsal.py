@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from sparkraft.controller.leader_election import Election
     from sparkraft.zookeeper.client import ZooKeeperClient
     from sparkraft.zookeeper.controller.active import Active
+    from sparkraft.zookeeper.controller.control_messages import Sender
     from sparkraft.zookeeper.controller.rehearsal import Rehearsal
+    from sparkraft.zookeeper.controller.requests import ControlRequest
 
     Rehearse = Callable[[ZooKeeperClient, Values], Awaitable[tuple[Active, Rehearsal]]]
 
@@ -37,19 +39,43 @@ def options_for(name: str, about: str) -> Options:
     options.flag(
         "--unclean", "assume unclean.leader.election.enable=true for topics that do not set it"
     )
+    options.value(
+        "--inter-broker-protocol-version",
+        about="selects the versions of requests to brokers: 2.6 to 3.9 (default)",
+        metavar="VERSION",
+        default="3.9",
+    )
+    options.value(
+        "--inter-broker-listener",
+        about="name of the listener between brokers (default PLAINTEXT)",
+        metavar="NAME",
+        default="PLAINTEXT",
+    )
     options.value("--output", about="text or json", choices=["text", "json"], default="text")
     return options
 
 
 def run(rehearse: Rehearse, values: Values, kinds: tuple[str, ...]) -> int:
     """Rehearse, and print the journal's entries of `kinds` with elections, writes and requests."""
+    sender = _sender(values)
     active, rehearsal = asyncio.run(_run(rehearse, values))
-    document = _document(active, rehearsal, kinds)
+    document = _document(active, rehearsal, kinds, sender)
     if values.output == "json":
         print(json.dumps(document, indent=2))
     else:
         print("\n".join(_lines(document)))
     return 0
+
+
+def _sender(values: Values) -> Sender:
+    from sparkraft.zookeeper.controller.control_messages import Sender
+    from sparkraft.zookeeper.controller.protocol_version import parse_protocol_version
+
+    try:
+        version = parse_protocol_version(values.inter_broker_protocol_version)
+    except ValueError as error:
+        raise UsageError(f"--inter-broker-protocol-version: {error}") from error
+    return Sender(REHEARSER, version, values.inter_broker_listener)
 
 
 async def _run(rehearse: Rehearse, values: Values) -> tuple[Active, Rehearsal]:
@@ -94,7 +120,9 @@ async def new_active(client: ZooKeeperClient, values: Values) -> Active:
     return active
 
 
-def _document(active: Active, rehearsal: Rehearsal, kinds: tuple[str, ...]) -> dict[str, Any]:
+def _document(
+    active: Active, rehearsal: Rehearsal, kinds: tuple[str, ...], sender: Sender
+) -> dict[str, Any]:
     elections = [entry.election for entry in active.journal.elections.entries()]
     return {
         "controller_epoch": active.context.epoch,
@@ -109,8 +137,28 @@ def _document(active: Active, rehearsal: Rehearsal, kinds: tuple[str, ...]) -> d
                 for each in rehearsal.sent
             )
         ),
+        "messages": [_message(request, sender) for request in rehearsal.sent],
         "offline_partitions": active.context.offline_partition_count(),
     }
+
+
+def _message(request: ControlRequest, sender: Sender) -> dict[str, Any]:
+    """The request as it would be sent: its version and its size in bytes."""
+    from sparkraft.protocol.codec import encode
+    from sparkraft.zookeeper.controller.control_messages import (
+        MissingListenerError,
+        control_message,
+    )
+
+    try:
+        message, version = control_message(request, sender)
+    except MissingListenerError as error:
+        raise CommandError(
+            f"{error} Name the listener between brokers with --inter-broker-listener."
+        ) from error
+    name = type(request).__name__.removesuffix("Request")
+    size = len(encode(message, version))
+    return {"broker": request.broker, "request": name, "version": version, "bytes": size}
 
 
 def _election(election: Election) -> dict[str, Any]:
@@ -139,7 +187,11 @@ def _lines(document: dict[str, Any]) -> list[str]:
     if document["failed_transitions"]:
         lines += ["", "Not possible:", *(f"  {text}" for text in document["failed_transitions"])]
     lines += ["", f"Writes: {len(document['writes'])} znodes"]
-    lines += [f"  {name}: {count}" for name, count in sorted(document["requests"].items())]
+    lines += [
+        f"  {each['request']} version {each['version']} to broker {each['broker']}:"
+        f" {each['bytes']} bytes"
+        for each in document["messages"]
+    ]
     lines.append(f"Partitions without a leader: {document['offline_partitions']}")
     return lines
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from kazoo.client import KazooClient
 
-from sparkraft.cli.errors import CommandError
+from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.explain import main
 from tests.support.zookeeper import Ensemble
 
@@ -66,6 +66,34 @@ def test_it_assumes_the_failure_of_a_broker(chroot, capsys):
     failed = next(each for each in document["elections"] if each["partition"] == 1)
     assert failed["leader"] == -1
     assert failed["ruled_out"] == {"3": "broker not registered", "1": "broker not registered"}
+
+
+@pytest.mark.parametrize(("protocol", "versions"), [("3.9", (7, 8)), ("2.7", (4, 6))])
+def test_it_prints_the_requests_to_brokers(chroot, capsys, protocol, versions):
+    options = ["--zookeeper", chroot, "--inter-broker-protocol-version", protocol]
+    assert main(["failover", *options, "--output", "json"]) == 0
+    messages = json.loads(capsys.readouterr().out)["messages"]
+    found = {(each["request"], each["version"]) for each in messages}
+    assert found == {("LeaderAndIsr", versions[0]), ("UpdateMetadata", versions[1])}
+    assert {each["broker"] for each in messages} == {2, 3}
+    assert all(each["bytes"] > 30 for each in messages)
+    assert main(["failover", *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    first = messages[0]
+    assert (
+        f"  {first['request']} version {first['version']} to broker {first['broker']}:"
+        f" {first['bytes']} bytes"
+    ) in lines
+
+
+def test_a_listener_that_a_leader_does_not_have_is_named(chroot):
+    with pytest.raises(CommandError, match=r"has no listener named INSIDE\. Name the listener"):
+        main(["failover", "--zookeeper", chroot, "--inter-broker-listener", "INSIDE"])
+
+
+def test_an_unknown_protocol_version_is_named(chroot):
+    with pytest.raises(UsageError, match=r"'4\.0' is not an inter\.broker\.protocol\.version"):
+        main(["failover", "--zookeeper", chroot, "--inter-broker-protocol-version", "4.0"])
 
 
 def test_a_chroot_without_a_cluster_is_named(ensemble, capsys):

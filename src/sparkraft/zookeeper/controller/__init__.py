@@ -8,6 +8,8 @@
     znodes       paths and contents of the znodes
     store        reads and guarded writes of znodes (KafkaZkClient)
     requests     LeaderAndIsr, UpdateMetadata and StopReplica as values, collected in batches
+    protocol_version  inter.broker.protocol.version, which selects the versions of requests
+    control_messages  requests as Kafka's messages, and the results of their responses
     partitions   the partition state machine
     replicas     the replica state machine
     deletion     of topics
@@ -33,7 +35,7 @@ Invariants:
       per znode. A controller that lost its epoch gets `ControllerMovedError` and resigns.
     * Znodes are written before the requests that depend on them are sent.
 
-Not done: sending the requests, /feature and UpdateFeatures. No node runs the
-controller yet: `sparkraft explain failover` rehearses a failover, `explain broker-failure` a change
-of brokers, and `sparkraft zookeeper-controller` shows and moves the present controller.
+Not done: connections to brokers, which send the requests; /feature and UpdateFeatures. No node
+runs the controller yet: `sparkraft explain failover` rehearses a failover, `explain broker-failure`
+a change of brokers, and `sparkraft zookeeper-controller` shows and moves the present controller.
 """

@@ -1,0 +1,246 @@
+"""Control requests as Kafka's messages, and the results of their responses.
+
+Rules of Kafka 3.9's ControllerBrokerRequestBatch:
+    * `inter.broker.protocol.version` selects the version; the sender is not a KRaft controller, and
+      `type` is 0.
+    * LeaderAndIsr contains the address of each registered leader on the inter-broker listener.
+      A leader without that listener fails the batch (BrokerEndPointNotAvailableException).
+    * UpdateMetadata contains all listeners of all registered brokers.
+    * A topic without an id has the zero id.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from sparkraft.base.ids import TopicPartition, Uuid
+from sparkraft.protocol.declare import Message
+from sparkraft.protocol.messages.k04_leader_and_isr import (
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+)
+from sparkraft.protocol.messages.k04_leader_and_isr import (
+    LeaderAndIsrRequest as LeaderAndIsrMessage,
+)
+from sparkraft.protocol.messages.k05_stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaResponse,
+    StopReplicaTopicState,
+)
+from sparkraft.protocol.messages.k05_stop_replica import (
+    StopReplicaRequest as StopReplicaMessage,
+)
+from sparkraft.protocol.messages.k06_update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataTopicState,
+)
+from sparkraft.protocol.messages.k06_update_metadata import (
+    UpdateMetadataRequest as UpdateMetadataMessage,
+)
+from sparkraft.security.protocols import SecurityProtocol
+from sparkraft.zookeeper.controller.protocol_version import ProtocolVersion
+from sparkraft.zookeeper.controller.requests import (
+    ControlRequest,
+    LeaderAndIsrPartition,
+    LeaderAndIsrRequest,
+    MetadataPartition,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from sparkraft.zookeeper.controller.values import Broker
+
+T = TypeVar("T")
+
+_ZERO_ID = Uuid(bytes(16))
+
+
+class MissingListenerError(Exception):
+    """A leader has no endpoint on the inter-broker listener."""
+
+
+class Sender(NamedTuple):
+    """The controller that sends the requests."""
+
+    id: int
+    protocol: ProtocolVersion
+    listener: str
+    """Name of the inter-broker listener."""
+
+
+class ControlMessage(NamedTuple):
+    """A request to encode, and its version."""
+
+    message: Message
+    version: int
+
+
+def control_message(request: ControlRequest, sender: Sender) -> ControlMessage:
+    """Convert a request.
+
+    Raises:
+        MissingListenerError: a leader cannot be reached by other brokers.
+    """
+    if isinstance(request, LeaderAndIsrRequest):
+        return ControlMessage(_leader_and_isr(request, sender), sender.protocol.leader_and_isr)
+    if isinstance(request, UpdateMetadataRequest):
+        return ControlMessage(_update_metadata(request, sender), sender.protocol.update_metadata)
+    if isinstance(request, StopReplicaRequest):
+        return ControlMessage(_stop_replica(request, sender), sender.protocol.stop_replica)
+    raise TypeError(f"{type(request).__name__} is not a control request")
+
+
+def leader_and_isr_errors(
+    response: LeaderAndIsrResponse, topic_ids: Mapping[str, Uuid]
+) -> dict[TopicPartition, int]:
+    """Return the error code of each partition; from v5 on the response names topics by id.
+
+    Omit a topic whose id is unknown, as LeaderAndIsrResponse.partitionErrors does.
+    """
+    names = {topic_id: name for name, topic_id in topic_ids.items()}
+    errors = {
+        (each.topic_name, each.partition_index): each.error_code
+        for each in response.partition_errors
+    }
+    for topic in response.topics:
+        name = names.get(topic.topic_id)
+        if name is not None:
+            for each in topic.partition_errors:
+                errors[name, each.partition_index] = each.error_code
+    return errors
+
+
+def stop_replica_errors(response: StopReplicaResponse) -> dict[TopicPartition, int]:
+    """Return the error code of each partition."""
+    return {
+        (each.topic_name, each.partition_index): each.error_code
+        for each in response.partition_errors
+    }
+
+
+def _by_topic(partitions: Mapping[TopicPartition, T]) -> Iterable[tuple[str, dict[int, T]]]:
+    topics: dict[str, dict[int, T]] = {}
+    for (topic, partition), state in partitions.items():
+        topics.setdefault(topic, {})[partition] = state
+    return topics.items()
+
+
+def _leader_and_isr(request: LeaderAndIsrRequest, sender: Sender) -> LeaderAndIsrMessage:
+    return LeaderAndIsrMessage(
+        controller_id=sender.id,
+        controller_epoch=request.controller_epoch,
+        broker_epoch=request.broker_epoch,
+        topic_states=[
+            LeaderAndIsrTopicState(
+                topic_name=topic,
+                topic_id=request.topic_ids.get(topic, _ZERO_ID),
+                partition_states=[
+                    _leader_and_isr_partition(index, each, sender.protocol)
+                    for index, each in partitions.items()
+                ],
+            )
+            for topic, partitions in _by_topic(request.partitions)
+        ],
+        live_leaders=[_live_leader(broker, sender.listener) for broker in request.live_leaders],
+    )
+
+
+def _leader_and_isr_partition(
+    index: int, partition: LeaderAndIsrPartition, protocol: ProtocolVersion
+) -> LeaderAndIsrPartitionState:
+    state, assignment = partition.leadership.state, partition.assignment
+    return LeaderAndIsrPartitionState(
+        partition_index=index,
+        controller_epoch=partition.leadership.controller_epoch,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=list(state.isr),
+        partition_epoch=state.partition_epoch,
+        replicas=list(assignment.replicas),
+        adding_replicas=list(assignment.adding),
+        removing_replicas=list(assignment.removing),
+        is_new=partition.is_new,
+        leader_recovery_state=state.recovery_state if protocol.has_recovery_state else 0,
+    )
+
+
+def _live_leader(broker: Broker, listener: str) -> LeaderAndIsrLiveLeader:
+    for endpoint in broker.endpoints:
+        if endpoint.listener == listener:
+            return LeaderAndIsrLiveLeader(
+                broker_id=broker.id, host_name=endpoint.host, port=endpoint.port
+            )
+    raise MissingListenerError(f"Broker {broker.id} has no listener named {listener}.")
+
+
+def _update_metadata(request: UpdateMetadataRequest, sender: Sender) -> UpdateMetadataMessage:
+    return UpdateMetadataMessage(
+        controller_id=sender.id,
+        controller_epoch=request.controller_epoch,
+        broker_epoch=request.broker_epoch,
+        topic_states=[
+            UpdateMetadataTopicState(
+                topic_name=topic,
+                topic_id=request.topic_ids.get(topic, _ZERO_ID),
+                partition_states=[
+                    _metadata_partition(index, each) for index, each in partitions.items()
+                ],
+            )
+            for topic, partitions in _by_topic(request.partitions)
+        ],
+        live_brokers=[_live_broker(broker) for broker in request.live_brokers],
+    )
+
+
+def _metadata_partition(index: int, partition: MetadataPartition) -> UpdateMetadataPartitionState:
+    state = partition.leadership.state
+    return UpdateMetadataPartitionState(
+        partition_index=index,
+        controller_epoch=partition.leadership.controller_epoch,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=list(state.isr),
+        zk_version=state.partition_epoch,
+        replicas=list(partition.replicas),
+        offline_replicas=list(partition.offline),
+    )
+
+
+def _live_broker(broker: Broker) -> UpdateMetadataBroker:
+    return UpdateMetadataBroker(
+        id=broker.id,
+        endpoints=[
+            UpdateMetadataEndpoint(
+                port=endpoint.port,
+                host=endpoint.host,
+                listener=endpoint.listener,
+                security_protocol=SecurityProtocol[endpoint.security_protocol],
+            )
+            for endpoint in broker.endpoints
+        ],
+        rack=broker.rack,
+    )
+
+
+def _stop_replica(request: StopReplicaRequest, sender: Sender) -> StopReplicaMessage:
+    return StopReplicaMessage(
+        controller_id=sender.id,
+        controller_epoch=request.controller_epoch,
+        broker_epoch=request.broker_epoch,
+        topic_states=[
+            StopReplicaTopicState(
+                topic_name=topic,
+                partition_states=[
+                    StopReplicaPartitionState(
+                        partition_index=index,
+                        leader_epoch=each.leader_epoch,
+                        delete_partition=each.delete,
+                    )
+                    for index, each in partitions.items()
+                ],
+            )
+            for topic, partitions in _by_topic(request.partitions)
+        ],
+    )
