@@ -69,9 +69,10 @@ ERROR_LINES_MAX = 4
 RECORDED_SECONDS_MIN = 0.2
 
 
-NICENESS = "1"
-"""Of jobs that never wait: enough for tests that wait in real time to run first, and so little that
-another busy process of the machine does not starve them."""
+NICENESS = "3"
+"""Of jobs that never wait: enough for tests that wait in real time to run first (Spark ends a query
+if one of its Python processes takes 10 seconds to start), and so little that another busy process
+of the machine does not starve them."""
 
 
 @dataclass(frozen=True)
