@@ -13,7 +13,6 @@ from sparkraft.coordinator.transaction import completion, producer_ids, records
 from sparkraft.coordinator.transaction.metadata import TransactionMetadata
 from sparkraft.coordinator.transaction.shard import TransactionShard
 from sparkraft.coordinator.transaction.states import TransactionState
-from sparkraft.server.api import k25_add_offsets_to_txn
 from sparkraft.server.broker.partition import HostedPartition
 from sparkraft.server.coordinator import marker_sender
 from sparkraft.server.coordinator.guarded_appends import GuardedAppends
@@ -169,11 +168,6 @@ def _a_repeated_end_returns_another_epoch() -> Patches:
 def _kafka_16352_complete_without_all_markers() -> Patches:
     lost = {ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_LEADER_OR_FOLLOWER}
     return [(marker_sender, "_DONE", marker_sender._DONE | lost)]
-
-
-@_plant("offsets are added before their topic is known, and get no marker", "T11")
-def _offsets_of_a_topic_that_is_not_known() -> Patches:
-    return [(k25_add_offsets_to_txn, "_is_known", lambda *_: True)]
 
 
 @_plant("no leader asks the coordinator about a batch (before KIP-890)", "T8")
