@@ -14,20 +14,20 @@ pytestmark = [pytest.mark.real_clients, pytest.mark.browser, pytest.mark.long]
 
 expect.set_options(timeout=WAIT_MS)
 
-TOLD = "#moment .told"
+LABEL = "#moment .label"
 
 
 async def step_back(page: Page) -> None:
     """To the change before the second topic was created: its record and its partition's."""
     topics = page.get_by_role("table", name="Topics")
     await expect(topics).to_contain_text("second")
-    await expect(page.locator(TOLD)).to_contain_text("live")
+    await expect(page.locator(LABEL)).to_contain_text("live")
     await page.get_by_role("slider").focus()
     await page.keyboard.press("ArrowLeft")
-    await expect(page.locator(TOLD)).to_contain_text("topic second was created")
+    await expect(page.locator(LABEL)).to_contain_text("topic second was created")
     await expect(topics).to_contain_text("second")
     await page.keyboard.press("ArrowLeft")
-    await expect(page.locator(TOLD)).to_contain_text("partition first-1 was created")
+    await expect(page.locator(LABEL)).to_contain_text("partition first-1 was created")
     await expect(topics).not_to_contain_text("second")
     assert "as-of=" in page.url
 
@@ -38,7 +38,7 @@ async def visit_other_screens(page: Page) -> None:
     await expect(page.locator("dl.tiles")).to_contain_text("2 partitions")
     await page.reload()
     await expect(page.locator("#health")).to_contain_text("All was well")
-    await expect(page.locator(TOLD)).to_contain_text("partition first-1 was created")
+    await expect(page.locator(LABEL)).to_contain_text("partition first-1 was created")
     await page.get_by_role("link", name="Changes").click()
     differences = page.locator("section", has_text="From then to now")
     await expect(differences).to_contain_text("topic second was created with 1 partition")
@@ -51,10 +51,10 @@ async def play(page: Page) -> None:
     await page.get_by_role("link", name="Topics").click()
     await page.get_by_role("button", name="Play").click()
     await expect(page.get_by_role("table", name="Topics")).to_contain_text("second")
-    await expect(page.locator(TOLD)).to_contain_text("live")
+    await expect(page.locator(LABEL)).to_contain_text("live")
     assert "as-of=" not in page.url
     await page.get_by_role("button", name="One change back").click()
-    await expect(page.locator(TOLD)).to_contain_text("topic second was created")
+    await expect(page.locator(LABEL)).to_contain_text("topic second was created")
 
 
 def test_a_reader_steps_back_and_sees_the_screens_as_of_then(
@@ -73,7 +73,7 @@ def test_a_reader_steps_back_and_sees_the_screens_as_of_then(
                 found = await page.evaluate("axe.run()")
                 assert [one["id"] for one in found["violations"]] == []
             await page.get_by_role("button", name="Back to now").click()
-            await expect(page.locator(TOLD)).to_contain_text("live")
+            await expect(page.locator(LABEL)).to_contain_text("live")
 
     with SparkraftNode(tmp_path) as node:
         servers = ["--bootstrap-server", node.bootstrap, "--create"]

@@ -88,14 +88,14 @@ def test_a_record_is_sent_byte_by_byte(node: SparkraftNode, console: ConsoleProc
 
 
 def test_a_tombstone_and_the_command(node: SparkraftNode, console: ConsoleProcess) -> None:
-    create(node, "told")
+    create(node, "written")
     cookie = signed_in(console)
-    tombstone = {"topic": "told", "key": TEXT, "value": {"form": "null"}}
+    tombstone = {"topic": "written", "key": TEXT, "value": {"form": "null"}}
     assert post(console, "/api/send", tombstone, cookie).status == 200
-    answer = post(console, "/api/send", {"topic": "told", "key": TEXT, "value": TEXT}, cookie)
+    answer = post(console, "/api/send", {"topic": "written", "key": TEXT, "value": TEXT}, cookie)
     command = json.loads(answer.read())["command"]
     subprocess.run(["bash", "-c", command], check=True, timeout=120)
-    shown = [(one["partition"], one["value"]["text"]) for one in records_of(console, "told")]
+    shown = [(one["partition"], one["value"]["text"]) for one in records_of(console, "written")]
     assert [text for _, text in shown] == ["null", "a", "a"]
     assert len({partition for partition, _ in shown}) == 1
 

@@ -19,7 +19,7 @@ INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_grou
 
 
 def facts_of(state: PastState, cluster_id: str) -> ClusterFacts:
-    """The facts of `cluster_document`; there is no quorum in the metadata of the past."""
+    """The facts of `cluster_document`; past metadata does not contain the quorum."""
     topics = {topic.name: _topic(topic) for topic in state.topics.values()}
     return ClusterFacts(
         cluster_id=cluster_id,

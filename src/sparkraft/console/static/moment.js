@@ -115,7 +115,7 @@ export class MomentBar {
       button("next", "▶▏", "One change on"), button("now", "Now", "Back to now", !isPast),
       el("span", { class: "scale" }, density(log),
         el("input", { type: "range", min: log.firstChange, max: log.count - 1, value: at, "aria-label": "Change of the metadata log", "aria-valuetext": this.label() })),
-      el("span", { class: "told", role: "status" }, this.label()),
+      el("span", { class: "label", role: "status" }, this.label()),
       !log.isComplete && el("span", { class: "muted" }, `indexed ${log.nextOffset.toLocaleString("en-US")} of ${log.highWatermark.toLocaleString("en-US")} offsets`),
     ];
   }

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def read_directories(disk: "Disk", config: "NodeConfig") -> "dict[str, MetaProperties | None]":
-    """Read `meta.properties` of each log directory that can be read; None: there is none.
+    """Read `meta.properties` of each log directory that can be read; None without one.
 
     Raises:
         StartRefused: one is malformed, or of KRaft mode.
