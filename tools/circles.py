@@ -9,6 +9,7 @@ the interpreter never meets it. Exits with 1 if there is one.
 
 import ast
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
@@ -24,7 +25,7 @@ def module_name(path: Path, source: Path) -> str:
 def imports_of(tree: ast.AST, modules: set[str]) -> set[str]:
     """The modules that `tree` imports, anywhere in it; `from package import name` may be either."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in statements_of(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -33,6 +34,16 @@ def imports_of(tree: ast.AST, modules: set[str]) -> set[str]:
             if not submodules <= modules:
                 found.add(node.module)
     return found & modules
+
+
+def statements_of(tree: ast.AST) -> Iterator[ast.AST]:
+    """The statements of `tree`, nested ones too. Expressions, most of a tree, hold no import."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        yield node
+        for blocks in ("body", "orelse", "finalbody", "handlers", "cases"):
+            left += getattr(node, blocks, ())
 
 
 def graph_of(source: Path) -> Graph:

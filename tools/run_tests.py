@@ -2,14 +2,15 @@
 
 Jobs run side by side, each a list of steps whose output goes to `.test-output/JOB.txt`:
 
-    style       ruff, import-linter, generated pages, mypy                        low priority
-    cpu         pytest on 2 workers: pure functions and simulations               low priority
-    wait        fetches other projects' tools, then pytest on 4 workers: tests that start processes
+    style       ruff, import-linter, generated pages, mypy
+    cpu         pytest on 2 workers: pure functions and simulations
+    wait        fetches other projects' tools, then pytest on 3 workers: tests that start processes
+    spark       the tests of Spark, one after another
     quickstart  `./quickstart --check` with both kills, when Spark is not in use by a test
 
-Real processes get the processor first, so that real-time tests keep their times. Every step has a
-time limit, and every test has one (`TEST_SECONDS_MAX`). A failed step never hides the results of
-others. The exit code is 0 only if every step and every test passed.
+What depends most on real time gets the processor first (`NICENESS`). Every step has a time limit,
+and every test has one (`TEST_SECONDS_MAX`). A failed step never hides the results of others. The
+exit code is 0 only if every step and every test passed.
 """
 
 import argparse
@@ -47,13 +48,17 @@ STALL_SECONDS_MAX = TEST_SECONDS_MAX + 60
 
 QUICKSTART_SECONDS_MAX = 15 * 60
 QUICKSTART_DELAY_SECONDS = 45.0
-"""The Spark tests begin first: they take longest."""
+"""The Spark tests begin first."""
 
 PROGRESS_SECONDS = 30.0
 NOTHING_RAN = 5
 """pytest's exit code where no test was selected."""
 
-WORKERS = {"cpu": ["-n", "2", "--dist", "worksteal"], "wait": ["-n", "4", "--dist", "loadscope"]}
+WORKERS = {
+    "spark": ["-n", "1", "--dist", "loadscope"],
+    "wait": ["-n", "3", "--dist", "loadscope"],
+    "cpu": ["-n", "2", "--dist", "worksteal"],
+}
 CHANGED_SECONDS_MAX = 30.0
 """Of tests: collection, imports and types take the rest of the 90 seconds."""
 
@@ -69,10 +74,10 @@ ERROR_LINES_MAX = 4
 RECORDED_SECONDS_MIN = 0.2
 
 
-NICENESS = "3"
-"""Of jobs that never wait: enough for tests that wait in real time to run first (Spark ends a query
-if one of its Python processes takes 10 seconds to start), and so little that another busy process
-of the machine does not starve them."""
+NICENESS = {"style": 4, "cpu": 4, "wait": 2}
+"""Jobs that are not here have 0. Tests of Spark come first: Spark ends a query if one of its Python
+processes takes 10 seconds to start. Tests that wait in real time come before those that never wait.
+All of it is so little that another busy process of the machine does not starve them."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,6 @@ class Job:
 
     name: str
     steps: list[Step]
-    is_low_priority: bool = False
     delay_seconds: float = 0.0
     uses_spark: bool = False
     environment: dict[str, str] = field(default_factory=dict)
@@ -134,7 +138,7 @@ class Job:
             output.flush()
             start = output.tell()
             self.process = subprocess.Popen(
-                [*(["nice", "-n", NICENESS] if self.is_low_priority else []), *step.command],
+                ["nice", "-n", str(NICENESS.get(self.name, 0)), *step.command],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 env={**os.environ, **self.environment}, start_new_session=True,
             )  # fmt: skip
@@ -210,19 +214,22 @@ def pytest_step(lane: str, select: str, paths: Iterable[str]) -> Step:
 
 
 def lane(name: str, select: str, paths: Iterable[str]) -> Job:
-    return Job(name, [pytest_step(name, select, paths)], is_low_priority=name == "cpu")
+    return Job(name, [pytest_step(name, select, paths)])
 
 
 def jobs_of(options: argparse.Namespace) -> list[Job]:
     select = "not long"
     if options.quick:
         select += " and not java and not spark and not real_clients"
-    cpu, wait = (lane(name, select, options.paths) for name in WORKERS)
-    if not options.quick:
-        wait.steps.insert(0, prefetch())
-    jobs = [cpu, wait]
+    lanes = {name: lane(name, select, options.paths) for name in WORKERS}
+    if options.quick:
+        del lanes["spark"]
+    else:
+        for name in ("wait", "spark"):
+            lanes[name].steps.insert(0, prefetch())
+    jobs = list(lanes.values())
     if not options.paths:
-        jobs.insert(0, Job("style", style(), is_low_priority=True))
+        jobs.insert(0, Job("style", style()))
         if not options.quick:
             jobs.append(quickstart())
     return jobs

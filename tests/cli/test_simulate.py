@@ -206,7 +206,7 @@ def test_the_command_that_replays_names_what_matters_and_no_more(
 PAIRS: dict[str, tuple[object, object]] = {
     "nodes": (3, 5),
     "observers": (0, 3),
-    "seconds": (2, 8),
+    "seconds": (2, 6),
     "faults": ((), ("loss", "skew")),
     "liveness": (False, True),
     "workload": ("create-topics", "produce-consume"),

@@ -3,7 +3,9 @@
 import asyncio
 import http.client
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -94,7 +96,10 @@ def test_a_tombstone_and_the_command(node: SparkraftNode, console: ConsoleProces
     assert post(console, "/api/send", tombstone, cookie).status == 200
     answer = post(console, "/api/send", {"topic": "written", "key": TEXT, "value": TEXT}, cookie)
     command = json.loads(answer.read())["command"]
-    subprocess.run(["bash", "-c", command], check=True, timeout=120)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(
+        ["bash", "-c", command], check=True, timeout=120, env={**os.environ, "PATH": path}
+    )
     shown = [(one["partition"], one["value"]["text"]) for one in records_of(console, "written")]
     assert [text for _, text in shown] == ["null", "a", "a"]
     assert len({partition for partition, _ in shown}) == 1

@@ -23,7 +23,7 @@ STATIC_MEMBER_WITH_ANOTHER_SUBSCRIPTION = 45
 """It takes over the target of its predecessor until the next one is computed."""
 
 
-@pytest.mark.parametrize("seed", [*range(1, 11), STATIC_MEMBER_WITH_ANOTHER_SUBSCRIPTION])
+@pytest.mark.parametrize("seed", [*range(1, 6), STATIC_MEMBER_WITH_ANOTHER_SUBSCRIPTION])
 def test_groups_converge_after_faults(seed: int) -> None:
     counts = check(replace(GROUPS, seed=seed))
     assert sum(counts[f"fault {kind}"] for kind in fault_kinds()) > 0
@@ -31,16 +31,19 @@ def test_groups_converge_after_faults(seed: int) -> None:
 
 
 def test_groups_are_converted_and_members_leave_without_faults() -> None:
-    counts = check(replace(GROUPS, seed=2, faults=()))
-    assert counts["heartbeats accepted"] > 30
-    assert counts["members left"] > 3
-    assert counts["groups converted"] >= 1
-    assert counts["offsets committed"] > 5
-    assert counts["group records committed"] > 50
+    """Three seeds together: a seed alone depends on each number that the simulation draws."""
+    counts: Counter[str] = Counter()
+    for seed in (4, 5, 6):
+        counts += check(replace(GROUPS, seed=seed, faults=()))
+    assert counts["heartbeats accepted"] > 90
+    assert counts["members left"] > 9
+    assert counts["groups converted"] >= 2
+    assert counts["offsets committed"] > 15
+    assert counts["group records committed"] > 150
 
 
 def test_a_run_is_the_same_each_time() -> None:
-    first, second = (run(replace(GROUPS, seed=3, seconds=6)) for _ in range(2))
+    first, second = (run(replace(GROUPS, seed=3, seconds=4)) for _ in range(2))
     assert first.digest == second.digest
 
 

@@ -1,15 +1,15 @@
-"""A pytest plugin for `./test`: two lanes of tests, longest first, and a report of each test.
+"""A pytest plugin for `./test`: three lanes of tests, longest first, and a report of each test.
 
     python -m pytest -p tests.support.lanes --lane wait -n 4 --dist loadscope ...
 
-Lane `wait` holds the tests that start processes or serve sockets: they wait in real time and use
-a third of a core each. Lane `cpu` holds the rest: pure functions and simulations. A test is in
-`wait` if it has one of the markers `real_clients`, `java`, `spark` or `real_time`, or if its module
-imports one of `REAL_TIME_MODULES`.
+Lane `spark` holds the tests with the marker `spark`, one after another. Lane `wait` holds the other
+tests that start processes or serve sockets: they wait in real time and use a third of a core each.
+Lane `cpu` holds the rest: pure functions and simulations. A test is in `wait` if it has one of the
+markers `real_clients`, `java` or `real_time`, or if its module imports one of `REAL_TIME_MODULES`.
 
 In lane `wait`, tests that share a fixture wider than one test stay on one worker, and so do all
-tests of Spark, and all that share a node of Kafka (marker `shared_kafka`). Every other test may run
-on any worker, whatever its file.
+that share a node of Kafka (marker `shared_kafka`). Every other test may run on any worker, whatever
+its file.
 
 `--report-file` gets one JSON object a line: the number of tests, then each phase of each test.
 """
@@ -32,8 +32,8 @@ from xdist.workermanage import WorkerController
 
 ROOT = Path(__file__).resolve().parents[2]
 DURATIONS = ROOT / "tests" / "durations.json"
-LANES = ("cpu", "wait")
-REAL_TIME_MARKERS = ("real_clients", "java", "spark", "real_time")
+LANES = ("cpu", "wait", "spark")
+REAL_TIME_MARKERS = ("real_clients", "java", "real_time")
 REAL_TIME_MODULES = frozenset(
     {"tests.support.nodes", "tests.support.clusters", "tests.server.harness"}
 )
@@ -42,17 +42,18 @@ CHEAP_WIDE_FIXTURES = frozenset(
 )
 """Fixtures wider than one test that any number of workers may have."""
 
-SHARING_MARKERS = ("spark", "shared_kafka")
-"""Markers of tests that share a worker, whatever their files."""
+SHARING_MARKER = "shared_kafka"
+"""Of tests that share a worker, whatever their files."""
 
 FIRST_SECONDS_MIN = 1.0
 """Lane `cpu` keeps its order but for tests that take longer: these come first."""
 
-GUESSED_SECONDS = {"cpu": 0.02, "wait": 3.0}
+GUESSED_SECONDS = {"cpu": 0.02, "wait": 3.0, "spark": 10.0}
 """Of a test without a recorded duration."""
 
 _IMPORTED = re.compile(r"^from (\S+) import", re.MULTILINE)
 _MARKED = re.compile(rf"\bmark\.({'|'.join(REAL_TIME_MARKERS)})\b")
+_SPARK = re.compile(r"\bmark\.spark\b")
 _MARKS_OF_A_FILE = re.compile(r"^pytestmark = .*(?:\n[ \])].*)*", re.MULTILINE)
 
 _reports = pytest.StashKey[TextIO]()
@@ -82,11 +83,13 @@ def lanes_in(path: Path) -> frozenset[str]:
     other lane would never run.
     """
     text = path.read_text()
-    if REAL_TIME_MODULES.intersection(_IMPORTED.findall(text)):
-        return frozenset({"wait"})
-    if any(_MARKED.search(marks) for marks in _MARKS_OF_A_FILE.findall(text)):
-        return frozenset({"wait"})
-    return frozenset(LANES) if _MARKED.search(text) else frozenset({"cpu"})
+    marks_of_all = "".join(_MARKS_OF_A_FILE.findall(text))
+    if _SPARK.search(marks_of_all):
+        return frozenset({"spark"})
+    found = {"spark"} if _SPARK.search(text) else set()
+    if REAL_TIME_MODULES.intersection(_IMPORTED.findall(text)) or _MARKED.search(marks_of_all):
+        return frozenset(found | {"wait"})
+    return frozenset(found | {"cpu", "wait"} if _MARKED.search(text) else found | {"cpu"})
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -123,6 +126,8 @@ def pytest_collection_finish() -> None:
 
 def lane_of(item: pytest.Item) -> str:
     """The lane of a test; see the module docstring."""
+    if item.get_closest_marker("spark"):
+        return "spark"
     if any(item.get_closest_marker(name) for name in REAL_TIME_MARKERS):
         return "wait"
     return "wait" if _imports_real_time(getattr(item, "module", None)) else "cpu"
@@ -164,9 +169,8 @@ def grouped(items: list[pytest.Item], seconds: dict[pytest.Item, float]) -> list
 
 def group_of(item: pytest.Item) -> str | None:
     """What must share a worker with this test; None if nothing must."""
-    for marker in SHARING_MARKERS:
-        if item.get_closest_marker(marker):
-            return marker
+    if item.get_closest_marker(SHARING_MARKER):
+        return SHARING_MARKER
     info = getattr(item, "_fixtureinfo", None)  # pytest has no public way to ask
     fixtures: dict[str, Any] = info.name2fixturedefs if info is not None else {}
     wide = {name for name, found in fixtures.items() if found[-1].scope != "function"}

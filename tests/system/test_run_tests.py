@@ -30,6 +30,8 @@ def shared(tmp_path_factory):
 @pytest.mark.real_time
 @pytest.mark.parametrize("number", range(6))
 def test_sharing(shared, number): pass
+@pytest.mark.spark
+def test_spark(): pass
 """
 
 
@@ -43,12 +45,14 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "OUTPUT", tmp_path / "output")
+    for options in module.WORKERS.values():  # a worker takes a second of the processor to start
+        options[1] = "2" if options[1] == "3" else "1"
     return module
 
 
 def run_lanes(tool: ModuleType, folder: Path, **bodies: str) -> bool:
-    """Run both lanes over one file of tests; whether all steps passed."""
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers = real_time: waits\n")
+    """Run the lanes over one file of tests; whether all steps passed."""
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n real_time: waits\n spark: too\n")
     (folder / "test_it.py").write_text(TESTS.format(**bodies))
     jobs = [tool.lane(name, "not long", ["test_it.py"]) for name in tool.WORKERS]
     for job in jobs:
@@ -67,6 +71,8 @@ def test_a_run_without_failures_passes_and_tells_why_tests_were_skipped(tool, tm
     passed = run_lanes(tool, tmp_path, pure="True", waiting="True", crashing="pass")
     text = shown()
     assert passed, text
+    assert "== tests" in (tool.OUTPUT / "spark.txt").read_text()
+    assert "test_spark" in (tool.OUTPUT / "spark.jsonl").read_text()
     assert "no such tool: test_it.py::test_skipping" in text
     assert (tmp_path / "shared.txt").read_text() == "ended\n", "one worker has a shared fixture"
 
