@@ -51,12 +51,14 @@ def main(argv: list[str]) -> int:
 def _run(config: "NodeConfig") -> int:
     import asyncio
 
+    from sparkraft.server.api.preload import HandlerLoader
     from sparkraft.server.env import real_env
     from sparkraft.server.garbage import GarbageSearch
     from sparkraft.server.limits import MemoryTrimmer
     from sparkraft.server.node import Node
 
     def started() -> None:
+        HandlerLoader(zookeeper=config.is_zookeeper).start()
         GarbageSearch().start()
         MemoryTrimmer().start()
 
