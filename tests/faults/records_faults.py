@@ -20,9 +20,9 @@ from tests.support.ports import wait_until
 
 
 @contextmanager
-def _bounced(world: RecordsWorld, end: Callable[[int], None]) -> Iterator[list[int]]:
-    """Five leaders in a row, each once the one before is back in sync."""
-    for _ in range(5):
+def _bounced(world: RecordsWorld, end: Callable[[int], None], leaders: int) -> Iterator[list[int]]:
+    """So many leaders in a row, each once the one before is back in sync."""
+    for _ in range(leaders):
         leader = world.leader()
         end(leader)
         wait_until(
@@ -35,14 +35,14 @@ def _bounced(world: RecordsWorld, end: Callable[[int], None]) -> Iterator[list[i
 
 
 @contextmanager
-def hard_bounces(world: RecordsWorld) -> Iterator[list[int]]:
-    with _bounced(world, world.cluster.kill) as everybody:
+def hard_bounces(world: RecordsWorld, leaders: int = 5) -> Iterator[list[int]]:
+    with _bounced(world, world.cluster.kill, leaders) as everybody:
         yield everybody
 
 
 @contextmanager
-def clean_bounces(world: RecordsWorld) -> Iterator[list[int]]:
-    with _bounced(world, world.cluster.stop) as everybody:
+def clean_bounces(world: RecordsWorld, leaders: int = 5) -> Iterator[list[int]]:
+    with _bounced(world, world.cluster.stop, leaders) as everybody:
         yield everybody
 
 
@@ -226,8 +226,8 @@ def slow_links(world: RecordsWorld) -> Iterator[list[int]]:
 
 
 FAULTS: dict[str, Fault] = {
-    "hard-bounces": hard_bounces,
-    "clean-bounces": clean_bounces,
+    "hard-bounces": partial(hard_bounces, leaders=3),
+    "clean-bounces": partial(clean_bounces, leaders=3),
     "kill-all": quorum_faults.kill_all,
     "pause": pause,
     "deaf-leader": deaf_leader,
@@ -237,10 +237,12 @@ FAULTS: dict[str, Fault] = {
     "failing-fsync": failing_fsync,
     "deleted-directory": deleted_directory,
 }
-"""Those of `./test`."""
+"""Those of `./test`: as many leaders bounce as there are nodes."""
 
 FAULTS_AT_LENGTH: dict[str, Fault] = {
     **FAULTS,
+    "hard-bounces": hard_bounces,
+    "clean-bounces": clean_bounces,
     "bridge": bridge,
     "half-open": half_open,
     "resets": resets,
