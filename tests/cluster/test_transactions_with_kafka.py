@@ -98,7 +98,8 @@ def until_committed(cluster: Cluster, topic: str, count: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("controller", ["kafka", "sparkraft"])
+# Under either controller the same brokers take part: [sparkraft] stays.
+@pytest.mark.parametrize("controller", ["sparkraft", pytest.param("kafka", marks=pytest.mark.long)])
 def test_transactions_reach_partitions_of_ours_whole_or_not_at_all(
     tmp_path: Path, kafka_jars: Path, controller: Kind
 ) -> None:
