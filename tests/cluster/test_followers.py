@@ -27,6 +27,8 @@ from tests.support.replicas import (
 pytestmark = pytest.mark.real_clients
 
 IDS = (1, 2, 3)
+RATE = 2_000
+"""Records a second while nodes are killed: some are under way whenever one goes."""
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,7 @@ def test_a_killed_follower_catches_up_and_joins_the_isr_again(cluster: Cluster) 
     cluster.create_topic("back", replicas=3)
     until_in_sync(cluster, "back", 1, 3)
     leader, (follower, _) = leader_and_others(cluster, "back")
-    with records_produced_throughout(cluster, "back", 1) as stream:
+    with records_produced_throughout(cluster, "back", 1, rate=RATE) as stream:
         stream.goes_on(500)
         cluster.kill(follower)
         wait_until(
@@ -96,7 +98,7 @@ def test_a_killed_follower_catches_up_and_joins_the_isr_again(cluster: Cluster) 
 def test_the_leader_is_killed_under_load_and_nothing_acknowledged_is_lost(cluster: Cluster) -> None:
     cluster.create_topic("chased", replicas=3, min_insync_replicas="2")
     until_in_sync(cluster, "chased", 1, 3)
-    with records_produced_throughout(cluster, "chased", 1) as stream:
+    with records_produced_throughout(cluster, "chased", 1, rate=RATE) as stream:
         for _ in range(3):
             stream.goes_on(1_000)
             leader, _others = leader_and_others(cluster, "chased")

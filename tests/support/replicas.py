@@ -1,9 +1,11 @@
 """What tests of replication share: a producer that never stops, and what lies in replicas' logs."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
@@ -24,12 +26,22 @@ class RecordStream:
 
     `acknowledged` has, for each partition, the values whose delivery was confirmed, in the order in
     which they were sent; idempotence keeps that order also where a send is repeated.
+    With `rate`, no more records a second than that on average; after a pause it catches up.
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, *, acks: str = "all") -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        acks: str = "all",
+        rate: int | None = None,
+    ) -> None:
         self.acknowledged: dict[int, list[str]] = {n: [] for n in range(partitions)}
         self.failures: list[str] = []
         self._topic = topic
+        self._rate = rate
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -52,11 +64,14 @@ class RecordStream:
         self._thread.start()
 
     def _run(self) -> None:
-        number = 0
+        number, began = 0, time.monotonic()
         partitions = len(self.acknowledged)
         while not self._stop.is_set():
             self._producer.poll(0 if len(self._producer) < IN_FLIGHT_MAX else 0.05)
             if len(self._producer) >= IN_FLIGHT_MAX:
+                continue
+            if self._rate is not None and number > (time.monotonic() - began) * self._rate:
+                self._producer.poll(0.01)
                 continue
             partition = number % partitions
             value = f"{number:08d}" + "." * 92
@@ -96,7 +111,7 @@ class RecordStream:
 
 @contextmanager
 def records_produced_throughout(
-    cluster: Cluster, topic: str, partitions: int, **more: str
+    cluster: Cluster, topic: str, partitions: int, **more: Any
 ) -> Iterator[RecordStream]:
     """A stream as long as the block lasts."""
     stream = RecordStream(cluster.bootstrap, topic, partitions, **more)
