@@ -40,6 +40,8 @@ SETTINGS = {
 KINDS: tuple[Kind, Kind] = ("sparkraft", "kafka")
 BROKERS = {11: "sparkraft", 12: "kafka", 13: "sparkraft", 14: "kafka"}
 TOPIC, PARTITIONS, REPLICAS = "mixed", 4, 3
+RATE = 2_000
+"""Records a second: some are under way whenever a leader goes, and all are soon read back."""
 
 
 @contextmanager
@@ -50,7 +52,7 @@ def load(cluster: Cluster) -> Iterator[RecordStream]:
     second batch while the first one fails at the old leader, and then counts both as delivered:
     confluent-kafka-go issue 921, found with Apache Kafka alone.
     """
-    with records_produced_throughout(cluster, TOPIC, PARTITIONS) as stream:
+    with records_produced_throughout(cluster, TOPIC, PARTITIONS, rate=RATE) as stream:
         wait_until(lambda: all(stream.acknowledged.values()), "every partition has records", 90)
         yield stream
 
