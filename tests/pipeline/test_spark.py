@@ -7,6 +7,8 @@ import sys
 from collections import Counter
 from contextlib import nullcontext
 
+import pyarrow
+import pyspark
 import pytest
 
 from sparkraft.cli import main as cli
@@ -424,6 +426,14 @@ def test_a_job_of_ones_own_runs_its_workers_with_its_own_python(node, cluster, t
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert "records: 10" in done.stdout, done.stderr[-3000:]
+
+
+def test_workers_import_the_installed_pyspark(spark):
+    def imported(batches):
+        yield from (pyarrow.RecordBatch.from_pydict({"file": [pyspark.__file__]}) for _ in batches)
+
+    found = spark.range(1).mapInArrow(imported, "file string").first()
+    assert found.file == pyspark.__file__
 
 
 def test_a_master_that_is_none_ends_in_a_sentence(pipeline):
