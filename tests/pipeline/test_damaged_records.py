@@ -92,7 +92,11 @@ def dead_in_topic(node, cluster, topic):
 
 @pytest.mark.parametrize(
     ("kind", "count"),
-    [("topic", 3_000), ("delta", 3_000), pytest.param("delta", 1_000_000, marks=pytest.mark.long)],
+    [
+        pytest.param("topic", 3_000, marks=pytest.mark.long),
+        ("delta", 3_000),
+        pytest.param("delta", 1_000_000, marks=pytest.mark.long),
+    ],
 )
 def test_good_and_dead_records_are_all_records(spark, node, cluster, tmp_path, kind, count):
     topic = f"damaged-{kind}-{count}"
