@@ -226,6 +226,26 @@ def test_a_deleted_topics_files_go_after_their_delay_not_with_the_next_retention
     run(test())
 
 
+@pytest.mark.parametrize(("delay_ms", "is_removed"), [("0", True), ("1000000", False)])
+def test_the_first_retention_waits_for_the_configured_delay(tmp_path, delay_ms, is_removed):
+    configs = {"log_retention_check_interval_ms": "20", "log_initial_task_delay_ms": delay_ms}
+
+    async def test():
+        async with node_in(tmp_path, **configs) as node:
+            connection = await connect(node)
+            topic_id = await create_topic(connection, "t", retention_ms="1")
+            await append(connection, topic_id, batch(b"x"))
+            log = node.broker.replica_manager.get_log("t", 0)
+            if is_removed:
+                await until(lambda: log.log_start_offset == 1)
+            else:
+                await asyncio.sleep(0.3)
+                assert log.log_start_offset == 0
+            await connection.close()
+
+    run(test())
+
+
 def test_a_folder_of_no_known_topic_is_set_aside_and_said(tmp_path, caplog):
     async def test():
         format_dir(tmp_path)

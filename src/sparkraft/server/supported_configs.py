@@ -37,6 +37,7 @@ _READ = frozenset(
     log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.enable
     log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
     log.cleaner.io.max.bytes.per.second log.cleaner.threads log.flush.scheduler.interval.ms
+    log.initial.task.delay.ms
     log.retention.check.interval.ms max.connection.creation.rate max.connections
     max.connections.per.ip max.connections.per.ip.overrides
     max.incremental.fetch.session.cache.slots max.request.partition.size.limit metadata.log.dir

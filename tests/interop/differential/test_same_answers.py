@@ -24,8 +24,7 @@ OVERRIDES = {
     # The records are years old by their times. The first look for such comes 10 s after our start
     # and 30 s after Kafka's, and where the machine is slow the requests are not over by then.
     "log.retention.ms": "-1",
-    # Else a slow Kafka node removes the segments that DeleteRecords emptied while it is asked. Our
-    # first check comes 10 s after the start in any case.
+    # Else a slow node removes the segments that DeleteRecords emptied while it is asked.
     "log.initial.task.delay.ms": "600000",
     # Else the epochs of consumer groups depend on the time between two requests.
     "group.consumer.assignment.interval.ms": "0",

@@ -7,7 +7,7 @@ every replica.high.watermark.checkpoint…    write recovery points, log start o
                                             ago; unmap files that were not read meanwhile
 every log.retention.check.interval.ms       remove old segments and idle producers, once every log
                                             has its topic's configs
-once after `INITIAL_DELAY_MS`               the first of each, to keep the start quick
+once after log.initial.task.delay.ms        the first of each, to keep the start quick
 
 Work on all logs runs in slices, and files are written, synced and deleted off the loop.
 """
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     OffLoop = Callable[..., Awaitable[object]]
 
 INITIAL_DELAY_MS = 10_000
-"""Kafka's 30 s, shortened: our checks are cheap, and files deleted before a crash go sooner."""
+"""Without log.initial.task.delay.ms. Kafka waits 30 s; our checks are cheap, and files deleted
+before a crash go sooner."""
 
 FLUSH_CHECK_MS_MAX = 3_000
 """How late a flush.ms may be noticed; Kafka's scheduler default is never, its cleaner's is 3 s."""
@@ -69,6 +70,8 @@ class Background:
         self._settled = settled
         self._off_loop = off_loop
         self._on_storage_fault = on_storage_fault
+        key = "log.initial.task.delay.ms"
+        self._initial_delay_ms = config.number(key) if key in config.properties else None
         flush_ms = config.number("log.flush.scheduler.interval.ms")
         self._work: list[tuple[int, Callable[[], Awaitable[None]]]] = [
             (min(flush_ms, FLUSH_CHECK_MS_MAX), self._flush),
@@ -80,13 +83,17 @@ class Background:
         """Work until cancelled."""
         clock = self._clock
         started = clock.mono_ms()
-        due = [started + min(INITIAL_DELAY_MS, interval) for interval, _ in self._work]
+        due = [started + self._first_delay_ms(interval) for interval, _ in self._work]
         while True:
             await asyncio.sleep(max(min(due) - clock.mono_ms(), 1) / 1000)
             for index, (interval, work) in enumerate(self._work):
                 if clock.mono_ms() >= due[index]:
                     due[index] = clock.mono_ms() + interval
                     await work()
+
+    def _first_delay_ms(self, interval: int) -> int:
+        given = self._initial_delay_ms
+        return min(INITIAL_DELAY_MS, interval) if given is None else given
 
     async def _flush(self) -> None:
         manager = self._log_manager
