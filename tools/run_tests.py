@@ -352,6 +352,8 @@ class Result:
     test: str
     outcome: str = "passed"
     seconds: float = 0.0
+    processor: float = 0.0
+    """Processor seconds."""
     text: str = ""
 
     @property
@@ -371,6 +373,7 @@ def results_of(jobs: list[Job]) -> list[Result]:
 
 def _add_phase(result: Result, line: dict[str, Any]) -> None:
     result.seconds += line["seconds"]
+    result.processor += line.get("processor", 0.0)
     if line["outcome"] != "passed" and result.outcome != "failed":
         result.outcome = line["outcome"]
     if line["text"]:
@@ -417,18 +420,26 @@ def show_skips(results: list[Result]) -> None:
 
 def show_times(jobs: list[Job], results: list[Result]) -> None:
     if results:
-        print("\nMinutes of tests per area:")
-        areas: dict[str, list[float]] = defaultdict(list)
+        print("\nMinutes of tests per area, and minutes of the processor:")
+        areas: dict[str, list[Result]] = defaultdict(list)
         for result in results:
-            areas[result.area].append(result.seconds)
-        for area, seconds in sorted(areas.items(), key=lambda item: -sum(item[1])):
-            print(f"  {sum(seconds) / 60:6.1f}  {area} ({len(seconds)} tests)")
+            areas[result.area].append(result)
+        for area, those in sorted(areas.items(), key=lambda item: -_seconds(item[1])):
+            used = sum(result.processor for result in those) / 60
+            print(f"  {_seconds(those) / 60:6.1f} {used:6.1f}  {area} ({len(those)} tests)")
         print("\nSlowest tests, in seconds:")
         for result in sorted(results, key=lambda result: -result.seconds)[:SLOWEST]:
             print(f"  {result.seconds:6.1f}  {result.test}")
+        print("\nMost seconds of the processor:")
+        for result in sorted(results, key=lambda result: -result.processor)[:SLOWEST]:
+            print(f"  {result.processor:6.1f}  {result.test}")
     print("\nMinutes per job:")
     for job in jobs:
         print(f"  {job.seconds / 60:6.1f}  {job.name}")
+
+
+def _seconds(results: list[Result]) -> float:
+    return sum(result.seconds for result in results)
 
 
 def record(results: list[Result], *, is_everything: bool) -> None:

@@ -11,15 +11,18 @@ In lane `wait`, tests that share a fixture wider than one test stay on one worke
 that share a node of Kafka (marker `shared_kafka`). Every other test may run on any worker, whatever
 its file.
 
-`--report-file` gets one JSON object a line: the number of tests, then each phase of each test.
+`--report-file` gets one JSON object a line: the number of tests, then each phase of each test. The
+last phase has the processor seconds of the test and of the processes that ended in it: unlike its
+duration, they do not depend on what else runs.
 """
 
 import gc
 import json
 import os
 import re
+import resource
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -57,6 +60,8 @@ _SPARK = re.compile(r"\bmark\.spark\b")
 _MARKS_OF_A_FILE = re.compile(r"^pytestmark = .*(?:\n[ \])].*)*", re.MULTILINE)
 
 _reports = pytest.StashKey[TextIO]()
+_processor = pytest.StashKey[float]()
+"""Processor seconds at the end of the test before."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -114,7 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _write_groups(config, items)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Spare the garbage collector the modules and the tests: they stay until the end.
 
     A full collection would visit all of them. `simulation.scenarios.campaign.run` collects before
@@ -122,6 +127,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    session.config.stash[_processor] = processor_seconds()
 
 
 def lane_of(item: pytest.Item) -> str:
@@ -240,7 +246,25 @@ def _write_groups(config: pytest.Config, items: list[pytest.Item]) -> None:
 # ---- reporting
 
 
+def processor_seconds() -> float:
+    """Of this process, and of those it started that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport]:
+    """Add the processor seconds since the end of the test before to the last phase's report."""
+    report = yield
+    if report.when == "teardown":
+        now = processor_seconds()
+        report.user_properties.append(("processor", round(now - item.config.stash[_processor], 2)))
+        item.config.stash[_processor] = now
+    return report
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_processor] = processor_seconds()
     path = config.getoption("--report-file")
     if path is not None and not hasattr(config, "workerinput"):
         config.stash[_reports] = path.open("w", buffering=1)
@@ -278,7 +302,7 @@ class _Reporter:
         text = "" if report.passed else _text_of(report)
         self._write(
             test=report.nodeid, phase=report.when, outcome=report.outcome,
-            seconds=round(report.duration, 3), text=text,
+            seconds=round(report.duration, 3), text=text, **dict(report.user_properties),
         )  # fmt: skip
 
 
