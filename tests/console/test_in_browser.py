@@ -111,6 +111,11 @@ def test_the_loss_of_a_leader_is_drawn_and_explained(
             # Other screens keep the moment until the bar returns to now.
             await page.get_by_role("link", name="Overview").click()
             await expect(page.locator("#health")).to_contain_text("All was well")
+            await page.get_by_label("Go to").fill("2001-02-03 04:05")
+            await page.get_by_label("Go to").press("Enter")
+            await expect(page.get_by_role("alert")).to_contain_text(
+                "2001-02-03 04:05 is before the start: the metadata log begins at offset 0"
+            )
             await page.get_by_role("button", name="Back to now").click()
             await expect(page.locator("#health")).to_contain_text("Degraded")
             await expect(page.locator("#health")).to_contain_text("under-replicated: __proto__-0")

@@ -47,6 +47,37 @@ async def visit_other_screens(page: Page) -> None:
         await expect(page.locator("p.note").first).to_contain_text("shows the present")
 
 
+async def jump(page: Page) -> None:
+    """To the moments of typed texts; an impossible one is explained and changes nothing."""
+    await page.get_by_role("link", name="Topics").click()
+    topics = page.get_by_role("table", name="Topics")
+    field = page.get_by_label("Go to")
+    before = page.url
+    for text, problem in (
+        ("noon", "expected an offset or a time in UTC"),
+        ("2001-02-03", "2001-02-03 is before the start: the metadata log begins at offset 0"),
+        ("123456789", "offset 123456789 is after the end: the metadata log ends at offset"),
+    ):
+        await field.fill(text)
+        await field.press("Enter")
+        await expect(page.get_by_role("alert")).to_contain_text(problem)
+        await expect(field).to_have_attribute("aria-invalid", "true")
+    assert page.url == before
+    await field.fill("0")
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("button", name="Go", exact=True)).to_be_focused()
+    await expect(page.get_by_role("alert")).to_have_count(0)
+    await page.keyboard.press("Enter")
+    await expect(page.locator(LABEL)).to_contain_text("as of offset 0")
+    await expect(topics).not_to_contain_text("first")
+    assert page.url.endswith("as-of=0")
+    await field.fill(before.rpartition("as-of=")[2])
+    await field.press("Enter")
+    await expect(page.locator(LABEL)).to_contain_text("partition first-1 was created")
+    await expect(topics).to_contain_text("first")
+    assert page.url == before
+
+
 async def play(page: Page) -> None:
     await page.get_by_role("link", name="Topics").click()
     await page.get_by_role("button", name="Play").click()
@@ -67,6 +98,7 @@ def test_a_reader_steps_back_and_sees_the_screens_as_of_then(
             page = visit.page
             await step_back(page)
             await visit_other_screens(page)
+            await jump(page)
             await play(page)
             if not isinstance(axe, Missing):
                 await page.evaluate(axe.read_text())

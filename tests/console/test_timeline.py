@@ -5,10 +5,12 @@ import asyncio
 import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.client.explain.times import time_text
 from sparkraft.client.past.compare import differences
-from sparkraft.client.past.log import PastReader
+from sparkraft.client.past.log import LogRecord, PastReader
 from sparkraft.client.past.state import PastState
 from sparkraft.console import timeline as timelines
+from sparkraft.console.moments import Moment, MomentError, offset_of, parse_moment
 from sparkraft.console.past_views import PastViews
 from sparkraft.console.timeline import ChangeIndex, Timeline
 from tests.client.test_past_state import every_kind, of_state
@@ -64,7 +66,7 @@ def test_a_state_of_the_timeline_is_the_image_of_the_node(tmp_path, monkeypatch)
     run(test())
 
 
-def test_documents_of_an_earlier_moment(tmp_path):
+def test_documents_of_an_earlier_moment(tmp_path, monkeypatch):
     async def test():
         async with node_in(tmp_path) as node, client_of(node) as cluster:
             connection = await connect(node)
@@ -91,12 +93,60 @@ def test_documents_of_an_earlier_moment(tmp_path):
             following = await views.moment(change=moment["change"] + 1)
             assert following["text"] == "partition second-0 was created on 1, leader 1"
             assert (await views.moment(at_ms=1))["change"] == 0
+            monkeypatch.setattr(timelines, "FOLLOW_SECONDS", 1e9)
+            await named_moments(views, following)
             index = await views.timeline()
             assert index["isComplete"]
             assert index["count"] > following["change"]
             await connection.close()
 
     run(test())
+
+
+async def named_moments(views, moment):
+    """The moment of a change as a reader types it, and texts that are refused."""
+    offset, time = moment["offset"], moment["time"]
+    for text in (str(offset), f" {time} ", f"{time[:23]} UTC", time[:23].replace("T", " ")):
+        assert await views.moment_named(text) == {"problem": "", **moment}, text
+    index = await views.timeline()
+    end = index["nextOffset"] - 1
+    assert (await views.moment_named(str(end)))["offset"] == index["lastOffset"]
+    begins = "the metadata log begins at offset 0, 20"
+    ends = f"the metadata log ends at offset {end}, 20"
+    for text, expected in (
+        ("9223372036854775807", f"offset 9223372036854775807 is after the end: {ends}"),
+        ("2001-02-03", f"2001-02-03 is before the start: {begins}"),
+        ("1901-02-03 04:05", f"1901-02-03 04:05 is before the start: {begins}"),
+        ("9999-01-01T00:00Z", f"9999-01-01T00:00Z is after the end: {ends}"),
+        ("noon", "expected an offset or a time in UTC such as 2026-01-31 12:00:00, got 'noon'"),
+        ("-1", "expected an offset or a time in UTC such as 2026-01-31 12:00:00, got '-1'"),
+    ):
+        assert (await views.moment_named(text))["problem"].startswith(expected), text
+
+
+def test_a_typed_moment_has_all_its_milliseconds():
+    for ms in (0, 1, 1_700_000_000_123, 1_700_000_000_999):
+        assert parse_moment(time_text(ms)) == Moment(at_ms=ms)
+    assert parse_moment("2026-01-31 13:00+01:00") == parse_moment("2026-01-31T12:00:00Z")
+    assert parse_moment("0001-01-01T00:00+14:00") == Moment(at_ms=0)
+
+
+def test_a_log_without_its_start_has_later_moments_only():
+    timeline = Timeline(None)
+    for number in range(40):
+        timeline.index.add(LogRecord(epoch=1, offset=100 + number, at_ms=1_000_000 + number))
+    timeline._chapters[0].first_change = 10
+    timeline.next_offset = 150
+    assert [offset_of(timeline, text) for text in ("110", "149")] == [110, 149]
+    assert offset_of(timeline, "1970-01-01 00:16:40.012") == 112
+    with pytest.raises(MomentError, match=r"^offset 109 is before the start: .* offset 110, 1970"):
+        offset_of(timeline, "109")
+    with pytest.raises(MomentError, match=r"00:16:40.009 is before the start"):
+        offset_of(timeline, "1970-01-01 00:16:40.009")
+    with pytest.raises(MomentError, match=r"^offset 150 is after the end: .* offset 149"):
+        offset_of(timeline, "150")
+    with pytest.raises(MomentError, match="no changes yet"):
+        offset_of(Timeline(None), "1")
 
 
 def test_a_cluster_without_these_requests_has_no_timeline():

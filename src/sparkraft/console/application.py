@@ -6,7 +6,7 @@
 /api/quorum       the document of `explain quorum --output json`, and its lines of text
 /api/NAME         a document of `views`: topics, topic, partition, broker, groups, group
 /api/timeline     how far the metadata log is indexed
-/api/moment       a change of the metadata log by number, time or offset
+/api/moment       a change of the metadata log by number, time or offset, or by a typed text
 /api/past         the document of `explain cluster --at-offset`; topics and topic take `at`, too
 /api/changes      the last changes up to an offset, and the differences from now
 /api/messages     records of a topic, a JSON document per line while they are read
@@ -169,10 +169,14 @@ class Console:
         yield "timeline", lambda _: past.timeline()
         yield (
             "moment",
-            lambda query: past.moment(
-                change=_number(query.get("change", "-1")),
-                at_ms=int(query.get("ms", "-1")),
-                at_offset=_number(query.get("offset", "-1")),
+            lambda query: (
+                past.moment_named(query["at"])
+                if "at" in query
+                else past.moment(
+                    change=_number(query.get("change", "-1")),
+                    at_ms=int(query.get("ms", "-1")),
+                    at_offset=_number(query.get("offset", "-1")),
+                )
             ),
         )
         yield "past", lambda query: past.cluster(_number(query["at"]))

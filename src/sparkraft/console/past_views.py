@@ -14,6 +14,7 @@ from sparkraft.client.explain.past_cluster import facts_of
 from sparkraft.client.explain.times import time_text
 from sparkraft.client.past.changes import acl_text, resource_text
 from sparkraft.client.past.compare import differences
+from sparkraft.console.moments import MomentError, offset_of
 from sparkraft.console.views import topic_now, topic_row
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ class PastViews:
         """A change by its number, or the last one up to a time or an offset."""
         await self._timeline.up_to_date()
         return await self._timeline.run(lambda: self._moment(change, at_ms, at_offset))
+
+    async def moment_named(self, text: str) -> Json:
+        """The last change up to a moment as a reader types it, or the problem with the text."""
+        await self._timeline.up_to_date()
+        return await self._timeline.run(lambda: self._moment_named(text))
 
     async def cluster(self, at_offset: int) -> Json:
         """The overview as of an offset."""
@@ -128,6 +134,13 @@ class PastViews:
         if not found:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"change {change} is not known")
         return {"change": change, **_change_json(*found[0])}
+
+    def _moment_named(self, text: str) -> Json:
+        try:
+            at_offset = offset_of(self._timeline, text)
+        except MomentError as error:
+            return {"problem": str(error)}
+        return {"problem": "", **self._moment(-1, -1, at_offset)}
 
     def _changes(self, at_offset: int) -> Json:
         timeline = self._timeline

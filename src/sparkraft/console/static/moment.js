@@ -19,6 +19,9 @@ export class MomentBar {
     this.change = null;
     this.settling = 0;
     this.playing = 0;
+    this.problem = null;
+    this.jumps = 0;
+    this.root.addEventListener("submit", (event) => this.onSubmit(event));
     this.root.addEventListener("input", (event) => this.onInput(event));
     // Arrow keys move the slider and not the selection of a drawing.
     this.root.addEventListener("keydown", (event) => event.stopPropagation());
@@ -44,16 +47,20 @@ export class MomentBar {
   }
 
   async ask(which) {
+    const { jumps } = this;
     const response = await fetch(`/api/moment?${which}`).catch(() => null);
-    if (!response?.ok) return;
-    this.moment = await response.json();
-    this.change = this.moment.change;
+    const found = response?.ok ? await response.json() : null;
+    // Drop the response if the reader has gone elsewhere meanwhile.
+    if (!found || jumps !== this.jumps) return;
+    this.moment = found;
+    this.change = found.change;
     this.draw();
   }
 
   // Changes follow each other quickly while the slider moves: only the last one is requested.
   go(change) {
     const last = this.log.count - 1;
+    this.problem = null;
     this.change = Math.max(this.log.firstChange, Math.min(last, change));
     this.draw();
     clearTimeout(this.settling);
@@ -63,9 +70,28 @@ export class MomentBar {
     }, SETTLE_MS);
   }
 
+  // Show the moment that a reader typed, an offset or a time, or the problem with it.
+  async jump(text) {
+    this.stop();
+    clearTimeout(this.settling);
+    const jumps = ++this.jumps;
+    const response = await fetch(`/api/moment?at=${encodeURIComponent(text)}`).catch(() => null);
+    const found = response?.ok ? await response.json() : { problem: "The console does not respond." };
+    if (jumps !== this.jumps) return;
+    this.problem = found.problem || null;
+    if (!found.problem) {
+      this.moment = found;
+      this.change = found.change;
+    }
+    this.draw();
+    if (!found.problem) this.onMove(found.offset);
+  }
+
   now() {
     this.stop();
     clearTimeout(this.settling);
+    this.jumps++;
+    this.problem = null;
     this.moment = this.change = null;
     this.draw();
     this.onMove(null);
@@ -79,6 +105,17 @@ export class MomentBar {
   onInput(event) {
     event.stopPropagation();
     if (event.target.type === "range") this.go(Number(event.target.value));
+    else if (this.problem) {
+      this.problem = null;
+      this.draw();
+    }
+  }
+
+  onSubmit(event) {
+    event.preventDefault();
+    event.stopPropagation();
+    const text = new FormData(event.target).get("at").trim();
+    if (text) this.jump(text);
   }
 
   onClick(event) {
@@ -115,9 +152,19 @@ export class MomentBar {
       button("next", "▶▏", "One change on"), button("now", "Now", "Back to now", !isPast),
       el("span", { class: "scale" }, density(log),
         el("input", { type: "range", min: log.firstChange, max: log.count - 1, value: at, "aria-label": "Change of the metadata log", "aria-valuetext": this.label() })),
+      this.jumpForm(),
       el("span", { class: "label", role: "status" }, this.label()),
       !log.isComplete && el("span", { class: "muted" }, `indexed ${log.nextOffset.toLocaleString("en-US")} of ${log.highWatermark.toLocaleString("en-US")} offsets`),
+      this.problem && el("p", { class: "problem", id: "moment-problem", role: "alert" }, this.problem),
     ];
+  }
+
+  jumpForm() {
+    return el("form", { class: "jump", "data-key": "jump" },
+      el("label", {}, "Go to ", el("input", {
+        name: "at", size: 22, placeholder: "offset or time (UTC)", autocomplete: "off", spellcheck: "false",
+        "aria-invalid": this.problem ? "true" : null, "aria-describedby": this.problem ? "moment-problem" : null })),
+      el("button", { type: "submit" }, "Go"));
   }
 
   label() {
