@@ -72,6 +72,17 @@ async def partitions_explain_their_leaders(page: Page, lost: int) -> None:
     await expect(page.locator(".printed")).to_contain_text("in epoch 0")
 
 
+async def compare_with_now(page: Page, lost: int) -> None:
+    """From the moment of the bar, before the loss, to now; and back to the overview."""
+    await page.get_by_role("link", name="Changes").click()
+    await page.get_by_role("button", name="Compare").click()
+    await expect(page.locator("#comparison")).to_contain_text(f"broker {lost} was fenced")
+    await expect(page.locator("#comparison")).to_contain_text(f"leader {lost} →")
+    assert "from=" in page.url
+    await page.get_by_role("link", name="Overview").click()
+    await expect(page.locator("#health")).to_contain_text("All was well")
+
+
 def test_the_loss_of_a_leader_is_drawn_and_explained(
     cluster: Cluster,
     console: ConsoleProcess,
@@ -116,6 +127,7 @@ def test_the_loss_of_a_leader_is_drawn_and_explained(
             await expect(page.get_by_role("alert")).to_contain_text(
                 "2001-02-03 04:05 is before the start: the metadata log begins at offset 0"
             )
+            await compare_with_now(page, before.leader_id)
             await page.get_by_role("button", name="Back to now").click()
             await expect(page.locator("#health")).to_contain_text("Degraded")
             await expect(page.locator("#health")).to_contain_text("under-replicated: __proto__-0")

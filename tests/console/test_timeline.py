@@ -6,7 +6,8 @@ import pytest
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.client.explain.times import time_text
-from sparkraft.client.past.compare import differences
+from sparkraft.client.past import compare
+from sparkraft.client.past.compare import compared, differences
 from sparkraft.client.past.log import LogRecord, PastReader
 from sparkraft.client.past.state import PastState
 from sparkraft.console import timeline as timelines
@@ -95,6 +96,7 @@ def test_documents_of_an_earlier_moment(tmp_path, monkeypatch):
             assert (await views.moment(at_ms=1))["change"] == 0
             monkeypatch.setattr(timelines, "FOLLOW_SECONDS", 1e9)
             await named_moments(views, following)
+            await compared_moments(views, before)
             index = await views.timeline()
             assert index["isComplete"]
             assert index["count"] > following["change"]
@@ -122,6 +124,31 @@ async def named_moments(views, moment):
         ("-1", "expected an offset or a time in UTC such as 2026-01-31 12:00:00, got '-1'"),
     ):
         assert (await views.moment_named(text))["problem"].startswith(expected), text
+
+
+async def compared_moments(views, before):
+    """Before the second topic and after it, in both orders, and now; and a limit of lines."""
+    at = str(before)
+    found = (await views.changes(-1, first=at, last=str(before + 2)))["comparison"]
+    second = "topic second was created with 1 partition"
+    assert [each["text"] for each in found["differences"]] == [second]
+    assert [found["from"]["offset"], found["to"]["offset"]] == [before, before + 2]
+    assert (found["changeCount"], found["others"], found["isCut"]) == (2, 0, False)
+    command = f"sparkraft metadata-log --from {before + 1} --to {before + 2} "
+    assert found["command"] == f"{command}--bootstrap-server h:1"
+    time = found["to"]["time"]
+    for first, last in ((str(before + 2), at), (f" {time}", f"{at} "), (at, time)):
+        assert (await views.changes(0, first=first, last=last))["comparison"] == found
+    for last in ("", "now"):
+        now = (await views.changes(-1, first=at, last=last))["comparison"]
+        assert now["differences"] == found["differences"]
+        assert now["to"]["offset"] == (await views.timeline())["nextOffset"] - 1
+    same = (await views.changes(-1, first="now", last="now"))["comparison"]
+    assert (same["differences"], same["changeCount"], same["command"]) == ([], 0, None)
+    wrong = (await views.changes(-1, first=at, last="2001-02-03"))["comparison"]
+    assert list(wrong) == ["problem"]
+    assert wrong["problem"].startswith("2001-02-03 is before the start")
+    assert "comparison" not in await views.changes(-1, first=" ", last=at)
 
 
 def test_a_typed_moment_has_all_its_milliseconds():
@@ -186,7 +213,7 @@ def test_buckets_are_merged_as_the_log_grows():
     assert len(index.buckets) <= timelines.BUCKETS_MAX
 
 
-def test_differences_of_two_states_in_words():
+def test_differences_of_two_states_in_words(monkeypatch):
     state, early = PastState(), PastState()
     for record in every_kind():
         state.apply(record)
@@ -198,6 +225,15 @@ def test_differences_of_two_states_in_words():
     assert "config b of all brokers changed from unset to 2" in texts
     assert "access control entry added: allow User:a to READ topic t" in texts
     assert differences(state, state) == ([], False)
+    first = compared(early, state, count_max=3)
+    assert [change.text for change in first.listed] == texts[:3]
+    assert (first.others, first.is_cut) == (len(texts) - 3, False)
+    assert compared(early, state, count_max=len(texts)) == (found, 0, False)
+    assert compared(state, state, count_max=3) == ([], 0, False)
+    monkeypatch.setattr(compare, "COUNTED_MAX", 5)
+    assert compared(early, state, count_max=3) == (found[:3], 2, True)
+    monkeypatch.setattr(compare, "COUNTED_MAX", len(texts))
+    assert compared(early, state, count_max=3) == (found[:3], len(texts) - 3, False)
     back = [change.text for change in differences(state, early)[0]]
     assert "topic t was deleted" in back
     assert "broker 1 was unregistered" in back

@@ -8,7 +8,8 @@
 /api/timeline     how far the metadata log is indexed
 /api/moment       a change of the metadata log by number, time or offset, or by a typed text
 /api/past         the document of `explain cluster --at-offset`; topics and topic take `at`, too
-/api/changes      the last changes up to an offset, and the differences from now
+/api/changes      the last changes up to an offset, the differences from now, and with `from` and
+                  `to` those of two typed moments
 /api/messages     records of a topic, a JSON document per line while they are read
 /api/export       the same records as `console-consumer --output json` prints them, as a file
 /api/send         POST: send a record; an audit line names the visitor
@@ -180,7 +181,14 @@ class Console:
             ),
         )
         yield "past", lambda query: past.cluster(_number(query["at"]))
-        yield "changes", lambda query: past.changes(_number(query.get("at", "-1")))
+        yield (
+            "changes",
+            lambda query: past.changes(
+                _number(query.get("at", "-1")),
+                first=query.get("from", ""),
+                last=query.get("to", ""),
+            ),
+        )
         yield (
             "topics",
             lambda query: past.topics(_number(query["at"])) if "at" in query else views.topics(),

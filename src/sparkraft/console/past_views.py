@@ -13,7 +13,7 @@ from sparkraft.client.explain.cluster import cluster_document
 from sparkraft.client.explain.past_cluster import facts_of
 from sparkraft.client.explain.times import time_text
 from sparkraft.client.past.changes import acl_text, resource_text
-from sparkraft.client.past.compare import differences
+from sparkraft.client.past.compare import compared, differences
 from sparkraft.console.moments import MomentError, offset_of
 from sparkraft.console.views import topic_now, topic_row
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 CHANGES_SHOWN = 50
+
+COMPARED_SHOWN = 200
+"""Differences of two moments that a page lists; the others are counted."""
 
 TOPIC = 2
 
@@ -85,12 +88,20 @@ class PastViews:
         command = self._command(f"explain topic {name} --at-offset {at_offset}")
         return {**document, "command": command}
 
-    async def changes(self, at_offset: int) -> Json:
-        """The last changes up to an offset, what differs from now, and what is set then."""
+    async def changes(self, at_offset: int, *, first: str = "", last: str = "") -> Json:
+        """The last changes up to an offset, what differs from now, and what is set then.
+
+        With `first`, also a comparison of two moments as a reader types them; without `last`, the
+        second one is now.
+        """
         await self._timeline.up_to_date()
         if at_offset < 0:
             at_offset = max(-1, self._timeline.next_offset - 1)
-        return await self._timeline.run(lambda: self._changes(at_offset))
+        document = await self._timeline.run(lambda: self._changes(at_offset))
+        if first.strip():
+            comparison = await self._timeline.run(lambda: self._comparison(first, last))
+            document = {**document, "comparison": comparison}
+        return document
 
     # ---- in a thread
 
@@ -142,6 +153,33 @@ class PastViews:
             return {"problem": str(error)}
         return {"problem": "", **self._moment(-1, -1, at_offset)}
 
+    def _comparison(self, first: str, last: str) -> Json:
+        timeline = self._timeline
+        try:
+            states = [self._state_named(first), self._state_named(last)]
+        except MomentError as error:
+            return {"problem": str(error)}
+        before, after = sorted(states, key=lambda state: state.offset)
+        found = compared(before, after, count_max=COMPARED_SHOWN)
+        listed = f"metadata-log --from {before.offset + 1} --to {after.offset}"
+        return {
+            "problem": "",
+            "from": _place_json(before),
+            "to": _place_json(after),
+            "changeCount": timeline.index.last_at_or_before(after.offset)
+            - timeline.index.last_at_or_before(before.offset),
+            "differences": [{"kind": each.kind, "text": each.text} for each in found.listed],
+            "others": found.others,
+            "isCut": found.is_cut,
+            "command": self._command(listed) if before.offset < after.offset else None,
+        }
+
+    def _state_named(self, text: str) -> PastState:
+        """The cluster at a moment as a reader types it, or now; not to be changed."""
+        if text.strip() in {"", "now"}:
+            return self._timeline.latest
+        return self._timeline.state_at(offset_of(self._timeline, text))
+
     def _changes(self, at_offset: int) -> Json:
         timeline = self._timeline
         state = timeline.state_at(at_offset)
@@ -151,9 +189,7 @@ class PastViews:
         found, is_cut = differences(state, timeline.latest)
         acls = sorted(state.acls.values())
         return {
-            "offset": at_offset,
-            "time": time_text(state.at_ms) if state.at_ms >= 0 else None,
-            "epoch": state.epoch,
+            **_place_json(state),
             "changes": [_change_json(*each) for each in reversed(listed)],
             "differences": [{"kind": each.kind, "text": each.text} for each in found],
             "moreDifferences": is_cut,
@@ -166,6 +202,14 @@ class PastViews:
             "acls": [acl_text(acl) for acl in acls],
             "command": self._command(f"metadata-log --to {at_offset}"),
         }
+
+
+def _place_json(state: PastState) -> Json:
+    return {
+        "offset": state.offset,
+        "time": time_text(state.at_ms) if state.at_ms >= 0 else None,
+        "epoch": state.epoch,
+    }
 
 
 def _change_json(each: LogRecord, change: Change) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sparkraft.client.past.changes import (
     Change,
@@ -19,6 +19,32 @@ if TYPE_CHECKING:
     from sparkraft.client.past.state import PastBroker, PastState, PastTopic
 
 DIFFERENCES_MAX = 1_000
+
+COUNTED_MAX = 100_000
+"""Differences that are counted; each takes a few microseconds."""
+
+
+class Comparison(NamedTuple):
+    """The first differences of two moments.
+
+    Attributes:
+        listed: the first ones, by kind (controller, brokers, features, topics, configs, access
+            control entries, users, quotas) and name.
+        others: how many more there are.
+        is_cut: whether there may be even more, because counting has a limit.
+    """
+
+    listed: list[Change]
+    others: int
+    is_cut: bool
+
+
+def compared(before: PastState, after: PastState, *, count_max: int) -> Comparison:
+    """The first `count_max` changes from `before` to `after`, and how many others there are."""
+    found = _differences(before, after)
+    listed = list(islice(found, count_max))
+    others = sum(1 for _ in islice(found, COUNTED_MAX - len(listed)))
+    return Comparison(listed, others, is_cut=next(found, None) is not None)
 
 
 def differences(before: PastState, after: PastState) -> tuple[list[Change], bool]:

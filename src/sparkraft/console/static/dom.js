@@ -81,10 +81,10 @@ function morphChildren(old, fresh) {
 
 const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.getAttribute("data-key") : null);
 
-// The command that prints the same as the screen, with a button that copies it.
-export function commandLine(command) {
+// The command that prints the same as the screen, or the one of `label`, with a button that copies it.
+export function commandLine(command, label = "The same in a terminal: ") {
   return el("p", { class: "command" },
-    el("span", { class: "muted" }, "The same in a terminal: "),
+    el("span", { class: "muted" }, label),
     el("code", {}, command),
     el("button", { type: "button", "data-copy": command, "aria-label": `Copy ${command}` }, "Copy"));
 }
