@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
 from sparkraft.cli import main as cli
 from sparkraft.client.cluster import Cluster
@@ -29,6 +29,7 @@ SCREENS = {
     "/groups": "table",
     "/group?id=readers": "[data-event]",
     "/changes": "table",
+    "/changes?from=1&to=20": "#comparison li",
     "/topics?as-of=20": "#moment.past",
 }
 """Path → an element that is there once the screen is drawn."""
@@ -122,3 +123,42 @@ def test_a_page_at_200_percent_scrolls_only_down(
             assert width <= 640
 
     browser.run(look())
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_bar_at_200_percent_takes_a_typed_moment(
+    console: ConsoleProcess, browser: Browser, axe: str, scheme: Literal["light", "dark"]
+) -> None:
+    """By keyboard alone, with a refused text and an accepted one on the way."""
+
+    async def check(page: Page) -> None:
+        await page.evaluate(axe)
+        found = await page.evaluate("axe.run()")
+        assert [one["id"] for one in found["violations"]] == []
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 640
+        bar = await page.locator("#moment").bounding_box()
+        assert bar is not None
+        assert bar["height"] < 450 / 2, "the bar covers the screen"
+
+    async def use() -> None:
+        async with browser.visiting(console.address, "/topics", scheme=scheme) as visit:
+            page = visit.page
+            await page.set_viewport_size({"width": 640, "height": 450})
+            field = page.get_by_label("Go to")
+            await page.get_by_role("slider").focus()
+            await page.keyboard.press("Tab")
+            await expect(field).to_be_focused()
+            await page.keyboard.type("2001-02-03 04:05:06")
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role("alert")).to_contain_text("is before the start")
+            await expect(field).to_be_focused()
+            await check(page)
+            await page.keyboard.press("Control+A")
+            await page.keyboard.type("20")
+            await page.keyboard.press("Enter")
+            await expect(page.locator("#moment.past .label")).to_contain_text("as of offset")
+            await expect(page.get_by_role("alert")).to_have_count(0)
+            await expect(field).to_be_focused()
+            await check(page)
+
+    browser.run(use())
