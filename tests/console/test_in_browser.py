@@ -72,8 +72,13 @@ async def partitions_explain_their_leaders(page: Page, lost: int) -> None:
     await expect(page.locator(".printed")).to_contain_text("in epoch 0")
 
 
-async def compare_with_now(page: Page, lost: int) -> None:
-    """From the moment of the bar, before the loss, to now; and back to the overview."""
+async def leave_the_moment(page: Page, lost: int) -> None:
+    """A refused moment, the differences from the bar's moment, before the loss, to now; and now."""
+    await page.get_by_label("Go to").fill("2001-02-03 04:05")
+    await page.get_by_label("Go to").press("Enter")
+    await expect(page.get_by_role("alert")).to_contain_text(
+        "2001-02-03 04:05 is before the start: the metadata log begins at offset 0"
+    )
     await page.get_by_role("link", name="Changes").click()
     await page.get_by_role("button", name="Compare").click()
     await expect(page.locator("#comparison")).to_contain_text(f"broker {lost} was fenced")
@@ -81,6 +86,7 @@ async def compare_with_now(page: Page, lost: int) -> None:
     assert "from=" in page.url
     await page.get_by_role("link", name="Overview").click()
     await expect(page.locator("#health")).to_contain_text("All was well")
+    await page.get_by_role("button", name="Back to now").click()
 
 
 def test_the_loss_of_a_leader_is_drawn_and_explained(
@@ -122,13 +128,7 @@ def test_the_loss_of_a_leader_is_drawn_and_explained(
             # Other screens keep the moment until the bar returns to now.
             await page.get_by_role("link", name="Overview").click()
             await expect(page.locator("#health")).to_contain_text("All was well")
-            await page.get_by_label("Go to").fill("2001-02-03 04:05")
-            await page.get_by_label("Go to").press("Enter")
-            await expect(page.get_by_role("alert")).to_contain_text(
-                "2001-02-03 04:05 is before the start: the metadata log begins at offset 0"
-            )
-            await compare_with_now(page, before.leader_id)
-            await page.get_by_role("button", name="Back to now").click()
+            await leave_the_moment(page, before.leader_id)
             await expect(page.locator("#health")).to_contain_text("Degraded")
             await expect(page.locator("#health")).to_contain_text("under-replicated: __proto__-0")
             await asyncio.to_thread(cluster.start)
