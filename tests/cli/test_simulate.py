@@ -320,6 +320,13 @@ def test_observers_among_whole_nodes_are_brokers_alone(
         (["--seed", "1", "--jobs", "2"], "--jobs goes only with --seeds"),
         (["--seeds", "1..2", "--jobs", "0"], "it takes one process at least"),
         (["--seeds", "1..2", "--trace", "-"], "--trace goes only with --seed"),
+        (["--seeds", "1..2", "--trace-json", "f"], "--trace-json goes only with --seed"),
+        (["--seeds", "1..2", "--show"], "--show goes only with --seed"),
+        (["--seed", "1", "--listen", "127.0.0.1:0"], "--listen goes only with --show"),
+        (
+            ["--seed", "1", "--show", "--listen", "0.0.0.0:0"],
+            "--listen: 0.0.0.0 is not a loopback address",
+        ),
         (["--mutant", "all"], "planted bugs are replayed by tools/mutants of the source tree"),
     ],
     ids=lambda value: "_".join(value) if isinstance(value, list) else "",

@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
         address = parse_listen(values.listen, is_open=access.is_open)
     except ValueError as error:
         raise UsageError(f"--listen: {error}") from error
-    _check_extra()
+    check_extra()
     try:
         listening = bind(address)
     except OSError as error:
@@ -107,7 +107,7 @@ def _access(values: Values) -> AccessSettings:
     return settings
 
 
-def _check_extra() -> None:
+def check_extra() -> None:
     try:
         import starlette  # noqa: F401 (only whether it is installed)
         import uvicorn  # noqa: F401

@@ -1,6 +1,7 @@
 """`simulate`: quorums by seed, with faults, every invariant checked.
 
 sparkraft simulate --seed 7 --trace -            one seed, its whole trace
+sparkraft simulate --seed 7 --show               one seed, played in a browser
 sparkraft simulate --seeds 1..200 --seconds 60   many, on all cores
 """
 
@@ -8,14 +9,16 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TextIO
 
-from sparkraft.cli.errors import UsageError
+from sparkraft.cli.errors import CommandError, UsageError
 from sparkraft.cli.options import Options, Values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from socket import socket
 
     from sparkraft.simulation.scenarios.campaign import Result, Summary
     from sparkraft.simulation.scenarios.core_scenarios import Settings
@@ -75,6 +78,17 @@ def _options() -> Options:
     options.value(
         "--trace", about="write the whole trace there; - is standard output", metavar="FILE"
     )
+    options.value(
+        "--trace-json", about="write the trace as data, a JSON document per line", metavar="FILE"
+    )
+    options.flag(
+        "--show", "play the run in a web browser: nodes, messages, faults (needs [console])"
+    )
+    options.value(
+        "--listen",
+        about="loopback address of the page of --show (default 127.0.0.1, a free port)",
+        metavar="HOST:PORT",
+    )
     options.value("--mutant", about="moved to tools/mutants of the source tree")
     options.value("--jobs", about="processes; default: one a core", type=int)
     options.flag("--list", "name scenarios and faults")
@@ -110,7 +124,9 @@ def _needs_replicas(workload: str | None, scenario: str) -> bool:
 
 def _given(values: Values, options: Iterable[str]) -> list[str]:
     """Those of the options that stand on the command line."""
-    return [name for name in options if getattr(values, name[2:]) not in (None, False)]
+    return [
+        name for name in options if getattr(values, name[2:].replace("-", "_")) not in (None, False)
+    ]
 
 
 def _check_what_to_do(values: Values) -> None:
@@ -119,8 +135,11 @@ def _check_what_to_do(values: Values) -> None:
         raise UsageError("planted bugs are replayed by tools/mutants of the source tree")
     if (values.seed is None) == (values.seeds is None):
         raise UsageError("give --seed S or --seeds A..B")
-    if values.seeds and values.trace:
-        raise UsageError("--trace goes only with --seed: each of many has a trace of its own")
+    own = _given(values, ["--trace", "--trace-json", "--show"])
+    if values.seeds and own:
+        raise UsageError(f"{own[0]} goes only with --seed: each of many has a trace of its own")
+    if values.listen and not values.show:
+        raise UsageError("--listen goes only with --show")
     if values.jobs is not None and not values.seeds:
         raise UsageError("--jobs goes only with --seeds")
 
@@ -284,14 +303,62 @@ def _one(values: Values, settings: Settings) -> int:
     from sparkraft.simulation.scenarios.campaign import Summary, run
 
     with ExitStack() as stack:
-        result = run(settings, _sink(values, stack))
-    summary = Summary()
-    summary.add(result)
-    if result.violation is not None:
-        _report(result)
-    print(f"digest {result.digest} of {result.lines} lines")
-    _print_summary(summary)
+        listening = stack.enter_context(_listening(values)) if values.show else None
+        data = _data_path(values, stack)
+        with ExitStack() as files:
+            events = None
+            if data is not None:
+                events = files.enter_context(open(data, "w", encoding="utf-8"))
+            result = run(settings, _sink(values, files), events=events, command=command(settings))
+        summary = Summary()
+        summary.add(result)
+        if result.violation is not None:
+            _report(result)
+        print(f"digest {result.digest} of {result.lines} lines")
+        _print_summary(summary)
+        if listening is not None and data is not None:
+            _show(data, listening)
     return VIOLATED if result.violation is not None else 0
+
+
+def _listening(values: Values) -> socket:
+    """Return the listening socket of the page; before the run, so that a bad option costs none."""
+    from sparkraft.cli.console import check_extra
+    from sparkraft.console.listen import ListenAddress, bind, parse_listen
+
+    check_extra()
+    try:
+        address = ListenAddress(host="127.0.0.1", port=0)
+        return bind(parse_listen(values.listen) if values.listen else address)
+    except ValueError as error:
+        raise UsageError(f"--listen: {error}") from error
+    except OSError as error:
+        raise CommandError(f"cannot listen on {values.listen}: {error.strerror}") from error
+
+
+def _data_path(values: Values, stack: ExitStack) -> str | None:
+    """Return the file of --trace-json; for --show alone one that goes with `stack`."""
+    if values.trace_json or not values.show:
+        path: str | None = values.trace_json
+        return path
+    folder = stack.enter_context(TemporaryDirectory(prefix="sparkraft-simulate-"))
+    return os.path.join(folder, "run.jsonl")
+
+
+def _show(data: str, listening: socket) -> None:
+    """Serve the page until Ctrl-C."""
+    import asyncio
+    from pathlib import Path
+
+    from sparkraft.console.recorded_run import RecordedRun
+    from sparkraft.console.simulator import serve_run
+
+    host, port = listening.getsockname()[:2]
+    print(
+        f"open     http://{f'[{host}]' if ':' in host else host}:{port}/ (Ctrl-C ends)", flush=True
+    )
+    with closing(RecordedRun(Path(data))) as recorded, suppress(KeyboardInterrupt):
+        asyncio.run(serve_run(recorded, listening))
 
 
 def _sink(values: Values, stack: ExitStack) -> TextIO | None:

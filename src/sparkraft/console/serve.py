@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import socket
     from types import FrameType
 
+    from starlette.types import ASGIApp
+
     from sparkraft.client.cluster import Cluster
     from sparkraft.console.access import AccessSettings
 
@@ -41,6 +43,22 @@ class ConsoleServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
         self._loop.call_soon_threadsafe(self._hub.close)
+
+
+def server_config(application: ASGIApp) -> uvicorn.Config:
+    """Return how uvicorn serves `application`."""
+    return uvicorn.Config(
+        application,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        # It would take the address of a visitor from a header, and with it that of a proxy.
+        proxy_headers=False,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=STOP_SECONDS_MAX,
+    )
 
 
 async def serve_console(
@@ -70,18 +88,7 @@ async def serve_console(
     past = PastViews(Timeline(cluster), bootstrap=bootstrap)
     console = Console(watch, views, MessageReader(cluster), hub, sign_in, sender, past=past)
     application = console.application(hosts=allowed_hosts(port, hosts))
-    config = uvicorn.Config(
-        application,
-        http="h11",
-        ws="none",
-        lifespan="off",
-        # It would take the address of a visitor from a header, and with it that of a proxy.
-        proxy_headers=False,
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        timeout_graceful_shutdown=STOP_SECONDS_MAX,
-    )
+    config = server_config(application)
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(watch.run())
         await ConsoleServer(config, hub).serve(sockets=[listening])

@@ -143,7 +143,7 @@ function drawBands(id, events, positions, y, width) {
   return svg("g", { class: "lane" }, bands);
 }
 
-const SHAPES = {
+export const SHAPES = {
   follower: (x, y) => svg("circle", { class: "mark follower", cx: x, cy: y, r: 6.5 }),
   prospective: (x, y) => svg("path", { class: "mark prospective", d: `M${x} ${y - 8}l8 8 -8 8 -8 -8z` }),
   candidate: (x, y) => svg("path", { class: "mark candidate", d: `M${x} ${y - 8}l8 14h-16z` }),

@@ -134,7 +134,13 @@ class Invariants:
         for transition in node.quorum.take_transitions():
             old, new = transition.old, transition.new
             probe.counts[f"became {type(new).__name__}"] += 1
-            probe.note(f"{node.name} {type(new).__name__} e={new.epoch}: {transition.reason}")
+            probe.note(
+                f"{node.name} {type(new).__name__} e={new.epoch}: {transition.reason}",
+                "becomes",
+                node=node.name,
+                state=type(new).__name__.lower(),
+                epoch=new.epoch,
+            )
             self.rules.on_transition(_member(node), old, new)
             if isinstance(new, Leader) and not isinstance(old, Leader):
                 self._on_leader(node, new.epoch)

@@ -196,9 +196,17 @@ class NodeEvents:
         state, ready = core.state, step.ready
         member = _member(machine, core)
         if isinstance(step.event, events.LogFlushed):
-            self.probe.note(f"{machine.name} has synced up to {step.event.up_to}")
+            self.probe.note(
+                f"{machine.name} has synced up to {step.event.up_to}", "does", node=machine.name
+            )
         for transition in transitions:
-            self.probe.note(tell_transition(machine.name, transition))
+            self.probe.note(
+                tell_transition(machine.name, transition),
+                "becomes",
+                node=machine.name,
+                state=type(transition.new).__name__.lower(),
+                epoch=transition.new.epoch,
+            )
             self.rules.on_transition(member, transition.old, transition.new)
         self.rules.on_step(member, step)
         self.rules.check_voted_out(member)
@@ -257,7 +265,7 @@ class NodeEvents:
     def before_ready(self, machine: "Machine", driver: Any, ready: events.Ready) -> None:
         """Check a `Ready` after its election state is persisted and before the rest is done."""
         for line in tell_ready(machine.name, ready):
-            self.probe.note(line)
+            self.probe.note(line, "does", node=machine.name)
         election = self.election(machine)
         self._check_epoch(machine, election)
         for send in ready.send:
@@ -369,7 +377,14 @@ class NodeEvents:
             reached >= before, "Q7", f"the high watermark of {machine.name} decreases to {reached}"
         )
         self._published[machine.name] = reached
-        self.probe.note(tell_log(machine.name, driver))
+        self.probe.note(
+            tell_log(machine.name, driver),
+            "log",
+            node=machine.name,
+            epoch=driver.leader_and_epoch.epoch,
+            end=driver.log_end_offset,
+            highWatermark=driver.high_watermark,
+        )
         self._on_reached(machine, driver)
 
     def _on_reached(self, machine: "Machine", driver: Any) -> None:

@@ -7,7 +7,7 @@ disks, clocks and settings, write to the trace, count events and report violatio
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from sparkraft.simulation.world.loop import CURRENT, Incarnation
 
@@ -77,8 +77,11 @@ class Probe(Protocol):
         """Machines that stay stopped, paused or partitioned for good."""
 
     def machine(self, name: str) -> "Machine | None": ...
-    def note(self, text: str) -> None:
-        """Add a line to the trace."""
+    def note(self, text: str, kind: str | None = "note", **fields: Any) -> None:
+        """Add a line to the trace, and with a `kind` an event of it; see `trace_events`."""
+
+    def record(self, kind: str, **fields: Any) -> None:
+        """Add an event that has no line."""
 
     def check(self, look: Callable[[], None]) -> None:
         """Run a check called from the product, which must not catch the violation itself."""
@@ -96,7 +99,7 @@ class CoreProbe(Protocol):
     def counts(self) -> Counter[str]: ...
     @property
     def nodes(self) -> "Mapping[int, CoreNode]": ...
-    def note(self, text: str) -> None: ...
+    def note(self, text: str, kind: str | None = "note", **fields: Any) -> None: ...
     def on_leader(self, node: "CoreNode", epoch: int) -> None:
         """Called when a node has become the leader."""
 

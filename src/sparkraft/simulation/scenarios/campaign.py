@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from sparkraft.simulation.scenarios import core_scenarios
 from sparkraft.simulation.scenarios.core_scenarios import Settings
+from sparkraft.simulation.world.trace_events import FORMAT, TraceEvents
 from sparkraft.simulation.world.violation import Violation
 
 if TYPE_CHECKING:
@@ -57,10 +58,22 @@ class Result:
     checks: Counter[str] = field(default_factory=Counter)
 
 
-def run(settings: Settings, sink: TextIO | None = None, *, only: tuple[str, ...] = ()) -> Result:
+def run(
+    settings: Settings,
+    sink: TextIO | None = None,
+    *,
+    only: tuple[str, ...] = (),
+    events: TextIO | None = None,
+    command: str = "",
+) -> Result:
     """Run one seed to its end or to its first violation.
 
-    With `only`, no other invariant is checked on whole nodes, so that none reports first.
+    Args:
+        settings: seed, scenario and what else determines the run.
+        sink: gets the trace as text.
+        only: the only invariants that are checked on whole nodes, so that no other reports first.
+        events: gets the trace as data, a JSON document per line; see `trace_events`.
+        command: that repeats the run, for the first of these lines.
     """
     begun = time.monotonic()
     worlds: list[World | NodesWorld] = []
@@ -70,6 +83,8 @@ def run(settings: Settings, sink: TextIO | None = None, *, only: tuple[str, ...]
         worlds.append(world)
         if settings.tier == "nodes":
             world.invariants.only = only
+        if events is not None:
+            _record(world, settings, TraceEvents(events, world.cut_links), command)
 
     play = _scenario(settings)
     gc.collect()  # the previous world, whose tasks, futures and nodes reference each other
@@ -83,6 +98,8 @@ def run(settings: Settings, sink: TextIO | None = None, *, only: tuple[str, ...]
     finally:
         gc.enable()
     world = worlds[0]
+    if world.trace.events is not None:
+        _record_end(world, violation)
     return Result(
         settings=settings,
         violation=violation.invariant if violation else None,
@@ -94,6 +111,37 @@ def run(settings: Settings, sink: TextIO | None = None, *, only: tuple[str, ...]
         seconds=time.monotonic() - begun,
         counts=world.counts,
         checks=world.invariants.checks,
+    )
+
+
+def _record(
+    world: "World | NodesWorld", settings: Settings, events: TraceEvents, command: str
+) -> None:
+    """Have the world record its events, after a line about the run."""
+    events.write(
+        {
+            "format": FORMAT,
+            "tier": settings.tier,
+            "scenario": settings.scenario,
+            "seed": settings.seed,
+            "nodes": world.node_names,
+            "command": command,
+        }
+    )
+    world.trace.events = events
+    world.record_messages()
+
+
+def _record_end(world: "World | NodesWorld", violation: Violation | None) -> None:
+    events = world.trace.events
+    assert events is not None
+    events.write(
+        {
+            "t": world.now,
+            "kind": "end",
+            "invariant": violation.invariant if violation else None,
+            "text": violation.text if violation else "",
+        }
     )
 
 

@@ -169,7 +169,7 @@ def _move_away_and_back(world: NodesWorld) -> None:
     """Isolate a coordinator until it is replaced, then elect the preferred leaders."""
     leader = leader_of_coordinators(world)
     if leader is not None:
-        world.note(f"-- {leader.name} is isolated")
+        world.note(f"-- {leader.name} is isolated", "fault", node=leader.name)
         links = {(leader.name, other.name) for other in world.machines if other is not leader}
         links |= {(there, here) for here, there in links}
         world.network.cut |= links

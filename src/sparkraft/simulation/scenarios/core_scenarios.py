@@ -163,7 +163,7 @@ def _heal_majority(world: World, nemesis: Nemesis) -> None:
     whole = [node_id for node_id in order if voters.is_voter(world.nodes[node_id].key)]
     core = whole[: voters.majority]
     rest = [node_id for node_id in order if node_id not in core]
-    world.note(f"-- for good: {core} work, {rest} are broken")
+    world.note(f"-- for good: {core} work, {rest} are broken", "fault")
     for node_id in rest:
         _break_for_good(world, world.nodes[node_id], core)
 
@@ -500,7 +500,7 @@ def rogue(settings: Settings) -> World:
 
 def cut_both_ways(world: World, some: list[int], others: list[int]) -> None:
     """Drop all messages between the two groups."""
-    world.note(f"-- {some} and {others} are parted")
+    world.note(f"-- {some} and {others} are parted", "fault")
     for one in some:
         for other in others:
             world.cut |= {(one, other), (other, one)}
@@ -513,7 +513,7 @@ def kip_996(world: World, ids: list[int]) -> None:
     parted = [(x, y) for x in ids for y in ids if x < y and not {(x, y), (y, x)} & links]
     for x, y in parted:
         world.cut |= {(x, y), (y, x)}
-    world.note(f"-- only {sorted(links)} are linked")
+    world.note(f"-- only {sorted(links)} are linked", "fault")
 
 
 SCENARIOS: dict[str, Callable[[Settings], World]] = {

@@ -21,7 +21,7 @@ def begin_world(settings: Settings, voters: int, layout: Layout) -> NodesWorld:
 
 def heal(world: NodesWorld) -> None:
     """End all faults and start all machines."""
-    world.note("-- all is healed")
+    world.note("-- all is healed", "fault")
     world.is_healed = True
     world.disable_points()
     world.network.cut.clear()
@@ -43,7 +43,7 @@ def disturb(world: NodesWorld, faults: Faults, every_s: tuple[float, float]) -> 
             return
         world.after(world.dice.uniform(*every_s), strike)
         kind = world.dice.choices(kinds, weights)[0]
-        world.note(f"-- {kind}")
+        world.note(f"-- {kind}", "fault")
         world.counts[f"fault {kind}"] += faults[kind][0](world)
 
     world.after(world.dice.uniform(2, 6), strike)

@@ -357,7 +357,7 @@ def _finish(world: NodesWorld) -> None:
 
 def _part(world: NodesWorld, some: Sequence[Machine]) -> None:
     others = [machine for machine in world.machines if machine not in some]
-    world.note(f"-- {[m.name for m in some]} and {[m.name for m in others]} are parted")
+    world.note(f"-- {[m.name for m in some]} and {[m.name for m in others]} are parted", "fault")
     for one in some:
         for other in others:
             world.network.cut |= {(one.name, other.name), (other.name, one.name)}

@@ -136,7 +136,8 @@ class CoreHost(Protocol):
 
     @property
     def points(self) -> CorePoints: ...
-    def note(self, text: str) -> None: ...
+    def note(self, text: str, kind: str | None = "note", **fields: Any) -> None: ...
+    def record(self, kind: str, **fields: Any) -> None: ...
     def after(self, delay_ms: int, action: Callable[[], None]) -> None: ...
     def transmit(self, sender: "CoreNode", send: Send) -> None: ...
     def summary(self) -> str: ...
@@ -214,6 +215,9 @@ class CoreNode:
         epoch = self.core.state.epoch
         return f"{self.name}{star} e={epoch} LEO={self.disk.end} HW={self.high_watermark}{paused}"
 
+    def _tell(self, what: str, kind: str | None = "does") -> None:
+        self.world.note(f"{self.name} {what}", kind, node=self.name)
+
     # ---- starting and stopping
 
     def start(self) -> None:
@@ -232,7 +236,11 @@ class CoreNode:
             guard=KafkaGuard(0) if self.id in world.adopting_any_epoch else None,
         )
         self._fold_snapshot()
-        world.note(f"{self.name} starts: LEO={self.disk.end} {tell_election(self.disk)}")
+        world.note(
+            f"{self.name} starts: LEO={self.disk.end} {tell_election(self.disk)}",
+            "starts",
+            node=self.name,
+        )
         world.invariants.on_start(self)
         self.take(self.core.start(self.now))
 
@@ -259,7 +267,8 @@ class CoreNode:
         """Stop as `kill -9` does; with `power`, lose unsynced data as well."""
         if self.core is None:
             return
-        self.world.note(f"{self.name} {'loses power' if power else 'is killed'}")
+        how = "loses power" if power else "is killed"
+        self.world.note(f"{self.name} {how}", "stops", node=self.name)
         self.core = None
         self.backlog = None
         self.in_flight.clear()
@@ -280,13 +289,13 @@ class CoreNode:
     def pause(self) -> None:
         """Pause as SIGSTOP does."""
         if self.core is not None and self.backlog is None:
-            self.world.note(f"{self.name} is paused")
+            self.world.note(f"{self.name} is paused", "pauses", node=self.name)
             self.backlog = []
 
     def resume(self) -> None:
         """Continue as SIGCONT does, and process everything that arrived meanwhile."""
         if self.backlog is not None:
-            self.world.note(f"{self.name} resumes")
+            self.world.note(f"{self.name} resumes", "resumes", node=self.name)
             backlog, self.backlog = self.backlog, None
             for action in backlog:
                 self.world.after(0, self.guarded(action))
@@ -294,7 +303,7 @@ class CoreNode:
     def wipe(self) -> None:
         """Replace the disk by an empty one; the node must be down."""
         assert self.core is None
-        self.world.note(f"{self.name} gets a new disk")
+        self.world.note(f"{self.name} gets a new disk", "fault", node=self.name)
         self.world.invariants.on_wipe(self)
         self.life += 1
         self.disk = CoreDisk()
@@ -360,7 +369,7 @@ class CoreNode:
         assert ready.persist is not None
         self.world.invariants.on_persist(self, ready.persist)
         self.disk.election = ready.persist
-        self.world.note(f"{self.name} persists {tell_election(self.disk)}")
+        self._tell(f"persists {tell_election(self.disk)}")
 
     def disk_delay(self, longest: int) -> int:
         """Return the milliseconds an fsync takes; a slow disk takes seconds."""
@@ -401,7 +410,15 @@ class CoreNode:
             self.fold = fold(self.fold, batch)
             self.folded_to = batch.next_offset
             self.folds[batch.next_offset] = self.fold
-        self.world.note(self.world.summary())
+        self.world.note(self.world.summary(), None)
+        self.world.record(
+            "log",
+            node=self.name,
+            epoch=self.quorum.state.epoch,
+            end=disk.end,
+            highWatermark=high_watermark,
+            text=self.summary(),
+        )
 
     def do_log(self, effect: LogEffect) -> None:
         """Carry out one effect on the log."""
@@ -410,7 +427,7 @@ class CoreNode:
             case AppendBatch(batch=batch):
                 invariants.on_append(self, batch)
                 disk.batches.append(batch)
-                self.world.note(f"{self.name} appends {tell(batch)}")
+                self._tell(f"appends {tell(batch)}")
                 self.point("after_append")
                 if isinstance(self.quorum.state, Leader) and batch.controls:
                     self.point("after_control_record")
@@ -418,7 +435,7 @@ class CoreNode:
                 for batch in disk.cut_to(offset):
                     invariants.on_truncate(self, batch)
                 self.world.counts["truncations"] += 1
-                self.world.note(f"{self.name} truncates to LEO={disk.end}")
+                self._tell(f"truncates to LEO={disk.end}")
                 self.point("after_truncate")
             case WriteSnapshotChunk(position=position, chunk=chunk):
                 if position == 0:
@@ -442,7 +459,7 @@ class CoreNode:
         disk.truncations += 1
         disk.start = disk.durable_end = snapshot.offset
         self._fold_snapshot()
-        self.world.note(f"{self.name} loads snapshot {snapshot.epoch}@{snapshot.offset}")
+        self._tell(f"loads snapshot {snapshot.epoch}@{snapshot.offset}")
         self.world.counts["snapshots loaded"] += 1
         self.point("after_install")
         self.step(
@@ -471,7 +488,7 @@ class CoreNode:
         assert done is not None
         if truncations == self.disk.truncations:
             self.disk.durable_end = max(self.disk.durable_end, up_to)
-            self.world.note(f"{self.name} has synced up to {self.disk.durable_end}")
+            self._tell(f"has synced up to {self.disk.durable_end}")
         if self.next_flush is not None:
             waiting, self.next_flush = self.next_flush, None
             self.begin_flush(waiting)
@@ -507,7 +524,7 @@ class CoreNode:
             return
         self.world.invariants.on_respond(self, request, answer)
         if not isinstance(request, Append):
-            self.world.note(f"{self.name} responds {tell(answer)}")
+            self._tell(f"responds {tell(answer)}", None)
         reply(answer)
         bound = isinstance(request, VoteRequest) and not request.pre_vote
         if bound and isinstance(answer, VoteResponse) and answer.granted:
@@ -547,7 +564,7 @@ class CoreNode:
         raw = SnapshotContent(self.folds[offset], level, voters, SNAPSHOT_PADDING).encode()
         self.world.invariants.on_snapshot(self, key, raw)
         self.disk.snapshots[key] = raw
-        self.world.note(f"{self.name} takes snapshot {key.epoch}@{key.offset}")
+        self._tell(f"takes snapshot {key.epoch}@{key.offset}")
         self.step(SnapshotCreated(snapshot=key, size=len(raw)))
         if clean and self.core is not None:
             self.clean()

@@ -40,6 +40,7 @@ from sparkraft.simulation.world.core_node import (
 from sparkraft.simulation.world.core_points import FaultPoints
 from sparkraft.simulation.world.observers import CoreObserver
 from sparkraft.simulation.world.trace import Trace, tell
+from sparkraft.simulation.world.trace_events import message_name
 from sparkraft.simulation.world.violation import Violation
 
 START_MS = 1_000
@@ -98,6 +99,7 @@ class World:
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self._next_value = 0
+        self._messages = 0
         self._set_voters(VoterSet.of(voter_of(node_id) for node_id in range(1, voters + 1)))
         self.after(SECOND_MS, self._every_second)
 
@@ -146,18 +148,37 @@ class World:
 
     def _as_violation(self, error: Exception) -> Violation:
         if isinstance(error, Violation):
-            self.note(f"VIOLATION {error}")
+            self.note(f"VIOLATION {error}", "violation", invariant=error.invariant)
             return error
-        self.note(f"VIOLATION the product's own assertion: {error}")
+        self.note(
+            f"VIOLATION the product's own assertion: {error}", "violation", invariant="assert"
+        )
         return Violation("assert", str(error) or type(error).__name__)
 
     def _every_second(self) -> None:
         self.after(SECOND_MS, self._every_second)
         self.invariants.every_second()
 
-    def note(self, text: str) -> None:
-        """Add a line to the trace."""
-        self.trace.add(self.now, text)
+    def note(self, text: str, kind: str | None = "note", **fields: Any) -> None:
+        """Add a line to the trace, and with a `kind` an event of it; see `trace_events`."""
+        self.trace.add(self.now, text, kind, **fields)
+
+    @property
+    def node_names(self) -> list[str]:
+        """The names of the nodes in the trace."""
+        return [node.name for node in self.nodes.values()]
+
+    def cut_links(self) -> set[tuple[int, int]]:
+        """Return the directed pairs of nodes whose messages are lost."""
+        return self.cut
+
+    def record_messages(self) -> None:
+        """Nothing to prepare: a core's messages are events as they are sent."""
+
+    def record(self, kind: str, **fields: Any) -> None:
+        """Add an event that has no line."""
+        if self.trace.events is not None:
+            self.trace.events.add(self.now, kind, **fields)
 
     def summary(self) -> str:
         """Return the state of all nodes as one line."""
@@ -169,10 +190,18 @@ class World:
         """Send a request; its response or failure comes back to the sender."""
         self.invariants.on_send(sender, send)
         target_id = send.to.port - FIRST_PORT
-        self.note(f"{sender.name} sends n{target_id}: {tell(send.request)}")
+        message = self._next_message()
+        self.note(
+            f"{sender.name} sends n{target_id}: {tell(send.request)}",
+            "sends",
+            id=message,
+            node=sender.name,
+            to=f"n{target_id}",
+            message=message_name(send.request),
+        )
         sender.in_flight.add(send.correlation_id)
         sender.later(send.timeout_ms, lambda: self._fail(sender, send, Failure.TIMED_OUT))
-        arrive = self._arrival(sender, send, target_id)
+        arrive = self._arrival(sender, send, target_id, message)
         self.after(self.dice.randint(1, self.delay_ms), arrive)
         if self.dice.random() < self.duplicates:
             self.counts["requests twice"] += 1
@@ -183,13 +212,21 @@ class World:
             sender.in_flight.discard(send.correlation_id)
             sender.step(RequestFailed(correlation_id=send.correlation_id, failure=failure))
 
-    def _arrival(self, sender: CoreNode, send: Send, target_id: int) -> Callable[[], None]:
+    def _next_message(self) -> int:
+        self._messages += 1
+        return self._messages
+
+    def _arrival(
+        self, sender: CoreNode, send: Send, target_id: int, message: int
+    ) -> Callable[[], None]:
         reply = self._reply(sender, send, target_id)
 
         def arrive() -> None:
             target = self.nodes.get(target_id)
             if target is None or self._is_lost(sender.id, target_id):
+                self.record("lost", id=message)
                 return  # A rogue also names addresses without a node.
+            self.record("arrives" if target.is_up else "lost", id=message)
             if not target.is_up:
                 failure = self.dice.choice([Failure.REFUSED, Failure.DISCONNECTED])
                 sender.later(1, lambda: self._fail(sender, send, failure))
@@ -203,20 +240,38 @@ class World:
     def _reply(self, sender: CoreNode, send: Send, target_id: int) -> Callable[[Any], None]:
         back = sender.guarded
 
-        def deliver(answer: Any) -> None:
+        def deliver(answer: Any, message: int) -> None:
+            self.record("arrives", id=message)
             sender.in_flight.discard(send.correlation_id)
             sender.step(ResponseReceived(correlation_id=send.correlation_id, response=answer))
 
         def reply(answer: Any) -> None:
+            message = self._next_message()
+            self._record_reply(message, target_id, sender, answer)
             if self._is_lost(target_id, sender.id):
+                self.record("lost", id=message)
                 return
             if answer is None:
                 self.after(1, back(lambda: self._fail(sender, send, Failure.DISCONNECTED)))
                 return
             told = _as_peer_answer(answer)
-            self.after(self.dice.randint(1, self.delay_ms), back(lambda: deliver(told)))
+            self.after(self.dice.randint(1, self.delay_ms), back(lambda: deliver(told, message)))
 
         return reply
+
+    def _record_reply(self, message: int, origin_id: int, receiver: CoreNode, answer: Any) -> None:
+        if self.trace.events is None:
+            return
+        name = "connection closed" if answer is None else message_name(answer)
+        told = name if answer is None else tell(answer)
+        self.record(
+            "sends",
+            id=message,
+            node=f"n{origin_id}",
+            to=receiver.name,
+            message=name,
+            text=f"n{origin_id} answers {receiver.name}: {told}",
+        )
 
     def _is_lost(self, origin: int, target: int) -> bool:
         lost = (

@@ -156,7 +156,7 @@ class MachineHost(Protocol):
     def properties(self, machine: "Machine", /) -> dict[str, str]: ...
     def strikes(self, point: str, probability: float, *, product: bool = False) -> bool: ...
     def count_point(self, machine: "Machine", point: str) -> None: ...
-    def note(self, text: str) -> None: ...
+    def note(self, text: str, kind: str | None = "note", **fields: Any) -> None: ...
     def fail(self, violation: Violation) -> None: ...
     def check(self, look: Callable[[], None]) -> None: ...
     def after(self, delay_s: float, action: Callable[[], Any]) -> None: ...
@@ -229,10 +229,13 @@ class Machine:
     def wipe(self) -> None:
         """Power off and replace the disk by a newly formatted one."""
         self.power_off()
-        self.world.note(f"{self.name} loses its disk")
+        self._note("loses its disk", "fault")
         self.disks += 1
         self.disk = self._new_disk()
         self._format(initial=False)
+
+    def _note(self, what: str, kind: str | None) -> None:
+        self.world.note(f"{self.name} {what}", kind, node=self.name)
 
     # ---- fault points
 
@@ -246,7 +249,7 @@ class Machine:
         what = f"{operation.kind} {operation.path}"
         if operation.data:
             what += f" {tell_bytes(operation.data)}"
-        self.world.note(f"{self.name} disk: {what}")
+        self._note(f"disk: {what}", None)
         if operation.kind == "rename" and operation.target.endswith(".checkpoint"):
             self.world.check(lambda: self.world.checks.on_snapshot(self, operation.target))
         self.world.check(lambda: self.world.checks.storage.on_operation(self, operation))
@@ -320,7 +323,7 @@ class Machine:
             return
         world = self.world
         self.life += 1
-        world.note(f"{self.name} starts")
+        self._note("starts", "starts")
         world.counts["starts"] += 1
         offset = 1_000.0 * self.life + world.loop.now * (1 - self.rate)
         incarnation = self.incarnation = Incarnation(self.name, rate=self.rate, offset_s=offset)
@@ -354,7 +357,7 @@ class Machine:
         if isinstance(error, Died):
             return
         failure = error or (node.failure if node is not None else None)
-        world.note(f"{self.name} exits: {failure!r}" if failure else f"{self.name} exits cleanly")
+        self._note(f"exits: {failure!r}" if failure else "exits cleanly", "stops")
         world.counts["exits"] += 1
         self._end("kill" if failure else "clean")
         if isinstance(failure, InvariantBroken | AssertionError) or error is not None:
@@ -384,7 +387,7 @@ class Machine:
     def kill(self) -> None:
         """Kill the process, as SIGKILL does."""
         if self.incarnation is not None:
-            self.world.note(f"{self.name} is killed")
+            self._note("is killed", "stops")
             incarnation = self.incarnation
             self._end("kill")
             self.world.network.reset_all(incarnation)
@@ -396,7 +399,7 @@ class Machine:
         if self.world.spares_disks:
             self.kill()
             return
-        self.world.note(f"{self.name} loses power")
+        self._note("loses power", "stops")
         incarnation = self.incarnation
         self._end("power")
         self.world.network.silence(incarnation)
@@ -405,14 +408,14 @@ class Machine:
     def pause(self) -> None:
         """Pause the process, as SIGSTOP does."""
         if self.incarnation is not None:
-            self.world.note(f"{self.name} is paused")
+            self._note("is paused", "pauses")
             self.incarnation.paused = True
 
     def resume(self) -> None:
         """Continue the process, as SIGCONT does, unless it is broken for good."""
         if self.incarnation is None or not self.incarnation.paused or self in self.world.broken:
             return
-        self.world.note(f"{self.name} resumes")
+        self._note("resumes", "resumes")
         self.world.loop.resume(self.incarnation)
 
     def freeze_for(self, seconds: float) -> None:
@@ -426,12 +429,13 @@ class Machine:
             return
         handler = self.incarnation.signals.get(signal.SIGTERM)
         if handler is not None:
-            self.world.note(f"{self.name} receives SIGTERM")
+            self._note("receives SIGTERM", "fault")
             self.world.loop.call_soon(handler, context=self.incarnation.context)
 
     def turn_clock(self, *, rate: float, skew_ms: int) -> None:
         """Change the rate of its clocks and the error of its wall clock."""
-        self.world.note(f"the clock of {self.name} runs at {rate}, {skew_ms} ms off")
+        text = f"the clock of {self.name} runs at {rate}, {skew_ms} ms off"
+        self.world.note(text, "fault", node=self.name)
         self.skew_ms = skew_ms
         self.rate = rate
         if self.incarnation is not None:

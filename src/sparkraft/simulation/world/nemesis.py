@@ -110,7 +110,7 @@ def deaf_leader(world: World) -> None:
     leader = world.leader()
     if leader is not None:
         leader.deaf_until = world.now + world.dice.randint(1_000, 12_000)
-        world.note(f"{leader.name} receives nothing")
+        world.note(f"{leader.name} receives nothing", "fault", node=leader.name)
 
 
 def wipe_observer(world: World) -> None:
@@ -129,7 +129,7 @@ def slow_disk(world: World) -> None:
     node = victim(world)
     if node is not None:
         node.slow_until = world.now + world.dice.randint(500, 6_000)
-        world.note(f"the disk of {node.name} is slow")
+        world.note(f"the disk of {node.name} is slow", "fault", node=node.name)
 
 
 def slow_disk_then_no_leader(world: World) -> None:
@@ -152,7 +152,7 @@ def skew(world: World) -> None:
     now = node.now
     node.clock = Clock(offset=0, rate=rate)
     node.clock = Clock(offset=now - int(world.now * rate) + 1, rate=rate)
-    world.note(f"the clock of {node.name} runs at {rate}")
+    world.note(f"the clock of {node.name} runs at {rate}", "fault", node=node.name)
 
 
 def resign(world: World) -> None:
@@ -317,7 +317,7 @@ class Nemesis:
         world.after(world.dice.randint(EVERY_MS_MIN, self._every_ms_max), self._strike)
         kind = world.dice.choices(self._kinds, self._weights)[0]
         world.counts[f"fault {kind}"] += 1
-        world.note(f"-- {kind}")
+        world.note(f"-- {kind}", "fault")
         FAULTS[kind][0](world)
 
     def stop(self) -> None:
@@ -329,7 +329,7 @@ class Nemesis:
         """Stop injecting faults, and heal everything."""
         self.stop()
         world = self._world
-        world.note("-- all is healed")
+        world.note("-- all is healed", "fault")
         world.cut.clear()
         world.loss = world.duplicates = 0.0
         for node in world.nodes.values():

@@ -12,7 +12,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 from zlib import crc32
 
 from sparkraft.simulation.world.loop import CURRENT, Incarnation, SimLoop
@@ -30,6 +30,19 @@ JITTER_S = (0.0001, 0.002)
 """Bounds of the extra latency of each piece."""
 
 
+class TrafficWatch(Protocol):
+    """Sees the bytes of all connections."""
+
+    def on_write(self, end: "SimTransport", raw: bytes) -> None:
+        """Called when a process writes to its end of a connection."""
+
+    def on_read(self, end: "SimTransport", count: int) -> None:
+        """Called when the process at `end` reads."""
+
+    def on_drop(self, end: "SimTransport") -> None:
+        """Called when what was written at `end`, and not read yet, is lost."""
+
+
 class SimNetwork:
     """All links and listeners.
 
@@ -38,6 +51,7 @@ class SimNetwork:
         loss: fraction of pieces that are retransmitted once.
         slow_s: directed pairs of machine names → extra latency of each piece.
         on_bytes: called for every write with the sender's end of the connection and the bytes.
+        watch: sees writes and reads, for drawings.
     """
 
     def __init__(self, loop: SimLoop, dice: random.Random) -> None:
@@ -48,6 +62,7 @@ class SimNetwork:
         self.slow_s: dict[tuple[str, str], float] = {}
         self._link_s: dict[tuple[str, str], float] = {}
         self.on_bytes: Callable[[SimTransport, bytes], None] = lambda *_: None
+        self.watch: TrafficWatch | None = None
         self._servers: dict[tuple[str, int], SimServer] = {}
         self._transports: dict[Incarnation, list[SimTransport]] = {}
         self._next_port = 40_000
@@ -262,6 +277,8 @@ class SimTransport(asyncio.Transport):
         if self._closing or not raw or self.incarnation.dead:
             return
         self._network.on_bytes(self, raw)
+        if self._network.watch is not None:
+            self._network.watch.on_write(self, raw)
         self._unread += len(raw)
         for piece in self._pieces(raw):
             self._queue.append(piece)
@@ -295,7 +312,7 @@ class SimTransport(asyncio.Transport):
         if self._gone:
             return
         self._closing = True
-        self._queue.clear()
+        self._drop()
         self._loop.call_soon(self._lose, None)
         self._reset_peer()
 
@@ -327,6 +344,11 @@ class SimTransport(asyncio.Transport):
 
     # ---- bytes on their way
 
+    def _drop(self) -> None:
+        self._queue.clear()
+        if self._network.watch is not None:
+            self._network.watch.on_drop(self)
+
     def _pump_later(self) -> None:
         if not self._pumping and self._queue:
             self._pumping = True
@@ -337,7 +359,7 @@ class SimTransport(asyncio.Transport):
         """Send a piece, as the kernel does, even while the process is paused."""
         self._pumping = False
         if self.incarnation.silent:  # without power its kernel sends nothing either
-            self._queue.clear()
+            self._drop()
         if not self._queue:
             return
         peer = self.peer
@@ -346,7 +368,7 @@ class SimTransport(asyncio.Transport):
             return
         self._stalled_since = None
         if peer.incarnation.dead:
-            self._queue.clear()
+            self._drop()
             return
         self._loop.after(0, peer.receive, self._queue.popleft(), of=peer.incarnation)
         self._pump_later()
@@ -356,7 +378,7 @@ class SimTransport(asyncio.Transport):
         if self._stalled_since is None:
             self._stalled_since = now
         if now - self._stalled_since > GIVE_UP_S:
-            self._queue.clear()
+            self._drop()
             self._closing = True
             error = TimeoutError(errno.ETIMEDOUT, "Connection timed out")
             self._loop.after(0, self._lose, error, of=self.incarnation)
@@ -388,6 +410,8 @@ class SimTransport(asyncio.Transport):
                     self.close()
                 return
             self._loop.after(0, self.peer.on_taken, len(piece), of=self.peer.incarnation)
+            if self._network.watch is not None:
+                self._network.watch.on_read(self, len(piece))
             self.protocol.data_received(piece)
 
     def on_taken(self, count: int) -> None:
@@ -405,13 +429,15 @@ class SimTransport(asyncio.Transport):
             return
         self._gone = self._closing = True
         self._network.on_gone(self)
+        if self._network.watch is not None:
+            self._network.watch.on_drop(self.peer)
         if self.protocol is not None:
             self.protocol.connection_lost(error)
 
     def vanish(self) -> None:
         """Close this end of a killed process."""
         self._gone = self._closing = True
-        self._queue.clear()
+        self._drop()
         self._reset_peer()
 
     def break_off(self) -> None:
@@ -433,7 +459,7 @@ class SimTransport(asyncio.Transport):
 
     def on_reset(self, error: Exception) -> None:
         """Called when the other side has reset the connection."""
-        self._queue.clear()
+        self._drop()
         self._lose(error)
 
 

@@ -24,6 +24,7 @@ from sparkraft.simulation.world.observers import NodeObserver
 from sparkraft.simulation.world.points import is_enabled
 from sparkraft.simulation.world.trace import Trace
 from sparkraft.simulation.world.violation import Violation
+from sparkraft.simulation.world.wire_messages import WireMessages
 
 if TYPE_CHECKING:
     import asyncio
@@ -341,26 +342,44 @@ class NodesWorld:
     def count_point(self, machine: Machine, point: str) -> None:
         """Count and trace a strike at a fault point."""
         self.counts[f"point {point}"] += 1
-        self.note(f"{machine.name} is struck: {point}")
+        self.note(f"{machine.name} is struck: {point}", "fault", node=machine.name)
 
     # ---- trace and violations
 
-    def note(self, text: str) -> None:
-        """Add a line to the trace."""
+    def note(self, text: str, kind: str | None = "note", **fields: Any) -> None:
+        """Add a line to the trace, and with a `kind` an event of it; see `trace_events`."""
         if not self._closed:
-            self.trace.add(self.now, text)
+            self.trace.add(self.now, text, kind, **fields)
+
+    @property
+    def node_names(self) -> list[str]:
+        """The names of the machines."""
+        return [machine.name for machine in self.machines]
+
+    def cut_links(self) -> set[tuple[str, str]]:
+        """Return the directed pairs of machines whose link is cut."""
+        return self.network.cut
+
+    def record(self, kind: str, **fields: Any) -> None:
+        """Add an event that has no line."""
+        if self.trace.events is not None and not self._closed:
+            self.trace.events.add(self.now, kind, **fields)
+
+    def record_messages(self) -> None:
+        """Record each write to a connection, and when it is read, as a message."""
+        self.network.watch = WireMessages(self.record)
 
     def fail(self, violation: Violation) -> None:
         """Stop the run with its first violation, if its invariant is checked."""
         if not self.checks.counts(violation.invariant):
             return
         if self.violation is None:
-            self.note(f"VIOLATION {violation}")
+            self.note(f"VIOLATION {violation}", "violation", invariant=violation.invariant)
             self.violation = violation
         self.loop.stop()
 
     def _on_bytes(self, end: SimTransport, raw: bytes) -> None:
-        self.note(f"{end.incarnation.name} to {end.peer.incarnation.name}: {tell_bytes(raw)}")
+        self.note(f"{end.incarnation.name} to {end.peer.incarnation.name}: {tell_bytes(raw)}", None)
         self.check(lambda: self.checks.on_bytes(end, raw))
 
     def check(self, look: Callable[[], None]) -> None:

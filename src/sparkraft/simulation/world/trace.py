@@ -9,7 +9,10 @@ Invariant: the seed determines each line: no addresses, no sets of strings, no r
 from collections import deque
 from dataclasses import fields
 from hashlib import blake2b
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from sparkraft.simulation.world.trace_events import TraceEvents
 
 TAIL_LINES = 60
 """Lines kept for the report of a failing seed."""
@@ -21,16 +24,23 @@ _UNTOLD = frozenset({"cluster_id", "endpoints", "leader_endpoints", "payload", "
 
 
 class Trace:
-    """Keeps a trace's digest and last lines; writes all lines to `sink` if there is one."""
+    """Keeps a trace's digest and last lines; writes all lines to `sink` if there is one.
+
+    Attributes:
+        events: gets the same as data, for drawings.
+    """
 
     def __init__(self, sink: TextIO | None = None) -> None:
         self._sink = sink
+        self.events: TraceEvents | None = None
         self._digest = blake2b(digest_size=DIGEST_BYTES)
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
         self.lines = 0
 
-    def add(self, at: int, text: str) -> None:
-        """Add a line."""
+    def add(self, at: int, text: str, kind: str | None = "note", **fields: Any) -> None:
+        """Add a line, and with a `kind` an event of it; see `trace_events`."""
+        if self.events is not None and kind is not None:
+            self.events.add(at, kind, text=text, **fields)
         line = f"{at:>8} {text}\n"
         self._digest.update(line.encode())
         self.tail.append(line)
