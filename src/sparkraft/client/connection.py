@@ -47,6 +47,18 @@ PENDING_MAX = 1_000
 """Requests in flight on one connection; a caller that exceeds it does not wait for responses."""
 
 
+class ChannelTraffic:
+    """Counters of the connections that share it."""
+
+    __slots__ = ("bytes_in", "bytes_out", "requests", "responses")
+
+    def __init__(self) -> None:
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.requests = 0
+        self.responses = 0
+
+
 class Connection(asyncio.Protocol):
     """A connection that is ready for requests; created by `Connection.open`.
 
@@ -55,7 +67,16 @@ class Connection(asyncio.Protocol):
     common.
     """
 
-    def __init__(self, host: str, port: int, *, client_id: str, frame_bytes_max: int) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        frame_bytes_max: int,
+        traffic: ChannelTraffic | None = None,
+    ) -> None:
+        self._traffic = traffic
         self.host = host
         self.port = port
         self.on_close: Callable[[], None] | None = None
@@ -96,17 +117,21 @@ class Connection(asyncio.Protocol):
         negotiate: bool = True,
         connect: Connect | None = None,
         login: Credentials | None = None,
+        traffic: ChannelTraffic | None = None,
     ) -> Connection:
         """Connect, negotiate versions unless `negotiate` is false, and authenticate with `login`.
 
-        `connect` opens the transport, by default the running loop's `create_connection`.
+        `connect` opens the transport, by default the running loop's `create_connection`. `traffic`
+        counts what is sent and received.
 
         Raises:
             KafkaError: NETWORK_EXCEPTION if the connection is refused or the peer is not a Kafka
                 node, REQUEST_TIMED_OUT if it takes longer than `timeout_ms`,
                 SASL_AUTHENTICATION_FAILED or UNSUPPORTED_SASL_MECHANISM if it refuses the login.
         """
-        made = cls(host, port, client_id=client_id, frame_bytes_max=frame_bytes_max)
+        made = cls(
+            host, port, client_id=client_id, frame_bytes_max=frame_bytes_max, traffic=traffic
+        )
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 dial = connect or asyncio.get_running_loop().create_connection
@@ -210,8 +235,13 @@ class Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
+        traffic = self._traffic
+        if traffic is not None:
+            traffic.bytes_in += len(data)
         try:
             for frame in self._frames.feed(data):
+                if traffic is not None:
+                    traffic.responses += 1
                 self._on_frame(frame)
         except DecodeError as error:
             self.abort(str(error))
@@ -251,6 +281,9 @@ class Connection(asyncio.Protocol):
 
     def _transmit(self, buffers: list[Any], in_flight: InFlightRequest | None) -> None:
         assert self._transport is not None
+        if self._traffic is not None:
+            self._traffic.requests += 1
+            self._traffic.bytes_out += sum(map(len, buffers))
         self._transport.writelines(buffers)
         if in_flight is not None:
             self._exchange.in_flight.append(in_flight)

@@ -62,6 +62,9 @@ INFLATED_FREE_BYTES = 16 << 20
 WALKED_RECORDS_MAX = 500_000
 """Records in a compressed batch that must be walked: most of a second of the loop."""
 
+KEYLESS = "Compacted topic cannot accept message without key"
+"""Kafka's text for a record without a key in a compacted topic."""
+
 _SMALLEST_RECORD_BYTES = 7
 _ERRORS_SHOWN_MAX = 3
 _FIRST_ZSTD_VERSION = 7
@@ -409,7 +412,7 @@ def _checked_each(
             if delta != index:
                 raise RefusedRecords(f"record {index} of the batch has offset delta {delta}")
             if rules.compacted and not has_key:
-                errors.append((index, "Compacted topic cannot accept message without key"))
+                errors.append((index, KEYLESS))
             elif (
                 not rules.log_append_time
                 and timestamp != NO_TIMESTAMP

@@ -1,6 +1,7 @@
 """How late the event loop is, and which pieces of work make it late.
 
     lag       every `SAMPLE_MS` a timer notes how late it ran: a histogram, exported at /metrics
+    idle      at the same times, the processor time that the loop's thread has used since
     pieces    requests and steps of tasks that take `LONG_PIECE_MS` or more are counted and logged
               with their API, client and size; at most one line in `LOGGED_EACH_MS`
 
@@ -9,9 +10,12 @@ The lag shows every stall; the pieces show only those of requests and named task
 
 import asyncio
 import logging
+import time
 from bisect import bisect_left
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
+
+from sparkraft.server.recent_values import RecentValues
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,16 +49,25 @@ class LoopMonitor:
         self.lag_ms_total = 0.0
         self.lag_ms_max = 0.0
         self.long_pieces = 0
+        self._busy_ms = RecentValues(clock)
         self._logged_ms: int | None = None
         self._unlogged = 0
 
     async def run(self) -> None:
         """Sample the lag until cancelled."""
         loop = asyncio.get_running_loop()
+        used = time.thread_time()
         while True:
             due = loop.time() + SAMPLE_MS / 1000
             await asyncio.sleep(SAMPLE_MS / 1000)
             self.on_lag(max(loop.time() - due, 0.0) * 1000)
+            before, used = used, time.thread_time()
+            self._busy_ms.add((used - before) * 1000)
+
+    @property
+    def idle_ratio(self) -> float:
+        """The share of the last half minute in which the loop's thread used no processor time."""
+        return max(1.0 - self._busy_ms.rate() / 1000, 0.0)
 
     def on_lag(self, lag_ms: float) -> None:
         """Count one sample."""

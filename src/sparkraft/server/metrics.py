@@ -1,7 +1,8 @@
 """A node's metrics for Prometheus, read from its state at every scrape.
 
-Metrics cost nothing between scrapes. Names start with `sparkraft_`; label values are bounded: a
-node with more than `PARTITIONS_MAX` partitions exports only sums per topic.
+Names start with `sparkraft_`, or are those of dashboards for Apache Kafka (`kafka_metrics`,
+`partition_metrics`). Label values are bounded: a node with more than `PARTITIONS_MAX` partitions
+exports only sums per topic. Between scrapes metrics cost a few additions per request.
 
 Loaded by `http` at the first scrape, so that prometheus_client does not slow the start.
 """
@@ -22,8 +23,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
 from sparkraft import __version__
+from sparkraft.server.families import gauge
 from sparkraft.server.health import health_of
+from sparkraft.server.kafka_metrics import controller_metrics, kafka_metrics
 from sparkraft.server.loop_monitor import LAG_MS_BUCKETS, LONG_PIECE_MS
+from sparkraft.server.partition_metrics import PARTITIONS_MAX, partition_metrics
 from sparkraft.server.replication_metrics import replication_metrics
 
 if TYPE_CHECKING:
@@ -35,9 +39,6 @@ if TYPE_CHECKING:
     from sparkraft.server.status import BrokerStatus, NodeStatus
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-
-PARTITIONS_MAX = 2_000
-"""More series would make scrapes too large, and building them would block the loop."""
 
 WALKED_MAX = 20_000
 """Partitions of a cluster that a scrape iterates over: about ten milliseconds."""
@@ -56,20 +57,34 @@ _AUTHENTICATIONS = {
 """Counters of SASL listeners, with Kafka's names; `SaslGates.counters` returns them."""
 
 
+FAMILY_SAMPLES = 10
+"""A family costs as much as this many samples."""
+
+
 def exposition(node: NodeStatus) -> Iterator[bytes]:
-    """The node's metrics in Prometheus' text format, in pieces of at most `SAMPLES_MAX` samples."""
-    process = ProcessCollector(registry=None)
-    for family in chain(process.collect(), _NodeCollector(node).collect()):
+    """The node's metrics in Prometheus' text format, in pieces of about `SAMPLES_MAX` samples."""
+    piece: list[bytes] = []
+    size = 0
+    for family in families(node):
         samples = family.samples
-        family.samples = samples[:SAMPLES_MAX]
-        yield _rendered(family)
-        for at in range(SAMPLES_MAX, len(samples), SAMPLES_MAX):
+        for at in range(0, max(len(samples), 1), SAMPLES_MAX):
             family.samples = samples[at : at + SAMPLES_MAX]
-            yield b"".join(
-                line
-                for line in _rendered(family).splitlines(keepends=True)
-                if not line.startswith(b"#")
-            )
+            piece.append(_rendered(family) if at == 0 else _without_head(_rendered(family)))
+            size += len(family.samples) + FAMILY_SAMPLES
+            if size >= SAMPLES_MAX:
+                yield b"".join(piece)
+                piece, size = [], 0
+    yield b"".join(piece)
+
+
+def families(node: NodeStatus) -> Iterator[Metric]:
+    """The node's metrics."""
+    return chain(ProcessCollector(registry=None).collect(), _NodeCollector(node).collect())
+
+
+def _without_head(rendered: bytes) -> bytes:
+    lines = rendered.splitlines(keepends=True)
+    return b"".join(line for line in lines if not line.startswith(b"#"))
 
 
 def _rendered(family: Metric) -> bytes:
@@ -101,8 +116,10 @@ class _NodeCollector:
         yield from _loop_metrics(self._node.loop_monitor)
         if self._node.raft is not None:
             yield from self._raft_metrics(self._node.raft)
-        if self._node.controller_services is not None:
-            yield from self._controller_metrics(self._node.controller_services.controller)
+        services = self._node.controller_services
+        if services is not None:
+            yield from self._controller_metrics(services.controller)
+            yield from controller_metrics(services.controller, services.image, services.raft)
         if self._node.channel is not None:
             waiting = self._node.channel.waiting
             yield _gauge(
@@ -112,6 +129,8 @@ class _NodeCollector:
             yield from self._cluster_metrics(self._node.broker.image)
             yield from self._partition_metrics(self._node.broker)
             yield from replication_metrics(self._node.broker)
+            yield from partition_metrics(self._node.broker)
+        yield from kafka_metrics(self._node)
 
     def describe(self) -> list[Metric]:
         """Empty: the metrics depend on the node's roles."""
@@ -220,8 +239,7 @@ class _NodeCollector:
         for kind, count in sorted(controller.core.journal.counts.items()):
             elections.add_metric([kind], count)
         yield elections
-        if controller.is_active:
-            yield from _leadership_metrics(controller.image)
+        yield from _leadership_metrics(controller.image, is_active=controller.is_active)
 
     def _cluster_metrics(self, image: Any) -> Iterator[Metric]:
         fenced = sum(1 for registration in image.brokers.values() if registration.fenced)
@@ -308,9 +326,15 @@ def _isr_metrics(hosted: Any, broker: BrokerStatus) -> Iterator[Metric]:
         yield CounterMetricFamily(f"sparkraft_isr_{name}", about, value=count)
 
 
-def _leadership_metrics(image: Any) -> Iterator[Metric]:
-    """Missing, non-preferred leaders and small ISRs; skipped in a very large cluster."""
-    if sum(len(topic.partitions) for topic in image.topics_by_id.values()) > WALKED_MAX:
+def _leadership_metrics(image: Any, *, is_active: bool) -> Iterator[Metric]:
+    """Missing, non-preferred leaders and small ISRs; skipped in a very large cluster.
+
+    Kafka's names are exported by every controller, as in Kafka, ours by the active one.
+    """
+    partitions = sum(len(topic.partitions) for topic in image.topics_by_id.values())
+    prefix = "kafka_controller_kafkacontroller_"
+    yield gauge(f"{prefix}globalpartitioncount", "Partitions in the cluster", partitions)
+    if partitions > WALKED_MAX:
         return
     offline = imbalanced = below = 0
     for topic in image.topics_by_id.values():
@@ -318,11 +342,16 @@ def _leadership_metrics(image: Any) -> Iterator[Metric]:
             offline += partition.leader < 0
             imbalanced += partition.leader != partition.preferred_leader
             below += len(partition.isr) < len(partition.replicas)
-    yield _gauge("partitions_offline", "Partitions without a leader", offline)
+    about = "Partitions without a leader"
+    yield gauge(f"{prefix}offlinepartitionscount", about, offline)
+    if is_active:
+        yield _gauge("partitions_offline", about, offline)
     about = "Partitions not led by their preferred replica"
-    yield _gauge("partitions_imbalanced", about, imbalanced)
-    about = "Partitions with an out-of-sync replica"
-    yield _gauge("partitions_out_of_sync", about, below)
+    yield gauge(f"{prefix}preferredreplicaimbalancecount", about, imbalanced)
+    if is_active:
+        yield _gauge("partitions_imbalanced", about, imbalanced)
+        about = "Partitions with an out-of-sync replica"
+        yield _gauge("partitions_out_of_sync", about, below)
 
 
 _STATES = ("Unattached", "Prospective", "Candidate", "Follower", "Leader", "Resigned")

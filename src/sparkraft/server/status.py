@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.alter_partition import AlterPartitionQueue
     from sparkraft.server.broker.compaction import Compaction
     from sparkraft.server.broker.controller_channel import ControllerChannel
+    from sparkraft.server.broker.fetch_sessions import FetchSessions
     from sparkraft.server.broker.fetchers import ReplicaFetchers
     from sparkraft.server.broker.isr_journal import IsrJournal
     from sparkraft.server.broker.lifecycle import Lifecycle
@@ -39,6 +40,8 @@ class BrokerStatus(Protocol):
     def isr_changes(self) -> "AlterPartitionQueue": ...
     @property
     def isr_journal(self) -> "IsrJournal": ...
+    @property
+    def fetch_sessions(self) -> "FetchSessions": ...
     @property
     def fetchers(self) -> "ReplicaFetchers": ...
     @property

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.codec import encode_parts
 from sparkraft.protocol.messages.k01_fetch import (
     AbortedTransaction,
@@ -60,6 +61,22 @@ _WITHOUT_ISOLATION = frozenset(
     }
 )
 """Errors that Kafka returns without looking at the isolation level."""
+
+_EXPECTED_ERRORS = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+"""Errors of a read that Kafka's ReplicaManager does not count as failures."""
 
 _REPLICA_STATE_VERSION = 15
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
@@ -122,6 +139,8 @@ class FetchWork:
             self.replica_id = request.replica_id
             self.broker_epoch = -1
         self.replica = self.replica_id >= 0
+        if self.replica:
+            broker.replica_manager.traffic.on_follower_fetch(context.api_version)
         self.allows_all = context.session.authorizer.allows_all or (
             self.replica
             and context.is_allowed(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
@@ -276,7 +295,7 @@ class FetchWork:
                 self._note_follower(asked, data)
         except KafkaError as error:
             reading.urgent = True
-            self._refuse_partition(data, error)
+            self._refuse_partition(asked, data, error)
         else:
             reading.total += size
             reading.left -= size
@@ -311,6 +330,7 @@ class FetchWork:
         self, asked: SessionPartition, data: PartitionData, left: int, *, first: bool
     ) -> int:
         partition = self._partition(asked)
+        asked.read_from(partition.traffic)
         if asked.session is not None:
             asked.watch(partition)
         partition.check_epoch(asked.current_leader_epoch)
@@ -435,13 +455,18 @@ class FetchWork:
         data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         return True
 
-    def _refuse_partition(self, data: PartitionData, error: KafkaError) -> None:
+    def _refuse_partition(
+        self, asked: SessionPartition, data: PartitionData, error: KafkaError
+    ) -> None:
         code = error.code
         if code == ErrorCode.KAFKA_STORAGE_ERROR and (
             self.context.api_version < _STORAGE_ERROR_VERSION
         ):
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         data.error_code = int(code)
+        self.broker.replica_manager.traffic.on_error(ApiKey.FETCH, data.error_code)
+        if asked.traffic is not None and error.code not in _EXPECTED_ERRORS:
+            asked.traffic.on_failed_read()
         data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
         early = code in _WITHOUT_ISOLATION
         data.aborted_transactions = [] if early or self.request.isolation_level == 1 else None
@@ -547,10 +572,15 @@ class FetchWork:
             return False
         if self.context.api_version >= _HINTS_VERSION and data.error_code in _LEADER_ERRORS:
             self._add_hint(response, asked, data)
-        if self.replica and data.records:
-            throttle = self.broker.leader_throttle
-            throttle.record(asked.topic or "", asked.index, _size_of(data.records))
+        if data.records:
+            self._count_sent(asked, _size_of(data.records))
         return True
+
+    def _count_sent(self, asked: SessionPartition, size: int) -> None:
+        assert asked.traffic is not None, "records come from a read"
+        asked.traffic.on_sent(size, to_follower=self.replica)
+        if self.replica:
+            self.broker.leader_throttle.record(asked.topic or "", asked.index, size)
 
     def _move_to_end(self, found: Found, *, incremental: bool) -> None:
         """Let the session read these partitions last the next time."""

@@ -51,19 +51,22 @@ from sparkraft.records.batch import (
     TRANSACTIONAL_BIT,
     BatchHeader,
 )
-from sparkraft.records.validate import Origin, check_request_records
+from sparkraft.records.errors import RefusedRecords
+from sparkraft.records.validate import KEYLESS, Origin, check_request_records
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.server.api.authorization import denied, on_each
 from sparkraft.server.api.registry import Api, NoResponseError, RequestContext
 from sparkraft.server.broker.append_queue import RETRIABLE_ERRORS, QueuedAppend
 from sparkraft.server.broker.cluster_view import INTERNAL_TOPICS, add_node_endpoint, leader_hint
 from sparkraft.server.broker.produce_shapes import VERSION_BYTES, ProduceShape
+from sparkraft.server.broker.topic_traffic import EXPECTED_REFUSALS
 from sparkraft.server.coordinator.partition_check import NotVerifiedError
 
 if TYPE_CHECKING:
     from sparkraft.metadata.image import ClusterImage
     from sparkraft.security.session import Session
     from sparkraft.server.broker.partition import HostedPartition
+    from sparkraft.server.broker.topic_traffic import TopicTraffic
     from sparkraft.server.broker_services import BrokerServices
     from sparkraft.storage.log import AppendInfo
 
@@ -72,19 +75,6 @@ _ZSTD_VERSION = 7
 _HINTS_VERSION = 10
 _ADMIN_CLIENT_ID = "__admin_client"
 _LEADER_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
-_ERRORS_WITHOUT_LOG_START = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-    }
-)
-"""Errors of an append that Kafka's ReplicaManager returns without the log start offset."""
-
 Check = Callable[["HostedPartition", Any], None]
 """Called right before a batch is appended; raises KafkaError to refuse it."""
 
@@ -213,11 +203,21 @@ def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its conte
     earlier = context.connection.pipelined_refusals.get(place)
     if earlier is not None:
         _refuse_partition(answer, earlier)
+        broker.replica_manager.traffic.on_error(ApiKey.PRODUCE, answer.error_code)
         return answer
     try:
         partition = _partition(broker, context, name, topic_id, part, acks)
         if broker.replica_manager.must_queue(partition, part.records):
-            _append_later(broker, context, request, partition, part.records, answer, waits, check)
+            one = QueuedAppend(
+                part.records,
+                acks=acks,
+                sender=context.connection,
+                check=check,
+                on_refused=partial(
+                    _on_refused, broker, context, place, partition, part.records, answer
+                ),
+            )
+            _append_later(broker, request, partition, one, answer, waits)
             return answer
         if check is not None:
             check(partition, part.records)
@@ -225,7 +225,7 @@ def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its conte
             partition, part.records, acks=acks, origin=Origin.CLIENT
         )
     except KafkaError as error:
-        _on_refused(context, place, partition, answer, error)
+        _on_refused(broker, context, place, partition, part.records, answer, error)
         return answer
     durable = _when_durable(partition, info, answer, request)
     if durable is not None:
@@ -233,19 +233,32 @@ def _append(  # noqa: PLR0913, PLR0917 (one partition of a request, in its conte
     return answer
 
 
-def _on_refused(
+def _on_refused(  # noqa: PLR0913, PLR0917 (one partition of a request, in its context)
+    broker: "BrokerServices",
     context: RequestContext,
     place: Any,
     partition: "HostedPartition | None",
+    records: Any,
     answer: PartitionProduceResponse,
     error: KafkaError,
 ) -> None:
     _refuse_partition(answer, error)
+    broker.replica_manager.traffic.on_error(ApiKey.PRODUCE, answer.error_code)
+    if partition is not None:
+        _count_refusal(partition.traffic, records, error)
     if error.code in RETRIABLE_ERRORS:
         context.refuse_pipelined_after(place, error)
-    has_log_start = error.code not in _ERRORS_WITHOUT_LOG_START
+    # Kafka's ReplicaManager returns the expected errors without the log start offset.
+    has_log_start = error.code not in EXPECTED_REFUSALS
     if partition is not None and has_log_start and not isinstance(error, NotVerifiedError):
         answer.log_start_offset = partition.log.log_start_offset
+
+
+def _count_refusal(traffic: "TopicTraffic", records: Any, error: KafkaError) -> None:
+    keyless = 0
+    if isinstance(error, RefusedRecords):
+        keyless = sum(text == KEYLESS for _, text in error.record_errors)
+    traffic.on_refused(len(records), error.code, keyless=keyless)
 
 
 def _when_durable(
@@ -265,26 +278,15 @@ def _when_durable(
         return None
 
 
-def _append_later(  # noqa: PLR0913, PLR0917 (one partition of a request, in its context)
+def _append_later(
     broker: "BrokerServices",
-    context: RequestContext,
     request: ProduceRequest,
     partition: "HostedPartition",
-    records: Any,
+    one: QueuedAppend,
     answer: PartitionProduceResponse,
     waits: list[Wait],
-    check: Check | None,
 ) -> None:
     """Append a batch that a thread has to prepare, or that must follow one."""
-    by_id = context.api_version >= _IDS_VERSION
-    place = (partition.topic_id if by_id else partition.topic, partition.index)
-    one = QueuedAppend(
-        records,
-        acks=request.acks,
-        sender=context.connection,
-        check=check,
-        on_refused=partial(_on_refused, context, place, partition, answer),
-    )
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_appended(appended: "asyncio.Future[AppendInfo]") -> None:

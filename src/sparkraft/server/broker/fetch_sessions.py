@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from sparkraft.base.ids import Uuid
     from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.server.broker.purgatory import FetchWaiter
+    from sparkraft.server.broker.topic_traffic import TopicTraffic
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -76,6 +77,7 @@ class SessionPartition:
         "session",
         "topic",
         "topic_id",
+        "traffic",
     )
 
     def __init__(self, topic: str | None, topic_id: "Uuid", index: int) -> None:
@@ -91,6 +93,8 @@ class SessionPartition:
         self.high_watermark = -1
         self.log_start_offset = -1
         self.had_error = False
+        self.traffic: TopicTraffic | None = None
+        """The counters of its topic, once it was read."""
         self.quiet: HostedPartition | None = None
         """Set for a follower that has read to the log's end: the partition to check for news."""
         self.session: FetchSession | None = None
@@ -108,6 +112,11 @@ class SessionPartition:
     def move_to(self, order: int) -> None:
         """Take a place in the session's reading order."""
         self.order = order
+
+    def read_from(self, traffic: "TopicTraffic") -> None:
+        """Count what is read with the other reads of its topic."""
+        self.traffic = traffic
+        traffic.on_read()
 
     def watch(self, hosted: "HostedPartition") -> None:
         """Have `hosted` report to this partition of a session, and no other."""

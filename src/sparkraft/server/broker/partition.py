@@ -24,6 +24,7 @@ from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.records.validate import Origin
 from sparkraft.replication.leader import PartitionLeader
 from sparkraft.server.broker.purgatory import OffsetWaiters
+from sparkraft.server.broker.topic_traffic import TopicTraffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +55,8 @@ class HostedPartition:
         "_next_log",
         "_synced_end",
         "_unseen",
+        "appends",
+        "bytes_in",
         "followers",
         "host",
         "index",
@@ -62,18 +65,29 @@ class HostedPartition:
         "leader_id",
         "leading",
         "log",
+        "messages_in",
         "min_insync",
         "partition_epoch",
         "replica_waiters",
         "topic",
         "topic_id",
+        "traffic",
         "waiters",
     )
 
     def __init__(
-        self, host: "PartitionHost", topic: str, topic_id: "Uuid", index: int, log: Any
+        self,
+        host: "PartitionHost",
+        topic: str,
+        topic_id: "Uuid",
+        index: int,
+        log: Any,
+        traffic: TopicTraffic,
     ) -> None:
         self.host = host
+        self.traffic = traffic
+        self.appends = self.messages_in = self.bytes_in = 0
+        """Batches, records and bytes appended as the leader; see `topic_traffic`."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -224,15 +238,19 @@ class HostedPartition:
             origin=origin,
             prepared=prepared,
         )
+        size = len(records)
+        self.appends += 1
+        self.bytes_in += size
+        self.messages_in += info[1] - info[0] + 1
         if info.needs_fsync and self._synced_end is None:
             self._synced_end = info.base_offset
         if self.followers:
-            self._on_append(len(records))
+            self._on_append(size)
         elif self._synced_end is None:
             log = self.log
             log.set_high_watermark(log.log_end_offset)
             if self.waiters:
-                self.wake(len(records))
+                self.wake(size)
         return info
 
     def _require_min_insync(self, code: ErrorCode) -> None:
@@ -477,6 +495,7 @@ class HostedPartition:
         """
         self._check_following(leader_epoch)
         info = self.log.append_as_follower(records, leader_epoch)
+        self.traffic.on_replicated(len(records))
         before = self.log.high_watermark
         self.log.set_high_watermark(leader_hw)
         self.log.advance_log_start(min(leader_log_start, self.log.high_watermark))

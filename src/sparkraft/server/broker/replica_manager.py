@@ -34,6 +34,7 @@ from sparkraft.server.broker.append_queue import AppendQueue, QueuedAppend
 from sparkraft.server.broker.partition import HostedPartition
 from sparkraft.server.broker.timing_wheel import TimingWheel
 from sparkraft.server.broker.topic_configs import TopicConfigs
+from sparkraft.server.broker.topic_traffic import BrokerTraffic
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class ReplicaManager:
         lag_ms_max: replica.lag.time.max.ms.
         brokers: the leaders' view of other brokers.
         isr_changes: takes the leaders' ISR changes.
+        traffic: counters of what is written and read.
     """
 
     def __init__(  # noqa: PLR0913 (made in one place)
@@ -96,6 +98,7 @@ class ReplicaManager:
         self.clock = env.clock
         self.log_manager = log_manager
         self.wheel = TimingWheel(env.clock)
+        self.traffic = BrokerTraffic()
         self.lag_ms_max = config.number("replica.lag.time.max.ms")
         self.topic_configs = TopicConfigs(config)
         self.brokers = brokers
@@ -173,6 +176,11 @@ class ReplicaManager:
     def is_lost(self, topic_id: "Uuid", index: int) -> bool:
         """Whether the partition cannot be hosted because its log directory is offline."""
         return (topic_id, index) in self._lost
+
+    @property
+    def lost_count(self) -> int:
+        """How many partitions cannot be hosted because their log directory is offline."""
+        return len(self._lost)
 
     def replicas_offline(self, partition: "PartitionState") -> list[int]:
         """Replicas in an offline log directory of a registered broker."""
@@ -401,7 +409,8 @@ class ReplicaManager:
             directory_id=partition.directory(self._node_id),
         )
         _sync_leftovers(made, config.flush_messages)
-        hosted = HostedPartition(self, topic.name, topic.id, index, made)
+        traffic = self.traffic.join(topic.name)
+        hosted = HostedPartition(self, topic.name, topic.id, index, made, traffic)
         self._hosted[topic.name, index] = hosted
         self._by_id[topic.id, index] = hosted
         return hosted
@@ -498,7 +507,8 @@ class ReplicaManager:
 
     def forget(self, hosted: HostedPartition) -> None:
         """Stop hosting a partition; its files stay."""
-        self._by_id.pop((hosted.topic_id, hosted.index), None)
+        if self._by_id.pop((hosted.topic_id, hosted.index), None) is not None:
+            self.traffic.leave(hosted.topic, hosted)
         if self._hosted.get((hosted.topic, hosted.index)) is hosted:
             del self._hosted[hosted.topic, hosted.index]
         was_leader, was_follower = hosted.is_leader, hosted.is_follower

@@ -329,6 +329,7 @@ class Connection(asyncio.Protocol):
             if route is None:
                 self._refuse_route(key, version, correlation_id)
                 return
+        route.on_request()
         self._route = route
         self._frame_size = len(frame)
         at = id_end = 10 + id_size if id_size > 0 else 10
@@ -434,6 +435,8 @@ class Connection(asyncio.Protocol):
         """
         if context.throttle_ms:
             report_throttle(response, context.throttle_ms)
+        if code := getattr(response, "error_code", 0):
+            route.on_error(code)
         try:
             parts = encode_response(route, context.correlation_id, response)
         except (EncodeError, MemoryError) as problem:

@@ -36,17 +36,24 @@ CLIENT_IDS_KEPT_MAX = 1024
 
 
 class Route:
-    """How requests of one key and version are decoded, handled and responded to on a listener."""
+    """How requests of one key and version are decoded, handled and responded to on a listener.
+
+    Attributes:
+        requests: how many were received.
+        errors: error code → responses with it at the top level.
+    """
 
     __slots__ = (
         "api",
         "decode",
+        "errors",
         "fast",
         "flexible_request",
         "flexible_response",
         "handle",
         "pipelined",
         "request_class",
+        "requests",
         "response_class",
         "version",
     )
@@ -57,6 +64,8 @@ class Route:
         flexible = info.flexible_from is not None and version >= info.flexible_from
         self.api = api
         self.version = version
+        self.requests = 0
+        self.errors: dict[int, int] = {}
         self.handle = (api.forward_by or _forward) if forwarded else api.handler
         self.fast = None if forwarded else api.fast
         self.pipelined = api.pipelined
@@ -67,6 +76,14 @@ class Route:
         self.flexible_response = flexible and api.key != ApiKey.API_VERSIONS
         # Bytes after the request are ignored, as in Kafka: librdkafka's Metadata v13 has some.
         self.decode: Callable[[type, int, Any, int], tuple[Any, int]] = decode_from
+
+    def on_request(self) -> None:
+        """Count a request."""
+        self.requests += 1
+
+    def on_error(self, code: int) -> None:
+        """Count a response with an error."""
+        self.errors[code] = self.errors.get(code, 0) + 1
 
 
 class Routes:

@@ -164,6 +164,11 @@ class Listener:
         """How many of them are not served yet because of max.connection.creation.rate."""
         return len(self._line)
 
+    @property
+    def waiting(self) -> int:
+        """Clients and slices of the node that wait for the next event-loop iteration."""
+        return self._budget.waiting
+
     async def bind(self, network: "Network", host: str | None, port: int) -> None:
         """Take the port without serving; 0 takes a free one.
 

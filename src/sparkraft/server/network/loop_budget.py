@@ -38,6 +38,11 @@ class LoopBudget:
         self._queue: OrderedDict[Runnable, Runnable] = OrderedDict()
         self._slices: deque[Runnable] = deque()
 
+    @property
+    def waiting(self) -> int:
+        """Clients and slices that wait for the next iteration."""
+        return len(self._queue) + len(self._slices)
+
     def try_run(self, client: Runnable) -> bool:
         """Whether `client` may run now; otherwise it is queued for a later iteration."""
         if not self._queue and not self.exhausted():

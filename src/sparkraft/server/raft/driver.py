@@ -113,6 +113,7 @@ class RaftDriver(QuorumStatus):
             self._on_peer_response,
             connect=connect or env.network.connect,
             login=login,
+            traffic=monitor.traffic.channel,
         )
         self._commits = CommitPublisher(raft_log, config.local.id, self.fail)
         self._log_writer = LogWriter(
@@ -378,7 +379,9 @@ class RaftDriver(QuorumStatus):
             self._env.fault_point("after_commit_before_told")
             self._log.set_high_watermark(high_watermark)
             self._commits.set_high_watermark(high_watermark)
+            self._monitor.traffic.on_commit(high_watermark)
         if leader is not None:
+            self._monitor.traffic.on_leader(leader.leader_id)
             state = self._quorum.state
             start = state.epoch_start_offset if isinstance(state, Leader) else Offset(0)
             self._commits.set_leader(leader, start)

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.raft.states import Candidate, Leader, Prospective, Resigned
+from sparkraft.server.recent_values import RecentValues
 from sparkraft.storage.disk import StorageFault
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class ElectionJournal:
         self.election_ms_last = 0
         self.election_ms_max = 0
         self.election_ms_total = 0
+        self.election_ms_recent = RecentValues(clock)
         self.dropped = 0
         self._load()
 
@@ -155,6 +157,7 @@ class ElectionJournal:
                 self.election_ms_last = took
                 self.election_ms_max = max(self.election_ms_max, took)
                 self.election_ms_total += took
+                self.election_ms_recent.add(took)
             self._lost = None
         elif self._lost is None:
             self._lost = (epoch, now)

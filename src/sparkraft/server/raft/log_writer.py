@@ -72,11 +72,15 @@ class LogWriter:
         run: list[memoryview] = []
         for effect in effects:
             if isinstance(effect, events.AppendBatch):
-                if effect.batch.controls:
-                    self._monitor.note_batch(effect.batch)
-                if isinstance(effect.batch.payload, memoryview):
-                    run.append(effect.batch.payload)
+                batch = effect.batch
+                if batch.controls:
+                    self._monitor.note_batch(batch)
+                count = batch.next_offset - batch.base_offset
+                if isinstance(batch.payload, memoryview):
+                    self._monitor.traffic.on_fetched(count)
+                    run.append(batch.payload)
                     continue
+                self._monitor.traffic.on_append(count, batch.next_offset)
             self._append_fetched(run)
             run = []
             self._apply(effect)

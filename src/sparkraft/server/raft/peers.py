@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from sparkraft.base.errors import DecodeError, ErrorCode, KafkaError
-from sparkraft.client.connection import Connection
+from sparkraft.client.connection import ChannelTraffic, Connection
 from sparkraft.raft import events
 from sparkraft.raft.voters import Node
 from sparkraft.server.raft.calls import Call, write_call
@@ -63,6 +63,7 @@ class Peers:
         *,
         connect: "Connect | None" = None,
         login: "Login | None" = None,
+        traffic: ChannelTraffic | None = None,
     ) -> None:
         """Create without connections; they are opened on demand.
 
@@ -72,7 +73,9 @@ class Peers:
             on_response: called with every response or failure.
             connect: opens a transport (`Network.connect`); the running loop by default.
             login: authenticates each connection; None: they are not authenticated.
+            traffic: counts requests and responses.
         """
+        self._traffic = traffic
         self._connect = connect
         self._login = login
         self._listener = listener
@@ -141,6 +144,7 @@ class Peers:
                 frame_bytes_max=FRAME_BYTES_MAX,
                 connect=self._connect,
                 login=self._login,
+                traffic=self._traffic,
             )
             peer.use(opened)
             self._refused_logins.pop(node.id, None)

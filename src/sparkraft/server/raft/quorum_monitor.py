@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sparkraft.base.errors import ErrorCode
 from sparkraft.raft import events
 from sparkraft.server.raft.election_journal import ElectionJournal
+from sparkraft.server.raft.quorum_traffic import QuorumTraffic
 from sparkraft.server.raft.replaced_directory import bootstrap_of, lost_directory_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class QuorumMonitor:
         self._clock = env.clock
         self._quorum = quorum
         self.journal = ElectionJournal(env.disk, log_dir, env.clock, int(quorum.config.local.id))
+        self.traffic = QuorumTraffic(env.clock)
         self._warning: asyncio.TimerHandle | None = None
         self._directory_warning: asyncio.TimerHandle | None = None
         self._last_cluster_id_error: Millis | None = None

@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sparkraft.base.ids import BrokerId, Millis, Offset, Uuid
+from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset, Uuid
 from sparkraft.raft import events
 from sparkraft.raft.events import EpochAndOffset, LeaderAndEpoch
+from sparkraft.raft.states import Candidate, Leader
 from sparkraft.raft.voters import Node, VoterSet
 from sparkraft.server.raft.replaced_directory import bootstrap_of, lost_directory_of
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from sparkraft.raft.quorum import Quorum
     from sparkraft.server.raft.election_journal import ElectionJournal
     from sparkraft.server.raft.quorum_monitor import QuorumMonitor
+    from sparkraft.server.raft.quorum_traffic import QuorumTraffic
     from sparkraft.storage.raft_log import RaftLog
 
 
@@ -121,6 +123,25 @@ class QuorumStatus:
     def journal(self) -> "ElectionJournal":
         """The elections this node has seen."""
         return self._monitor.journal
+
+    @property
+    def traffic(self) -> "QuorumTraffic":
+        """Counters of records appended, fetched and committed, and of requests to members."""
+        return self._monitor.traffic
+
+    @property
+    def log_end_epoch(self) -> LeaderEpoch:
+        """The epoch of the last record."""
+        return self._quorum.log.last_epoch
+
+    @property
+    def voted_id(self) -> int:
+        """The voter that has this node's vote; -1 if none has."""
+        state = self._quorum.state
+        if isinstance(state, Leader | Candidate):
+            return int(self.node_id)
+        voted = getattr(state, "voted", None)
+        return -1 if voted is None else int(voted.id)
 
     @property
     def state_name(self) -> str:

@@ -1,0 +1,219 @@
+"""What /metrics has: the names of Kafka, counters of topics and requests; and what uses them."""
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from sparkraft.server.metrics import families
+from tests.server.harness import append, batch, connect, create_topic, fetch, node_in, run
+from tools.metrics_page import exported_name, page
+
+ROOT = Path(__file__).parents[2]
+
+OF_STRIMZI = (
+    "kafka_cluster_partition_atminisr",
+    "kafka_cluster_partition_replicascount",
+    "kafka_cluster_partition_underminisr",
+    "kafka_controller_controllerstats_uncleanleaderelections_total",
+    "kafka_controller_kafkacontroller_activecontrollercount",
+    "kafka_controller_kafkacontroller_offlinepartitionscount",
+    "kafka_log_log_size",
+    "kafka_log_logmanager_offlinelogdirectorycount",
+    "kafka_network_socketserver_networkprocessoravgidle_percent",
+    "kafka_server_brokertopicmetrics_bytesin_total",
+    "kafka_server_brokertopicmetrics_bytesout_total",
+    "kafka_server_brokertopicmetrics_failedfetchrequests_total",
+    "kafka_server_brokertopicmetrics_failedproducerequests_total",
+    "kafka_server_brokertopicmetrics_messagesin_total",
+    "kafka_server_brokertopicmetrics_totalfetchrequests_total",
+    "kafka_server_brokertopicmetrics_totalproducerequests_total",
+    "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+    "kafka_server_kafkaserver_linux_disk_read_bytes",
+    "kafka_server_kafkaserver_linux_disk_write_bytes",
+    "kafka_server_raftchannelmetrics_incoming_byte_total",
+    "kafka_server_raftchannelmetrics_outgoing_byte_total",
+    "kafka_server_raftchannelmetrics_request_total",
+    "kafka_server_raftchannelmetrics_response_total",
+    "kafka_server_raftmetrics_append_records_rate",
+    "kafka_server_raftmetrics_commit_latency_avg",
+    "kafka_server_raftmetrics_current_epoch",
+    "kafka_server_raftmetrics_current_leader",
+    "kafka_server_raftmetrics_current_state",
+    "kafka_server_raftmetrics_current_vote",
+    "kafka_server_raftmetrics_fetch_records_rate",
+    "kafka_server_raftmetrics_high_watermark",
+    "kafka_server_raftmetrics_log_end_offset",
+    "kafka_server_replicamanager_leadercount",
+    "kafka_server_replicamanager_partitioncount",
+    "kafka_server_replicamanager_underminisrpartitioncount",
+    "kafka_server_replicamanager_underreplicatedpartitions",
+    "kafka_server_socket_server_metrics_connection_count",
+)
+"""The metrics of Strimzi's dashboards and alerts for Kafka in KRaft mode."""
+
+OTHERS = {"up", "node_filesystem_avail_bytes"}
+"""Metrics of Prometheus and node_exporter that an alert may use."""
+
+TOPICS = "kafka_server_brokertopicmetrics_"
+
+
+def scraped(url: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    """Samples by name, then by labels; families without samples have none."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as response:
+        text = response.read().decode()
+    found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for family in text_string_to_metric_families(text):
+        found.setdefault(exported_name(family), {})
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def values_of(node) -> dict[tuple[str, ...], float]:
+    """Samples by name and label values."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in families(node)
+        for sample in family.samples
+    }
+
+
+@pytest.mark.real_clients
+def test_a_scrape_has_every_name_that_dashboards_for_kafka_use(sparkraft_cluster):
+    found = scraped(sparkraft_cluster.http)
+    assert set(OF_STRIMZI) <= found.keys()
+    without = {name for name in OF_STRIMZI if not found[name]}
+    # Partitions have no series before there is a topic.
+    assert without <= {name for name in OF_STRIMZI if "partition_" in name or "log_log" in name}
+    assert found["kafka_server_raftmetrics_current_state"] == {(("current_state", "leader"),): 1}
+    assert found["kafka_server_raft_metrics_current_state"] == {(("state", "leader"),): 1}
+    assert found["kafka_controller_kafkacontroller_activecontrollercount"] == {(): 1}
+    assert found["kafka_server_kafkaserver_brokerstate"] == {(): 3}
+    idle = found["kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"][()]
+    assert 0 <= idle <= 1
+
+
+@pytest.mark.real_clients
+def test_the_page_of_metrics_has_those_of_a_running_node(sparkraft_cluster):
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    listed = set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE))
+    histograms = re.findall(r"^\| `(\w+)` \| histogram", text, re.MULTILINE)
+    parts = {name + suffix for name in histograms for suffix in ("_bucket", "_count", "_sum")}
+    found = scraped(sparkraft_cluster.http).keys() - parts
+    assert found - listed == set()
+    assert listed - found == set()
+
+
+def test_the_page_of_metrics_is_up_to_date(tmp_path):
+    async def test() -> None:
+        async with node_in(tmp_path) as node:
+            expected = page(families(node))
+            assert (ROOT / "docs" / "metrics.md").read_text() == expected, (
+                "docs/metrics.md is out of date; run: .venv/bin/python tools/metrics_page.py"
+            )
+
+    run(test())
+
+
+def names_in(expression: str) -> set[str]:
+    """The metrics of a PromQL expression."""
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\bby \([^)]*\)", " ", expression)
+    words = set(re.findall(r"[a-z][a-z0-9_]+(?!\w*\s*\()", bare))
+    return {word for word in words if "_" in word or word == "up"} - FUNCTIONS
+
+
+FUNCTIONS = {"histogram_quantile", "predict_linear"}
+
+
+@pytest.mark.real_clients
+def test_alerts_and_dashboards_use_metrics_that_exist(sparkraft_cluster):
+    found = scraped(sparkraft_cluster.http).keys() | OTHERS
+    rules = yaml.safe_load((ROOT / "deploy" / "alerts.yml").read_text())["groups"][0]["rules"]
+    expressions = {rule["alert"]: rule["expr"] for rule in rules}
+    for path in sorted((ROOT / "deploy" / "grafana").glob("*.json")):
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel["targets"]:
+                expressions[f"{path.name}: {panel['title']} {target['refId']}"] = target["expr"]
+    for where, expression in expressions.items():
+        names = names_in(expression)
+        assert names, where
+        assert names <= found, f"{where}: {names - found}"
+
+
+def test_each_alert_has_a_section_in_the_operations_page():
+    rules = yaml.safe_load((ROOT / "deploy" / "alerts.yml").read_text())["groups"][0]["rules"]
+    text = (ROOT / "docs" / "OPERATIONS.md").read_text()
+    sections = re.findall(r"^### (\w+)$", text, re.MULTILINE)
+    assert sections == [rule["alert"] for rule in rules]
+    for rule in rules:
+        name = rule["alert"]
+        assert rule["annotations"]["runbook"] == f"docs/OPERATIONS.md#{name.lower()}"
+        assert rule["labels"]["severity"] in {"critical", "warning"}
+        section = text.partition(f"### {name}\n")[2].partition("\n###")[0]
+        assert re.findall(r"^\* \*\*(.+?):\*\*", section, re.MULTILINE) == [
+            "Meaning", "Clients", "Look at", "Do",
+        ]  # fmt: skip
+
+
+def test_the_dashboards_are_up_to_date():
+    command = [sys.executable, ROOT / "tools" / "dashboards.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_topics_count_what_clients_write_and_read(tmp_path):
+    async def test() -> None:
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            topic = await create_topic(client, "orders", partitions=2)
+            records = batch(b"one", b"two", b"three")
+            for partition in (0, 1, 1):
+                assert (await append(client, topic, records, partition=partition)).error_code == 0
+            bad = bytearray(records)
+            bad[-1] ^= 1
+            assert (await append(client, topic, bytes(bad))).error_code != 0
+            response = await client.send(fetch(topic, partitions=(0, 1)))
+            sent = [len(bytes(p.records)) for p in response.responses[0].partitions]
+            values = values_of(node)
+            assert values[f"{TOPICS}messagesin_total", "orders"] == 9
+            assert values[f"{TOPICS}bytesin_total", "orders"] == 3 * len(records)
+            assert values[f"{TOPICS}bytesout_total", "orders"] == sum(sent) == 3 * len(records)
+            assert values[f"{TOPICS}totalproducerequests_total", "orders"] == 4
+            assert values[f"{TOPICS}totalfetchrequests_total", "orders"] == 2
+            assert (f"{TOPICS}failedproducerequests_total", "orders") not in values
+            assert values[f"{TOPICS}invalidmessagecrcrecords_total",] == 1
+            assert values[f"{TOPICS}messagesin_total",] == 9
+            assert values["kafka_log_log_size", "orders", "1"] == 2 * len(records)
+            await client.close()
+
+    run(test())
+
+
+def test_requests_are_counted_by_api_and_version(tmp_path):
+    async def test() -> None:
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            topic = await create_topic(client, "orders")
+            before = values_of(node)
+            for _ in range(3):  # from the second on they are of a known shape
+                await append(client, topic, batch(b"x"), version=13)
+            await client.send(fetch(topic), version=17)
+            await client.send(fetch(b"\1" * 16), version=17)
+            values = values_of(node)
+            requests = "kafka_network_requestmetrics_requests_total"
+            errors = "kafka_network_requestmetrics_errors_total"
+            assert values[requests, "Produce", "13"] == 3
+            assert values[requests, "Fetch", "17"] - before.get((requests, "Fetch", "17"), 0) == 2
+            assert values[requests, "FetchConsumer", "17"] == 2
+            assert values[errors, "Fetch", "UNKNOWN_TOPIC_ID"] == 1
+            assert (requests, "DeleteTopics", "6") not in values, "only those received"
+            await client.close()
+
+    run(test())
