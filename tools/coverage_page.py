@@ -26,7 +26,7 @@ Generated from the headers of `src/sparkraft/server/api/` by `tools/coverage_pag
 "Kafka" is the version range of Apache Kafka 4.3. A key that is not served is not advertised in
 ApiVersions, and a request with it closes the connection, as in Kafka. Our own keys start at 10000
 and are never advertised. Keys 4 to 7 belong to the ZooKeeper mode of Kafka 3.9: brokers serve 4 to
-6, and send 7.
+6, and the broker that is the controller 7.
 
 | key | API | Kafka | served | listeners | not done |
 |--:|---|---|---|---|---|

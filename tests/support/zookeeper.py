@@ -1,10 +1,18 @@
 """ZooKeeper ensembles of one or three real servers on loopback."""
 
+import asyncio
+import json
 import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
+from sparkraft.server.env import SystemClock, SystemEntropy, SystemNetwork
+from sparkraft.zookeeper.client import ZooKeeperClient
+from sparkraft.zookeeper.connect_string import parse_connect_string
+from sparkraft.zookeeper.errors import NoNodeError
+from sparkraft.zookeeper.requests import GetData, Request
 from tests.support.jvm import java_command
 from tests.support.ports import accepts, lasting_ports, wait_until
 
@@ -105,6 +113,35 @@ class Ensemble:
     def __exit__(self, *_: object) -> None:
         for server in self.servers:
             server.kill()
+
+
+def submit(connect: str, request: Request) -> Any:
+    """Send one request in a session of its own, as an operator does."""
+
+    async def ask() -> Any:
+        client = ZooKeeperClient(
+            parse_connect_string(connect),
+            connect=SystemNetwork().connect,
+            clock=SystemClock(),
+            entropy=SystemEntropy(),
+        )
+        await client.start()
+        try:
+            return await client.submit(request)
+        finally:
+            await client.close()
+
+    return asyncio.run(ask())
+
+
+def controller_of(connect: str) -> tuple[int, int]:
+    """The broker in /controller, and the controller epoch; (-1, 0) without a controller."""
+    try:
+        data, _ = submit(connect, GetData(path="/controller"))
+        epoch, _ = submit(connect, GetData(path="/controller_epoch"))
+    except NoNodeError:
+        return -1, 0
+    return json.loads(data)["brokerid"], int(epoch)
 
 
 def four_letters(port: int, word: str) -> str:

@@ -16,6 +16,8 @@ Keys of our own start with `sparkraft.`:
                                   producers that a partition remembers
     sparkraft.unauthenticated.connections.max
                                   connections of a listener that may be authenticating at once
+    sparkraft.controllership.enable
+                                  whether a broker in ZooKeeper mode may become the controller
     org.apache.kafka.sasl.oauthbearer.allowed.urls
                                   which JWKS of OAUTHBEARER may be read
     sparkraft.http.listener       [https://]host:port of /health and /metrics; empty: off
@@ -95,6 +97,12 @@ OWN_CONFIGS: dict[str, ConfigDef] = {
         check=at_least(1),
         doc="Connections of a listener that may be authenticating at once; further ones are "
         "closed.",
+    ),
+    "sparkraft.controllership.enable": ConfigDef(
+        "sparkraft.controllership.enable",
+        ConfigType.BOOLEAN,
+        default=False,
+        doc="Whether a broker in ZooKeeper mode may become the controller of its cluster.",
     ),
     ALLOWED_URLS: ConfigDef(
         ALLOWED_URLS,

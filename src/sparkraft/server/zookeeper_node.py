@@ -1,9 +1,11 @@
 """A node in ZooKeeper mode: a broker that registers in ZooKeeper and follows its controller.
 
+With sparkraft.controllership.enable it also stands for the controller (`zookeeper.own_controller`).
+
     session open → cluster id, broker id → logs recovered → ports bound → configs read
     → /brokers/ids/N → listeners accept → the controller's requests
 
-It has no raft and no controller of its own. The order is that of Kafka 3.9 (`KafkaServer.startup`):
+It has no raft. The order is that of Kafka 3.9 (`KafkaServer.startup`):
 the broker registers before its listeners accept, and the controller's connections wait.
 
 Kafka 3.9's znodes with access control lists are refused: this broker would not enforce them.
@@ -11,8 +13,10 @@ Kafka 3.9's znodes with access control lists are refused: this broker would not 
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
+from sparkraft.server.api.registry import load_api
 from sparkraft.server.broker.controller_channel import ControllerChannel
 from sparkraft.server.broker.topic_configs import TopicConfigs
 from sparkraft.server.broker_assembly import Joined
@@ -33,6 +37,7 @@ from sparkraft.server.zookeeper.identity import (
 )
 from sparkraft.server.zookeeper.images import ZooKeeperImages
 from sparkraft.server.zookeeper.lifecycle import ZooKeeperLifecycle
+from sparkraft.server.zookeeper.own_controller import OwnController, OwnControllerServices
 from sparkraft.server.zookeeper.registration import (
     cluster_id_of,
     create_top_level_paths,
@@ -73,6 +78,18 @@ class ZooKeeperNode(Node):
         self._images = ZooKeeperImages(level)
         self._configs = ZooKeeperConfigs(self._session, self._images, env.clock)
         self._known = KnownController(self._images, config.inter_broker_listener_name)
+        self._own: OwnControllerServices | None = None
+        """The controller of this node; None before it is made."""
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether it is the controller of the cluster, as far as it knows."""
+        return self._own is not None and self._own.controller.is_active
+
+    @property
+    def session_id(self) -> int:
+        """Of its present ZooKeeper session."""
+        return self._session.client.session_id
 
     def _image(self) -> "ClusterImage":
         return self._images.image
@@ -111,15 +128,17 @@ class ZooKeeperNode(Node):
 
     async def _start_roles(self) -> None:
         assert self._dialing is not None
+        self._own = self._make_controller()
         self.channel = channel = ControllerChannel(
             self.env,
             self._known,
             node_id=self.config.node_id,
-            local=None,
+            local=self._own,
             controller_listener=self.config.inter_broker_listener_name,
             connect=self._dialing.to_brokers,
             login=inter_broker_login(self.config),
             describe=self._known.describe,
+            load=partial(load_api, controller_listener=False, zookeeper=True),
         )
         self._known.add_listener(channel.on_leader)
         try:
@@ -127,8 +146,26 @@ class ZooKeeperNode(Node):
         except ZooKeeperError as error:
             raise StartRefused(f"the configs in ZooKeeper could not be read: {error}") from error
         await self._configure_logs()
-        membership = ZooKeeperMembership(self._session, self._images, self._configs, self._known)
+        membership = ZooKeeperMembership(
+            self._session, self._images, self._configs, self._known, self._own
+        )
         await self._run_broker(self._images, membership)
+
+    def _make_controller(self) -> OwnControllerServices:
+        assert self._dialing is not None
+        assert self.identity is not None
+        cluster_id = self.identity.cluster_id
+        controller = OwnController(
+            self.config,
+            self.env,
+            self._session,
+            self._images,
+            self._configs,
+            cluster_id=cluster_id,
+            connect=self._dialing.to_brokers,
+            spawn=self.spawn,
+        )
+        return OwnControllerServices(self.config, self.env, controller, cluster_id=cluster_id)
 
     async def _configure_logs(self) -> None:
         """Apply the topics' configs to the logs of earlier runs.
@@ -145,6 +182,8 @@ class ZooKeeperNode(Node):
 
     async def _close_quorum(self) -> None:
         """End the session last, when no client is served any more."""
+        if self._own is not None:
+            await self._own.controller.stop()
         if self.channel is not None:
             await self.channel.close()
         await self._session.close()
@@ -159,6 +198,7 @@ class ZooKeeperMembership:
         images: ZooKeeperImages,
         configs: ZooKeeperConfigs,
         controller: KnownController,
+        own: OwnControllerServices,
     ) -> None:
         """Prepare.
 
@@ -167,11 +207,13 @@ class ZooKeeperMembership:
             images: publishes images.
             configs: in ZooKeeper, read already.
             controller: of the cluster.
+            own: the controller of this node.
         """
         self._session = session
         self._images = images
         self._configs = configs
         self._controller = controller
+        self._own = own
 
     def join(
         self, base: "BrokerFoundation", broker_epoch: "BrokerEpoch", replicas: "ReplicaManager"
@@ -189,12 +231,16 @@ class ZooKeeperMembership:
             channel=base.channel,
             spawn=base.supervisor.spawn,
         )
+        if base.config.flag("sparkraft.controllership.enable"):
+            base.supervisor.spawn(
+                self._own.controller.run(lifecycle.running), "controller election"
+            )
         return Joined(
             lifecycle=lifecycle,
             follow_image=hosting.on_image,
-            forwarding=ZooKeeperForwarding(base.config, base.channel),
+            forwarding=ZooKeeperForwarding(base.config, base.channel, self._own),
             reports_directories=False,
             controller_requests=ControllerRequests(
-                self._images, hosting, broker_epoch, self._controller
+                self._images, hosting, broker_epoch, self._controller, self._configs
             ),
         )

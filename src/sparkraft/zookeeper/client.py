@@ -110,6 +110,7 @@ class ZooKeeperClient:
         self._connect = connect
         self._clock = clock
         self._entropy = entropy
+        self._in_flight_max = in_flight_max
         self._slots = asyncio.Semaphore(in_flight_max)
         self._on_event = on_event
         self._on_state = on_state
@@ -185,8 +186,20 @@ class ZooKeeperClient:
 
         Returns a result or an exception for each, in their order.
         """
-        running = (self.submit_until_connected(request) for request in requests)
-        return await asyncio.gather(*running, return_exceptions=True)
+        results: list[Any] = [None] * len(requests)
+        left = iter(enumerate(requests))
+
+        async def send_one_after_another() -> None:
+            for index, request in left:
+                try:
+                    results[index] = await self.submit_until_connected(request)
+                except Exception as error:
+                    results[index] = error
+
+        # Not a task for each request: there can be very many.
+        senders = min(self._in_flight_max, len(requests))
+        await asyncio.gather(*(send_one_after_another() for _ in range(senders)))
+        return results
 
     async def multi(self, *operations: Operation) -> list[Any]:
         """Send a transaction once; return the result of each operation.

@@ -1,5 +1,6 @@
 """A replica manager on real log directories, and the parts that serve the ZooKeeper controller."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,19 @@ class IsrChanges:
         """Nothing."""
 
 
+class TopicConfigs:
+    """Notes which topics' configs are read, and forgotten."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    async def learn(self, topics: Iterable[str]) -> None:
+        self.log += [f"learn {topic}" for topic in topics]
+
+    def forget(self, topics: Iterable[str]) -> None:
+        self.log += [f"forget {topic}" for topic in topics]
+
+
 class Parts:
     """Broker 1 with two log directories, registered with broker epoch 50."""
 
@@ -82,7 +96,8 @@ class Parts:
         self.images.subscribe(lambda _, image, __: metadata.on_image(image))
         self.images.subscribe(lambda _, image, changed: hosting.on_image(image, changed))
         self.known = KnownController(self.images, "PLAINTEXT")
-        self.control = ControllerRequests(self.images, hosting, epoch, self.known)
+        self.configs = TopicConfigs()
+        self.control = ControllerRequests(self.images, hosting, epoch, self.known, self.configs)
         self.images.publish(self.images.image, None)
 
 

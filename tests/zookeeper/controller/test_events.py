@@ -40,8 +40,8 @@ def test_events_are_taken_in_order():
     queue = EventQueue()
     for at, event in enumerate([events.TopicsChanged(), events.BrokersChanged()]):
         queue.put(event, at)
-    assert queue.take() == (events.TopicsChanged(), 0)
-    assert queue.take() == (events.BrokersChanged(), 1)
+    assert queue.take() == (events.TopicsChanged(), 0, None)
+    assert queue.take() == (events.BrokersChanged(), 1, None)
     assert queue.take() is None
 
 
@@ -57,8 +57,11 @@ def test_an_event_that_waits_already_is_not_added_again():
 def test_an_expiry_replaces_all_waiting_events():
     queue = EventQueue()
     queue.put(events.TopicsChanged(), 1)
-    queue.put(events.BrokersChanged(), 1)
-    assert queue.clear_and_put(events.Expired(), 2) == [
-        events.TopicsChanged(), events.BrokersChanged()]  # fmt: skip
-    assert queue.take() == (events.Expired(), 2)
+    queue.put(events.ListReassignments(None), 1, answer=print)
+    preempted = queue.clear_and_put(events.Expired(), 2)
+    assert preempted == [
+        (events.TopicsChanged(), 1, None),
+        (events.ListReassignments(None), 1, print),
+    ]
+    assert queue.take() == (events.Expired(), 2, None)
     assert len(queue) == 0

@@ -19,4 +19,6 @@ API = Api(
     authorize=(on_cluster(AclOperation.CLUSTER_ACTION),),
     broker=False,
     controller=True,
+    zookeeper=True,
+    zookeeper_forward=True,
 )

@@ -192,14 +192,13 @@ class Api:
     """How one key is served.
 
     Attributes:
-        key: the API key.
-        handle: see the module docstring; reached by `call` only.
-        authorize: the operations a session must be allowed (`authorization`).
-        versions: lowest and highest served, both inclusive; None: all that Kafka 4.3 has stable.
-        broker: served on broker listeners.
-        controller: served on controller listeners.
-        zookeeper: served on broker listeners in ZooKeeper mode; None: as `broker`.
-        forward: a broker passes it to the active controller in an Envelope instead of handling it.
+        key: the API key. handle: see the module docstring; reached by `call` only. authorize: the
+        operations a session must be allowed (`authorization`). versions: lowest and highest served,
+        both inclusive; None: all that Kafka 4.3 has stable. broker: served on broker listeners.
+        controller: served on controller listeners. zookeeper: served on broker listeners in
+        ZooKeeper mode; None: as `broker`. forward: a broker passes it to the active controller in
+        an Envelope instead of handling it. zookeeper_forward: as `forward`, in ZooKeeper mode only,
+        to the broker that is the controller.
         forward_by: how, if a broker checks or changes it first; None: unchanged.
         pipelined: a request's effects happen before `handle` returns, so the connection's next
             pipelined request may start while the first still waits (only Produce).
@@ -220,6 +219,7 @@ class Api:
     controller: bool = False
     zookeeper: bool | None = None
     forward: bool = False
+    zookeeper_forward: bool = False
     forward_by: Handler | None = None
     pipelined: bool = False
     fast: Callable[[Any, int, memoryview, Session], Any] | None = None
@@ -266,6 +266,7 @@ SERVED: dict[ApiKey, str] = {
     ApiKey.LEADER_AND_ISR: "k04_leader_and_isr",
     ApiKey.STOP_REPLICA: "k05_stop_replica",
     ApiKey.UPDATE_METADATA: "k06_update_metadata",
+    ApiKey.CONTROLLED_SHUTDOWN: "k07_controlled_shutdown",
     ApiKey.OFFSET_COMMIT: "k08_offset_commit",
     ApiKey.OFFSET_FETCH: "k09_offset_fetch",
     ApiKey.FIND_COORDINATOR: "k10_find_coordinator",

@@ -12,6 +12,7 @@ out. So does a new controller (`on_leader`), after a grace period for responses 
 """
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from sparkraft.client.connection import Connection
     from sparkraft.security.login import Login
+    from sparkraft.server.api.registry import Api
     from sparkraft.server.env import Env
     from sparkraft.tls.dialing import Connect
 
@@ -52,6 +54,7 @@ class ControllerChannel:
         connect: "Connect | None" = None,
         login: "Login | None" = None,
         describe: "Callable[[], str] | None" = None,
+        load: "Callable[[ApiKey], Api | None] | None" = None,
     ) -> None:
         """Connect on first use.
 
@@ -64,6 +67,7 @@ class ControllerChannel:
             connect: opens connections to controllers; those of `env` by default.
             login: authenticates each connection; None: they are not authenticated.
             describe: returns a sentence about the controller; by default of a quorum's leader.
+            load: returns how the local controller serves a key; by default as a quorum's.
         """
         self._env = env
         self._dial = connect or env.network.connect
@@ -73,6 +77,7 @@ class ControllerChannel:
         self._describe = describe or (lambda: describe_leader(raft))
         self._session = NodeSession(controller_listener)
         self._login = login
+        self._load = load or partial(load_api, controller_listener=True)
         self._connection: tuple[int, Connection] | None = None
         self._opening: tuple[int, asyncio.Task[Connection]] | None = None
         self.waiting = 0
@@ -159,7 +164,7 @@ class ControllerChannel:
     async def _call_locally(
         self, request: Any, key: ApiKey, version: int | None, context: RequestContext | None
     ) -> Any:
-        api = load_api(key, controller_listener=True)
+        api = self._load(key)
         if api is None or self._local is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"no controller here serves {key.name}")
         if version is None:

@@ -123,7 +123,8 @@ class Routes:
         lowest, highest = api.version_range()
         if not lowest <= version <= highest:
             return None
-        return Route(api, version, forwarded=api.forward and not self.controller_listener)
+        forwarded = api.forward or (self.zookeeper and api.zookeeper_forward)
+        return Route(api, version, forwarded=forwarded and not self.controller_listener)
 
     def client_id(self, raw: bytes) -> str:
         """`raw` as text; DecodeError if it is not UTF-8."""

@@ -3,9 +3,10 @@
     /config/changes/config_change_N → the znode of the entity, read now → a new image
 
 Kafka 3.9 (`ZkConfigManager`, `ZkNodeChangeNotificationListener`): the watch is set first, then all
-entities are read. A notification is carried out once, in order; a new session reads everything
-again. Each broker deletes notifications older than 15 minutes. A malformed notification is logged
-and skipped.
+entities are read. The configs of a new topic have no notification; they are read when the topic is
+first seen, before its log is created (`LogManager.fetchLogConfig`). A notification is carried out
+once, in order; a new session reads everything again. Each broker deletes notifications older than
+15 minutes. A malformed notification is logged and skipped.
 
 Not done: SCRAM credentials in `/config/users`, encrypted values of broker configs.
 """
@@ -36,7 +37,7 @@ from sparkraft.zookeeper.znodes.json_form import ZnodeError
 from sparkraft.zookeeper.znodes.topics import CONFIG, decode_configs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from immutables import MapMutation
 
@@ -77,9 +78,18 @@ class ZooKeeperConfigs:
         self._clock = clock
         self._last = -1
         """Number of the last notification that was carried out."""
+        self._listeners: list[Callable[[str], None]] = []
+        self._topics: set[str] = set()
+        """Topics whose configs are in the image, if they have any."""
+        self._reading = asyncio.Lock()
+        """Held from a read to the image with it: an older read never replaces a newer one."""
         self._wake = asyncio.Event()
         session.add_watcher(self._on_event)
         session.add_session_listener(self.load)
+
+    def add_listener(self, listener: "Callable[[str], None]") -> None:
+        """Call `listener` with each entity, such as `topics/t`, whose change is in the image."""
+        self._listeners.append(listener)
 
     def _on_event(self, event: "WatchEvent") -> None:
         if event.path == CHANGES and event.type is EventType.NODE_CHILDREN_CHANGED:
@@ -87,14 +97,45 @@ class ZooKeeperConfigs:
 
     async def load(self) -> None:
         """Watch the notifications, then read every entity and publish an image."""
-        numbers = await self._numbers()
-        self._last = max(numbers, default=self._last)
-        configs: Configs = Map[tuple[int, str], Map[str, str]]().mutate()
-        quotas: Quotas = Map[QuotaEntity, Map[str, float]]().mutate()
-        for path in await self._entities():
-            await self._read_into(path, configs, quotas)
-        image = self._images.image._replace(configs=configs.finish(), quotas=quotas.finish())
-        self._images.publish(image, None)
+        async with self._reading:
+            numbers = await self._numbers()
+            self._last = max(numbers, default=self._last)
+            found = await self._fetch(await self._entities())
+            configs: Configs = Map[tuple[int, str], Map[str, str]]().mutate()
+            quotas: Quotas = Map[QuotaEntity, Map[str, float]]().mutate()
+            for entity, values in found.items():
+                _put_entity(configs, quotas, entity, values)
+            self._topics = {
+                entity.removeprefix("topics/") for entity in found if entity.startswith("topics/")
+            }
+            image = self._images.image._replace(configs=configs.finish(), quotas=quotas.finish())
+            self._images.publish(image, None)
+
+    async def read(self, entities: "Iterable[str]") -> None:
+        """Read entities, such as `topics/t`, and publish an image."""
+        async with self._reading:
+            self._publish(await self._fetch(list(dict.fromkeys(entities))))
+
+    async def learn(self, topics: "Iterable[str]") -> None:
+        """Read the configs of topics that are seen for the first time.
+
+        A new topic's configs are written before the topic, and without a notification. While there
+        is no session they stay unknown: the next one reads everything.
+        """
+        new = [topic for topic in dict.fromkeys(topics) if topic not in self._topics]
+        if not new:
+            return
+        async with self._reading:
+            try:
+                found = await self._fetch([f"topics/{topic}" for topic in new])
+            except SessionExpiredError:
+                return
+            self._topics.update(entity.removeprefix("topics/") for entity in found)
+            self._publish(found)
+
+    def forget(self, topics: "Iterable[str]") -> None:
+        """Note that topics were deleted; one of the same name may have other configs."""
+        self._topics.difference_update(topics)
 
     async def run(self) -> None:
         """Carry out notifications until cancelled."""
@@ -135,11 +176,9 @@ class ZooKeeperConfigs:
             log.warning("A config change is ignored: %s", error)
             return
         log.info("Configs of %s have changed", entity)
-        image = self._images.image
-        configs, quotas = image.configs.mutate(), image.quotas.mutate()
-        await self._read_into(entity, configs, quotas)
-        image = self._images.image._replace(configs=configs.finish(), quotas=quotas.finish())
-        self._images.publish(image, _topics_of(image, entity))
+        await self.read([entity])
+        for listener in self._listeners:
+            listener(entity)
 
     async def _maybe_delete(self, path: str, stat: "Stat") -> None:
         if self._clock.wall_ms() - stat.ctime < KEEP_MS:
@@ -165,27 +204,53 @@ class ZooKeeperConfigs:
             found += [f"{user}/clients/{client}" for client in sorted(clients)]
         return found
 
-    async def _read_into(self, entity: str, configs: "Configs", quotas: "Quotas") -> None:
-        """Replace an entity's configs by those in its znode; a malformed one keeps them."""
-        path = f"{CONFIG}/{entity}"
-        try:
-            data, _ = await self._submit(GetData(path=path))
-            values = decode_configs(path, data)
-        except NoNodeError:
-            values = {}
-        except ZnodeError as error:
-            log.warning("Configs are ignored: %s", error)
-            return
-        kind, _, name = entity.partition("/")
-        resource = _RESOURCES.get(kind)
-        if resource is not None:
-            shown = "" if name == DEFAULT_ENTITY else name
-            _put(configs, (resource, shown), Map(values))
-        elif kind in _QUOTAS:
-            _put(quotas, _quota_entity(entity), _quotas_in(values, is_ip=kind == "ips"))
+    async def _fetch(self, entities: "Sequence[str]") -> dict[str, dict[str, str]]:
+        """The configs of entities; without those that are malformed or could not be read.
+
+        Raises:
+            SessionExpiredError: the session has ended.
+        """
+        requests: list[Request] = [GetData(path=f"{CONFIG}/{entity}") for entity in entities]
+        results = await self._session.client.submit_all(requests)
+        found: dict[str, dict[str, str]] = {}
+        for entity, result in zip(entities, results, strict=True):
+            if isinstance(result, NoNodeError):
+                found[entity] = {}
+            elif isinstance(result, ZooKeeperError) and not isinstance(result, SessionExpiredError):
+                log.warning("The configs of %s could not be read: %s", entity, result)
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                try:
+                    found[entity] = decode_configs(f"{CONFIG}/{entity}", result[0])
+                except ZnodeError as error:
+                    log.warning("Configs are ignored: %s", error)
+        return found
+
+    def _publish(self, found: "Mapping[str, Mapping[str, str]]") -> None:
+        """Publish an image with these configs; all others are those of the newest image."""
+        image = self._images.image
+        configs, quotas = image.configs.mutate(), image.quotas.mutate()
+        for entity, values in found.items():
+            _put_entity(configs, quotas, entity, values)
+        image = image._replace(configs=configs.finish(), quotas=quotas.finish())
+        self._images.publish(image, _topics_of(image, found))
 
     async def _submit(self, request: "Request") -> Any:
         return await self._session.client.submit_until_connected(request)
+
+
+def _put_entity(
+    configs: "Configs", quotas: "Quotas", entity: str, values: "Mapping[str, str]"
+) -> None:
+    """Replace the configs of an entity; without values it has none."""
+    kind, _, name = entity.partition("/")
+    resource = _RESOURCES.get(kind)
+    if resource is not None:
+        shown = "" if name == DEFAULT_ENTITY else name
+        _put(configs, (resource, shown), Map(values))
+    elif kind in _QUOTAS:
+        _put(quotas, _quota_entity(entity), _quotas_in(values, is_ip=kind == "ips"))
 
 
 def _put(values: "MapMutation[Any, Any]", key: object, value: Map[str, Any]) -> None:
@@ -195,13 +260,17 @@ def _put(values: "MapMutation[Any, Any]", key: object, value: Map[str, Any]) -> 
         values.pop(key, None)
 
 
-def _topics_of(image: "ClusterImage", entity: str) -> "Sequence[Uuid] | None":
-    """The ids of the topics whose configs an entity may change; None: all."""
-    kind, _, name = entity.partition("/")
-    if kind == "brokers":
-        return None
-    topic_id = image.topics_by_name.get(name) if kind == "topics" else None
-    return [] if topic_id is None else [topic_id]
+def _topics_of(image: "ClusterImage", entities: "Iterable[str]") -> "Sequence[Uuid] | None":
+    """The ids of the topics whose configs entities may change; None: all."""
+    ids = []
+    for entity in entities:
+        kind, _, name = entity.partition("/")
+        if kind == "brokers":
+            return None
+        topic_id = image.topics_by_name.get(name) if kind == "topics" else None
+        if topic_id is not None:
+            ids.append(topic_id)
+    return ids
 
 
 def _quota_entity(path: str) -> QuotaEntity:

@@ -18,7 +18,7 @@ from sparkraft.server.zookeeper.hosting import AT_ONCE, NO_EPOCH, Assigned, Host
 from sparkraft.server.zookeeper.update import updated
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterable, Iterator
 
     from sparkraft.protocol.messages.k04_leader_and_isr import LeaderAndIsrRequest
     from sparkraft.protocol.messages.k05_stop_replica import StopReplicaRequest
@@ -43,6 +43,16 @@ class ControlRequest(Protocol):
     broker_epoch: int
 
 
+class TopicConfigReader(Protocol):
+    """Reads the configs of topics, once for each."""
+
+    async def learn(self, topics: "Iterable[str]") -> None:
+        """Read those of topics that are seen for the first time."""
+
+    def forget(self, topics: "Iterable[str]") -> None:
+        """Read those of these topics again when they are seen again."""
+
+
 class ControllerRequests:
     """See the module docstring.
 
@@ -56,6 +66,7 @@ class ControllerRequests:
         hosting: Hosting,
         broker_epoch: "BrokerEpoch",
         controller: "KnownController",
+        configs: "TopicConfigReader",
     ) -> None:
         """Serve.
 
@@ -64,12 +75,14 @@ class ControllerRequests:
             hosting: takes the partitions of LeaderAndIsr and StopReplica.
             broker_epoch: of this broker's registration.
             controller: learns the controller from UpdateMetadata.
+            configs: reads the configs of new topics.
         """
         self.controller_epoch = -1
         self._images = images
         self._hosting = hosting
         self._broker_epoch = broker_epoch
         self._controller = controller
+        self._configs = configs
         self._lock = asyncio.Lock()
 
     @property
@@ -85,6 +98,7 @@ class ControllerRequests:
         """
         async with self._lock:
             self._begin(request, "LeaderAndIsr")
+            await self._configs.learn(topic.topic_name for topic in request.topic_states)
             return await self._hosting.lead_and_follow(list(_assigned(request)))
 
     async def stop(self, request: "StopReplicaRequest") -> Results:
@@ -105,6 +119,7 @@ class ControllerRequests:
         """
         async with self._lock:
             self._begin(request, "UpdateMetadata")
+            await self._configs.learn(topic.topic_name for topic in request.topic_states)
             update = await _in_pieces(updated(self._images.image, request))
             # Configs may have changed meanwhile.
             image = self._images.image._replace(
@@ -114,6 +129,11 @@ class ControllerRequests:
             )
             self._controller.on_update(request.controller_id)
             self._images.publish(image, update.changed)
+            self._configs.forget(
+                topic.topic_name
+                for topic in request.topic_states
+                if topic.topic_name not in image.topics_by_name
+            )
 
     def _begin(self, request: ControlRequest, name: str) -> None:
         own = self._broker_epoch.value

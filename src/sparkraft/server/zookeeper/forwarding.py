@@ -1,27 +1,57 @@
-"""Sends clients' requests to the controller of a cluster in ZooKeeper mode.
+"""Requests for the controller of a cluster in ZooKeeper mode: decided here, or sent to it.
 
-Kafka 3.9 refuses such requests with NOT_CONTROLLER unless it migrates to KRaft, and clients find
-the controller by Metadata. A broker of ours sends them on, without an Envelope: the controller sees
-them as this broker's own requests. That is right while no node has an authorizer, and one with an
-authorizer does not start in this mode.
+While this node is the controller it decides. Configs are changed by any broker. Kafka 3.9 refuses
+such requests otherwise, with NOT_CONTROLLER unless it migrates to KRaft, and clients find the
+controller by Metadata. A broker of ours sends clients' requests on, without an Envelope: the
+controller sees them as this broker's own requests. That is right while no node has an authorizer,
+and one with an authorizer does not start in this mode.
+
+A request that another broker of ours has sent on is not sent on again: two brokers that both
+believe the other to be the controller would send it to and fro. Requests of brokers themselves are
+not sent on either.
 """
 
+import re
 from typing import TYPE_CHECKING, Any
 
+from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.protocol.api_keys import ApiKey
+from sparkraft.server.api.registry import load_api
 
 if TYPE_CHECKING:
     from sparkraft.server.api.registry import RequestContext
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.config import NodeConfig
+    from sparkraft.server.zookeeper.own_controller import OwnControllerServices
+
+_OF_BROKERS = frozenset(
+    {ApiKey.CONTROLLED_SHUTDOWN, ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS}
+)
+"""Brokers send these to the broker that they believe to be the controller."""
+
+_BROKERS_CLIENT_ID = re.compile(r"broker-[0-9]+")
+"""Client id of a `ControllerChannel`."""
 
 
 class ZooKeeperForwarding:
     """As `Forwarding`."""
 
-    def __init__(self, config: "NodeConfig", channel: "ControllerChannel") -> None:
+    def __init__(
+        self,
+        config: "NodeConfig",
+        channel: "ControllerChannel",
+        own: "OwnControllerServices",
+    ) -> None:
+        """Prepare.
+
+        Args:
+            config: of the node.
+            channel: to the controller.
+            own: the controller of this node.
+        """
         self._timeout_ms = config.number("request.timeout.ms")
         self._channel = channel
+        self._own = own
 
     async def forward(
         self, context: "RequestContext", request: Any, *, tries_ms: int | None = None
@@ -31,16 +61,29 @@ class ZooKeeperForwarding:
         Attempts start within the request's own `timeout_ms`, else `tries_ms`.
 
         Raises:
-            KafkaError: REQUEST_TIMED_OUT if there was no response in time.
+            KafkaError: REQUEST_TIMED_OUT if there was no response in time; NOT_CONTROLLER for a
+                broker's request, if this node is not the controller.
         """
+        key = ApiKey(context.api_key)
+        if self._own.controller.serves(key):
+            return await self._decide(key, context, request)
+        if key in _OF_BROKERS or _BROKERS_CLIENT_ID.fullmatch(context.client_id or ""):
+            # As Kafka: a ControllerMovedException for ControlledShutdown.
+            is_shutdown = key is ApiKey.CONTROLLED_SHUTDOWN
+            code = ErrorCode.STALE_CONTROLLER_EPOCH if is_shutdown else ErrorCode.NOT_CONTROLLER
+            raise KafkaError(code, "this broker is not the controller")
         own_ms = getattr(request, "timeout_ms", 0)
         response = await self._channel.send(
-            request,
-            ApiKey(context.api_key),
-            timeout_ms=self._timeout_ms,
-            tries_ms=own_ms if own_ms > 0 else tries_ms,
+            request, key, timeout_ms=self._timeout_ms, tries_ms=own_ms if own_ms > 0 else tries_ms
         )
         throttle_ms = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
             context.connection.mute(throttle_ms)
         return response
+
+    async def _decide(self, key: ApiKey, context: "RequestContext", request: Any) -> Any:
+        api = load_api(key, controller_listener=False, zookeeper=True)
+        if api is None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{key.name} is not served")
+        answer: Any = api.call(self._own, context, request)
+        return await answer if hasattr(answer, "__await__") else answer

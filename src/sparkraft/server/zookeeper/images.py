@@ -6,6 +6,7 @@ the versions of requests between brokers; no other feature is finalized, so that
 the records of Kafka 3.9.
 """
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from immutables import Map
@@ -32,6 +33,7 @@ class ZooKeeperImages:
     def __init__(self, metadata_level: int) -> None:
         self.image = EMPTY_IMAGE._replace(features=Map({METADATA_VERSION: metadata_level}))
         self._subscribers: list[Subscriber] = []
+        self._waiters: dict[asyncio.Future[None], Callable[[ClusterImage], bool]] = {}
 
     def subscribe(self, subscriber: "Subscriber") -> None:
         """Call `subscriber` with every new image, after earlier subscribers.
@@ -48,3 +50,21 @@ class ZooKeeperImages:
         ids = None if changed is None else sorted(changed)
         for subscriber in self._subscribers:
             subscriber(before, after, ids)
+        for waiter, condition in list(self._waiters.items()):
+            if not waiter.done() and condition(after):
+                waiter.set_result(None)
+
+    async def wait_for(self, condition: "Callable[[ClusterImage], bool]", timeout_ms: int) -> bool:
+        """Return true once the image meets `condition`; false after the timeout."""
+        if condition(self.image):
+            return True
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters[waiter] = condition
+        try:
+            async with asyncio.timeout(max(timeout_ms, 0) / 1000):
+                await waiter
+        except TimeoutError:
+            return False
+        finally:
+            del self._waiters[waiter]
+        return True

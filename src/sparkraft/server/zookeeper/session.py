@@ -1,9 +1,10 @@
 """The ZooKeeper sessions of a broker, one after another.
 
-A session that has expired is replaced by a new one, as Kafka's `ZooKeeperClient.reinitialize`
-does: attempts are `RETRY_MS` apart, without an end, because the data plane can continue without
-ZooKeeper. Then the listeners for new sessions run, in order: the broker registers again, and
-watches are set again. While only a connection is lost, the session and its watches continue.
+A session that has expired is replaced by a new one, as Kafka's `ZooKeeperClient.reinitialize` does:
+attempts are `RETRY_MS` apart, without an end, because the data plane can continue without
+ZooKeeper. Before it, the listeners for expired sessions run: the controller resigns. After it, the
+listeners for new sessions run, in order: the broker registers again, and watches are set again.
+While only a connection is lost, the session and its watches continue.
 """
 
 import asyncio
@@ -45,6 +46,7 @@ class EnsembleSession:
         self._env = env
         self._ensemble = parse_connect_string(config.text("zookeeper.connect"))
         self._watchers: list[Callable[[WatchEvent], None]] = []
+        self._expiry_listeners: list[Callable[[], Awaitable[None]]] = []
         self._listeners: list[Callable[[], Awaitable[None]]] = []
         self._expired = asyncio.Event()
         self.client = self._new_client(self._ensemble)
@@ -58,6 +60,10 @@ class EnsembleSession:
     def add_watcher(self, watcher: "Callable[[WatchEvent], None]") -> None:
         """Call `watcher` with each watch event; it must not block."""
         self._watchers.append(watcher)
+
+    def add_expiry_listener(self, listener: "Callable[[], Awaitable[None]]") -> None:
+        """Await `listener` after a session has expired, before a new one is opened."""
+        self._expiry_listeners.append(listener)
 
     def add_session_listener(self, listener: "Callable[[], Awaitable[None]]") -> None:
         """Await `listener` after each new session that follows an expired one."""
@@ -85,6 +91,8 @@ class EnsembleSession:
             self._expired.clear()
             self.previous_session_id = self.client.session_id
             await self.client.close()
+            for before in self._expiry_listeners:
+                await before()
             await self._reopen()
             for listener in self._listeners:
                 try:

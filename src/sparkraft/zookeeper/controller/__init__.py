@@ -35,7 +35,8 @@ Invariants:
       per znode. A controller that lost its epoch gets `ControllerMovedError` and resigns.
     * Znodes are written before the requests that depend on them are sent.
 
-Not done: connections to brokers, which send the requests; /feature and UpdateFeatures. No node
-runs the controller yet: `sparkraft explain failover` rehearses a failover, `explain broker-failure`
-a change of brokers, and `sparkraft zookeeper-controller` shows and moves the present controller.
+`zookeeper.controller_task` runs it on a node; the connections to brokers are those of
+`server.zookeeper.control_channels`. `sparkraft explain failover` rehearses a failover, `explain
+broker-failure` a change of brokers, and `sparkraft zookeeper-controller` shows and moves the
+present controller.
 """

@@ -1,6 +1,6 @@
 """The state of the active controller that all its decisions share."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sparkraft.zookeeper.controller.context import ControllerContext
 from sparkraft.zookeeper.controller.journal import ControllerJournal
@@ -17,10 +17,15 @@ class Settings:
     Attributes:
         node_id: `broker.id`.
         unclean_leader_election: `unclean.leader.election.enable`, for topics without a config.
+        imbalance_max: `leader.imbalance.per.broker.percentage`, as a ratio.
+        features_version: of /feature, by inter.broker.protocol.version; None: /feature stays as it
+            is, as in a rehearsal.
     """
 
     node_id: int
     unclean_leader_election: bool = False
+    imbalance_max: float = 0.1
+    features_version: int | None = None
 
 
 @dataclass(slots=True)
@@ -46,6 +51,10 @@ class Active:
     def is_active(self) -> bool:
         """Whether this node is the controller, as far as it knows."""
         return self.controller_id == self.settings.node_id != NO_CONTROLLER
+
+    def allow_unclean_elections(self, *, allowed: bool) -> None:
+        """Follow a change of the default for topics without a config."""
+        self.settings = replace(self.settings, unclean_leader_election=allowed)
 
     def reset(self) -> None:
         """Forget the cluster and all requests that were not sent."""

@@ -14,9 +14,6 @@ BY_CHECK = Cause(CauseKind.PREFERRED, "too few partitions have their preferred l
 BY_CLIENT = Cause(CauseKind.PREFERRED, "a client requested it")
 BY_CLIENT_UNCLEAN = Cause(CauseKind.UNCLEAN, "a client requested it")
 
-IMBALANCE_MAX = 0.1
-"""`leader.imbalance.per.broker.percentage`, as a ratio."""
-
 
 def elect_by_znode(active: Active) -> Steps[int]:
     """Elect the partitions in /admin/preferred_replica_election and delete it.
@@ -78,7 +75,7 @@ def balance(active: Active) -> Steps[None]:
             preferred.setdefault(replicas[0], []).append(at)
     for broker, group in sorted(preferred.items()):
         imbalanced = [at for at in group if _is_imbalanced(active, at)]
-        if len(imbalanced) / len(group) <= IMBALANCE_MAX:
+        if len(imbalanced) / len(group) <= active.settings.imbalance_max:
             continue
         able = [
             at

@@ -4,9 +4,9 @@ The names of states are those of Kafka's ControllerState, which name its metrics
 """
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from sparkraft.base.ids import TopicPartition
 from sparkraft.zookeeper.controller import znodes
@@ -260,6 +260,8 @@ class Waiting(NamedTuple):
 
     event: Event
     queued_ms: int
+    answer: Callable[[Any], None] | None = None
+    """Called with the response, or a `KafkaError`; None if no one waits for it."""
 
 
 class EventQueue:
@@ -275,17 +277,19 @@ class EventQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, event: Event, now_ms: int) -> None:
-        """Append an event."""
+    def put(self, event: Event, now_ms: int, answer: Callable[[Any], None] | None = None) -> None:
+        """Append an event; `answer` is called by its driver."""
         is_request = isinstance(event, RequestEvent)
         if is_request or all(each.event != event for each in self._waiting):
-            self._waiting.append(Waiting(event, now_ms))
+            self._waiting.append(Waiting(event, now_ms, answer))
 
-    def clear_and_put(self, event: Event, now_ms: int) -> list[Event]:
+    def clear_and_put(
+        self, event: Event, now_ms: int, answer: Callable[[Any], None] | None = None
+    ) -> list[Waiting]:
         """Replace all waiting events; return them, so that their submitters are answered."""
-        preempted = [each.event for each in self._waiting]
+        preempted = list(self._waiting)
         self._waiting.clear()
-        self._waiting.append(Waiting(event, now_ms))
+        self._waiting.append(Waiting(event, now_ms, answer))
         return preempted
 
     def take(self) -> Waiting | None:

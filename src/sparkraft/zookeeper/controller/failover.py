@@ -1,5 +1,6 @@
 """The steps of a new controller, in Kafka 3.9's order (KafkaController.onControllerFailover).
 
+    0. Enable /feature, in the version of inter.broker.protocol.version.
     1. Set watches: each read below sets the watch that its later changes fire.
     2. Delete the notifications of log directories and of ISR changes: all states are read now.
     3. Read brokers, topics, assignments and states into the context.
@@ -15,7 +16,7 @@
 A partition whose leader failed with the controller gets two leader epochs: step 6 writes leader -1,
 step 7 the new leader. Kafka does the same.
 
-Not done: /feature before step 1.
+In step 0 Kafka also waits until its own listener has seen /feature; nothing here depends on it.
 """
 
 from sparkraft.controller.leader_election import Cause, CauseKind
@@ -37,6 +38,9 @@ CAUSE = Cause(CauseKind.FENCED, "a new controller found no online leader")
 
 def fail_over(active: Active) -> Steps[None]:
     """Execute the steps; the context has the epoch that was won."""
+    features_version = active.settings.features_version
+    if features_version is not None and (yield from store.set_up_features(features_version)):
+        active.journal.add("failover", f"wrote /feature in version {features_version}")
     yield from _delete_notifications(active)
     yield from load(active)
     yield from _find_deletions(active)

@@ -58,6 +58,11 @@ class ProtocolVersion(NamedTuple):
         return 4 if self >= (3, 4, 0) else 3
 
     @property
+    def features(self) -> int:
+        """Version of /feature: 1, or 2 from 3.3 on, without lowest levels."""
+        return 2 if self >= (3, 3, 0) else 1
+
+    @property
     def has_recovery_state(self) -> bool:
         """Whether LeaderAndIsr contains the recovery state of a leader (KIP-704)."""
         return self >= (3, 2, 0)

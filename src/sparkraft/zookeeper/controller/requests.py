@@ -132,6 +132,11 @@ class RequestBatch:
         offline = tuple(replica for replica in replicas if not context.is_online(replica, at))
         return MetadataPartition(leadership=leadership, replicas=replicas, offline=offline)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether all requests were sent or discarded."""
+        return not (self._leader_and_isr or self._stop_replica or self._metadata_brokers)
+
     def drain(self) -> tuple[ControlRequest, ...]:
         """Return the requests in the order of sending, and empty the batch."""
         requests = (

@@ -27,6 +27,7 @@ from sparkraft.zookeeper.errors import (
     BadVersionError,
     Code,
     MultiError,
+    NodeExistsError,
     NoNodeError,
     SessionExpiredError,
     ZooKeeperError,
@@ -363,6 +364,30 @@ def read_isr_changes() -> Steps[tuple[list[str], list[TopicPartition]]]:
 def delete_notifications(path: str, names: Sequence[str], epoch_version: int) -> Steps[None]:
     """Delete notifications that were handled."""
     yield from write([Delete(path=f"{path}/{name}") for name in names], epoch_version)
+
+
+# Features
+
+
+def set_up_features(version: int) -> Steps[bool]:
+    """Enable /feature in this version; return whether it was written.
+
+    Not guarded by the epoch, as in Kafka. Features stay if they were enabled (KIP-584); brokers of
+    Kafka 3.9 support none in ZooKeeper mode, so there are none to begin with.
+    """
+    path = znodes.FEATURE
+    (found,) = yield from read_data([path], watch=False)
+    before = None if found is None else znodes.decode_features(found[0])
+    levels = before.levels if before is not None and before.enabled else {}
+    wanted = znodes.Features(version, enabled=True, levels=levels)
+    if wanted == before:
+        return False
+    data = znodes.encode_features(wanted)
+    operation = Create(path=path, data=data) if found is None else SetData(path=path, data=data)
+    (result,) = yield from read([operation])
+    if isinstance(result, ZooKeeperError) and not isinstance(result, NodeExistsError):
+        raise result
+    return True
 
 
 # Producer ids

@@ -18,7 +18,13 @@ from sparkraft.zookeeper.controller.values import (
 from sparkraft.zookeeper.requests import Stat
 from sparkraft.zookeeper.znodes import changes, cluster, topics
 from sparkraft.zookeeper.znodes.brokers import BROKER_IDS, decode_registration
-from sparkraft.zookeeper.znodes.cluster import CONTROLLER, PRODUCER_IDS
+from sparkraft.zookeeper.znodes.cluster import (
+    CONTROLLER,
+    FEATURE,
+    PRODUCER_IDS,
+    Features,
+    encode_features,
+)
 from sparkraft.zookeeper.znodes.json_form import decode_number, encode_number
 from sparkraft.zookeeper.znodes.topics import TOPICS
 from sparkraft.zookeeper.znodes.tree import CONTROLLER_EPOCH
@@ -34,12 +40,15 @@ __all__ = [
     "CONTROLLER",
     "CONTROLLER_EPOCH",
     "DELETE_TOPICS",
+    "FEATURE",
     "ISR_CHANGES",
     "LOG_DIR_EVENTS",
     "PREFERRED_ELECTION",
     "PRODUCER_IDS",
     "REASSIGN_PARTITIONS",
     "TOPICS",
+    "Features",
+    "encode_features",
 ]
 
 
@@ -179,6 +188,10 @@ def next_producer_id(data: bytes) -> int:
 
 def encode_producer_ids(broker: int, first: int, last: int) -> bytes:
     return cluster.encode_producer_ids(cluster.ProducerIdBlock(broker, first, last))
+
+
+def decode_features(data: bytes) -> Features:
+    return cluster.decode_features(FEATURE, data)
 
 
 def encode_epoch(epoch: int) -> bytes:

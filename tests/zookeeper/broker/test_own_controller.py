@@ -1,0 +1,101 @@
+"""A broker of ours is the controller: takeovers, topics, ISRs; on a simulated ensemble."""
+
+import pytest
+
+from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.client.producer import Producer
+from sparkraft.client.values import NewTopic
+from sparkraft.zookeeper.requests import Delete
+from tests.server.harness import run, until
+from tests.zookeeper.broker.nodes import Nodes, nodes_in
+
+pytestmark = [pytest.mark.real_time]
+
+
+async def create(nodes: Nodes, name: str, partitions: int, replicas: int, **configs: str) -> None:
+    async with nodes.admin() as admin:
+        values = {key.replace("_", "."): value for key, value in configs.items()}
+        made = await admin.create_topics(
+            [
+                NewTopic(
+                    name=name, partitions=partitions, replication_factor=replicas, configs=values
+                )
+            ]
+        )
+    assert not isinstance(made[name], KafkaError), made
+
+
+async def produce(nodes: Nodes, topic: str, partitions: int) -> None:
+    async with nodes.admin() as admin, Producer(admin.cluster) as producer:
+        sent = [await producer.send(topic, b"v", partition=at) for at in range(partitions)]
+        await producer.flush()
+        for each in sent:
+            await each
+
+
+def test_topics_are_created_written_and_deleted_under_our_controller(tmp_path):
+    async def test():
+        async with nodes_in(tmp_path) as nodes:
+            await nodes.start(1, 2)
+            assert nodes.controller() == 1
+            await until(lambda: sorted(nodes[1].broker.image.brokers) == [1, 2])
+            # Through either broker: the other one sends it on.
+            await create(nodes, "t", 2, 2, retention_ms="3600000")
+            assert {leader for leader, _ in nodes.states("t", 2).values()} == {1, 2}
+            # The configs of a new topic have no notification: they are read with the topic.
+            log = nodes[2].broker.log_manager.get("t", 0)
+            assert log.config.retention_ms == 3_600_000
+            await produce(nodes, "t", 2)
+            async with nodes.admin() as admin:
+                again = await admin.create_topics(
+                    [NewTopic(name="t", partitions=1, replication_factor=1)]
+                )
+                assert again["t"].code == ErrorCode.TOPIC_ALREADY_EXISTS
+                assert await admin.create_partitions({"t": 3}) == {"t": None}
+                assert sorted(nodes.states("t", 2)) == [0, 1, 2]
+                assert await admin.delete_topics(["t"]) == {"t": None}
+            await until(lambda: nodes[2].broker.log_manager.get("t", 0) is None)
+            await until(lambda: "t" not in nodes.ensemble.znodes.get("/brokers/topics").children)
+            # A topic of the same name has its own configs.
+            await create(nodes, "t", 1, 2, retention_ms="7200000")
+            log = nodes[2].broker.log_manager.get("t", 0)
+            assert log.config.retention_ms == 7_200_000
+
+    run(test())
+
+
+def test_another_broker_takes_over_when_the_controller_stops(tmp_path):
+    async def test():
+        async with nodes_in(tmp_path) as nodes:
+            await nodes.start(1, 2)
+            await until(lambda: sorted(nodes[1].broker.image.brokers) == [1, 2])
+            await create(nodes, "t", 2, 2)
+            await nodes.stop(1)
+            await until(lambda: nodes.controller() == 2)
+            await until(lambda: nodes.states("t", 2) == {0: (2, [2]), 1: (2, [2])})
+            await produce(nodes, "t", 2)
+            await nodes.start(1)
+            both = {0: (2, [1, 2]), 1: (2, [1, 2])}
+            await until(lambda: nodes.states("t", 1) == both)
+            assert nodes.ensemble.znodes.get("/controller_epoch").data == b"2"
+
+    run(test())
+
+
+def test_an_operator_deletes_the_controller_and_an_expired_one_resigns(tmp_path):
+    async def test():
+        async with nodes_in(tmp_path) as nodes:
+            await nodes.start(1, 2)
+            await create(nodes, "t", 2, 1)
+            await nodes.submit(Delete(path="/controller"))
+            await until(lambda: nodes.ensemble.znodes.get("/controller_epoch").data == b"2")
+            await until(lambda: nodes.controller() > 0)
+            old = nodes.controller()
+            nodes.ensemble.expire(nodes[old].session_id)
+            await until(lambda: nodes.ensemble.znodes.get("/controller_epoch").data == b"3")
+            await until(lambda: nodes.controller() > 0)
+            # The expired broker has registered again, and takes part again.
+            await until(lambda: all(leader > 0 for leader, _ in nodes.states("t", old).values()))
+            await produce(nodes, "t", 2)
+
+    run(test())
