@@ -7,6 +7,7 @@ listens. Without the archive, or with one that does not fit, Java starts as ever
 
 import hashlib
 import shutil
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -21,10 +22,13 @@ def java() -> str | None:
     return shutil.which("java")
 
 
-def java_command(jars: Path, *flags: str, beside: Path | None = None) -> list[str]:
-    """`java` with Kafka's jars, and one `beside` them, as its classpath; a main class follows."""
+def java_command(jars: Path, *flags: str, beside: Sequence[Path] = ()) -> list[str]:
+    """`java` with Kafka's jars and what is `beside` them as its classpath; a main class follows.
+
+    A path of `beside` may end in `*`, for all jars of a folder.
+    """
     archive = f"-XX:SharedArchiveFile={class_archive(jars)}"
-    classpath = f"{jars}/*" if beside is None else f"{jars}/*:{beside}"
+    classpath = ":".join(map(str, [jars / "*", *beside]))
     return ["java", *flags, *_QUICK, archive, "-cp", classpath]
 
 

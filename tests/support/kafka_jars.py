@@ -18,6 +18,13 @@ def kafka_jars_or_reason() -> Path | Missing:
     return _jars_or_reason("Apache Kafka", pom, CACHE / f"kafka-{VERSION}" / "libs")
 
 
+def kafka_applications_jars_or_reason() -> Path | Missing:
+    """The folder of the jars that Kafka Streams and Connect need besides `kafka_jars_or_reason`."""
+    pom = _TESTS / "interop" / "kafka-applications-pom" / "pom.xml"
+    libs = CACHE / f"kafka-applications-{VERSION}" / "libs"
+    return _jars_or_reason("Kafka Streams and Connect", pom, libs)
+
+
 def kafka_3_9_jars_or_reason() -> Path | Missing:
     """The folder of the jars of Kafka 3.9 and ZooKeeper, or why there is none."""
     pom = _TESTS / "zookeeper" / "kafka-pom" / "pom.xml"

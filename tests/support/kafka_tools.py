@@ -34,9 +34,12 @@ _CHUNK = 1 << 16
 _FLAGS = ("-Xmx256M", f"-Dlog4j2.configurationFile={_LOG4J2}")
 
 
-def kafka_tool_command(jars: Path, main_class: str) -> list[str]:
-    """The command of one of Kafka's own tools; it logs to stderr, as Kafka's scripts have it."""
-    return [*java_command(jars, *_FLAGS), main_class]
+def kafka_tool_command(jars: Path, main_class: str, *, beside: Sequence[Path] = ()) -> list[str]:
+    """The command of one of Kafka's own tools; it logs to stderr, as Kafka's scripts have it.
+
+    `beside` is as in `java_command`.
+    """
+    return [*java_command(jars, *_FLAGS, beside=beside), main_class]
 
 
 OWN_JVM = frozenset(
@@ -111,7 +114,7 @@ class ToolsJvm:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            command = java_command(self._jars, *_FLAGS, beside=compiled(self._jars))
+            command = java_command(self._jars, *_FLAGS, beside=[compiled(self._jars)])
             self._process = subprocess.Popen(
                 [*command, "KafkaTools"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._output,
@@ -147,24 +150,38 @@ def tools_jvm(jars: Path) -> ToolsJvm:
     return ToolsJvm(jars)
 
 
-def compiled(jars: Path) -> Path:
-    """A jar of the Java programs of the tests, compiled once for each state of their sources."""
-    sources = sorted(path for folder in _SOURCES for path in folder.glob("*.java"))
+def compiled(
+    jars: Path,
+    folders: Sequence[Path] = _SOURCES,
+    *,
+    name: str = "tests",
+    beside: Path | None = None,
+) -> Path:
+    """A jar of the Java programs of the tests, compiled once for each state of their sources.
+
+    Args:
+        jars: Kafka's; the jar is put beside their folder.
+        folders: of the sources.
+        name: of the jar; jars of this name and of earlier sources are deleted.
+        beside: a folder of jars that the programs need, too.
+    """
+    sources = sorted(path for folder in folders for path in folder.glob("*.java"))
     digest = sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
-    jar = jars.parent / f"tests-{digest}.jar"
+    jar = jars.parent / f"{name}-{digest}.jar"
     with fetching(jar):
         if not jar.exists():
-            _compile(jars, sources, jar)
+            for old in jar.parent.glob(f"{name}-*.jar"):
+                old.unlink()
+            _compile([jars] if beside is None else [jars, beside], sources, jar)
     return jar
 
 
-def _compile(jars: Path, sources: list[Path], jar: Path) -> None:
-    for old in jar.parent.glob("tests-*.jar"):
-        old.unlink()
+def _compile(libraries: list[Path], sources: list[Path], jar: Path) -> None:
+    classpath = ":".join(f"{folder}/*" for folder in libraries)
     folder = Path(tempfile.mkdtemp(dir=jar.parent))
     try:
         subprocess.run(
-            ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(folder), *map(str, sources)],
+            ["javac", "-nowarn", "-cp", classpath, "-d", str(folder), *map(str, sources)],
             check=True, timeout=_COMPILE_SECONDS_MAX,
         )  # fmt: skip
         with zipfile.ZipFile(folder / "made.jar", "w") as made:

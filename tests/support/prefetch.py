@@ -9,7 +9,11 @@ import tempfile
 from pathlib import Path
 
 from tests.support.jvm import archiving_java_command, class_archive
-from tests.support.kafka_jars import kafka_3_9_jars_or_reason, kafka_jars_or_reason
+from tests.support.kafka_jars import (
+    kafka_3_9_jars_or_reason,
+    kafka_applications_jars_or_reason,
+    kafka_jars_or_reason,
+)
 from tests.support.kafka_tools import compiled
 from tests.support.nodes import KafkaNode
 from tests.support.outside_tools import (
@@ -66,6 +70,7 @@ def main() -> None:
     """Fetch, and say what there is."""
     wanted = {
         "Apache Kafka": kafka_jars_or_reason,
+        "Kafka Streams and Connect": kafka_applications_jars_or_reason,
         "Apache Kafka 3.9 and ZooKeeper": kafka_3_9_jars_or_reason,
         "JavaScript clients": javascript_clients,
         "kcat": kcat,
