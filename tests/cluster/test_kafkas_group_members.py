@@ -40,7 +40,7 @@ SETTINGS = {
 }
 TOPIC, PARTITIONS = "shared", 4
 SECONDS = 120
-MORE = 100
+MORE = 40
 """Records that each step of the test waits for."""
 
 ORDER = ("records_consumed", "offsets_committed", "partitions_revoked", "partitions_assigned")
@@ -213,7 +213,7 @@ def test_a_group_survives_its_coordinators_and_members(
             for n in range(rounds + 1)
         ]
         with (
-            records_produced_throughout(cluster, TOPIC, PARTITIONS, rate=200) as stream,
+            records_produced_throughout(cluster, TOPIC, PARTITIONS, rate=100) as stream,
             killed_at_the_end(*members),
         ):
             members[0].start()

@@ -2,6 +2,9 @@
 
 The console producer writes its input. The console consumer (read_committed), `kafka-transactions`
 and `kafka-consumer-groups` check the result: only programs of Apache Kafka decide.
+
+`test_kafka_streams` and `tests/interop/test_exactly_once_clients.py` have cases that stay in
+`./test`.
 """
 
 from pathlib import Path
@@ -49,7 +52,7 @@ PER_KILL = 200
 """Records between two kills."""
 
 TRANSACTION_TIMEOUT_MS = 5_000
-MANY_KILLS = ["transactions", "copier", "group", "leader", "transactions", "copier"]
+KILLS = ["transactions", "copier", "group", "leader", "transactions", "copier"]
 SECONDS = 240
 SOURCE, TARGET, GROUP = "inputs", "outputs", "copiers"
 
@@ -141,19 +144,12 @@ def kill(target: str, cluster: Cluster, copier: Copier) -> None:
             bounce(cluster, partition_of(cluster, TARGET).leader)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "kills"),
-    [
-        ("sparkraft", ["transactions", "copier"]),
-        pytest.param("sparkraft", MANY_KILLS, marks=pytest.mark.long),
-        pytest.param("mixed", MANY_KILLS, marks=pytest.mark.long),
-    ],
-    ids=["sparkraft", "sparkraft-many-kills", "mixed-many-kills"],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("nodes", ["sparkraft", "mixed"])
 def test_each_record_is_copied_once(
-    tmp_path: Path, kafka_jars: Path, nodes: Literal["sparkraft", "mixed"], kills: list[str]
+    tmp_path: Path, kafka_jars: Path, nodes: Literal["sparkraft", "mixed"]
 ) -> None:
-    records = (len(kills) + 1) * PER_KILL
+    records = (len(KILLS) + 1) * PER_KILL
     with Cluster(tmp_path, MEMBERS[nodes], overrides=SETTINGS, jars=kafka_jars) as cluster:
         wanted = prepare(cluster, kafka_jars, records)
         name = name_coordinated_by(
@@ -161,12 +157,12 @@ def test_each_record_is_copied_once(
         )
         copier = Copier(cluster, kafka_jars, name, records)
         with running(copier):
-            for number, target in enumerate(kills):
+            for number, target in enumerate(KILLS):
                 copier.until_copied(number * PER_KILL + PER_TRANSACTION)
                 kill(target, cluster, copier)
             copier.until_copied(records)
             wait_until(lambda: not copier.is_running, "the copier ends", SECONDS)
-        starts = 1 + kills.count("copier")
+        starts = 1 + KILLS.count("copier")
         assert (copier.exit_code, copier.starts) == (0, starts), copier.tail()
         check(cluster, kafka_jars, name, wanted)
 
