@@ -171,7 +171,8 @@ def test_a_world_that_is_over_is_forgotten() -> None:
     for seed in range(1, 4):
         check(replace(NODES, seed=seed, seconds=2))
     assert worlds() <= before + 1  # the last one is collected by whoever comes next
-    assert gc.get_freeze_count() == spared
+    # A freeze would spare hundreds of thousands more; a frozen object may end meanwhile.
+    assert gc.get_freeze_count() <= spared
 
 
 def test_who_has_heard_of_a_later_leader_asks_no_former_one() -> None:
