@@ -227,11 +227,19 @@ class Cluster:
             for node_id in chosen:
                 self.nodes[node_id].launch()
             for node_id in chosen:
-                self.nodes[node_id].wait_until_ready()
+                self._wait_until_ready(node_id)
         brokers = {n for n in chosen if self.members[n].is_broker}
         # Kafka's brokers listen before they are unfenced.
         if brokers:
             self._until_told(lambda of: brokers <= self._alive(of=of), f"{brokers} serve")
+
+    def _wait_until_ready(self, node_id: int) -> None:
+        try:
+            self.nodes[node_id].wait_until_ready()
+        except AssertionError as error:
+            member = self.members[node_id]
+            about = f"node {node_id} ({member.kind}, {member.roles})"
+            raise AssertionError(f"{about}: {error}\n{self.tails()}") from None
 
     def kill(self, *ids: int) -> None:
         """kill -9 of these."""

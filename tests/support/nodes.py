@@ -141,7 +141,9 @@ class NodeProcess:
         try:
             wait_until(ready, f"the node listens on {port}", START_SECONDS)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.output_tail()}") from None
+            tail = self.output_tail()
+            last = tail.rpartition("\n")[2] or "nothing"
+            raise AssertionError(f"{error}; it printed last: {last}\n{tail}") from None
 
     def pause(self) -> None:
         """SIGSTOP: it answers nobody and keeps its sockets."""
