@@ -4,6 +4,10 @@ Spark's own `from_json` returns nulls for a value that it cannot read, ignores e
 first object, and uses the first object of an array. A record is damaged here if its value is not
 exactly one JSON object whose fields fit the schema, or is not UTF-8. A null value is a tombstone.
 
+With `envelope = "debezium"`, a value is a change event, with or without Connect's schema around it.
+The row is its `after`, or `before` if `op` is `d`. Then `tombstone` is true, and for a null value,
+whose row is the record's key. An event with another `op`, or without its row, is damaged.
+
 Damaged records are counted, and collected as dead letters, by an observed metric: Spark merges no
 projection or filter of the query past it. So each value is parsed once, and nothing that the
 query filters out hides a damaged record.
@@ -14,7 +18,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from sparkraft.pipeline.dead_letters import DeadLetter
 from sparkraft.pipeline.spec import SpecError
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import StructType
 
     from sparkraft.pipeline.spec import Source
 
@@ -40,6 +44,11 @@ _PARSED: Final = "__sparkraft_parsed"
 _KEY: Final = "__sparkraft_key"
 _VALUE: Final = "__sparkraft_value"
 _CORRUPT: Final = "_corrupt_record"
+_KEY_DAMAGED: Final = "the value is null, and the key is not the JSON object of a row"
+_DELETES: Final = "deletes"
+
+_UPSERTS: Final = ("c", "r", "u")
+"""Debezium's operations create, read (of a snapshot) and update."""
 
 
 def observed(source_name: str) -> str:
@@ -65,7 +74,7 @@ def decoded(records: DataFrame, source: Source) -> DataFrame:
     from pyspark.sql import functions as f
 
     keeps = source.on_error == "dead_letter"
-    parsed = _parsed(records, source.json_schema or "", keeps_record=keeps)
+    parsed = _parsed(records, source, keeps_record=keeps)
     damaged = _is_damaged()
     counted = f.lit(1)
     if source.on_error == "stop":
@@ -81,18 +90,16 @@ def decoded(records: DataFrame, source: Source) -> DataFrame:
         kept = kept.where(~damaged)
     others = [name for name in records.columns if name not in {"key", "value"}]
     value = f.col(f"{_PARSED}.v").alias("value")
-    return kept.select("key", value, *others, TOMBSTONE)
+    deleted = f.col(f"{_PARSED}.{_DELETES}") if source.is_envelope else f.col(TOMBSTONE)
+    return kept.select("key", value, *others, deleted.alias(TOMBSTONE))
 
 
 def damaged_records(records: DataFrame, source: Source) -> list[DeadLetter]:
     """The damaged records of a batch query, which has no metrics to collect them."""
-    parsed = _parsed(records, source.json_schema or "", keeps_record=True)
+    parsed = _parsed(records, source, keeps_record=True)
     rows = parsed.where(_is_damaged()).select(_letter().alias("letter")).collect()
     letters = sorted((row.letter for row in rows), key=lambda each: (each[0], each[1], each[2]))
-    return [
-        _as_letter(each, None if each.key is None else bytes(each.key), bytes(each.value))
-        for each in letters
-    ]
+    return [_as_letter(each, _plain_bytes(each.key), _plain_bytes(each.value)) for each in letters]
 
 
 def dead_letters(metrics: str) -> list[DeadLetter]:
@@ -104,6 +111,10 @@ def dead_letters(metrics: str) -> list[DeadLetter]:
     letters = {(each["topic"], each["partition"], each["offset"]): each for each in read}
     found = [letters[each] for each in sorted(letters)]
     return [_as_letter(each, _decoded(each["key"]), _decoded(each["value"])) for each in found]
+
+
+def _plain_bytes(value: bytearray | None) -> bytes | None:
+    return None if value is None else bytes(value)
 
 
 def _decoded(text: str | None) -> bytes | None:
@@ -118,7 +129,7 @@ def _as_letter(read: Any, key: bytes | None, value: bytes | None) -> DeadLetter:
         read["timestamp"],
         key,
         value,
-        why_damaged(value or b""),
+        _KEY_DAMAGED if value is None else why_damaged(value),
     )
 
 
@@ -135,19 +146,19 @@ def why_damaged(value: bytes) -> str:
     return "a field of the value does not fit the schema"
 
 
-def value_type(schema: str) -> DataType:
+def value_type(schema: str) -> StructType:
     """The type that a DDL text names; `SpecError` if it names none."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
     try:
-        return StructType.fromDDL(schema)
+        return cast("StructType", StructType.fromDDL(schema))
     except PySparkException as error:
         why = (error.getMessage() or str(error)).strip().splitlines()[0]
         raise SpecError(f"[source.json] schema: {why}") from None
 
 
-def _parsed(records: DataFrame, schema: str, *, keeps_record: bool) -> DataFrame:
+def _parsed(records: DataFrame, source: Source, *, keeps_record: bool) -> DataFrame:
     """Each record with its parsed value in one column, without the value's bytes.
 
     Every further operator copies the columns. With `keeps_record`, key and value are among them.
@@ -157,16 +168,47 @@ def _parsed(records: DataFrame, schema: str, *, keeps_record: bool) -> DataFrame
     key = f.col("key")
     others = [name for name in records.columns if name not in {"key", "value"}]
     record = [key.alias(_KEY), f.col("value").alias(_VALUE)] if keeps_record else []
+    row = value_type(source.json_schema or "")
+    parsed = _row_of_event(row) if source.is_envelope else _parsed_value("value", row)
     return records.select(
         key.cast("string").alias("key"),
         *others,
         *record,
-        f.col("value").isNull().alias(TOMBSTONE),
-        _parsed_value(schema).alias(_PARSED),
+        # The row of a tombstone in an envelope can be damaged.
+        (f.lit(False) if source.is_envelope else f.col("value").isNull()).alias(TOMBSTONE),  # noqa: FBT003
+        parsed.alias(_PARSED),
     )
 
 
-def _parsed_value(schema: str) -> Column:
+def _row_of_event(row: StructType) -> Column:
+    """The row of a change event, and whether it deletes the row; null if the event is damaged."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructType
+
+    event = StructType().add("before", row).add("after", row).add("op", StringType())
+    value = _parsed_value("value", StructType([*event.fields]).add("payload", event))
+    key = _parsed_value("key", StructType([*row.fields]).add("payload", row))
+    named = f.struct(*(key["v"][name].alias(name) for name in row.names))
+
+    def part(name: str) -> Column:
+        return f.coalesce(value["v"]["payload"][name], value["v"][name])
+
+    def is_whole(parsed: Column) -> Column:
+        return parsed["v"].isNotNull() & parsed[_CORRUPT].isNull()
+
+    op, is_tombstone = part("op"), f.col("value").isNull()
+    found = (
+        f.when(is_tombstone & is_whole(key), f.coalesce(key["v"]["payload"], named))
+        .when(is_whole(value) & op.isin(*_UPSERTS), part("after"))
+        .when(is_whole(value) & (op == "d"), part("before"))
+    )
+    deletes = is_tombstone | f.coalesce(op == "d", f.lit(False))  # noqa: FBT003
+    return f.struct(
+        found.alias("v"), deletes.alias(_DELETES), f.lit(None).cast("string").alias(_CORRUPT)
+    )
+
+
+def _parsed_value(column: str, kind: StructType) -> Column:
     """The value inside an object of one field, so that anything after it is an error.
 
     Null for a tombstone and for bytes that are not UTF-8.
@@ -174,8 +216,8 @@ def _parsed_value(schema: str) -> Column:
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructType
 
-    whole = StructType().add("v", value_type(schema)).add(_CORRUPT, StringType())
-    text = f.col("value").cast("string")
+    whole = StructType().add("v", kind).add(_CORRUPT, StringType())
+    text = f.col(column).cast("string")
     text = f.concat(f.lit('{"v":'), f.when(f.is_valid_utf8(text), text), f.lit("}"))
     # With options Spark reads all fields, also if the query needs only some of them.
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
