@@ -40,7 +40,7 @@ def parse(tmp_path, old="", new="", bootstrap="h:1"):
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ('keys = ["id"]', "", "cannot write the delta sink: only delta sinks with keys"),
+        ('keys = ["id"]', "", "cannot write the delta sink: only tables with keys"),
         ('kind = "delta"\npath = "table"\nkeys = ["id"]', 'kind = "console"', "the console sink"),
         ('name = "filled"', 'name = "f"\noutput_mode = "update"', 'needs output_mode = "append"'),
         ('name = "filled"', 'name = "f"\nconnector = "official"', 'needs connector = "sparkraft"'),

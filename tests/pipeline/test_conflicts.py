@@ -2,7 +2,13 @@
 
 import pytest
 
+from sparkraft.pipeline import conflicts
 from sparkraft.pipeline.conflicts import ATTEMPTS_MAX, commit_with_retries
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(conflicts, "_PAUSE_S", 0)
 
 
 class ConflictError(Exception):

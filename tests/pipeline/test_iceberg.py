@@ -4,14 +4,20 @@ from datetime import UTC, date, datetime
 
 import pyarrow as pa
 import pytest
+import requests
+from pyiceberg import exceptions
 from pyiceberg.catalog import load_catalog
+from sqlalchemy.exc import OperationalError
 
 from sparkraft.pipeline import sinks, spec
 from sparkraft.pipeline.delta import Stored
 from sparkraft.pipeline.iceberg import IcebergSink
 from sparkraft.pipeline.spec import SpecError
 from sparkraft.pipeline.table_files import Written
+from sparkraft.pipeline.table_merge import run_here
 from tests.pipeline.test_table_files import numbers, put, run_task
+from tests.pipeline.test_table_merge import numbers as texts
+from tests.pipeline.test_table_merge import upsert
 
 ROWS = pa.table(
     {
@@ -71,7 +77,7 @@ def test_new_and_missing_columns_follow_schema_changes(sink):
         put(sink(), nested, 1)
     assert put(sink("ignore"), nested, 1) == Stored(rows=1, ignored=2)
     assert put(sink("add"), nested.set_column(0, "id", [[4]]), 2) == Stored(rows=1)
-    assert sink()._table().scan(row_filter="id > 2").to_arrow().to_pylist() == [
+    assert sink().loaded().scan(row_filter="id > 2").to_arrow().to_pylist() == [
         {"id": 4, "name": None, "s": {"x": 1, "y": 2}, "new": True},
         {"id": 3, "name": None, "s": {"x": 1, "y": None}, "new": None},
     ]
@@ -105,7 +111,7 @@ path = "wh"
     [
         ("ns.t", "t", "table of the iceberg sink must be namespace.table, not 't'"),
         ('path = "wh"', "", "the iceberg sink needs path, or options with the uri"),
-        ('path = "wh"', 'path = "wh"\nkeys = ["id"]', "keys"),
+        ('path = "wh"', 'path = "wh"\nkey = ["id"]', "did you mean keys"),
     ],
 )
 def test_mistakes_are_named(tmp_path, old, new, message):
@@ -123,3 +129,156 @@ def test_spark_writes_a_batch_once(spark, tmp_path):
     found = stored(tmp_path)
     assert [row["id"] for row in found] == list(range(100))
     assert found[7]["at"].timestamp() == 0.007
+
+
+# ---- keys and partitions
+
+
+def keyed(tmp_path, **options):
+    return IcebergSink(str(tmp_path / "wh"), "ns.t", "fail", {}, keys=("id",), **options)
+
+
+def names_of(tmp_path):
+    return {row["id"]: row["name"] for row in stored(tmp_path)}
+
+
+def test_rows_are_inserted_replaced_and_deleted_once(tmp_path):
+    sink = keyed(tmp_path, order_by="offset")
+    rows = texts(range(10), "a").append_column("offset", [list(range(10))])
+    assert upsert(sink, rows, 0) == Stored(rows=10)
+    changes = pa.table(
+        {
+            "id": [1, 20, 3, 99, 1],
+            "name": ["old", "b20", None, None, "b1"],
+            "tombstone": [False, None, True, True, False],
+            "offset": [1, 2, 3, 4, 5],
+        }
+    )
+    for _ in range(2):
+        assert upsert(sink, changes, 1) == Stored(rows=2, deletes=2)
+    expected = {each: f"a{each}" for each in range(10)} | {1: "b1", 20: "b20"}
+    del expected[3]
+    assert names_of(tmp_path) == expected
+    assert sink.has("q", 1)
+    assert not list((tmp_path / "wh").rglob("keys-*"))
+    deletes = changes.slice(3, 1)
+    upsert(sink, deletes, 2)
+    assert sink.has("q", 2)
+
+
+def test_a_partitioned_table_has_rows_in_the_files_of_their_values(tmp_path):
+    sink = keyed(tmp_path, partition_by=("day", "place"))
+    days = [date(2026, 1, 1), None, date(2026, 1, 2)]
+    rows = {"id": [1, 2, 3], "day": days, "place": ["a/b %=ü", "c", None]}
+    upsert(sink, pa.table(rows), 0)
+    upsert(sink, pa.table({"id": [3, 4], "day": days[:2], "place": ["c", "c"]}), 1)
+    table = table_of(tmp_path)
+    assert [field.name for field in table.spec().fields] == ["day", "place"]
+    found = [(row["id"], row["day"], row["place"]) for row in stored(tmp_path)]
+    assert found == [
+        (1, days[0], "a/b %=ü"), (2, None, "c"), (3, days[0], "c"), (4, None, "c"),
+    ]  # fmt: skip
+    filtered = table.scan(row_filter="day = '2026-01-01' and place = 'c'")
+    assert len(list(filtered.plan_files())) == 1
+    assert filtered.to_arrow()["id"].to_pylist() == [3]
+    appended = IcebergSink(str(tmp_path / "wh"), "ns.t", "fail", {})
+    put(appended, pa.table({"id": [9], "day": days[:1], "place": ["c"]}), 0, query_id="other")
+    assert len(stored(tmp_path)) == 5
+    with pytest.raises(SpecError, match="column x is double"):
+        put(
+            IcebergSink(str(tmp_path / "wh"), "ns.p", "fail", {}, partition_by=("x",)),
+            numbers(0, 1),
+            0,
+        )
+
+
+def test_files_of_pyiceberg_are_written_again(tmp_path):
+    sink = keyed(tmp_path)
+    catalog = sink._catalog_of()
+    catalog.create_namespace("ns")
+    made = catalog.create_table("ns.t", texts([1], "a").schema)
+    made.append(texts(range(5), "a"))
+    upsert(sink, texts([1, 7], "b"), 0)
+    expected = {0: "a0", 1: "b1", 2: "a2", 3: "a3", 4: "a4", 7: "b7"}
+    assert names_of(tmp_path) == expected
+    table_of(tmp_path).delete("id = 3")
+    upsert(sink, texts([4], "c"), 1)
+    del expected[3]
+    assert names_of(tmp_path) == expected | {4: "c4"}
+
+
+def test_a_renamed_column_is_refused(tmp_path):
+    sink = keyed(tmp_path)
+    upsert(sink, texts([1], "a"), 0)
+    with table_of(tmp_path).update_schema() as update:
+        update.rename_column("name", "title")
+    with pytest.raises(SpecError, match="column title was renamed or added again"):
+        upsert(sink, texts([1], "a").rename_columns(["id", "title"]), 1)
+
+
+def test_rows_that_another_writer_adds_meanwhile_are_searched_before_the_commit(tmp_path):
+    sink = keyed(tmp_path)
+    upsert(sink, texts(range(4), "a"), 0)
+    searched = []
+
+    def run(tasks):
+        searched.append([file.path for task in tasks for file in task.found])
+        if len(searched) == 1:
+            upsert(keyed(tmp_path), texts([1, 50], "other"), 0, query_id="other")
+        return run_here(tasks)
+
+    upsert(sink, texts([1, 50], "mine"), 1, run=run)
+    assert names_of(tmp_path) == {0: "a0", 1: "mine1", 2: "a2", 3: "a3", 50: "mine50"}
+    assert len(searched) == 2
+    assert not set(searched[0]) & set(searched[1])
+
+
+@pytest.mark.parametrize("keys", [(), ("id",)])
+def test_a_driver_that_was_thought_dead_adds_its_batch_no_second_time(tmp_path, keys, monkeypatch):
+    def made():
+        return IcebergSink(str(tmp_path / "wh"), "ns.t", "fail", {}, keys=keys)
+
+    write = upsert if keys else put
+    write(made(), texts([1], "a"), 0)
+    late, real = made(), IcebergSink._write
+
+    def slow(sink, *arguments):
+        # The new driver is first, after the old one has looked for the batch.
+        if sink is late and not seen:
+            seen.append(True)
+            write(made(), texts([2], "b"), 1)
+        real(sink, *arguments)
+
+    seen: list[bool] = []
+    monkeypatch.setattr(IcebergSink, "_write", slow)
+    write(late, texts([2], "b"), 1)
+    assert seen
+    assert [row["id"] for row in stored(tmp_path)] == [1, 2]
+
+
+@pytest.mark.parametrize("lost", ["request", "response"])
+@pytest.mark.parametrize("keys", [(), ("id",)])
+def test_a_commit_whose_answer_is_lost_is_made_once(tmp_path, keys, lost, monkeypatch):
+    sink = IcebergSink(str(tmp_path / "wh"), "ns.t", "fail", {}, keys=keys)
+    write = upsert if keys else put
+    write(sink, texts([1], "a"), 0)
+    errors = [
+        exceptions.CommitStateUnknownException("gateway"),
+        OperationalError("update", {}, Exception("database is locked")),
+        requests.ConnectionError("reset"),
+    ]
+    catalog = sink._catalog_of()
+    real = catalog.commit_table
+
+    def commit(*arguments):
+        if lost == "response":
+            real(*arguments)
+        if errors:
+            raise errors.pop()
+        return real(*arguments)
+
+    monkeypatch.setattr(catalog, "commit_table", commit)
+    for number in range(1, 3):
+        write(sink, texts([number + 1], "b"), number)
+    monkeypatch.undo()
+    assert [row["id"] for row in stored(tmp_path)] == [1, 2, 3]

@@ -167,7 +167,7 @@ def test_a_file_that_the_driver_does_not_see_is_not_committed(tmp_path):
     run_task(task, rows, written)
     (tmp_path / "t" / written.files[0].path).unlink()
     with pytest.raises(SpecError, match="must be on storage that all workers share"):
-        table_files._check_visible(task, written.files)
+        table_files.check_visible("t", task.folder, written.files)
 
 
 def test_a_table_with_constraints_is_written_by_the_driver(tmp_path):

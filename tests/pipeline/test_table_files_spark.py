@@ -72,6 +72,56 @@ def test_tasks_write_a_partitioned_table_once(spark, tmp_path):
     assert stored[7]["at"].timestamp() == 0.007
 
 
+KEYED = FILE.replace('partition_by = ["kind"]', 'keys = ["id"]\norder_by = "version"')
+
+
+@pytest.mark.parametrize("on_driver", [True, False])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_tasks_replace_rows_by_key_once(spark, tmp_path, monkeypatch, kind, on_driver):
+    if not on_driver:
+        monkeypatch.setattr(sinks, "_ON_DRIVER_BYTES_MAX", 0)
+    text = KEYED if kind == "delta" else KEYED.replace('"delta"', '"iceberg"\ntable = "ns.t"')
+    pipeline = spec.parse(text, folder=tmp_path, values={})
+    write = sinks._WRITERS[kind](pipeline.sinks[0], pipeline)
+    write(spark.range(0, 100, numPartitions=2).selectExpr("id", "'a' AS name", "0 AS version"), 0)
+    # Ids 50 to 149, each three times; the last deletes every tenth.
+    changes = spark.range(0, 300, numPartitions=3).selectExpr(
+        "50 + id % 100 AS id",
+        "concat('b', id) AS name",
+        "id AS version",
+        "id >= 200 AND id % 10 = 0 AS tombstone",
+    )
+    for _ in range(2):
+        write(changes, 1)
+    expected = dict.fromkeys(range(50), "a")
+    expected |= {50 + each % 100: f"b{each}" for each in range(200, 300) if each % 10}
+    if kind == "delta":
+        found = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
+    else:
+        found = sinks.iceberg_sink(pipeline.sinks[0]).loaded().scan().to_arrow().to_pylist()
+    assert sorted(found, key=lambda row: row["id"]) == [
+        {"id": key, "name": name} for key, name in sorted(expected.items())
+    ]
+
+
+def test_a_parquet_batch_that_is_complete_is_not_written_again(spark, tmp_path):
+    text = FILE.replace('"delta"', '"parquet"')
+    pipeline = spec.parse(text, folder=tmp_path, values={})
+    write = sinks._parquet(pipeline.sinks[0], pipeline)
+    rows = spark.range(0, 10, numPartitions=1).selectExpr("id", "id % 2 AS kind")
+    write(rows, 7)
+    folder = tmp_path / "table" / "run=batch" / f"batch={7:010d}"
+    assert sorted(each.name for each in folder.glob("kind=*")) == ["kind=0", "kind=1"]
+    before = sorted(folder.rglob("*.parquet"))
+    write(rows, 7)
+    assert sorted(folder.rglob("*.parquet")) == before
+    # A driver that was killed leaves some files and no mark.
+    (folder / "_SUCCESS").unlink()
+    write(rows, 7)
+    assert spark.read.parquet(str(folder)).count() == 10
+    assert sorted(folder.rglob("*.parquet")) != before
+
+
 @pytest.mark.long  # the test above has the same steps with few rows
 def test_the_driver_does_not_grow_with_a_batch_of_1_gib(tmp_path: Path) -> None:
     if java() is None:

@@ -14,6 +14,7 @@ from sparkraft.pipeline.delta import DeltaSink
 from sparkraft.pipeline.spec import SpecError
 from sparkraft.pipeline.upkeep import keep_up
 from tests.pipeline.test_table_files import numbers, put, stored
+from tests.pipeline.test_table_merge import upsert
 
 WEEK = 168
 
@@ -76,21 +77,17 @@ def test_batches_that_are_written_meanwhile_are_stored_once(tmp_path, keys):
     sink = DeltaSink(str(tmp_path / "t"), keys)
     batches, failures = 40, []
 
-    def write():
+    def write_all():
         try:
             for batch in range(batches):
                 rows = numbers(batch * 5, 10)
-                if keys:
-                    sink.write(rows, "q", batch)
-                else:
-                    put(sink, rows, batch)
+                write(sink, rows, batch)
         except Exception as error:
             failures.append(error)
 
-    put(sink, numbers(-10, 10), 0, query_id="first") if not keys else sink.write(
-        numbers(-10, 10), "first", 0
-    )
-    writer = threading.Thread(target=write)
+    write = upsert if keys else put
+    write(sink, numbers(-10, 10), 0, query_id="first")
+    writer = threading.Thread(target=write_all)
     writer.start()
     rounds = 0
     while writer.is_alive():

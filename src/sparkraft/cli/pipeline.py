@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from sparkraft.pipeline.progress import Progress
     from sparkraft.pipeline.spec import Pipeline
+    from sparkraft.pipeline.upkeep import Upkeep
 
 _ACTIVE: Final = frozenset({"starting", "running", "paused"})
 _WATCH_SECONDS: Final = 0.5
@@ -401,15 +403,25 @@ def _compact(options: Options, argv: Sequence[str]) -> int:
     _needs_spark()
     with _mistakes(values.file):
         pipeline = _load(values)
-        paths = [sink.path for sink in pipeline.sinks if sink.kind == "delta"]
-        if not paths:
-            raise CommandError(f"{values.file} has no delta sink")
-        for path in paths:
-            done = upkeep.keep_up(
-                path, target_bytes=values.target_mib << 20, retain_hours=values.retain_hours
-            )
-            print(f"{path}: {done.before} files before, {done.after} after, {done.deleted} deleted")
+        for name, keep_up in _tables(pipeline):
+            done = keep_up(target_bytes=values.target_mib << 20, retain_hours=values.retain_hours)
+            print(f"{name}: {done.before} files before, {done.after} after, {done.deleted} deleted")
     return 0
+
+
+def _tables(pipeline: Pipeline) -> list[tuple[str, Callable[..., Upkeep]]]:
+    from sparkraft.pipeline import iceberg_upkeep, sinks, upkeep
+
+    found: list[tuple[str, Callable[..., Upkeep]]] = []
+    for sink in pipeline.sinks:
+        if sink.kind == "delta":
+            found.append((sink.path, partial(upkeep.keep_up, sink.path)))
+        if sink.kind == "iceberg":
+            table = sinks.iceberg_sink(sink)
+            found.append((sink.table, partial(iceberg_upkeep.keep_up, table)))
+    if not found:
+        raise CommandError("the file has no delta or iceberg sink")
+    return found
 
 
 _ACTIONS: Final[dict[str, tuple[Callable[[Options, Sequence[str]], int], str]]] = {
@@ -422,6 +434,9 @@ _ACTIONS: Final[dict[str, tuple[Callable[[Options, Sequence[str]], int], str]]] 
     "resume": (_resume, "continues a paused pipeline"),
     "reset": (_reset, "deletes the checkpoint: the next run begins at startingOffsets"),
     "recover": (_recover, "ends the transactions that an exactly-once query has left open"),
-    "compact": (_compact, "joins small files of delta sinks and deletes old ones, also meanwhile"),
-    "backfill": (_backfill, "processes the records of a past time into delta sinks with keys"),
+    "compact": (
+        _compact,
+        "joins small files of table sinks and deletes old ones, also meanwhile",
+    ),
+    "backfill": (_backfill, "processes the records of a past time into tables with keys"),
 }

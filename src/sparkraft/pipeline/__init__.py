@@ -16,8 +16,9 @@ protocol itself and hands Spark Arrow batches.
     exactly_once   the transactions of a batch     transactions   their requests
     spec      the pipeline file             run    the running pipeline
     query     its sources and stages        sinks  its rows and dead letters
-    delta, iceberg   table sinks    table_files, table_fit   what its tasks write
-    upkeep    compaction of its files     conflicts   commits beside other writers
+    delta, iceberg   table sinks    table_files, table_fit   what their tasks write
+    table_merge, table_rewrite   rows by key       key_match   keys in memory
+    upkeep, iceberg_upkeep   compaction of their files     conflicts   commits beside others
     status    states of pipelines           cases  `pipeline test`
     progress  Spark's reports               batch_log, metrics   its files and metrics
 

@@ -39,10 +39,10 @@ def check(pipeline: Pipeline) -> None:
             "replace those over all"
         )
     for sink in pipeline.sinks:
-        if sink.kind != "delta" or not sink.keys:
+        if sink.kind not in {"delta", "iceberg"} or not sink.keys:
             raise SpecError(
-                f"backfill cannot write the {sink.kind} sink: only delta sinks with keys have no "
-                "row twice"
+                f"backfill cannot write the {sink.kind} sink: only tables with keys have no row "
+                "twice"
             )
 
 

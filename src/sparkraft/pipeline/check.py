@@ -60,12 +60,16 @@ def is_available_now(trigger: str) -> bool:
 
 
 def check_keys(pipeline: Pipeline, columns: Sequence[str]) -> None:
-    """Refuse keys and partitioning that are not columns of the pipeline's result."""
+    """Refuse keys, partitioning and order that are not columns of the pipeline's result."""
     known = {column.lower() for column in columns}
     named = [
         (sink.kind, option, each)
         for sink in pipeline.sinks
-        for option, chosen in (("keys", sink.keys), ("partition_by", sink.partition_by))
+        for option, chosen in (
+            ("keys", sink.keys),
+            ("partition_by", sink.partition_by),
+            ("order_by", tuple(filter(None, [sink.order_by]))),
+        )
         for each in chosen
     ]
     for kind, option, each in named:

@@ -7,6 +7,8 @@ Not here: the commits themselves (`delta`, `iceberg`, `upkeep`).
 """
 
 import logging
+import random
+import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -18,20 +20,34 @@ ATTEMPTS_MAX: Final = 10
 """Each attempt may be a whole merge."""
 
 
-def commit_with_retries(commit: Callable[[], T], conflict: type[Exception], table: str) -> T:
+_PAUSE_S: Final = 0.02
+_PAUSE_S_MAX: Final = 2.0
+"""The pause doubles up to this: a catalog that is away for some seconds stops no pipeline."""
+
+
+def commit_with_retries(
+    commit: Callable[[], T],
+    conflict: type[Exception] | tuple[type[Exception], ...],
+    table: str,
+    attempts: int = ATTEMPTS_MAX,
+) -> T:
     """Call `commit` until another writer no longer precedes it; return its result.
 
     Args:
         commit: reads the table and commits to it, in each call again.
-        conflict: the error of the table's library if another writer committed first.
+        conflict: errors of the table's library if another writer committed first, or if it may
+            not have committed.
         table: its name in the log.
+        attempts: how many.
 
     Raises:
-        Exception: of type `conflict`, from the last of `ATTEMPTS_MAX` attempts; or any other.
+        Exception: of type `conflict`, from the last attempt; or any other.
     """
-    for _ in range(ATTEMPTS_MAX - 1):
+    for attempt in range(attempts - 1):
         try:
             return commit()
-        except conflict:
-            log.info("%s: another writer committed first, committing again", table)
+        except conflict as error:
+            log.info("%s: committing again after %s", table, type(error).__name__)
+        pause = min(_PAUSE_S_MAX, _PAUSE_S * 2**attempt)
+        time.sleep(pause * random.uniform(0.5, 1))
     return commit()

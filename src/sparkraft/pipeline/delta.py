@@ -1,7 +1,7 @@
 """The Delta sink: a table that takes each batch once and loses no column in silence.
 
-Without keys, Spark's tasks write the files and the driver commits them. With keys, the driver
-collects a batch and merges it.
+Spark's tasks write the files and the driver commits them. Only for tables with rules, such as
+constraints, the driver collects a batch and writes it.
 
 Invariants:
     * The commit that adds a batch names the query and the batch, so that a repeated one is skipped.
@@ -13,28 +13,28 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from sparkraft.pipeline.conflicts import commit_with_retries
 from sparkraft.pipeline.spec import SpecError
-from sparkraft.pipeline.table_files import PARTITION_TYPES, FileTask
+from sparkraft.pipeline.table_files import (
+    FileTask,
+    Stored,
+    as_bound,
+    partition_text,
+)
 from sparkraft.pipeline.table_fit import TOMBSTONE, Misfit, TableFit, false_if_null, nullable
+from sparkraft.pipeline.table_merge import KeyedTask, check_keys, check_partitioning, last_rows
+from sparkraft.pipeline.table_rewrite import DataFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from sparkraft.pipeline.table_files import Written
-
-
-class Stored(NamedTuple):
-    """The numbers of rows and values that a batch changed."""
-
-    rows: int = 0
-    deletes: int = 0
-    ignored: int = 0
-    """Values of columns that the table does not have."""
+    from sparkraft.pipeline.table_files import Bounds, TableFile, Written
+    from sparkraft.pipeline.table_merge import Merge
 
 
 class DeltaSink:
@@ -44,6 +44,8 @@ class DeltaSink:
         path: path of the table, which the first batch with rows creates.
         keys: columns that name a row. A row replaces the one with equal keys, or deletes it if its
             column `tombstone` is true. Without keys all rows are added.
+        order_by: with keys, a column that is not stored: of rows with equal keys in a batch, the
+            one with its greatest value counts.
         schema_changes: the action if columns of a batch differ from the table's: `fail`, `add`
             new ones to the table, or `ignore` new ones. With `add` and `ignore`, a column that
             the batch lacks is null in added rows and unchanged in replaced ones.
@@ -56,9 +58,11 @@ class DeltaSink:
         keys: Sequence[str],
         schema_changes: str = "fail",
         partition_by: Sequence[str] = (),
+        order_by: str = "",
     ) -> None:
         self.path = path
         self.keys = tuple(keys)
+        self.order_by = order_by
         self.schema_changes = schema_changes
         self.partition_by = tuple(partition_by)
 
@@ -82,10 +86,10 @@ class DeltaSink:
     @property
     def takes_files(self) -> bool:
         """Whether tasks may write files: no library checks rules of the table on these."""
-        if self.keys:
-            return False
         table = self._table()
-        return table is None or not _has_rules(table)
+        if table is None:
+            return True
+        return not _has_rules(table) and not (self.keys and _needs_library(table))
 
     def file_task(self, schema: pa.Schema, name: str, *, separates: bool) -> FileTask:
         """The work of a batch's tasks.
@@ -98,12 +102,19 @@ class DeltaSink:
         Raises:
             SpecError: the schema does not fit the table.
         """
-        table = self._table()
         rows = schema.empty_table()
+        if self.order_by:
+            rows = rows.drop_columns([self.order_by])
+        table = self._table()
         if table is None:
-            columns, parts = nullable(schema), self.partition_by
-            self._check_partitioning(columns)
-            fit = TableFit(name=self._name, columns=columns, schema_changes=self.schema_changes)
+            stored, parts = self._without_marks(schema.empty_table()).schema, self.partition_by
+            check_partitioning(self._name, stored, self.partition_by)
+            fit = TableFit(
+                name=self._name,
+                columns=nullable(stored),
+                schema_changes=self.schema_changes,
+                deletes=self._has_deletes(rows),
+            )
         else:
             fit = self._fit(table, rows)
             fit.fitted(rows)
@@ -114,6 +125,57 @@ class DeltaSink:
         return FileTask(
             folder=self.path, prefix=name, fit=fit, separates=separates, partition_by=parts
         )
+
+    def keyed_task(self, schema: pa.Schema, name: str, *, separates: bool) -> KeyedTask:
+        """The same for a table with keys."""
+        check_keys(self._name, schema, self.keys, self.order_by)
+        return KeyedTask(
+            files=self.file_task(schema, name, separates=separates),
+            keys=self.keys,
+            order_by=self.order_by,
+        )
+
+    def merge(self, merge: Merge, query_id: str, batch_id: int) -> Stored:
+        """Replace and delete rows by the files of a batch, and name the batch in the same commit.
+
+        If another writer commits first, only its files are searched for the batch's keys.
+
+        Raises:
+            SpecError: another writer has changed the table so that the files do not fit.
+        """
+        from deltalake.exceptions import CommitFailedError
+
+        task, written = merge.task.files, merge.written
+        if not written.keys or (self._table() is None and not written.files):
+            return merge.stored
+        columns = self._prepared(task, merge.schema)
+
+        def commit_once() -> None:
+            if not self.has(query_id, batch_id):
+                table = self._unchanged(task, columns)
+                self._write_merge(table, merge, query_id, batch_id)
+
+        commit_with_retries(commit_once, CommitFailedError, self.path)
+        merge.delete_keys()
+        return merge.stored
+
+    def _write_merge(self, table: Any, merge: Merge, query_id: str, batch_id: int) -> None:
+        from deltalake.transaction import RemoveAction
+
+        change = merge.onto(_data_files(table))
+        now = int(time.time() * 1000)
+        removed = [
+            RemoveAction(
+                path=each.path,
+                data_change=True,
+                deletion_timestamp=now,
+                size=each.size,
+                partition_values=each.partition,
+            )
+            for each in change.removed
+        ]
+        actions = [*removed, *_added(change.added, now)]
+        self._write_actions(table, actions, merge.task.files, query_id, batch_id)
 
     def commit(
         self, task: FileTask, schema: pa.Schema, written: Written, query_id: str, batch_id: int
@@ -128,71 +190,61 @@ class DeltaSink:
         if not written.files:
             return Stored(ignored=written.ignored)
 
+        columns = self._prepared(task, schema)
+
         def commit_once() -> None:
             if not self.has(query_id, batch_id):
-                self._commit(task, schema, written, query_id, batch_id)
+                table = self._unchanged(task, columns)
+                actions = _added(written.files, int(time.time() * 1000))
+                self._write_actions(table, actions, task, query_id, batch_id)
 
         commit_with_retries(commit_once, CommitFailedError, self.path)
         return Stored(sum(each.rows for each in written.files), 0, written.ignored)
 
-    def _commit(
-        self, task: FileTask, schema: pa.Schema, written: Written, query_id: str, batch_id: int
-    ) -> None:
-        from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-        from deltalake.transaction import AddAction
+    def _prepared(self, task: FileTask, schema: pa.Schema) -> pa.Schema:
+        """Create the table, or add the columns of a batch; return its columns then."""
+        from deltalake import DeltaTable, write_deltalake
 
-        # With the types of the table as it was when the tasks began.
-        columns = task.fit.fitted(schema.empty_table())[0].schema
-        table = self._table()
-        if table is None:
+        if self._table() is None:
             parts = list(task.partition_by)
-            DeltaTable.create(self.path, nullable(columns), mode="ignore", partition_by=parts)
-        else:
-            self._check_unchanged(table, task)
-            if self.schema_changes == "add":
-                write_deltalake(
-                    self.path, columns.empty_table(), mode="append", schema_mode="merge"
-                )
+            columns = nullable(task.fit.columns)
+            DeltaTable.create(self.path, columns, mode="ignore", partition_by=parts)
+        table = self._unchanged(task, task.fit.columns)
+        # With the types of the table as it was when the tasks began.
+        added = task.fit.fitted(self._without_marks(schema.empty_table()))[0].schema
+        if self.schema_changes == "add" and not _contains(_arrow_schema(table), added):
+            write_deltalake(self.path, added.empty_table(), mode="append", schema_mode="merge")
+            table = self._table()
+        return _arrow_schema(table)
+
+    def _unchanged(self, task: FileTask, columns: pa.Schema) -> Any:
+        """The table, if it still has these columns."""
         table = self._table()
-        now = int(time.time() * 1000)
-        actions = [
-            AddAction(
-                path=each.path,
-                size=each.size,
-                partition_values=each.partition,
-                modification_time=now,
-                data_change=True,
-                stats=json.dumps(each.stats),
-            )
-            for each in written.files
-        ]
+        present = _arrow_schema(table)
+        same = _contains(present, columns)
+        if self.keys:
+            # Replaced rows would lose their values in new columns.
+            same &= len(present) == len(columns)
+        if not same or tuple(table.metadata().partition_columns) != task.partition_by:
+            raise SpecError(f"{self._name}: another writer changed the table's columns meanwhile")
+        return table
+
+    def _write_actions(
+        self, table: Any, actions: Sequence[Any], task: FileTask, query_id: str, batch_id: int
+    ) -> None:
+        from deltalake import CommitProperties, Transaction
+
         table.create_write_transaction(
-            actions,
+            list(actions),
             "append",
             table.schema(),
             partition_by=list(task.partition_by),
-            commit_properties=CommitProperties(app_transactions=[Transaction(query_id, batch_id)]),
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(query_id, batch_id)],
+                # With keys, the batch must be searched for in what another writer has added.
+                max_commit_retries=0 if self.keys else None,
+            ),
         )
-
-    def _check_unchanged(self, table: Any, task: FileTask) -> None:
-        present = _arrow_schema(table)
-        same = all(
-            field.name in present.names and present.field(field.name).type == field.type
-            for field in task.fit.columns
-        )
-        if not same or tuple(table.metadata().partition_columns) != task.partition_by:
-            raise SpecError(f"{self._name}: another writer changed the table's columns meanwhile")
-
-    def _check_partitioning(self, columns: pa.Schema) -> None:
-        import pyarrow as pa
-
-        kinds = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
-        for name in self.partition_by:
-            if name in columns.names and not any(is_a(columns.field(name).type) for is_a in kinds):
-                raise SpecError(
-                    f"{self._name}: partition_by takes {PARTITION_TYPES}, and column {name} is "
-                    f"{columns.field(name).type}"
-                )
 
     @property
     def _name(self) -> str:
@@ -216,7 +268,7 @@ class DeltaSink:
 
         if not rows.num_rows:
             return Stored()
-        self._check_keys(rows)
+        rows = self._latest(rows)
         noted = CommitProperties(app_transactions=[Transaction(query_id, batch_id)])
         table = self._table()
         if table is None:
@@ -286,6 +338,13 @@ class DeltaSink:
             return False
         return bool(pa.types.is_boolean(rows.schema.field(TOMBSTONE).type))
 
+    def _without_marks(self, rows: pa.Table) -> pa.Table:
+        """The columns to store."""
+        marks = [self.order_by] if self.order_by else []
+        if self._has_deletes(rows):
+            marks.append(TOMBSTONE)
+        return rows.drop_columns(marks) if marks else rows
+
     def _without_deletes(self, rows: pa.Table) -> pa.Table:
         import pyarrow.compute as pc
 
@@ -294,22 +353,83 @@ class DeltaSink:
         kept = pc.invert(false_if_null(rows.column(TOMBSTONE)))
         return rows.filter(kept).drop_columns([TOMBSTONE])
 
-    def _check_keys(self, rows: pa.Table) -> None:
-        missing = [key for key in self.keys if key not in rows.column_names]
-        if missing:
-            raise SpecError(
-                f"delta sink: there is no column {missing[0]} to merge by, only "
-                + ", ".join(rows.column_names)
-            )
-        if (
-            self.keys
-            and rows.select(list(self.keys)).group_by(list(self.keys)).aggregate([]).num_rows
-            < rows.num_rows
-        ):
-            raise SpecError(
-                f"delta sink: a batch holds several rows for one {', '.join(self.keys)}; "
-                "aggregate them, or merge by more columns"
-            )
+    def _latest(self, rows: pa.Table) -> pa.Table:
+        """One row for each key; an error if that is not defined."""
+        if not self.keys:
+            return rows
+        check_keys(self._name, rows.schema, self.keys, self.order_by)
+        by = [*self.keys, self.order_by] if self.order_by else [*self.keys]
+        rows = rows.sort_by([(name, "ascending") for name in by])
+        rows = last_rows(self._name, rows, self.keys, self.order_by)
+        return rows.drop_columns([self.order_by]) if self.order_by else rows
+
+
+def _added(files: Sequence[TableFile], now: int) -> list[Any]:
+    from deltalake.transaction import AddAction
+
+    return [
+        AddAction(
+            path=each.path,
+            size=each.size,
+            partition_values=each.partition,
+            modification_time=now,
+            data_change=True,
+            stats=json.dumps(each.stats),
+        )
+        for each in files
+    ]
+
+
+def _data_files(table: Any) -> list[DataFile]:
+    """The files of the table, with the bounds in its log."""
+    import pyarrow as pa
+
+    actions = pa.table(table.get_add_actions(flatten=False)).to_pylist()
+    names = table.metadata().partition_columns
+    return [
+        DataFile(
+            # Delta's log has paths as URIs.
+            path=unquote(each["path"]),
+            size=each["size_bytes"],
+            partition={name: partition_text(each["partition"][name]) for name in names},
+            bounds=_bounds(each),
+        )
+        for each in actions
+    ]
+
+
+def _bounds(action: dict[str, Any]) -> Bounds:
+    low, high, nulls = (action.get(name) or {} for name in ("min", "max", "null_count"))
+    found: Bounds = {}
+    for name in low:
+        first, last = as_bound(low[name]), as_bound(high.get(name))
+        if first is not None and last is not None:
+            found[name] = first, last, nulls.get(name) != 0
+        elif nulls.get(name) == action["num_records"]:
+            found[name] = None, None, True
+    for name, value in (action.get("partition") or {}).items():
+        if value is None or as_bound(value) is not None:
+            found[name] = as_bound(value), as_bound(value), value is None
+    return found
+
+
+def _contains(present: pa.Schema, columns: pa.Schema) -> bool:
+    return all(
+        field.name in present.names and present.field(field.name).type == field.type
+        for field in columns
+    )
+
+
+_PLAIN_FEATURES: Final = frozenset({"appendOnly", "timestampNtz", "v2Checkpoint", "invariants"})
+
+
+def _needs_library(table: Any) -> bool:
+    """Whether rows of the table are not just those in its files, or changes are kept as well."""
+    if table.metadata().configuration.get("delta.enableChangeDataFeed") == "true":
+        return True
+    protocol = table.protocol()
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    return not features <= _PLAIN_FEATURES
 
 
 def _has_rules(table: Any) -> bool:

@@ -1,36 +1,59 @@
 """The Iceberg sink: a table that takes each batch once, through `pyiceberg`.
 
-Spark's tasks write the files, and the driver adds them in one snapshot. The catalog is pyiceberg's
-SQL catalog in a file below the warehouse, unless the sink's options name another one.
+Spark's tasks write the files, and the driver commits them in one snapshot. With keys, the snapshot
+also replaces those files that have rows of the batch's keys. The catalog is pyiceberg's SQL catalog
+in a file below the warehouse, unless the sink's options name another one.
 
 Invariants:
     * The commit that adds a batch sets the table property `sparkraft.batch.<query id>`, so that a
-      repeated one is skipped.
+      repeated one is skipped. It fails if another snapshot was first, and is made again on top of
+      that one, if the property does not have the batch by then. pyiceberg's own retries do not look
+      at the property, so they are turned off.
 
-Not here: files (`table_files`), how rows fit (`table_fit`). Merging by keys, partitioning.
+Not here: files (`table_files`), how rows fit (`table_fit`), rows with keys (`table_merge`).
 """
 
 from __future__ import annotations
 
 import os
+from datetime import date, timedelta
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from sparkraft.pipeline.conflicts import commit_with_retries
-from sparkraft.pipeline.delta import Stored
 from sparkraft.pipeline.spec import SpecError
-from sparkraft.pipeline.table_files import FileTask, filesystem
-from sparkraft.pipeline.table_fit import TableFit, nullable
+from sparkraft.pipeline.table_files import (
+    FileTask,
+    Stored,
+    as_bound,
+    filesystem,
+    partition_text,
+)
+from sparkraft.pipeline.table_fit import TOMBSTONE, TableFit, nullable
+from sparkraft.pipeline.table_merge import KeyedTask, check_keys, check_partitioning
+from sparkraft.pipeline.table_rewrite import DataFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
-    from sparkraft.pipeline.table_files import Written
+    from sparkraft.pipeline.table_files import Bounds, TableFile, Written
+    from sparkraft.pipeline.table_merge import Merge
 
 _BATCH: Final = "sparkraft.batch."
 """Begins the table property with the last batch of a query."""
+
+_EPOCH: Final = date(1970, 1, 1)
+
+
+class _Batch(NamedTuple):
+    """A batch that tasks have written."""
+
+    task: FileTask
+    schema: pa.Schema
+    query_id: str
+    number: int
 
 
 class IcebergSink:
@@ -41,13 +64,30 @@ class IcebergSink:
         table: `namespace.name`; the first batch creates both.
         schema_changes: as for a Delta table.
         options: properties of pyiceberg's catalog, such as `type` and `uri`.
+        keys: as for a Delta table.
+        order_by: likewise.
+        partition_by: columns by which the first batch partitions the table.
     """
 
-    def __init__(
-        self, warehouse: str, table: str, schema_changes: str, options: Mapping[str, str]
+    takes_files: Final = True
+    """Iceberg's tables have no rules about values."""
+
+    def __init__(  # noqa: PLR0913 (the fields of the sink)
+        self,
+        warehouse: str,
+        table: str,
+        schema_changes: str,
+        options: Mapping[str, str],
+        *,
+        keys: Sequence[str] = (),
+        order_by: str = "",
+        partition_by: Sequence[str] = (),
     ) -> None:
         self.table = table
         self.schema_changes = schema_changes
+        self.keys = tuple(keys)
+        self.order_by = order_by
+        self.partition_by = tuple(partition_by)
         self._options = dict(options)
         if warehouse:
             folder = warehouse if "://" in warehouse else f"file://{os.path.abspath(warehouse)}"
@@ -65,7 +105,7 @@ class IcebergSink:
 
     def has(self, query_id: str, batch_id: int) -> bool:
         """Whether the table contains the batch."""
-        table = self._table()
+        table = self.loaded()
         return table is not None and _last_batch(table, query_id) >= batch_id
 
     def file_task(self, schema: pa.Schema, name: str, *, separates: bool) -> FileTask:
@@ -74,58 +114,102 @@ class IcebergSink:
         Raises:
             SpecError: the schema does not fit the table.
         """
-        table = self._table()
+        rows = self._without_marks(schema.empty_table())
+        table = self.loaded()
         if table is None:
-            table = self._create(schema)
+            table = self._create(rows.schema)
         fit = TableFit(
-            name=self.name, columns=_arrow_schema(table), schema_changes=self.schema_changes
+            name=self.name,
+            columns=_arrow_schema(table),
+            schema_changes=self.schema_changes,
+            deletes=self._has_deletes(schema),
         )
-        fit.fitted(schema.empty_table())
-        if table.spec().fields:
-            raise SpecError(f"{self.name}: partitioned tables are not supported")
-        folder = f"{table.location()}/data"
-        return FileTask(folder=folder, prefix=name, fit=fit, separates=separates)
+        fit.fitted(rows)
+        return FileTask(
+            folder=f"{table.location()}/data",
+            prefix=name,
+            fit=fit,
+            separates=separates,
+            partition_by=self._parts(table, schema),
+            keeps_parts=True,
+        )
+
+    def keyed_task(self, schema: pa.Schema, name: str, *, separates: bool) -> KeyedTask:
+        """The same for a table with keys."""
+        check_keys(self.name, schema, self.keys, self.order_by)
+        files = self.file_task(schema, name, separates=separates)
+        return KeyedTask(files=files, keys=self.keys, order_by=self.order_by)
 
     def commit(
         self, task: FileTask, schema: pa.Schema, written: Written, query_id: str, batch_id: int
     ) -> Stored:
         """Add the files of a batch, and name the batch in the same commit."""
-        from pyiceberg.exceptions import CommitFailedException
-
-        if not written.files:
-            return Stored(ignored=written.ignored)
+        batch = _Batch(task, schema, query_id, batch_id)
 
         def commit_once() -> None:
-            if not self.has(query_id, batch_id):
-                self._commit(task, schema, written, query_id, batch_id)
+            table = self._unchanged(task, schema)
+            if _last_batch(table, query_id) < batch_id:
+                self._write(table, batch, written.files, ())
 
-        commit_with_retries(commit_once, CommitFailedException, self.name)
+        if written.files:
+            commit_with_retries(commit_once, retried_errors(), self.name)
         return Stored(sum(each.rows for each in written.files), 0, written.ignored)
 
-    def _commit(
-        self, task: FileTask, schema: pa.Schema, written: Written, query_id: str, batch_id: int
-    ) -> None:
-        columns = task.fit.fitted(schema.empty_table())[0].schema
-        table = self._table()
+    def merge(self, merge: Merge, query_id: str, batch_id: int) -> Stored:
+        """Replace and delete rows by the files of a batch, and name the batch in the same commit.
+
+        If another writer commits first, only its files are searched for the batch's keys.
+
+        Raises:
+            SpecError: the table has files that cannot be searched.
+        """
+        task = merge.task.files
+        batch = _Batch(task, merge.schema, query_id, batch_id)
+
+        def commit_once() -> None:
+            table = self._unchanged(task, merge.schema)
+            if _last_batch(table, query_id) >= batch_id:
+                return
+            present = data_files(table, self.name, task.folder)
+            change = merge.onto([each for each, _ in present.values()])
+            removed = [present[each.path][1] for each in change.removed]
+            self._write(table, batch, change.added, removed)
+
+        if merge.written.keys:
+            commit_with_retries(commit_once, retried_errors(), self.name)
+            merge.delete_keys()
+        return merge.stored
+
+    def _unchanged(self, task: FileTask, schema: pa.Schema) -> Any:
+        """The table, if it still has the columns of when the tasks began."""
+        table = self.loaded()
         present = _arrow_schema(table)
-        if any(
+        known = {*task.fit.columns.names, *schema.names} if self.keys else {*present.names}
+        if not {*present.names} <= known or any(
             field.name not in present.names or present.field(field.name).type != field.type
             for field in task.fit.columns
         ):
             raise SpecError(f"{self.name}: another writer changed the table's columns meanwhile")
-        transaction = table.transaction()
+        return table
+
+    def _write(
+        self, table: Any, batch: _Batch, added: Sequence[TableFile], removed: Sequence[Any]
+    ) -> None:
+        task, schema, query_id, number = batch
+        columns = task.fit.fitted(self._without_marks(schema.empty_table()))[0].schema
+        present = _arrow_schema(table)
+        transaction = without_retries(table).transaction()
         if any(name not in present.names for name in columns.names) or self._adds(columns, present):
             with transaction.update_schema() as update:
                 update.union_by_name(nullable(columns))
-        transaction.add_files(
-            [f"{task.folder}/{each.path}" for each in written.files],
-            snapshot_properties={
-                "sparkraft.query": query_id,
-                "sparkraft.batch": str(batch_id),
-            },
-            check_duplicate_files=False,
+        write_snapshot(
+            transaction,
+            task.folder,
+            added,
+            removed,
+            {"sparkraft.query": query_id, "sparkraft.batch": str(number)},
         )
-        transaction.set_properties({f"{_BATCH}{query_id}": str(batch_id)})
+        transaction.set_properties({f"{_BATCH}{query_id}": str(number)})
         transaction.commit_transaction()
 
     def _adds(self, columns: pa.Schema, present: pa.Schema) -> bool:
@@ -135,7 +219,8 @@ class IcebergSink:
             for field in columns
         )
 
-    def _table(self) -> Any:
+    def loaded(self) -> Any:
+        """The table as it is now; None if there is none."""
         catalog = self._catalog_of()
         from pyiceberg.exceptions import NoSuchTableError
 
@@ -145,9 +230,49 @@ class IcebergSink:
             return None
 
     def _create(self, schema: pa.Schema) -> Any:
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
         catalog = self._catalog_of()
         catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
-        return catalog.create_table_if_not_exists(self.table, nullable(schema))
+        check_partitioning(self.name, schema, self.partition_by)
+        try:
+            with catalog.create_table_transaction(self.table, nullable(schema)) as transaction:
+                if self.partition_by:
+                    with transaction.update_spec() as update:
+                        for name in self.partition_by:
+                            update.add_identity(name)
+        except TableAlreadyExistsError:
+            pass
+        return self.loaded()
+
+    def _parts(self, table: Any, schema: pa.Schema) -> tuple[str, ...]:
+        """The columns by which the table is partitioned."""
+        names = []
+        for field in table.spec().fields:
+            name = table.schema().find_column_name(field.source_id)
+            if str(field.transform) != "identity":
+                raise SpecError(
+                    f"{self.name}: tables partitioned by {field.transform} of {name} are not "
+                    "supported, only by columns themselves"
+                )
+            if name not in schema.names:
+                raise SpecError(f"{self.name}: the rows have no column {name} to partition by")
+            names.append(name)
+        return tuple(names)
+
+    def _has_deletes(self, schema: pa.Schema) -> bool:
+        import pyarrow as pa
+
+        if not self.keys or TOMBSTONE not in schema.names:
+            return False
+        return bool(pa.types.is_boolean(schema.field(TOMBSTONE).type))
+
+    def _without_marks(self, rows: pa.Table) -> pa.Table:
+        """The columns to store."""
+        marks = [self.order_by] if self.order_by else []
+        if self._has_deletes(rows.schema):
+            marks.append(TOMBSTONE)
+        return rows.drop_columns(marks) if marks else rows
 
     def _catalog_of(self) -> Any:
         if self._catalog is None:
@@ -162,6 +287,154 @@ class IcebergSink:
                 system.create_dir(path, recursive=True)
             self._catalog = load_catalog("sparkraft", **self._options)
         return self._catalog
+
+
+def retried_errors() -> tuple[type[Exception], ...]:
+    """Errors of a commit after which the table is read again, and the commit made if it lacks it.
+
+    Another writer was first; a catalog was busy; or its answer was lost, and it may have committed.
+    It cannot do so later: a commit names the snapshot that it follows.
+    """
+    from pyiceberg import exceptions as known
+    from requests import exceptions as of_requests
+
+    found: tuple[type[Exception], ...] = (
+        known.CommitFailedException,
+        known.CommitStateUnknownException,
+        known.ServerError,
+        known.ServiceUnavailableError,
+        known.TooManyRequestsError,
+        known.ValidationException,
+        known.WaitingForLockException,
+        of_requests.ConnectionError,
+        of_requests.Timeout,
+    )
+    if find_spec("sqlalchemy") is None:
+        return found
+    # Such as a lock that another process holds, or a connection that broke.
+    from sqlalchemy.exc import OperationalError
+
+    return (*found, OperationalError)
+
+
+def without_retries(table: Any) -> Any:
+    """The table, whose commits fail if another snapshot is first; nothing is stored."""
+    properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
+    table.metadata = table.metadata.model_copy(update={"properties": properties})
+    return table
+
+
+def write_snapshot(
+    transaction: Any,
+    folder: str,
+    added: Sequence[TableFile],
+    removed: Sequence[Any],
+    properties: dict[str, str],
+) -> None:
+    """Add and remove files in a snapshot of a transaction.
+
+    Args:
+        transaction: of the table.
+        folder: of the files.
+        added: files that tasks wrote, without Iceberg's field ids.
+        removed: pyiceberg's files.
+        properties: of the snapshot.
+    """
+    from pyiceberg.io.pyarrow import parquet_file_to_data_file
+
+    metadata = transaction.table_metadata
+    if metadata.name_mapping() is None:
+        mapping = metadata.schema().name_mapping.model_dump_json()
+        transaction.set_properties({"schema.name-mapping.default": mapping})
+    update = transaction.update_snapshot(snapshot_properties=properties)
+    with update.overwrite() if removed else update.fast_append() as snapshot:
+        for each in added:
+            file = parquet_file_to_data_file(
+                snapshot._io,  # noqa: SLF001 (a transaction has no other way to its files)
+                transaction.table_metadata,
+                f"{folder}/{each.path}",
+            )
+            _check_partition(transaction.table_metadata, file, each)
+            snapshot.append_data_file(file)
+        for old in removed:
+            snapshot.delete_data_file(old)
+
+
+def _check_partition(metadata: Any, file: Any, written: TableFile) -> None:
+    # pyiceberg takes the partition from a file's statistics, which leave out long texts.
+    found = _partition(metadata.schema(), metadata.spec(), file)
+    if found != written.partition:
+        raise SpecError(f"the partition of {written.path} is not in its statistics: {found}")
+
+
+def _partition(schema: Any, spec: Any, file: Any) -> dict[str, str | None]:
+    """The columns of a file's partition, and their values as texts."""
+    found = {}
+    for field, value in zip(spec.fields, file.partition, strict=True):
+        kind = str(schema.find_type(field.source_id))
+        # Dates are days since 1970.
+        is_day = kind == "date" and isinstance(value, int)
+        whole = _EPOCH + timedelta(days=value) if is_day else value
+        found[schema.find_column_name(field.source_id)] = partition_text(whole)
+    return found
+
+
+def data_files(table: Any, name: str, folder: str) -> dict[str, tuple[DataFile, Any]]:
+    """The files of a table by path, and pyiceberg's files.
+
+    Args:
+        table: pyiceberg's.
+        name: of the sink, for errors.
+        folder: of the paths, if a file is below it.
+
+    Raises:
+        SpecError: rows cannot be found by their names in the files alone.
+    """
+    _check_names(table, name)
+    schema = table.schema()
+    found = {}
+    for task in table.scan().plan_files():
+        file = task.file
+        if task.delete_files:
+            raise SpecError(
+                f"{name}: the table has delete files, which another writer must compact first"
+            )
+        path = file.file_path.removeprefix(f"{folder}/")
+        parts = _partition(schema, table.specs()[file.spec_id], file)
+        data = DataFile(path, file.file_size_in_bytes, parts, _bounds(schema, file))
+        found[path] = data, file
+    return found
+
+
+def _bounds(schema: Any, file: Any) -> Bounds:
+    from pyiceberg.conversions import from_bytes
+
+    low, high = file.lower_bounds or {}, file.upper_bounds or {}
+    nulls = file.null_value_counts or {}
+    found: Bounds = {}
+    for field in schema.fields:
+        number = field.field_id
+        if number in low and number in high:
+            ends: list[Any] = [from_bytes(field.field_type, each[number]) for each in (low, high)]
+            if str(field.field_type) == "date":
+                ends = [_EPOCH + timedelta(days=each) for each in ends]
+            first, last = ends
+            if as_bound(first) is not None and as_bound(last) is not None:
+                found[field.name] = as_bound(first), as_bound(last), nulls.get(number) != 0
+        elif nulls.get(number) == file.record_count:
+            found[field.name] = None, None, True
+    return found
+
+
+def _check_names(table: Any, name: str) -> None:
+    """Refuse tables in whose older files a name means another column."""
+    seen: dict[str, int] = {}
+    numbers: dict[int, str] = {}
+    for schema in table.schemas().values():
+        for field in schema.fields:
+            known = seen.setdefault(field.name, field.field_id)
+            if known != field.field_id or numbers.setdefault(known, field.name) != field.name:
+                raise SpecError(f"{name}: column {field.name} was renamed or added again")
 
 
 def _last_batch(table: Any, query_id: str) -> int:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sparkraft.pipeline.spec import Pipeline, Source, Stage, Watermark
 
 _BYTES_PER_TRIGGER: Final = "64m"
-"""Default bound of a batch of one source: table sinks with keys collect a batch on the driver."""
+"""Default bound of a batch of one source: some table sinks collect a batch on the driver."""
 
 _TASK_OPTIONS: Final = frozenset({"minpartitions", "maxpartitions"})
 

@@ -3,10 +3,12 @@
 A batch that was not finished is run again with the same offsets and the same number, so every
 table sink must know a batch it has written:
 
-* delta: tasks write the files unless the sink has keys. The Delta transaction log keeps (query id,
-  batch number) in the commit that adds them; a batch that is there already is passed over.
+* delta: tasks write the files; with keys, they also write those files of the table again that have
+  rows to replace. The Delta transaction log keeps (query id, batch number) in the commit that adds
+  them; a batch that is there already is passed over.
 * iceberg: the same, with a table property in place of Delta's transaction.
-* parquet: a batch has its own folder, written over as a whole.
+* parquet: a batch has its own folder. One with Spark's `_SUCCESS` is complete, and the batch is
+  passed over; another one is written over as a whole.
 * topic: records are written again (at-least-once), unless `delivery` is exactly_once: then the
   batch is in the topic's transactions, see `exactly_once`.
 
@@ -34,15 +36,18 @@ from sparkraft.pipeline.options import sink_options
 from sparkraft.pipeline.table_files import misfit_row
 from sparkraft.pipeline.table_files import write_in_tasks as write_files
 from sparkraft.pipeline.table_fit import TOMBSTONE
+from sparkraft.pipeline.table_merge import Merge, run_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-    from sparkraft.pipeline.delta import Stored
     from sparkraft.pipeline.spec import Pipeline, Sink
-    from sparkraft.pipeline.table_files import MisfitRow
+    from sparkraft.pipeline.table_files import MisfitRow, Stored
+    from sparkraft.pipeline.table_merge import Runner, Work
+    from sparkraft.pipeline.table_rewrite import Rewritten
 
     BatchSink = Callable[[DataFrame, int], None]
 
@@ -216,13 +221,25 @@ def _query_id(batch: DataFrame) -> str:
 
 
 def _delta(sink: Sink, pipeline: Pipeline) -> BatchSink:
-    table = DeltaSink(sink.path, sink.keys, sink.schema_changes, sink.partition_by)
+    table = DeltaSink(sink.path, sink.keys, sink.schema_changes, sink.partition_by, sink.order_by)
     return _table(table, sink.path, sink, pipeline)
 
 
 def _iceberg(sink: Sink, pipeline: Pipeline) -> BatchSink:
-    table = IcebergSink(sink.path, sink.table, sink.schema_changes, sink.options)
-    return _table(table, sink.table, sink, pipeline)
+    return _table(iceberg_sink(sink), sink.table, sink, pipeline)
+
+
+def iceberg_sink(sink: Sink) -> IcebergSink:
+    """The table of a sink."""
+    return IcebergSink(
+        sink.path,
+        sink.table,
+        sink.schema_changes,
+        sink.options,
+        keys=sink.keys,
+        order_by=sink.order_by,
+        partition_by=sink.partition_by,
+    )
 
 
 def _table(table: DeltaSink | IcebergSink, path: str, sink: Sink, pipeline: Pipeline) -> BatchSink:
@@ -244,6 +261,8 @@ def _table(table: DeltaSink | IcebergSink, path: str, sink: Sink, pipeline: Pipe
         name = BatchOfTable(query_id, batch_id, separates=sink.on_error != "stop")
         if isinstance(table, DeltaSink) and not table.takes_files:
             ignored = _put_rows(table, batch, name, set_aside).ignored
+        elif table.keys:
+            ignored = _merge_files(table, batch, name, set_aside).ignored
         else:
             ignored = _put_files(table, batch, name, set_aside).ignored
         if ignored:
@@ -269,6 +288,11 @@ class BatchOfTable(NamedTuple):
     separates: bool
 
 
+def _prefix(name: BatchOfTable) -> str:
+    """Of file names."""
+    return f"part-{name.query_id[:8]}-{name.batch_id:010d}"
+
+
 def _put_files(
     table: DeltaSink | IcebergSink,
     batch: DataFrame,
@@ -279,11 +303,45 @@ def _put_files(
     from pyspark.sql.pandas.types import to_arrow_schema
 
     schema = to_arrow_schema(batch.schema, timezone="UTC")
-    prefix = f"part-{name.query_id[:8]}-{name.batch_id:010d}"
-    task = table.file_task(schema, prefix, separates=name.separates)
-    written = write_files(batch, task)
+    task = table.file_task(schema, _prefix(name), separates=name.separates)
+    written = write_files(batch, task, task.fit.name)
     set_aside(written.misfits)
     return table.commit(task, schema, written, name.query_id, name.batch_id)
+
+
+def _merge_files(
+    table: DeltaSink | IcebergSink,
+    batch: DataFrame,
+    name: BatchOfTable,
+    set_aside: Callable[[Sequence[MisfitRow]], None],
+) -> Stored:
+    """Let tasks write files and search the table's files by key, and commit them."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schema = to_arrow_schema(batch.schema, timezone="UTC")
+    task = table.keyed_task(schema, _prefix(name), separates=name.separates)
+    by = [f"`{each}`" for each in (*table.keys, *filter(None, [table.order_by]))]
+    context = batch.sparkSession.sparkContext
+    rows = batch.repartition(context.defaultParallelism, *by[: len(table.keys)])
+    written = write_files(rows.sortWithinPartitions(*by), task, task.files.fit.name)
+    set_aside(written.misfits)
+    merge = Merge(task, schema, written, _runner(context))
+    return table.merge(merge, name.query_id, name.batch_id)
+
+
+_ON_DRIVER_BYTES_MAX: Final = 8 << 20
+"""Less is searched faster on the driver than a job of Spark starts."""
+
+
+def _runner(context: SparkContext) -> Runner:
+    """Runs tasks in Spark, or here if they are small."""
+
+    def run(tasks: Sequence[Work]) -> list[Rewritten]:
+        if sum(task.bytes for task in tasks) <= _ON_DRIVER_BYTES_MAX:
+            return run_here(tasks)
+        return context.parallelize(tasks, len(tasks)).flatMap(lambda task: task.run()).collect()
+
+    return run
 
 
 def _put_rows(
@@ -313,10 +371,17 @@ def _parquet(sink: Sink, _: Pipeline) -> BatchSink:
     def write(batch: DataFrame, batch_id: int) -> None:
         query_id = _query_id(batch)
         folder = f"{sink.path}/run={query_id[:8]}/batch={batch_id:010d}"
-        if not batch.isEmpty():
-            batch.write.mode("overwrite").parquet(folder)
+        if not _is_complete(folder, batch.sparkSession) and not batch.isEmpty():
+            batch.write.mode("overwrite").partitionBy(*sink.partition_by).parquet(folder)
 
     return write
+
+
+def _is_complete(folder: str, spark: SparkSession) -> bool:
+    """Whether Spark has finished writing a folder: it then has the file `_SUCCESS`."""
+    context: Any = spark.sparkContext
+    path = context._jvm.org.apache.hadoop.fs.Path(folder, "_SUCCESS")  # noqa: SLF001
+    return bool(path.getFileSystem(context._jsc.hadoopConfiguration()).exists(path))  # noqa: SLF001
 
 
 def _console(sink: Sink, _: Pipeline) -> BatchSink:

@@ -17,6 +17,7 @@
 
     [source.json]                         # optional: value becomes a struct
     schema = "origin STRING, scheduled TIMESTAMP, delay DOUBLE"
+    envelope = "debezium"                 # optional: values are change events of rows
     on_error = "stop"                     # at a value that does not fit: stop (default), drop,
                                           # dead_letter
 
@@ -40,6 +41,7 @@
     kind = "delta"                        # delta, iceberg, topic, parquet, console, function
     path = "tables/delays"
     keys = ["origin"]
+    order_by = "offset"                   # optional: of rows with equal keys, the last counts
     on_error = "stop"                     # at a row that does not fit: stop, drop, dead_letter
 
     [[sink]]
@@ -97,6 +99,7 @@ class Source:
     Args:
         options: of the connector.
         json_schema: of the values, as DDL; None if they stay bytes.
+        is_envelope: whether values are Debezium's change events of rows with the schema.
         on_error: the action for values that do not fit: stop, dead_letter or drop.
     """
 
@@ -105,6 +108,7 @@ class Source:
     json_schema: str | None
     on_error: str
     watermark: Watermark | None
+    is_envelope: bool = False
 
     @property
     def place(self) -> str:
@@ -136,6 +140,7 @@ class Sink:
     path: str = ""
     table: str = ""
     keys: tuple[str, ...] = ()
+    order_by: str = ""
     partition_by: tuple[str, ...] = ()
     topic: str = ""
     delivery: str = "at_least_once"
@@ -215,11 +220,12 @@ _TOP: Final = frozenset(
         "test",
     }
 )
+_TABLE_FIELDS: Final = frozenset({"keys", "order_by", "partition_by", "schema_changes", "on_error"})
 _SINK_FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "topic": frozenset({"topic", "keys", "options", "delivery"}),
-    "delta": frozenset({"path", "keys", "partition_by", "schema_changes", "on_error"}),
-    "iceberg": frozenset({"path", "table", "options", "schema_changes", "on_error"}),
-    "parquet": frozenset({"path"}),
+    "delta": _TABLE_FIELDS | {"path"},
+    "iceberg": _TABLE_FIELDS | {"path", "table", "options"},
+    "parquet": frozenset({"path", "partition_by"}),
     "console": frozenset({"rows"}),
     "function": frozenset({"function"}),
 }
@@ -234,6 +240,7 @@ _DEAD_LETTER_FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "topic": frozenset({"topic", "options"}),
     "delta": frozenset({"path"}),
 }
+_ENVELOPES: Final = ("none", "debezium")
 _ON_ERROR: Final = ("stop", "dead_letter", "drop")
 _OUTPUT_MODES: Final = ("append", "update", "complete")
 _SCHEMA_CHANGES: Final = ("fail", "add", "ignore")
@@ -331,12 +338,13 @@ def _source(name: str, given: dict[str, Any]) -> Source:
     json_part = given.pop("json", None)
     watermark = given.pop("watermark", None)
     if json_part is not None:
-        _only(json_part, {"schema", "on_error"}, "[source.json]")
+        _only(json_part, {"schema", "on_error", "envelope"}, "[source.json]")
     return Source(
         name=name,
         json_schema=None if json_part is None else _text(json_part, "schema", "[source.json]"),
         on_error=_one_of(json_part or {}, "on_error", _ON_ERROR, "stop"),
         watermark=_watermark(watermark),
+        is_envelope=_one_of(json_part or {}, "envelope", _ENVELOPES, "none") == "debezium",
         options=_strings(given),
     )
 
@@ -428,6 +436,7 @@ def _destination(
         path=_path(given.get("path", ""), folder),
         table=_iceberg_table(given) if kind == "iceberg" else "",
         keys=keys,
+        order_by=_order_by(given, keys, where),
         partition_by=parts,
         topic=given.get("topic", ""),
         delivery=_one_of(given, "delivery", _DELIVERIES, _DELIVERIES[0]),
@@ -455,6 +464,15 @@ def _columns(given: Mapping[str, Any], name: str, where: str) -> tuple[str, ...]
     if isinstance(columns, str) or not all(isinstance(each, str) for each in columns):
         raise SpecError(f'{name} of {where} must be a list of columns, such as ["origin"]')
     return tuple(columns)
+
+
+def _order_by(given: Mapping[str, Any], keys: Sequence[str], where: str) -> str:
+    name = given.get("order_by", "")
+    if not isinstance(name, str):
+        raise SpecError(f'order_by of {where} must be a column, such as "offset"')
+    if name and (not keys or name in keys):
+        raise SpecError(f"order_by of {where} needs keys, and a column that is none of them")
+    return name
 
 
 def _dead_letter(

@@ -18,13 +18,14 @@ import os
 import re
 import uuid
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from sparkraft.pipeline.spec import SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -40,7 +41,22 @@ _BUFFER_BYTES_MAX: Final = 32 << 20
 _TEXT_MAX: Final = 64
 """Longer texts are left out of a file's bounds."""
 
+Bounds = dict[str, tuple[Any, Any, bool]]
+"""Column → lowest and highest value (None if all are null), and whether any may be null.
+
+Values are integers and texts; dates are ISO texts. Columns without known bounds are missing.
+"""
+
 PARTITION_TYPES: Final = "text, integers, dates and booleans"
+
+
+class Stored(NamedTuple):
+    """The numbers of rows and values that a batch changed."""
+
+    rows: int = 0
+    deletes: int = 0
+    ignored: int = 0
+    """Values of columns that the table does not have."""
 
 
 class TableFile(NamedTuple):
@@ -78,6 +94,10 @@ class Written:
 
     files: list[TableFile] = field(default_factory=list)
     misfits: list[MisfitRow] = field(default_factory=list)
+    keys: list[TableFile] = field(default_factory=list)
+    """Of a table with keys: files with the keys of the batch, which no commit names."""
+    deletes: int = 0
+    """Keys whose rows are deleted."""
     ignored: int = 0
     """Values of columns that the table does not have."""
 
@@ -92,6 +112,7 @@ class FileTask:
         fit: how rows fit the table.
         separates: whether to return rows that do not fit, instead of failing.
         partition_by: columns whose values become folders.
+        keeps_parts: whether these columns are in the files as well.
     """
 
     folder: str
@@ -99,54 +120,87 @@ class FileTask:
     fit: TableFit
     separates: bool
     partition_by: tuple[str, ...] = ()
+    keeps_parts: bool = False
+
+    def writer(self) -> FileWriter:
+        """A writer of the batch's files."""
+        return FileWriter(self.folder, self.prefix, self.partition_by, keeps_parts=self.keeps_parts)
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows; yield reports. An error of a row is a report as well."""
         import pyarrow as pa
 
-        files = _Files(self)
+        files = self.writer()
         try:
             for batch in batches:
                 rows = pa.Table.from_batches([batch])
                 if self.separates:
                     rows, misfits = self.fit.without_misfits(rows)
                     if misfits:
-                        yield _report(misfits=[misfit_row(each) for each in misfits])
+                        yield report(misfits=[misfit_row(each) for each in misfits])
                 rows, ignored = self.fit.fitted(rows)
                 if ignored:
-                    yield _report(ignored=ignored)
+                    yield report(ignored=ignored)
                 files.add(rows)
             files.close()
         except SpecError as error:
-            yield _report(error=str(error))
+            yield report(error=str(error))
         for each in files.written:
-            yield _report(file=each)
+            yield report(file=each)
 
 
-def write_in_tasks(batch: DataFrame, task: FileTask) -> Written:
+class BatchTask(Protocol):
+    """The work of each task of a batch; its reports are collected."""
+
+    @property
+    def folder(self) -> str:
+        """The table's folder."""
+        ...
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write files; yield reports."""
+        ...
+
+
+def write_in_tasks(batch: DataFrame, task: BatchTask, name: str) -> Written:
     """Write a batch in its tasks, and collect their reports.
+
+    Args:
+        batch: rows.
+        task: their work.
+        name: of the sink, for errors.
 
     Raises:
         SpecError: a row does not fit, or the driver does not see the files.
     """
-    written = Written()
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return task.run(batches)
 
-    for row in batch.mapInArrow(run, "report STRING").collect():
-        report = json.loads(row.report)
-        if "error" in report:
-            raise SpecError(report["error"])
-        written.ignored += report.get("ignored", 0)
-        written.misfits += [MisfitRow(*each) for each in report.get("misfits", ())]
-        if "file" in report:
-            written.files.append(TableFile(*report["file"]))
-    _check_visible(task, written.files)
+    written = collected(row.report for row in batch.mapInArrow(run, "report STRING").collect())
+    check_visible(name, task.folder, [*written.files, *written.keys])
     return written
 
 
-def _report(**content: Any) -> pa.RecordBatch:
+def collected(reports: Iterable[str]) -> Written:
+    """The sum of the reports of tasks; the first error is raised."""
+    written = Written()
+    for text in reports:
+        read = json.loads(text)
+        if "error" in read:
+            raise SpecError(read["error"])
+        written.ignored += read.get("ignored", 0)
+        written.misfits += [MisfitRow(*each) for each in read.get("misfits", ())]
+        if "file" in read:
+            written.files.append(TableFile(*read["file"]))
+        if "keys" in read:
+            written.keys.append(TableFile(*read["keys"]))
+        written.deletes += read.get("deletes", 0)
+    return written
+
+
+def report(**content: Any) -> pa.RecordBatch:
+    """A row with a report for the driver."""
     import pyarrow as pa
 
     return pa.RecordBatch.from_pydict({"report": [json.dumps(content)]})
@@ -171,16 +225,22 @@ def filesystem(folder: str) -> tuple[Any, str]:
     return fs.LocalFileSystem(), os.path.abspath(folder)
 
 
-def _check_visible(task: FileTask, files: Sequence[TableFile]) -> None:
-    """Find out now whether a worker wrote to a disk of its own."""
+def check_visible(name: str, folder: str, files: Sequence[TableFile]) -> None:
+    """Find out now whether a worker wrote to a disk of its own.
+
+    Args:
+        name: of the sink, for the error.
+        folder: the table's.
+        files: that tasks have written there.
+    """
     if not files:
         return
-    system, base = filesystem(task.folder)
+    system, base = filesystem(folder)
     infos = system.get_file_info([f"{base}/{each.path}" for each in files])
     for info, each in zip(infos, files, strict=True):
         if info.size != each.size:
             raise SpecError(
-                f"{task.fit.name}: a worker wrote {each.path}, which the driver does not see: the "
+                f"{name}: a worker wrote {each.path}, which the driver does not see: the "
                 "path must be on storage that all workers share"
             )
 
@@ -199,24 +259,47 @@ class _Part:
         self.metadata: list[Any] = []
 
 
-class _Files:
-    """The files of one task."""
+class FileWriter:
+    """The files of one task: one at a time for each partition of the table.
 
-    def __init__(self, task: FileTask) -> None:
+    Args:
+        folder: the table's.
+        prefix: of file names.
+        partition_by: columns whose values become folders.
+        keeps_parts: whether these columns are in the files as well.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        prefix: str,
+        partition_by: Sequence[str] = (),
+        *,
+        keeps_parts: bool = False,
+    ) -> None:
         self.written: list[TableFile] = []
-        self._task = task
-        self._system, self._base = filesystem(task.folder)
+        self._prefix = prefix
+        self._partition_by = list(partition_by)
+        self._keeps_parts = keeps_parts
+        self._system, self._base = filesystem(folder)
         self._parts: dict[str, _Part] = {}
         self._bytes = 0
 
     def add(self, rows: pa.Table) -> None:
+        """Write rows to the files of their partitions."""
         for folder, values, part_rows in self._divided(rows):
-            part = self._parts.get(folder)
-            if part is None:
-                part = self._parts[folder] = _Part(folder, values)
-            part.buffered.append(part_rows)
-            part.bytes += part_rows.nbytes
-            self._bytes += part_rows.nbytes
+            self.add_to(folder, values, part_rows)
+
+    def add_to(self, folder: str, values: dict[str, str | None], rows: pa.Table) -> None:
+        """Write rows to a file of the partition `values`, in `folder` below the table."""
+        if not rows.num_rows:
+            return
+        part = self._parts.get(folder)
+        if part is None:
+            part = self._parts[folder] = _Part(folder, values)
+        part.buffered.append(rows)
+        part.bytes += rows.nbytes
+        self._bytes += rows.nbytes
         while self._bytes > _BUFFER_BYTES_MAX:
             self._flush(max(self._parts.values(), key=lambda part: part.bytes))
 
@@ -227,16 +310,17 @@ class _Files:
             self._finish(part)
 
     def _divided(self, rows: pa.Table) -> Iterator[tuple[str, dict[str, str | None], pa.Table]]:
-        """Rows by their values of the partitioning columns, without these columns."""
+        """Rows by their values of the partitioning columns."""
         import pyarrow.compute as pc
 
-        names = list(self._task.partition_by)
+        names = self._partition_by
         if not rows.num_rows:
             return
         if not names:
             yield "", {}, rows
             return
-        kept = [name for name in rows.column_names if name not in names]
+        dropped = () if self._keeps_parts else names
+        kept = [name for name in rows.column_names if name not in dropped]
         for row in rows.select(names).group_by(names).aggregate([]).to_pylist():
             chosen = pc.scalar(True)  # noqa: FBT003 (a constant expression)
             for name in names:
@@ -268,7 +352,7 @@ class _Files:
     def _open(self, part: _Part, schema: pa.Schema) -> None:
         import pyarrow.parquet as pq
 
-        part.path = f"{part.folder}{self._task.prefix}-{uuid.uuid4()}.parquet"
+        part.path = f"{part.folder}{self._prefix}-{uuid.uuid4()}.parquet"
         folder = f"{self._base}/{part.folder}".rstrip("/")
         self._system.create_dir(folder, recursive=True)
         part.sink = self._system.open_output_stream(f"{self._base}/{part.path}")
@@ -320,12 +404,31 @@ def _stats(metadata: Any) -> dict[str, Any]:
         bounds = [(s.min, s.max) for s in each if s.has_min_max]
         # A group of nulls has no bounds, and the file then none either.
         if len(bounds) == len(each) and all(map(_is_bound, sum(bounds, ()))):
-            low[name] = min(first for first, _ in bounds)
-            high[name] = max(last for _, last in bounds)
+            low[name] = as_bound(min(first for first, _ in bounds))
+            high[name] = as_bound(max(last for _, last in bounds))
     return found | {"minValues": low, "maxValues": high, "nullCount": nulls}
 
 
 def _is_bound(value: Any) -> bool:
-    if isinstance(value, bool):
+    if isinstance(value, bool | datetime):
         return False
-    return isinstance(value, int) or (isinstance(value, str) and len(value) <= _TEXT_MAX)
+    if isinstance(value, int | date):
+        return True
+    return isinstance(value, str) and len(value) <= _TEXT_MAX
+
+
+def as_bound(value: Any) -> Any:
+    """A value as statistics have it: dates as ISO texts; None if it is of another kind."""
+    if not _is_bound(value):
+        return None
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def bounds_of(stats: Mapping[str, Any]) -> Bounds:
+    """The bounds in a file's statistics."""
+    low, high, rows = stats["minValues"], stats["maxValues"], stats["numRecords"]
+    return {
+        name: (low.get(name), high.get(name), nulls > 0)
+        for name, nulls in stats["nullCount"].items()
+        if name in low or nulls == rows
+    }

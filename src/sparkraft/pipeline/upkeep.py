@@ -42,11 +42,7 @@ def keep_up(path: str, *, target_bytes: int = TARGET_BYTES, retain_hours: int) -
     """
     from deltalake import DeltaTable
 
-    if retain_hours < RETAIN_HOURS_MIN:
-        raise SpecError(
-            f"files are kept for at least {RETAIN_HOURS_MIN} hour: those of a running batch have "
-            "no commit yet"
-        )
+    check_retention(retain_hours)
     if not DeltaTable.is_deltatable(path):
         raise SpecError(f"{path} is not a Delta table")
     table = DeltaTable(path)
@@ -58,6 +54,15 @@ def keep_up(path: str, *, target_bytes: int = TARGET_BYTES, retain_hours: int) -
         retention_hours=retain_hours, dry_run=False, enforce_retention_duration=False, full=True
     )
     return Upkeep(before, after, len(deleted))
+
+
+def check_retention(hours: int) -> None:
+    """Refuse to delete files of running batches."""
+    if hours < RETAIN_HOURS_MIN:
+        raise SpecError(
+            f"files are kept for at least {RETAIN_HOURS_MIN} hour: those of a running batch have "
+            "no commit yet"
+        )
 
 
 def _compact(table: DeltaTable, target_bytes: int) -> None:
