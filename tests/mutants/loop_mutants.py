@@ -4,6 +4,7 @@ from typing import Any
 
 from sparkraft.server.broker.disk_steps import DiskSteps
 from sparkraft.server.broker.replica_manager import ReplicaManager
+from sparkraft.server.broker.shared_reads import COLD, SharedReads
 from sparkraft.storage.log_dir import DiskJob
 from tests.mutants.mutant import NODES, Mutant, Patches, registrar
 
@@ -24,6 +25,17 @@ def _uncut_loop() -> Patches:
                 await self._run(step)
 
     return [(DiskSteps, "carry_out", carry_out)]
+
+
+@_plant("fetches read on the event loop what is not in the page cache", "L1")
+def _uncached_reads() -> Patches:
+    original = SharedReads.read
+
+    def read(self: Any, *arguments: Any, **more: Any) -> Any:
+        found = original(self, *arguments, **{**more, "cold": []})
+        return original(self, *arguments, **{**more, "cold": None}) if found is COLD else found
+
+    return [(SharedReads, "read", read)]
 
 
 @_plant("compressed batches are decompressed on the event loop", "L1")

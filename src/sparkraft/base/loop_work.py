@@ -5,7 +5,12 @@ All clients, heartbeats and votes of a node share one loop, so nothing on it may
 thread through calls that release the interpreter (`server.loop_turns`).
 """
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
+
+LoopBound: TypeAlias = int
+"""Type of the constants that bound one piece of work on the event loop, or one stretch of a thread
+that keeps the interpreter. `./bench loop bounds` measures the cost at each of them; a test compares
+its list with the source."""
 
 
 class WorkMax(NamedTuple):

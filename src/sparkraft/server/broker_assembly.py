@@ -15,6 +15,7 @@ from sparkraft.server.broker.alter_partition import AlterPartitionQueue
 from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
 from sparkraft.server.broker.background import Background
 from sparkraft.server.broker.broker_epoch import BrokerEpoch
+from sparkraft.server.broker.cold_reads import ColdReads
 from sparkraft.server.broker.compaction import Compaction
 from sparkraft.server.broker.directory_assignments import DirectoryAssignments
 from sparkraft.server.broker.dynamic_configs import DynamicConfigs
@@ -263,6 +264,7 @@ def assemble(base: BrokerFoundation) -> BrokerServices:
             partitions_max=config.number("sparkraft.fetch.session.partitions.max"),
         ),
         shared_reads=SharedReads(replicas.wheel),
+        cold_reads=ColdReads(replicas.off_loop, env.disk.warm),
         fetchers=fetchers,
         reads_by_rack=config.text("replica.selector.class") == RACK_AWARE_SELECTOR,
         produce_shapes=ProduceShapes(),

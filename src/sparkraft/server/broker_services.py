@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from sparkraft.security.client_quotas import ClientQuotas
     from sparkraft.server.broker.alter_partition import AlterPartitionQueue
     from sparkraft.server.broker.auto_topic_creation import AutoTopicCreation
+    from sparkraft.server.broker.cold_reads import ColdReads
     from sparkraft.server.broker.compaction import Compaction
     from sparkraft.server.broker.controller_channel import ControllerChannel
     from sparkraft.server.broker.dynamic_configs import DynamicConfigs
@@ -78,6 +79,7 @@ class BrokerServices:
     log_dir_moves: "LogDirMoves"
     fetch_sessions: "FetchSessions"
     shared_reads: "SharedReads"
+    cold_reads: "ColdReads"
     fetchers: "ReplicaFetchers"
     reads_by_rack: bool
     produce_shapes: "ProduceShapes"

@@ -421,6 +421,7 @@ class Node:
         if self.broker is not None:
             self.broker.transactions.close()
             self.broker.groups.close()
+            self.broker.cold_reads.close()
             await self.broker.broker_connections.close()
 
     async def _close_quorum(self) -> None:

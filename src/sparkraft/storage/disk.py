@@ -2,9 +2,9 @@
 
 Paths are absolute strings joined by `/`. Every method blocks and raises `OSError` as `os` does.
 
-Threads: `fsync`, `fsync_dir`, `replace`, `read`, `read_part`, `extend`, `discard`, `size` and
-`listdir` may be called from any thread; all other methods belong to the one thread that owns the
-logs, because they share the cache of open files.
+Threads: `fsync`, `fsync_dir`, `replace`, `read`, `read_part`, `warm`, `extend`, `discard`, `size`
+and `listdir` may be called from any thread; all other methods belong to the one thread that owns
+the logs, because they share the cache of open files.
 """
 
 import fcntl
@@ -14,10 +14,19 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sparkraft.records.batch import Buffer
 from sparkraft.storage.mapped import CAN_MAP, VIEW_BYTES_MIN, MappedFiles
+from sparkraft.storage.page_cache import PageCache
+
+
+class FilePart(NamedTuple):
+    """Bytes of a file."""
+
+    path: str
+    at: int
+    size: int
 
 
 class StorageFault(Exception):  # noqa: N818 (a fault of the disk, not of the caller)
@@ -89,6 +98,23 @@ class Disk(Protocol):
 
     def read_part(self, path: str, count: int, at: int) -> bytes:
         """As `pread`, from any thread: for long walks beside the owner of the logs."""
+        ...
+
+    def cold_part(
+        self, path: str, count: int, at: int, *, to_send: bool = False, grows: bool = False
+    ) -> "FilePart | None":
+        """The part to `warm` so that reading these bytes does not wait for the device, or None.
+
+        `to_send`: they will be read by `view`, which may map more than them. The bytes must be
+        within the file. None also if the system does not know.
+        """
+        ...
+
+    def warm(self, part: "FilePart") -> None:
+        """Read a part of a file into the page cache, from any thread; quiet if that fails.
+
+        The read that follows gets the error.
+        """
         ...
 
     def append(self, path: str, buffers: Sequence[Buffer]) -> None:
@@ -177,6 +203,9 @@ CACHED_FILES_MIN = 64
 
 _BUFFERS_PER_CALL = 512  # Linux takes 1024
 
+WARM_BYTES = 256 * 1024
+"""Read at a time into a page cache that lacks them; the buffer is of this size, too."""
+
 
 class FileLimitTooLow(Exception):  # noqa: N818 (a sentence for the operator)
     """RLIMIT_NOFILE is too low to run a node."""
@@ -221,6 +250,7 @@ class OsDisk:
         self._in_folder: dict[str, set[str]] = {}
         """Folder → its files among `_files`."""
         self._mapped = MappedFiles()
+        self._page_cache = PageCache()
         # Guards closing against `fsync` from another thread, which duplicates the descriptor.
         self._closing = Lock()
         self._replaced: list[str] = []
@@ -292,6 +322,31 @@ class OsDisk:
             return os.pread(fd, count, at)
         finally:
             os.close(fd)
+
+    def cold_part(
+        self, path: str, count: int, at: int, *, to_send: bool = False, grows: bool = False
+    ) -> FilePart | None:
+        """See `Disk.cold_part`."""
+        if self._shared:
+            return None
+        fd = self._fd_of(path)
+        if to_send and count >= VIEW_BYTES_MIN and CAN_MAP:
+            at, count = self._mapped.to_map(fd, path, count, at, grows=grows)
+        return None if self._page_cache.holds(fd, count, at) else FilePart(path, at, count)
+
+    def warm(self, part: FilePart) -> None:
+        """See `Disk.warm`."""
+        buffer = memoryview(bytearray(min(part.size, WARM_BYTES)))
+        end = part.at + part.size
+        with suppress(OSError):
+            fd = os.open(part.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                # The device gets the whole part at once; the reads wait for it.
+                os.posix_fadvise(fd, part.at, part.size, os.POSIX_FADV_WILLNEED)
+                for at in range(part.at, end, WARM_BYTES):
+                    os.preadv(fd, [buffer[: end - at]], at)
+            finally:
+                os.close(fd)
 
     def extend(self, path: str, data: Buffer) -> None:
         """See `Disk.extend`."""

@@ -16,7 +16,7 @@ from sparkraft.base.ids import LeaderEpoch, Offset, Uuid
 from sparkraft.records.batch import BatchHeader, iter_batches
 from sparkraft.records.errors import CorruptRecords
 from sparkraft.storage.config import LogConfig
-from sparkraft.storage.disk import Disk, StorageFault
+from sparkraft.storage.disk import Disk, FilePart, StorageFault
 from sparkraft.storage.epochs import LeaderEpochs
 from sparkraft.storage.index import AbortedTransaction
 from sparkraft.storage.producers import Producers, ProducerState
@@ -48,7 +48,8 @@ class FoundOffset(NamedTuple):
     """-1 if unknown."""
 
 
-_EMPTY = ReadResult([], 0)
+NOTHING = ReadResult([], 0)
+"""A read of no bytes."""
 _marker_offset = attrgetter("last_offset")
 NO_HINT = (-1, -1, None)
 
@@ -304,7 +305,7 @@ class ReadableLog:
                 f"offset {offset} is not within [{self.log_start_offset}, {self.log_end_offset}]",
             )
         if offset >= up_to:
-            return _EMPTY
+            return NOTHING
         try:
             return self._read(
                 offset, max_bytes, up_to, min_one_batch=min_one_batch, to_send=to_send
@@ -315,9 +316,32 @@ class ReadableLog:
             self.report_damage(error.detail)
             raise
 
+    def cold_part(
+        self, offset: int, *, max_bytes: int, up_to: int, to_send: bool
+    ) -> FilePart | None:
+        """The part of a file to warm next (`Disk.warm`), so that `read` does not wait for a device.
+
+        None if `read` does not wait with these arguments, or fails. Ask again when it is warm:
+        places in a segment are known only once its indexes can be read.
+        """
+        if self._fault is not None or not self.log_start_offset <= offset < up_to:
+            return None
+        segments = self._segments
+        hinted, position, segment = self._tail_hint
+        try:
+            if hinted == offset and segment is segments.active:
+                return segment.cold_bytes(position, max_bytes, to_send=to_send, grows=True)
+            return segments.cold_part(
+                offset, up_to, self.log_end_offset, max_bytes, to_send=to_send
+            )
+        except (OSError, CorruptRecords):
+            return None
+
     def _read(
         self, offset: int, max_bytes: int, up_to: int, *, min_one_batch: bool, to_send: bool
     ) -> ReadResult:
+        if max_bytes <= 0 and not min_one_batch:
+            return NOTHING
         segments = self._segments
         if self._tail_hint[0] == offset and self._tail_hint[2] is segments.active:
             index, position = len(segments) - 1, self._tail_hint[1]
@@ -326,13 +350,13 @@ class ReadableLog:
         else:
             found = segments.find(offset)
             if found is None:
-                return _EMPTY
+                return NOTHING
             index, position, first_size = found
         limit = segments.limit(index, up_to, self.log_end_offset)
         wanted = max(max_bytes, first_size) if min_one_batch else max_bytes
         size = min(wanted, limit - position)
         if size <= 0:
-            return _EMPTY
+            return NOTHING
         segment = segments.at(index)
         if to_send:
             pieces = segment.view(position, size, grows=segment is segments.active)

@@ -17,7 +17,9 @@ import os
 import sys
 from collections import OrderedDict
 
-WINDOW_BYTES = 4 << 20
+from sparkraft.base.loop_work import LoopBound
+
+WINDOW_BYTES: LoopBound = 4 << 20
 """Mapped at once: a few answers' worth. A multiple of every page size."""
 
 WINDOWS_MAX = 64
@@ -84,6 +86,20 @@ class MappedFiles:
             self._unused.discard(oldest)
         window = self._windows[key] = memoryview(mapped)
         return window
+
+    def to_map(self, fd: int, path: str, count: int, at: int, *, grows: bool) -> tuple[int, int]:
+        """(position, bytes) that `views` of this part reads: windows that are new, as a whole."""
+        end = at + count
+        first, last = at // WINDOW_BYTES, (end - 1) // WINDOW_BYTES
+        if (path, first) not in self._windows or (path, last) not in self._windows:
+            size = os.fstat(fd).st_size
+            if (path, first) not in self._windows:
+                at = first * WINDOW_BYTES
+            if (path, last) not in self._windows and (
+                not grows or (last + 1) * WINDOW_BYTES <= size
+            ):
+                end = min((last + 1) * WINDOW_BYTES, size)
+        return at, end - at
 
     def forget(self, path: str) -> None:
         """Give no more views of what is mapped of `path`, a file or a directory; from any thread.

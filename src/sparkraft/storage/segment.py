@@ -21,7 +21,7 @@ from sparkraft.records.batch import (
 )
 from sparkraft.records.errors import CorruptRecords
 from sparkraft.storage.config import LogConfig
-from sparkraft.storage.disk import Disk
+from sparkraft.storage.disk import Disk, FilePart
 from sparkraft.storage.index import (
     AbortedTransaction,
     DamagedIndex,
@@ -490,9 +490,46 @@ class Segment:
         Raises:
             CorruptRecords: as `read`.
         """
-        if position < self.checked_from or position + size > self.checked_to:
+        if not self._is_checked(position, size):
             return [self.read(position, size)]
         return self._disk.view(self.log_path, size, position, grows=grows)
+
+    def cold_place(self, offset: int, more_bytes: int = 0) -> FilePart | None:
+        """The part of its files to warm next, so that `place_of(offset)` does not wait.
+
+        `more_bytes`: bytes of the log after it that will be read, too.
+        """
+        if self._offset_index is None and (part := self._cold_index()) is not None:
+            return part
+        relative = offset - self.base_offset
+        if self.offset_index.batch_of(relative) is not None:
+            return None
+        start = self.offset_index.lookup(relative)[1]
+        left = self.size - start
+        if self._disk.cold_part(self.log_path, min(SCAN_CHUNK, left), start) is None:
+            return None
+        return FilePart(self.log_path, start, min(SCAN_CHUNK + more_bytes, left))
+
+    def cold_bytes(
+        self, position: int, size: int, *, to_send: bool, grows: bool
+    ) -> FilePart | None:
+        """The part to warm before `size` bytes are read: by `view` if `to_send`, else by `read`."""
+        size = min(size, self.size - position)
+        to_send = to_send and self._is_checked(position, size)
+        return self._disk.cold_part(self.log_path, size, position, to_send=to_send, grows=grows)
+
+    def _cold_index(self) -> FilePart | None:
+        """The part to warm before the indexes are read and compared with the end of the log."""
+        for suffix in (INDEX, TIME_INDEX):
+            path = self.path(suffix)
+            size = self._disk.size(path)
+            if size > 0 and (part := self._disk.cold_part(path, size, 0)) is not None:
+                return part
+        start = max(0, self.size - SCAN_CHUNK)
+        return self._disk.cold_part(self.log_path, self.size - start, start)
+
+    def _is_checked(self, position: int, size: int) -> bool:
+        return self.checked_from <= position and position + size <= self.checked_to
 
     def _check(self, data: bytes, position: int) -> None:
         """Verify the whole batches in `data` and remember the range."""

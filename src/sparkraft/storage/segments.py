@@ -15,7 +15,7 @@ from sparkraft.base.env import Entropy
 from sparkraft.records.batch import BatchHeader
 from sparkraft.records.record import scan_records
 from sparkraft.storage.config import INT64_MAX, LogConfig
-from sparkraft.storage.disk import Disk
+from sparkraft.storage.disk import Disk, FilePart
 from sparkraft.storage.names import (
     CLEANED,
     INDEX,
@@ -199,6 +199,22 @@ class Segments:
                 return index, *found
             index += 1  # its tail was compacted away: continue in the next one
         return None
+
+    def cold_part(
+        self, offset: int, up_to: int, log_end_offset: int, max_bytes: int, *, to_send: bool
+    ) -> FilePart | None:
+        """The part of a file to warm next, so that `find`, `limit` and a read do not wait."""
+        index = self.index_of(offset)
+        segment = self._list[index]
+        part = segment.cold_place(offset, max_bytes)
+        if part is None and up_to < self.end_of(index, log_end_offset):
+            part = segment.cold_place(up_to)
+        place = segment.place_of(offset) if part is None else None
+        if place is None:
+            return part
+        position, first_size = place
+        size = max(max_bytes, first_size)
+        return segment.cold_bytes(position, size, to_send=to_send, grows=segment is self.active)
 
     def limit(self, index: int, up_to: int, log_end_offset: int) -> int:
         """Return the position in segment `index` at which the batches below `up_to` end."""

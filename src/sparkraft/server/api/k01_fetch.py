@@ -17,6 +17,9 @@ Behaviour:
       (KIP-73).
     * A partition of a follower's session without changes costs one comparison; in a consumer's
       session it costs nothing (`fetch_sessions`). Its topic's rights are checked at each fetch.
+    * Records that are not in the page cache are read in a thread (`cold_reads`). If there are
+      others, or an error, the response leaves without them; else it waits, and everything is
+      checked again.
     * `last_fetched_epoch` not in the leader's log: `diverging_epoch` instead of records.
 Versions: v5 log start; v7 sessions; v9 leader epochs; v11 rack; v12 flexible; v13 topic ids; v15
     replica state; v16 leader hints; v17 directory id; v18 the follower's high watermark.
@@ -37,6 +40,7 @@ from sparkraft.protocol.messages.k01_fetch import (
 from sparkraft.security.acls import AclOperation, AclResourceType
 from sparkraft.security.quotas import CONSUMER_BYTE_RATE
 from sparkraft.server.api.authorization import on_each
+from sparkraft.server.api.fetch_reading import Found
 from sparkraft.server.api.fetch_work import HIGH_WATERMARK_LINGER_MS, FetchWork
 from sparkraft.server.api.registry import Api, RequestContext, Steps, result_of
 from sparkraft.server.broker.purgatory import FetchWaiter
@@ -59,6 +63,27 @@ def handle(
     except KafkaError as error:
         return FetchResponse(error_code=int(error.code))
     found, total, urgent = fetch.read()
+    if fetch.must_warm(total, urgent=urgent):
+        return _answer_when_warm(fetch, incremental=incremental)
+    return _answer(fetch, found, total, urgent=urgent, incremental=incremental)
+
+
+async def _answer_when_warm(fetch: FetchWork, *, incremental: bool) -> FetchResponse:
+    """Read again, with every check, once the page cache has what was missing."""
+    found: Found = []
+    total, urgent = 0, False
+    while fetch.must_warm(total, urgent=urgent):
+        await fetch.warm()
+        found, total, urgent = fetch.read(parked=True)
+    answer = _answer(fetch, found, total, urgent=urgent, incremental=incremental)
+    return answer if isinstance(answer, FetchResponse) else await answer
+
+
+def _answer(
+    fetch: FetchWork, found: Found, total: int, *, urgent: bool, incremental: bool
+) -> FetchResponse | Awaitable[FetchResponse]:
+    """Respond to what was read, or wait for more."""
+    request = fetch.request
     min_bytes = min(request.min_bytes, fetch.max_bytes)
     if urgent or not fetch.asked or total >= min_bytes or request.max_wait_ms <= 0:
         return fetch.answer(found, incremental=incremental)
@@ -72,7 +97,7 @@ def handle(
     for asked, data in found:
         fetch.note_read(asked, data)
     waiter = FetchWaiter(
-        broker.replica_manager.wheel,
+        fetch.broker.replica_manager.wheel,
         fetch.queues(),
         missing_bytes=min_bytes - total,
         wait_ms=wait_ms,
@@ -100,6 +125,9 @@ def _handle_large(fetch: FetchWork) -> Steps:
     except KafkaError as error:
         return FetchResponse(error_code=int(error.code))
     found, total, urgent = yield from fetch.read_in_slices()
+    while fetch.must_warm(total, urgent=urgent):
+        yield fetch.warm()
+        found, total, urgent = yield from fetch.read_in_slices(parked=True)
     min_bytes = min(request.min_bytes, fetch.max_bytes)
     if fetch.asked and not urgent and total < min_bytes and request.max_wait_ms > 0:
         waiter = FetchWaiter(

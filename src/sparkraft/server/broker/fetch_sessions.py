@@ -29,6 +29,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.loop_work import LoopBound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,10 +47,10 @@ EVICTION_MS_MIN = 120_000
 
 EPOCH_MAX = (1 << 31) - 1
 
-LEFT_AT_ONCE_MAX = 2_000
+LEFT_AT_ONCE_MAX: LoopBound = 2_000
 """Partitions of ended sessions that are unregistered with each request: well below 1 ms."""
 
-SORTED_MAX = 10_000
+SORTED_MAX: LoopBound = 10_000
 """Changed partitions that are put in order for one fetch: 2 ms."""
 
 _by_order = attrgetter("order")
@@ -383,6 +384,10 @@ class FetchSessions:
         )
         self._sessions[session.id] = session
         return session
+
+    def has(self, session: FetchSession) -> bool:
+        """Whether a session has not ended."""
+        return self._sessions.get(session.id) is session
 
     def end(self, session_id: int) -> None:
         """Remove a session; its parked fetches complete."""

@@ -12,12 +12,17 @@ All are dropped every `KEPT_MS_MAX`, and the oldest beyond `BYTES_MAX`.
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from sparkraft.storage.log_view import ReadResult
+
 if TYPE_CHECKING:
     from sparkraft.server.broker.timing_wheel import TimingWheel
+    from sparkraft.storage.disk import FilePart
     from sparkraft.storage.log import PartitionLog
-    from sparkraft.storage.log_view import ReadResult
 
     Key = tuple[PartitionLog, int, int, int, bool]
+
+COLD = ReadResult([], 0)
+"""Returned by a read that would wait for a device."""
 
 KEPT_MS_MAX = 500
 """Consumers that keep up fetch again within this time."""
@@ -40,7 +45,7 @@ class SharedReads:
         self._wheel = wheel
         self._kept: OrderedDict[Key, ReadResult] = OrderedDict()
 
-    def read(
+    def read(  # noqa: PLR0913 (as `ReadableLog.read`, and what to do if it would wait)
         self,
         log: "PartitionLog",
         offset: int,
@@ -49,8 +54,12 @@ class SharedReads:
         up_to: int,
         min_one_batch: bool,
         to_send: bool,
+        cold: "list[FilePart] | None" = None,
     ) -> "ReadResult":
         """As `ReadableLog.read`; the buffers may be shared.
+
+        If the read would wait for a device, nothing is read: the part of a file to warm first is
+        added to `cold`, and `COLD` is returned. With None, the read may wait.
 
         Raises:
             KafkaError, StorageFault: as `ReadableLog.read`.
@@ -64,6 +73,11 @@ class SharedReads:
             and log.fault is None
         ):
             return kept
+        if cold is not None and (max_bytes > 0 or min_one_batch):
+            part = log.cold_part(offset, max_bytes=max_bytes, up_to=up_to, to_send=to_send)
+            if part is not None:
+                cold.append(part)
+                return COLD
         self.reads += 1
         found = log.read(
             offset,

@@ -5,6 +5,7 @@ A piece is one callback of the loop. Counted, by observing the product from outs
     folders      logs hosted or dropped after a change of the image
     partitions   logs whose retention is checked
     bytes        record batches compressed or decompressed; work in threads counts for nothing
+    device reads reads for fetches of bytes that are not in the page cache: none
 """
 
 from collections import Counter
@@ -16,6 +17,7 @@ from unittest.mock import patch
 
 from sparkraft.records import record, validate
 from sparkraft.server.broker.replica_manager import ReplicaManager
+from sparkraft.server.broker.shared_reads import SharedReads
 from sparkraft.simulation.checks.probe import Probe, Require, current_machine
 from sparkraft.simulation.world.machine import WORK_MAX
 from sparkraft.storage import removal
@@ -27,6 +29,7 @@ BOUNDS = {
     "folders": WORK_MAX.folders,
     "partitions": WORK_MAX.partitions,
     "bytes": WORK_MAX.codec_bytes,
+    "device reads": 0,
 }
 
 
@@ -46,6 +49,18 @@ class LoopChecks:
             incarnation = machine.incarnation
             if not incarnation.off_loop:
                 self._probe.check(lambda: self._add(machine, unit, count))
+
+    @contextmanager
+    def fetching(self) -> Iterator[None]:
+        """A log is read for a fetch; it must not wait for the disk."""
+        machine = current_machine(self._probe)
+        if machine is None:
+            yield
+            return
+        before = machine.disk.device_reads
+        yield
+        if waited := machine.disk.device_reads - before:
+            self.on_work("device reads", waited)
 
     def _add(self, machine: "Machine", unit: str, count: int) -> None:
         assert machine.incarnation is not None
@@ -79,6 +94,13 @@ def work_watched(checks: LoopChecks) -> Iterator[None]:
     def one(_: Any) -> int:
         return 1
 
+    read = SharedReads.read
+
+    @wraps(read)
+    def fetch(*arguments: Any, **more: Any) -> Any:
+        with checks.fetching():
+            return read(*arguments, **more)
+
     with ExitStack() as stack:
         for owner, name, unit, units in (
             (ReplicaManager, "_host", "folders", one),
@@ -89,4 +111,5 @@ def work_watched(checks: LoopChecks) -> Iterator[None]:
         ):
             replaced = counted(getattr(owner, name), unit, units)
             stack.enter_context(patch.object(owner, name, replaced))
+        stack.enter_context(patch.object(SharedReads, "read", fetch))
         yield

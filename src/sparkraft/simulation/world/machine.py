@@ -31,6 +31,7 @@ from sparkraft.simulation.world.network import SimNetwork, tell_bytes
 from sparkraft.simulation.world.observers import NodeObserver
 from sparkraft.simulation.world.points import POINTS
 from sparkraft.simulation.world.violation import Violation
+from sparkraft.storage.disk import FilePart
 from sparkraft.storage.meta_properties import read_meta_properties
 
 if TYPE_CHECKING:
@@ -42,6 +43,12 @@ DISK_STRIKE = 0.02
 
 WORK_MAX = WorkMax(bytes=1 << 20, records=1_000, partitions=4, folders=2, codec_bytes=0)
 """So little that the small simulated clusters have work to cut into slices."""
+
+COLD_WORLDS, COLD_SHARE = 0.125, 0.2
+"""The share of worlds whose disks are slow to read, and of the fetches there that meet it."""
+
+SPARED_QUESTIONS = 8
+"""So that a fetch does not wait for the same bytes again and again."""
 
 EPOCH_MS = 1_790_000_000_000
 """Wall-clock time at the start of the world."""
@@ -82,8 +89,17 @@ class TracedDisk(MemoryDisk):
         after: Callable[[Operation], None],
         failed: Callable[[Operation], None],
         fault_point: Callable[[str], bool],
+        cold_dice: random.Random | None,
     ) -> None:
+        """`cold_dice`: decides what falls out of the page cache; None keeps everything."""
         super().__init__()
+        self._cold_dice = cold_dice
+        self._cold: dict[str, FilePart] = {}
+        """Path → the bytes that are not in the page cache."""
+        self._spared: dict[str, int] = {}
+        """Path → questions until its bytes may fall out again, after they were warmed."""
+        self.device_reads = 0
+        """Reads of such bytes that were not warmed before."""
         self._before = before
         self._after = after
         self._failed = failed
@@ -97,6 +113,36 @@ class TracedDisk(MemoryDisk):
             self._failed(operation)
             raise
         self._after(operation)
+
+    def cold_part(
+        self, path: str, count: int, at: int, *, to_send: bool = False, grows: bool = False
+    ) -> FilePart | None:
+        """See `Disk.cold_part`; sometimes the bytes fall out of the page cache just before."""
+        _ = to_send, grows
+        dice = self._cold_dice
+        if dice is None or count <= 0:
+            return None
+        if spared := self._spared.pop(path, 0):
+            self._spared[path] = spared - 1
+        elif path not in self._cold and dice.random() < COLD_SHARE:
+            self._cold[path] = FilePart(path, at, count)
+        return FilePart(path, at, count) if self._is_cold(path, count, at) else None
+
+    def _is_cold(self, path: str, count: int, at: int) -> bool:
+        cold = self._cold.get(path)
+        return cold is not None and cold.at < at + count and at < cold.at + cold.size
+
+    def warm(self, part: FilePart) -> None:
+        """See `Disk.warm`."""
+        self._cold.pop(part.path, None)
+        self._spared[part.path] = SPARED_QUESTIONS
+
+    def pread(self, path: str, count: int, at: int) -> bytes:
+        """See `Disk.pread`; the bytes are in the page cache then."""
+        if self._cold and self._is_cold(path, count, at):
+            self.device_reads += 1
+            del self._cold[path]
+        return super().pread(path, count, at)
 
     def fault_point(self, point: str) -> bool:
         """See `Disk.fault_point`."""
@@ -200,7 +246,16 @@ class Machine:
 
     def _new_disk(self) -> TracedDisk:
         failed = partial(self.world.checks.storage.on_failed, self)
-        return TracedDisk(self._before_operation, self._after_operation, failed, self.fault_point)
+        dice = random.Random(f"{self.world.seed} spinning devices")
+        return TracedDisk(
+            self._before_operation,
+            self._after_operation,
+            failed,
+            self.fault_point,
+            random.Random(f"{self.world.seed} {self.name} cold")
+            if dice.random() < COLD_WORLDS
+            else None,
+        )
 
     def _format(self, *, initial: bool) -> None:
         """Format the disk as `storage format` does, with the voters if the quorum is dynamic."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from sparkraft.base.env import Entropy
 from sparkraft.records.batch import Buffer
-from sparkraft.storage.disk import DirectoryLock, DirectoryLocked
+from sparkraft.storage.disk import DirectoryLock, DirectoryLocked, FilePart
 
 SECTOR = 512
 """Unit in bytes that a disk writes atomically."""
@@ -386,6 +386,16 @@ class MemoryDisk:
     def read_part(self, path: str, count: int, at: int) -> bytes:
         """See `Disk.read_part`."""
         return self.pread(path, count, at)
+
+    def cold_part(
+        self, path: str, count: int, at: int, *, to_send: bool = False, grows: bool = False
+    ) -> FilePart | None:
+        """See `Disk.cold_part`; everything is in memory."""
+        _ = path, count, at, to_send, grows
+        return None
+
+    def warm(self, part: FilePart) -> None:
+        """See `Disk.warm`."""
 
     def extend(self, path: str, data: Buffer) -> None:
         """See `Disk.extend`."""
