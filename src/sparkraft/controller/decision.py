@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.controller.leader_election import Election
 
 VersionedRecord = tuple[Any, int]
 """A metadata record and the version it is written in."""
 
-RECORDS_MAX = 10_000
+RECORDS_MAX: LoopBound = 10_000
 """Maximum records of one user operation: it is one batch of the metadata log, as in Kafka."""
 
 BYTES_MAX = 8 * 1024 * 1024

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from sparkraft.base.errors import DecodeError
 from sparkraft.base.ids import Uuid
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.protocol.declare import Field, Message
 from sparkraft.protocol.reference_codec import FIXED, STRING_BYTES_MAX, element_size_min
 from sparkraft.protocol.source import Malformed, Source, absent, literal, present, tagged
@@ -34,7 +35,7 @@ _SMALL: Final = 17
 SlicedDecoder = Callable[[Buffer, int, int, int], Generator[int, None, tuple[Any, int]]]
 """As `Decoder`; yields the elements decoded since the last time, a few hundred."""
 
-SLICE_ELEMENTS: Final = 250
+SLICE_ELEMENTS: Final[LoopBound] = 250
 """Elements between two yields: at most half a millisecond."""
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from sparkraft.base.errors import DecodeError
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.records.batch import Buffer
 from sparkraft.records.record import read_varint
 from sparkraft.records.runs import RUN_MIN, find_run
@@ -30,7 +31,7 @@ class Walked(NamedTuple):
     """Records without a key."""
 
 
-RECORDS_PER_PAUSE: Final = 4096
+RECORDS_PER_PAUSE: Final[LoopBound] = 4096
 """Walked at once by a thread, which keeps the interpreter for about 3 ms then."""
 
 

@@ -17,9 +17,11 @@ import logging
 import sys
 import time
 
+from sparkraft.base.loop_work import LoopBound
+
 log = logging.getLogger(__name__)
 
-YOUNG_OBJECTS_MAX = 8_000
+YOUNG_OBJECTS_MAX: LoopBound = 8_000
 """New objects between two searches: about 3 ms. Python's 700 make replaying metadata cost three
 times as much, since images are trees of tuples without a cycle."""
 

@@ -16,6 +16,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.server.api.registry import load_api
 from sparkraft.server.broker.controller_channel import ControllerChannel
 from sparkraft.server.broker.topic_configs import TopicConfigs
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOGS_AT_ONCE = 100
+LOGS_AT_ONCE: LoopBound = 100
 """Logs that get their topic's configs before the event loop continues."""
 
 

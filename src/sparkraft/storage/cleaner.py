@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from sparkraft.base.errors import DecodeError
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.records.batch import BATCH_OVERHEAD, BatchHeader, crc_ok, parse_header
 from sparkraft.records.errors import CorruptRecords
 from sparkraft.storage.cleaner_filter import (
@@ -33,7 +34,7 @@ from sparkraft.storage.index import AbortedTransaction
 from sparkraft.storage.names import CLEANED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX
 from sparkraft.storage.segment import Segment
 
-RECORDS_PER_PAUSE = 200
+RECORDS_PER_PAUSE: LoopBound = 200
 """Between two pauses, give or take a batch: about a millisecond of work."""
 
 _RELATIVE_OFFSET_MAX = (1 << 31) - 1

@@ -24,13 +24,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, cast
 
-RECEIVE_BYTES = 256 * 1024
+from sparkraft.base.loop_work import LoopBound
+
+RECEIVE_BYTES: LoopBound = 256 * 1024
 """Ciphertext received at once, into a buffer that all streams of one owner share."""
 
 RECORD_BYTES = 16 * 1024
 """The longest plaintext of a TLS record; one read from OpenSSL returns at most a record."""
 
-PIECE_BYTES = 64 * 1024
+PIECE_BYTES: LoopBound = 64 * 1024
 """Plaintext encrypted at once: larger pieces leave the processor's cache before they are sent."""
 
 HANDSHAKE_S_MAX = 30.0

@@ -21,6 +21,7 @@ from typing import Any, assert_never
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset, TopicPartition
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.coordinator.runtime import (
     NO_PRODUCER_ID,
     AppendCallback,
@@ -54,13 +55,13 @@ from sparkraft.protocol.messages.k22_init_producer_id import (
     InitProducerIdResponse,
 )
 
-IDS_PER_STEP = 1_000
+IDS_PER_STEP: LoopBound = 1_000
 """Ids examined for timeout or expiry per event-loop iteration: well below a millisecond."""
 
 STEP_MS = 5
 """Between two such steps."""
 
-EXPIRED_PER_STEP = 200
+EXPIRED_PER_STEP: LoopBound = 200
 """Tombstones of one step: about 2 ms with their batch."""
 
 EXPIRY_PAUSE_MS = 500

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.codec import Encoded, encode_elements, encode_parts
 from sparkraft.protocol.messages.k03_metadata import (
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 _BY_ID_VERSION = 12
 _JOINED_BYTES = 64 * 1024
 
-UNITS = 250
+UNITS: LoopBound = 250
 """Partitions encoded, or names looked at, between two chances to interrupt."""
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Uuid
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.codec import Encoded, encode_elements, encode_parts
 from sparkraft.protocol.messages.k09_offset_fetch import (
@@ -48,7 +49,7 @@ _GROUPS_FROM = 8
 _BY_ID_FROM = 10
 _MEMBER_ERRORS = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH})
 
-CHUNK = 500
+CHUNK: LoopBound = 500
 """Partitions read and encoded at once: 0.3 ms."""
 
 

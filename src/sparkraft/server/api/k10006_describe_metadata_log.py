@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.metadata.redaction import SECRET_TYPES
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.framing import (
@@ -45,7 +46,7 @@ BATCHES_MAX = 20_000
 RECORD_UNITS = 8
 """Units of work of a record that is decoded, checked and encoded."""
 
-SEARCH_BYTES = 1 << 17
+SEARCH_BYTES: LoopBound = 1 << 17
 
 SEARCH_UNITS = 50
 """Units of work of a search in that many bytes; most batches have a hundred."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.java_hash import java_string_hash
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.replication.fetcher import Fetcher, FetcherEvent, OutOfRange
 from sparkraft.storage.disk import StorageFault
 
@@ -56,7 +57,7 @@ ABORT_MS_PER_PARTITION = 0.2
 IDLE_MS_MAX = 60_000
 """The longest an idle fetcher sleeps without being woken; a safety net."""
 
-BYTES_BETWEEN_YIELDS = 4 << 20
+BYTES_BETWEEN_YIELDS: LoopBound = 4 << 20
 """Appended before yielding to the event loop: some milliseconds of copying and checksums."""
 
 _LATEST = -1

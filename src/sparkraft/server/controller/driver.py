@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from sparkraft.base.env import no_faults
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import BrokerId, LeaderEpoch, Millis, Offset
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.controller.activation import default_bootstrap
 from sparkraft.controller.call import Call, no_quota
 from sparkraft.metadata.apply import apply
@@ -46,7 +47,7 @@ _log = logging.getLogger(__name__)
 COMMIT_WAIT_MS_MAX = 60_000
 """Maximum wait for a commit; a quorum this slow has lost its majority."""
 
-RECORDS_PER_BATCH = 1_000
+RECORDS_PER_BATCH: LoopBound = 1_000
 """Batch size of decisions that need not be atomic."""
 
 LEADER_CHECK_MS = 300_000

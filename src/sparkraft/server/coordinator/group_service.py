@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.coordinator.internal_topics import GROUP_METADATA_TOPIC
 from sparkraft.server.coordinator.coordinator_service import CoordinatorService, HostFactory
 from sparkraft.server.coordinator.member_memory import MemberMemory
@@ -33,7 +34,7 @@ MoveLeader: "TypeAlias" = Callable[[str, int, frozenset[str]], Awaitable[None]]
 HAND_OVER_MS = 500
 """Between two such requests."""
 
-_TOPICS_AT_ONCE = 1_000
+_TOPICS_AT_ONCE: LoopBound = 1_000
 """About a millisecond of matching."""
 
 

@@ -23,6 +23,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import DecodeError, InvariantBroken, KafkaError
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.protocol.api_keys import ApiKey
 from sparkraft.protocol.codec import decode_slices
 from sparkraft.protocol.errors import EncodeError
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WHOLE_BYTES_MAX = 64 * 1024
+WHOLE_BYTES_MAX: LoopBound = 64 * 1024
 """Requests up to this are decoded in one piece: at most 5 ms, for 30,000 names of one byte."""
 
 _ROUTE_CODE = struct.Struct(">i")

@@ -13,6 +13,7 @@ Not here: how bytes reach the socket (`sending`), what a failed request is answe
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.server.network.dispatch import RESPONSE_HEAD
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 IN_FLIGHT_MAX = 256
 """Requests of a connection that may wait at once: beyond it the client waits in the kernel."""
 
-RUN_BYTES_MAX = 2 << 20
+RUN_BYTES_MAX: LoopBound = 2 << 20
 """Responses collected before a write: two of 1 MB leave together a tenth faster than apart, since
 the peer is woken less often; more gains nothing and holds memory."""
 

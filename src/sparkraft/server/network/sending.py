@@ -21,6 +21,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from sparkraft.base.loop_work import LoopBound
+
 log = logging.getLogger(__name__)
 
 PIECE_BYTES = 64 * 1024
@@ -35,14 +37,14 @@ _JOINED_BYTES_MAX = 512 * 1024
 _BUFFERS_MAX = 64
 """Buffers of one writev: more than a response has, and far below Linux's 1024."""
 
-WRITE_BYTES = 4 << 20
+WRITE_BYTES: LoopBound = 4 << 20
 """Bytes gathered for one writev: all that `responses.RUN_BYTES_MAX` collects. Two responses of 1 MB
 in one call cost a fifth less than in two."""
 
-COPIED_BYTES_MAX = 1 << 20
+COPIED_BYTES_MAX: LoopBound = 1 << 20
 """Bytes of small parts that are joined for one writev: 0.3 ms."""
 
-RUN_BYTES_MAX = 8 << 20
+RUN_BYTES_MAX: LoopBound = 8 << 20
 """Bytes written at once to a peer that reads as fast as we write: 3 ms; then others have a turn."""
 
 

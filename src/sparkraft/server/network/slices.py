@@ -17,10 +17,11 @@ Not here: how the bytes of a large response leave (`sending`).
 import asyncio
 from typing import Any
 
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.server.api.registry import Steps
 from sparkraft.server.network.loop_budget import LoopBudget
 
-SLICE_UNITS_MAX = 500
+SLICE_UNITS_MAX: LoopBound = 500
 """Units in one slice: about 2.5 ms, a fraction of what clients may use of an iteration."""
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Offset
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.protocol.codec import decode
 from sparkraft.protocol.messages.raft_records import LeaderChangeMessage
 from sparkraft.records.batch import BatchHeader, iter_batches
@@ -17,7 +18,7 @@ from sparkraft.storage.raft_log import control_records
 if TYPE_CHECKING:
     from sparkraft.storage.raft_log import RaftLog
 
-READ_BYTES = 1 << 18
+READ_BYTES: LoopBound = 1 << 18
 """Read at once: less than a millisecond from the page cache, and 3,000 batches of one record."""
 
 NO_OP_END = b"\x08\x01\x14\x00\x00\x00"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import Millis, Offset
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.metadata.apply import apply
 from sparkraft.metadata.image import EMPTY_IMAGE, ClusterImage
 from sparkraft.metadata.replay import Replay
@@ -46,7 +47,7 @@ READS_MAX = 4
 RECORD_UNITS = 5
 """Units of work of a record that is decoded and applied (`registry.Steps`)."""
 
-PIECE_RECORDS = 100
+PIECE_RECORDS: LoopBound = 100
 """Records replayed in one step: about 2 ms."""
 
 Steps = Generator[int, None, Any]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkraft.base.errors import ErrorCode, KafkaError
 from sparkraft.base.ids import LeaderEpoch, Millis, Offset
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.protocol.framing import encode_metadata_record
 from sparkraft.raft import events
 from sparkraft.raft.events import EpochAndOffset
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 CLEAN_EVERY_MS = 60_000
 """Interval between checks for deletable segments and snapshots; Kafka's value."""
 
-SLICE_RECORDS = 500
+SLICE_RECORDS: LoopBound = 500
 """Records encoded in one event-loop iteration: a few milliseconds of work."""
 
 

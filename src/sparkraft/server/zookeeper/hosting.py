@@ -23,6 +23,7 @@ from immutables import Map
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.base.ids import Uuid
+from sparkraft.base.loop_work import LoopBound
 from sparkraft.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
@@ -46,7 +47,7 @@ EPOCH_DURING_DELETE = -2
 NO_EPOCH = -1
 """Leader epoch of a StopReplica that has none."""
 
-AT_ONCE = 200
+AT_ONCE: LoopBound = 200
 """Partitions decided between two chances to interrupt."""
 
 
