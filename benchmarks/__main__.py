@@ -18,8 +18,8 @@ SUITES = (
     "benchmarks.bench_spark_source",
 )
 
-REVISION = "benchmarks.bench_revision"
-"""Compares with an earlier commit; runs only if it is named."""
+ONLY_NAMED = ("benchmarks.bench_revision", "benchmarks.cores")
+"""Compares with an earlier commit; computes, without measuring. They run only if they are named."""
 
 
 def main() -> int:
@@ -29,7 +29,7 @@ def main() -> int:
     words, options = arguments[:first], arguments[first:]
     if words[:1] == ["loop"]:  # what follows names its rows
         words, options = ["loop"], [*words[1:], *options]
-    asked = [name for name in (*SUITES, REVISION) if any(word in name for word in words)]
+    asked = [name for name in (*SUITES, *ONLY_NAMED) if any(word in name for word in words)]
     wanted = asked if words else list(SUITES)
     failed = []
     for name in wanted:
