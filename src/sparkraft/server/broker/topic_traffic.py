@@ -158,7 +158,7 @@ class BrokerTraffic:
     """The counters of all topics.
 
     Attributes:
-        topics: by name, with a partition hosted here; the appends of their partitions are not added.
+        topics: by name, if a partition is hosted here; appends of their partitions are not added.
         follower_fetches: API version → Fetch requests of followers.
         errors: (API key, error code) → errors of single partitions in Produce and Fetch responses.
     """
