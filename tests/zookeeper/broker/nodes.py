@@ -7,8 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from sparkraft.base.errors import KafkaError
 from sparkraft.client.admin import Admin
 from sparkraft.client.cluster import Cluster
+from sparkraft.client.values import NewTopic
 from sparkraft.server.config import NodeConfig
 from sparkraft.server.env import SystemClock, SystemEntropy, SystemNetwork
 from sparkraft.server.zookeeper_node import ZooKeeperNode
@@ -16,7 +18,7 @@ from sparkraft.simulation.world.zookeeper import Ensemble
 from sparkraft.zookeeper.client import ZooKeeperClient
 from sparkraft.zookeeper.connect_string import parse_connect_string
 from sparkraft.zookeeper.requests import Request
-from tests.server.harness import make_env
+from tests.server.harness import make_env, until
 from tests.support.ports import lasting_ports
 
 
@@ -42,7 +44,10 @@ class Nodes:
         return ",".join(f"127.0.0.1:{self._ports[each]}" for each in sorted(self._running))
 
     async def start(self, *brokers: int, **overrides: str) -> None:
-        """Start brokers one after another; underscores in overrides stand for dots."""
+        """Start brokers one after another; the first one becomes the controller.
+
+        Underscores in overrides stand for dots.
+        """
         for broker in brokers:
             if broker not in self._ports:
                 (self._ports[broker],) = lasting_ports(1)
@@ -60,6 +65,7 @@ class Nodes:
             node = ZooKeeperNode(NodeConfig(properties), make_env())
             self._running[broker] = node
             await node.start()
+            await until(lambda: self.controller() > 0)
 
     async def stop(self, broker: int) -> None:
         await self._running.pop(broker).stop()
@@ -76,6 +82,17 @@ class Nodes:
         found = node.broker.image.topic(topic)
         partitions = {} if found is None else found.partitions
         return {at: (each.leader, sorted(each.isr)) for at, each in sorted(partitions.items())}
+
+    def children(self, path: str) -> list[str]:
+        """The names below a znode."""
+        return sorted(self.ensemble.znodes.get(path).children)
+
+    async def create(self, admin: Admin, name: str, replicas: dict[int, list[int]]) -> None:
+        """Create a topic; return when each of its replicas is in the ISR."""
+        made = await admin.create_topics([NewTopic(name=name, assignment=replicas)])
+        assert not isinstance(made[name], KafkaError), made
+        expected = {at: (each[0], sorted(each)) for at, each in replicas.items()}
+        await until(lambda: all(self.states(name, each) == expected for each in self._running))
 
     @asynccontextmanager
     async def admin(self) -> AsyncIterator[Admin]:

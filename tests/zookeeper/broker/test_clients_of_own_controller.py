@@ -1,0 +1,134 @@
+"""Requests of clients, and znodes of older tools, while a broker of ours is the controller."""
+
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+
+from sparkraft.base.errors import ErrorCode
+from sparkraft.metadata.image import ResourceType
+from sparkraft.protocol.messages import k43_elect_leaders as k43
+from sparkraft.protocol.messages import k44_incremental_alter_configs as k44
+from sparkraft.protocol.messages import k45_alter_partition_reassignments as k45
+from sparkraft.protocol.messages import k46_list_partition_reassignments as k46
+from sparkraft.protocol.messages import k49_alter_client_quotas as k49
+from sparkraft.protocol.messages import k57_update_features as k57
+from sparkraft.zookeeper.requests import Create
+from tests.server.harness import run, until
+from tests.zookeeper.broker.nodes import nodes_in
+
+pytestmark = [pytest.mark.real_time]
+
+
+@asynccontextmanager
+async def three(folder):
+    """Broker 1 is the controller; `t` is on brokers 1 and 2."""
+    async with nodes_in(folder) as nodes:
+        await nodes.start(1, 2, 3)
+        await until(lambda: sorted(nodes[1].broker.image.brokers) == [1, 2, 3])
+        async with nodes.admin() as admin:
+            await nodes.create(admin, "t", {0: [1, 2], 1: [2, 1]})
+            yield nodes, admin.cluster
+
+
+def znode(nodes, path):
+    return json.loads(nodes.ensemble.znodes.get(path).data)
+
+
+def reassignment(partition, replicas):
+    topic = k45.ReassignableTopic(
+        name="t",
+        partitions=[k45.ReassignablePartition(partition_index=partition, replicas=replicas)],
+    )
+    return k45.AlterPartitionReassignmentsRequest(topics=[topic])
+
+
+async def reassign(cluster, partition, replicas):
+    response = await cluster.ask_any(reassignment(partition, replicas))
+    return response.responses[0].partitions[0].error_code
+
+
+def test_a_partition_moves_by_request_and_by_znode_and_is_led_by_its_preferred_replica(tmp_path):
+    async def test():
+        async with three(tmp_path) as (nodes, cluster):
+            assert await reassign(cluster, 0, [3, 2]) == ErrorCode.NONE
+            await until(lambda: nodes.states("t", 1).get(0) == (3, [2, 3]))
+            await until(lambda: nodes[1].broker.log_manager.get("t", 0) is None)
+            topic = znode(nodes, "/brokers/topics/t")
+            assert topic["partitions"] == {"0": [3, 2], "1": [2, 1]}
+            assert not topic["adding_replicas"]
+            assert not topic["removing_replicas"]
+            listed = await cluster.ask_any(k46.ListPartitionReassignmentsRequest())
+            assert listed.topics == []
+            refused = await reassign(cluster, 0, [3, 9])
+            assert refused == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+            assert await reassign(cluster, 0, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+            # As kafka-reassign-partitions.sh --zookeeper did.
+            target = {"topic": "t", "partition": 0, "replicas": [1, 3]}
+            data = json.dumps({"version": 1, "partitions": [target]}).encode()
+            await nodes.submit(Create(path="/admin/reassign_partitions", data=data))
+            await until(lambda: nodes.states("t", 1).get(0, (0, []))[1] == [1, 3])
+            await until(lambda: "reassign_partitions" not in nodes.children("/admin"))
+            # Broker 3 leads still, and 1 is preferred.
+            request = k43.ElectLeadersRequest(
+                topic_partitions=[k43.TopicPartitions(topic="t", partitions=[0, 5])]
+            )
+            response = await cluster.ask_any(request)
+            assert [
+                (each.partition_id, each.error_code)
+                for each in response.replica_election_results[0].partition_result
+            ] == [(0, ErrorCode.NONE), (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+            assert nodes.states("t", 1)[0] == (1, [1, 3])
+
+    run(test())
+
+
+def altered(kind, name, key, value):
+    config = k44.AlterableConfig(name=key, value=value)
+    return k44.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
+
+
+def test_configs_and_quotas_are_written_by_the_broker_that_gets_them(tmp_path):
+    async def test():
+        async with three(tmp_path) as (nodes, cluster):
+            resources = [
+                altered(ResourceType.TOPIC, "t", "retention.ms", "60000"),
+                altered(ResourceType.GROUP, "g", "consumer.session.timeout.ms", "50000"),
+                altered(ResourceType.BROKER, "9", "log.cleaner.threads", "2"),
+            ]
+            request = k44.IncrementalAlterConfigsRequest(resources=resources)
+            response = await cluster.ask_any(request)
+            assert {each.resource_name: each.error_code for each in response.responses} == {
+                "t": 0, "g": ErrorCode.INVALID_REQUEST, "9": ErrorCode.INVALID_REQUEST,
+            }  # fmt: skip
+            assert znode(nodes, "/config/topics/t")["config"] == {"retention.ms": "60000"}
+            (change,) = nodes.children("/config/changes")
+            assert znode(nodes, f"/config/changes/{change}")["entity_path"] == "topics/t"
+            log = nodes[2].broker.log_manager.get("t", 0)
+            await until(lambda: log.config.retention_ms == 60_000)
+            entity = [k49.EntityData(entity_type="user", entity_name="CN=a b")]
+            for remove in (False, True):
+                op = k49.OpData(key="producer_byte_rate", value=1024.0, remove=remove)
+                entry = k49.AlterClientQuotasRequestEntryData(entity=entity, ops=[op])
+                response = await cluster.ask_any(k49.AlterClientQuotasRequest(entries=[entry]))
+                assert response.entries[0].error_code == 0
+                expected = [] if remove else ["CN%3Da%20b"]
+                assert nodes.children("/config/users") == expected
+                await until(lambda: bool(nodes[3].broker.image.quotas) != remove)  # noqa: B023
+
+    run(test())
+
+
+def test_no_feature_is_known_in_this_mode(tmp_path):
+    async def test():
+        async with nodes_in(tmp_path) as nodes:
+            await nodes.start(1)
+            assert znode(nodes, "/feature") == {"features": {}, "version": 2, "status": 1}
+            async with nodes.admin() as admin:
+                update = k57.FeatureUpdateKey(feature="metadata.version", max_version_level=21)
+                request = k57.UpdateFeaturesRequest(feature_updates=[update])
+                response = await admin.cluster.ask_any(request, version=1)
+                assert response.results[0].error_code == ErrorCode.INVALID_REQUEST
+                assert "the provided feature is not supported" in response.results[0].error_message
+
+    run(test())
