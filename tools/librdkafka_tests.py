@@ -20,7 +20,8 @@ GROUPS = (
     "0099", "0102", "0107", "0112", "0113", "0116", "0118", "0122", "0130", "0132", "0137", "0140",
     "0153",
 )  # fmt: skip
-"""Those that librdkafka runs with both group protocols."""
+PROTOCOLS = ("classic", "consumer")
+"""Of the groups with which each test reads, or checks, its records."""
 
 SECONDS_MAX = 600
 _BUILD_SECONDS_MAX = 1_800
@@ -77,13 +78,9 @@ def outcome(source: Path, cluster: Cluster, number: str, protocol: str) -> str:
 
 
 def wanted(numbers: list[str]) -> list[tuple[str, str]]:
-    """Test and protocol, in order; those of groups once with each protocol."""
+    """Test and protocol, in order."""
     chosen = numbers or [*TRANSACTIONS, *GROUPS]
-    return [
-        (number, protocol)
-        for number in chosen
-        for protocol in (("classic", "consumer") if number in GROUPS else ("classic",))
-    ]
+    return [(number, protocol) for number in chosen for protocol in PROTOCOLS]
 
 
 def measure(kind: Kind, folder: Path, source: Path, runs: list[tuple[str, str]]) -> list[str]:
