@@ -1,7 +1,9 @@
 """The console's process over HTTP: its start and stop, and the requests that it refuses."""
 
+import asyncio
 import http.client
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,11 @@ from urllib.parse import quote
 import pytest
 
 from sparkraft.cli import main as cli
+from sparkraft.client.admin import Admin
+from sparkraft.client.cluster import Cluster
+from sparkraft.client.groups import Groups
+from sparkraft.client.producer import Producer
+from sparkraft.client.values import Committed, NewTopic
 from tests.support.console import ConsoleProcess
 from tests.support.nodes import SparkraftNode
 
@@ -195,3 +202,24 @@ def test_a_cluster_that_is_down_stops_the_start(capsys: pytest.CaptureFixture[st
     words = ["console", "--bootstrap-server", "127.0.0.1:1", "--listen", "127.0.0.1:0"]
     assert cli.main(words) == 1
     assert "cannot connect to 127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_the_lag_of_a_group_in_time(node: SparkraftNode, console: ConsoleProcess) -> None:
+    hour_ago = int(time.time() * 1000) - 3_600_000
+
+    async def prepare() -> None:
+        async with Cluster(node.bootstrap) as cluster:
+            topic = NewTopic(name="late", partitions=1, replication_factor=1)
+            await Admin(cluster).create_topics([topic])
+            async with Producer(cluster) as producer:
+                for number in range(5):
+                    made = await producer.send("late", b"x", timestamp=hour_ago + number)
+                    await made
+            await Groups(cluster).commit("laggard", {("late", 0): Committed(offset=2)})
+
+    asyncio.run(prepare())
+    found = json.loads(request(console, "/api/group?group=laggard").read())
+    (row,) = found["offsets"]
+    assert (row["lag"], row["behindBy"]) == (3, "record")
+    assert 3_600_000 - 2 <= row["behindMs"] < 3_600_000 + 600_000
+    assert (found["lag"]["records"], found["lag"]["behindMs"]) == (3, row["behindMs"])

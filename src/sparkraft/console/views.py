@@ -7,6 +7,8 @@ describes the present state only.
 
 from __future__ import annotations
 
+import time
+from itertools import islice
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,9 @@ from sparkraft.client.group_lag import group_lags, lag_json
 from sparkraft.client.groups import Groups
 from sparkraft.client.history import fetch_history
 from sparkraft.client.values import EARLIEST, LATEST, ConfigSource, ResourceType
+from sparkraft.console.lag_history import LagHistory
 from sparkraft.console.recent import RecentAnswers
+from sparkraft.console.record_times import PARTITIONS_MAX, record_times
 from sparkraft.protocol.messages.k10002_describe_history import (
     DescribeHistoryRequest,
     HistoryTopic,
@@ -54,6 +58,7 @@ class ClusterViews:
         self._cluster = cluster
         self._bootstrap = bootstrap
         self._recent = RecentAnswers()
+        self._lags = LagHistory()
 
     async def topics(self) -> Json:
         """All topics, a line each."""
@@ -148,8 +153,7 @@ class ClusterViews:
                 raise
             described: Json = {"problem": sentence_of(error)}
         else:
-            lags = [lag_json(row) for row in await group_lags(self._cluster, group)]
-            described = {**_group_json(group), "offsets": lags, "problem": ""}
+            described = {**_group_json(group), **await self._lag(group), "problem": ""}
         return {
             "group": group_id,
             **described,
@@ -158,6 +162,17 @@ class ClusterViews:
             "lines": list(group_lines(decisions)),
             "command": self._command(f"explain group {quote(group_id)}"),
         }
+
+    async def _lag(self, group: GroupInfo) -> Json:
+        """The partitions of a group with lag in records and time, and the lag of the whole."""
+        rows = await group_lags(self._cluster, group)
+        at_ms = time.time_ns() // 1_000_000
+        self._lags.add(group.id, rows, at_ms)
+        asked = dict(islice(self._lags.unknown_times(group.id, rows).items(), PARTITIONS_MAX))
+        if asked:
+            self._lags.add_times(asked, await record_times(self._cluster, asked))
+        offsets = [{**lag_json(row), **self._lags.partition(group.id, row, at_ms)} for row in rows]
+        return {"offsets": offsets, "lag": self._lags.group(group.id, offsets)}
 
     async def _described(self, topic: str) -> TopicInfo:
         found = (await Admin(self._cluster).describe_topics([topic]))[topic]

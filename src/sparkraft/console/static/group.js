@@ -1,7 +1,7 @@
 // One group: members, lag, and every decision about it: who joined and left, leaders and assignors
 // that were chosen, and partitions that moved, each with its reason.
 
-import { clock, commandLine, count, duration, el, table } from "./dom.js";
+import { clock, commandLine, count, duration, el, svg, table } from "./dom.js";
 import { partitionLink, printed } from "./links.js";
 import { drawMembers, legend } from "./members.js";
 import { Selection } from "./selection.js";
@@ -20,6 +20,7 @@ export function draw({ data, query, problem }) {
   return [
     head,
     el("p", { class: "lead" }, data.problem ? `The group cannot be described: ${data.problem}` : summary(data)),
+    data.lag && lagLine(data.lag),
     data.silent.map((one) => el("p", { class: "note" }, `Decisions of broker ${one.node} are not available: ${one.reason}`)),
     data.decisions.length > 0 && [drawMembers(data.decisions, selection.key), legend()],
     data.decisions.length > 0 && chosen(data.decisions),
@@ -31,9 +32,34 @@ export function draw({ data, query, problem }) {
 }
 
 function summary(data) {
-  const lag = data.offsets.reduce((sum, one) => sum + Number(one.lag ?? 0), 0);
   const epoch = data.groupEpoch === null ? "" : `, group epoch ${data.groupEpoch}`;
-  return `${data.state} (${data.type}${epoch}${data.assignor ? `, assignor ${data.assignor}` : ""}): ${count(data.members.length, "member")}, lag ${lag.toLocaleString("en-US")} records; coordinated by broker ${data.coordinator}.`;
+  return `${data.state} (${data.type}${epoch}${data.assignor ? `, assignor ${data.assignor}` : ""}): ${count(data.members.length, "member")}, ${lagSentence(data.lag)}; coordinated by broker ${data.coordinator}.`;
+}
+
+// Lag in records and time, and whether it shrinks.
+function lagSentence(lag) {
+  if (lag.records === 0) return "no lag";
+  const behind = lag.behindMs === null ? "" : `, ${duration(lag.behindMs)} behind`;
+  const until = lag.catchUpSeconds === null ? "" : `, caught up in ${duration(lag.catchUpSeconds * 1000)}`;
+  return `lag ${count(lag.records, "record")}${behind}${progressOf(lag)}${until}`;
+}
+
+function progressOf({ progress, perSecond }) {
+  if (!progress) return "";
+  const rate = perSecond ? ` by ${count(Math.abs(Math.round(perSecond)) || "less than 1", "record")} a second` : "";
+  return `, ${progress}${progress === "catching up" || progress === "falling behind" ? rate : ""}`;
+}
+
+// The total lag over the time that the console has watched.
+function lagLine({ points }) {
+  if (points.length < 3) return null;
+  const [from, to] = [points[0][0], points.at(-1)[0]];
+  const most = Math.max(1, ...points.map(([, lag]) => Number(lag)));
+  const at = ([ms, lag]) => `${(240 * (ms - from)) / Math.max(1, to - from)} ${38 - (34 * Number(lag)) / most}`;
+  return el("figure", { class: "trend", "data-key": "trend" },
+    svg("svg", { width: 244, height: 42, role: "img", "aria-label": `Lag over ${duration(to - from)}: at most ${count(most, "record")}, now ${count(points.at(-1)[1], "record")}` },
+      svg("path", { d: `M${points.map(at).join("L")}` })),
+    el("figcaption", { class: "muted" }, `Lag over ${duration(to - from)}, at most ${count(most, "record")}`));
 }
 
 function chosen(decisions) {
@@ -57,9 +83,10 @@ const members = (data) =>
 
 const offsets = (data) =>
   data.offsets?.length > 0 && el("section", {}, el("h2", {}, "Offsets"),
-    table("Offsets", ["Partition", "Committed", "Log end", "Lag", "Owner"], data.offsets.slice(0, 500).map((one) =>
+    table("Offsets", ["Partition", "Committed", "Log end", "Lag", "Behind", "Progress", "Owner"], data.offsets.slice(0, 500).map((one) =>
       el("tr", { "data-key": `offset-${one.topic}-${one.partition}` }, el("td", {}, partitionLink(one.topic, one.partition)), el("td", { class: "number" }, one.currentOffset ?? "—"),
-        el("td", { class: "number" }, one.logEndOffset ?? "—"), el("td", { class: "number" }, one.lag ?? "—"), el("td", {}, one.consumerId ?? "none")))));
+        el("td", { class: "number" }, one.logEndOffset ?? "—"), el("td", { class: "number" }, one.lag ?? "—"),
+        el("td", { class: "number" }, one.behindMs === null ? "—" : one.lag === 0 ? "0 s" : duration(one.behindMs)), el("td", {}, one.progress ?? "—"), el("td", {}, one.consumerId ?? "none")))));
 
 export const onClick = (event) => selection.onClick(event);
 export const onFocus = (event) => selection.onFocus(event);
