@@ -57,6 +57,11 @@ def total_rate(metric: str) -> str:
     return f'sum by (instance) (rate({TOPICS}{metric}{{topic=""}}[$__rate_interval]))'
 
 
+def quantile(metric: str, selector: str, by: str = "instance") -> str:
+    rates = f"rate({metric}{{{selector}}}[$__rate_interval])"
+    return f"histogram_quantile(0.99, sum by (le, {by}) ({rates}))"
+
+
 CLUSTER = Board(
     "cluster",
     "sparkraft: cluster",
@@ -110,6 +115,11 @@ CLUSTER = Board(
             "Idle event loop",
             "percentunit",
             (("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", NODE),),
+        ),
+        Panel(
+            "Produce, 99th percentile",
+            "ms",
+            ((quantile(f"{REQUESTS}totaltimems_bucket", 'request="Produce"'), NODE),),
         ),
         Panel("Leaders", "none", ((f"{REPLICAS}leadercount", NODE),)),
         Panel("Replicas", "none", ((f"{REPLICAS}partitioncount", NODE),)),

@@ -9,18 +9,24 @@ Not here: topics and partitions (`partition_metrics`), metrics that Kafka does n
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
+
+from prometheus_client.core import HistogramMetricFamily
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.server.families import counter, counters, gauge, gauges
+from sparkraft.server.network.request_times import BOUNDS_MS, Histogram, RequestTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from prometheus_client.metrics_core import Metric
 
     from sparkraft.metadata.image import ClusterImage
+    from sparkraft.server.broker.topic_traffic import BrokerTraffic
+    from sparkraft.server.network.dispatch import Route
     from sparkraft.server.raft.driver import RaftDriver
     from sparkraft.server.status import BrokerStatus, NodeStatus
 
@@ -41,40 +47,99 @@ def kafka_metrics(node: NodeStatus) -> Iterator[Metric]:
 # ---- requests
 
 
+class _Requests:
+    """Sums of requests over listeners, versions and kinds.
+
+    Attributes:
+        times: by API.
+        requests: by API and version; Fetch is the sum of its two kinds.
+        errors: by API and error.
+    """
+
+    def __init__(self) -> None:
+        self.times: dict[str, RequestTimes] = {}
+        self.requests: dict[tuple[str, str], int] = {}
+        self.errors: dict[tuple[str, str], int] = {}
+
+    def add_route(self, route: Route, *, controller_listener: bool) -> None:
+        name, version = API_INFO[route.api.key].name, str(route.version)
+        _add(self.requests, (name, version), route.times.requests)
+        route.times.add_to(self.times.setdefault(name, RequestTimes()))
+        if route.api.key == ApiKey.FETCH and controller_listener:
+            _add(self.requests, ("FetchFollower", version), route.times.requests)
+        for code, count in route.errors.items():
+            _add(self.errors, (name, _error_name(code)), count)
+
+    def add_traffic(self, traffic: BrokerTraffic) -> None:
+        for version, count in traffic.follower_fetches.items():
+            _add(self.requests, ("FetchFollower", str(version)), count)
+        for (key, code), count in traffic.errors.items():
+            _add(self.errors, (API_INFO[ApiKey(key)].name, _error_name(code)), count)
+
+    def add_consumers(self) -> None:
+        """Add the fetches of consumers: those that are not followers'."""
+        for (name, version), count in list(self.requests.items()):
+            if name == "Fetch":
+                followers = self.requests.get(("FetchFollower", version), 0)
+                _add(self.requests, ("FetchConsumer", version), max(count - followers, 0))
+
+
 def _request_metrics(node: NodeStatus) -> Iterator[Metric]:
-    requests: dict[tuple[str, str], int] = {}
-    errors: dict[tuple[str, str], int] = {}
+    seen = _Requests()
     for listener in node.listeners:
         for route in listener.routes.by_code.values():
-            name, version = API_INFO[route.api.key].name, str(route.version)
-            _add(requests, (name, version), route.requests)
-            if route.api.key == ApiKey.FETCH and listener.controller_listener:
-                _add(requests, ("FetchFollower", version), route.requests)
-            for code, count in route.errors.items():
-                _add(errors, (name, _error_name(code)), count)
+            seen.add_route(route, controller_listener=listener.controller_listener)
     if node.broker is not None:
-        traffic = node.broker.replica_manager.traffic
-        for number, count in traffic.follower_fetches.items():
-            _add(requests, ("FetchFollower", str(number)), count)
-        for (key, code), count in traffic.errors.items():
-            _add(errors, (API_INFO[ApiKey(key)].name, _error_name(code)), count)
-    for (name, version), count in list(requests.items()):
-        if name == "Fetch":
-            followers = requests.get(("FetchFollower", version), 0)
-            _add(requests, ("FetchConsumer", version), count - followers)
+        seen.add_traffic(node.broker.replica_manager.traffic)
+    seen.add_consumers()
     yield counters(
         "kafka_network_requestmetrics_requests",
-        "Requests received, by API and version; Fetch has those of consumers and followers",
+        "Requests that had a response, by API and version; Fetch is the sum of both kinds",
         ("request", "version"),
-        sorted(requests.items()),
+        sorted(seen.requests.items()),
     )
     yield counters(
         "kafka_network_requestmetrics_errors",
         "Error codes in responses, by API: of the whole response, and of partitions of Produce and "
         "Fetch",
         ("request", "error"),
-        sorted(errors.items()),
+        sorted(seen.errors.items()),
     )
+    times = [(name, each) for name, each in sorted(seen.times.items()) if each.requests]
+    for part, about, histogram in _PARTS:
+        yield _histograms(
+            f"kafka_network_requestmetrics_{part}timems",
+            about,
+            [(name, histogram(each)) for name, each in times],
+        )
+
+
+_PARTS: tuple[tuple[str, str, Callable[[RequestTimes], Histogram]], ...] = (
+    ("total", "From a request's arrival to its response, in ms", lambda each: each.total),
+    (
+        "requestqueue",
+        "Wait for an event-loop iteration with time for the client, in ms",
+        lambda each: each.queue,
+    ),
+    ("local", "Handling of the received chunk with the request, in ms", lambda each: each.local),
+    (
+        "remote",
+        "Wait for replication, records, the controller or earlier responses, in ms",
+        lambda each: each.remote,
+    ),
+)
+
+
+def _histograms(name: str, about: str, rows: list[tuple[str, Histogram]]) -> Metric:
+    family = HistogramMetricFamily(name, about, labels=["request"])
+    for request, histogram in rows:
+        cumulated = accumulate(histogram.counts)
+        buckets = list(zip(_BOUNDS, cumulated, strict=True))
+        family.add_metric([request], buckets, histogram.total_ms)
+    return family
+
+
+_BOUNDS = (*map(str, BOUNDS_MS), "+Inf")
 
 
 def _add(counts: dict[tuple[str, str], int], key: tuple[str, str], count: int) -> None:

@@ -81,13 +81,17 @@ class Connection(asyncio.Protocol):
         "_flush_due",
         "_frame_size",
         "_gate",
+        "_handled",
         "_mute_timer",
         "_name",
         "_node",
+        "_queue_ms",
+        "_queued_ms",
         "_reader",
         "_reading_paused",
         "_responses",
         "_route",
+        "_route_requests",
         "_routes",
         "_running",
         "_sender",
@@ -114,6 +118,14 @@ class Connection(asyncio.Protocol):
         self._route: Route | None = None
         """Of the last request; its frame had `_frame_size` bytes."""
         self._frame_size = 0
+        self._route_requests = 0
+        """Requests of `_route` in this run that did not have to wait."""
+        self._handled: list[tuple[Route, int]] = []
+        """The same of the routes before it."""
+        self._queued_ms: int | None = None
+        """Since when its bytes wait for an iteration with time for them."""
+        self._queue_ms = 0
+        """How long those of this run have waited."""
         self._gate: SaslGate | None = None
         """Takes the frames until the client has authenticated, and all if its session expires."""
         self._mute_timer: asyncio.TimerHandle | None = None
@@ -196,7 +208,7 @@ class Connection(asyncio.Protocol):
         if self.listener.try_run(self):
             self.run()
         else:
-            self._defer()
+            self._queue()
 
     def pause_writing(self) -> None:
         """The transport holds enough: this client does not read."""
@@ -234,6 +246,7 @@ class Connection(asyncio.Protocol):
             self._running = False
         self._flush()
         elapsed_ms = self.listener.clock.mono_ms() - self.last_active_ms
+        self._count_handled(elapsed_ms)
         if elapsed_ms >= LONG_PIECE_MS:
             describe = partial(self._describe, self._route, self._frame_size)
             self.listener.monitor.on_piece(elapsed_ms, describe)
@@ -247,6 +260,9 @@ class Connection(asyncio.Protocol):
     def _run_frames(self) -> None:
         reader, responses = self._reader, self._responses
         self.last_active_ms = now = self.listener.clock.mono_ms()
+        if self._queued_ms is not None:
+            self._queue_ms = now - self._queued_ms
+            self._queued_ms = None
         while (frame := reader.next()) is not None:
             if self._mute_timer or (
                 (responses.pending or responses.backlog) and self._must_wait(frame)
@@ -266,7 +282,7 @@ class Connection(asyncio.Protocol):
             if responses.bytes > RUN_BYTES_MAX:
                 self._flush()
             if reader.end - reader.at >= 4 and self.listener.must_yield(self):  # noqa: PLR2004 (a length prefix)
-                self._defer()
+                self._queue()
                 return
         reader.put_aside()
         self._deferred = False
@@ -288,6 +304,12 @@ class Connection(asyncio.Protocol):
             self.run()
         else:
             self._flush()
+
+    def _queue(self) -> None:
+        """Leave the frames for an iteration that has time for them."""
+        if self._queued_ms is None:
+            self._queued_ms = self.listener.clock.mono_ms()
+        self._defer()
 
     def _defer(self) -> None:
         """Leave the frames that are left for later, and read no more until then."""
@@ -324,14 +346,13 @@ class Connection(asyncio.Protocol):
             raise DecodeError("a request shorter than its header", at=len(frame))
         key, version, correlation_id, id_size = HEADER.unpack_from(frame)
         self.requests += 1
-        route = self._routes.by_code.get(key << 16 | version)
+        route = self._routes.by_code.get(key << 16 | version) or self._routes.find(key, version)
         if route is None:
-            route = self._routes.find(key, version)
-            if route is None:
-                self._refuse_route(key, version, correlation_id)
-                return
-        route.on_request()
-        self._route = route
+            self._refuse_route(key, version, correlation_id)
+            return
+        if route is not self._route:
+            self._change_route(route)
+        self._route_requests += 1
         self._frame_size = len(frame)
         at = id_end = 10 + id_size if id_size > 0 else 10
         if at > len(frame):
@@ -369,6 +390,28 @@ class Connection(asyncio.Protocol):
         else:
             self.respond(route, context, None, response)
 
+    def begin(self, route: Route) -> None:
+        """Count a request that `_dispatch` did not see: one of the SASL gate."""
+        if route is not self._route:
+            self._change_route(route)
+        self._route_requests += 1
+
+    def _change_route(self, route: Route) -> None:
+        if self._route is not None and self._route_requests:
+            self._handled.append((self._route, self._route_requests))
+            self._route_requests = 0
+        self._route = route
+
+    def _count_handled(self, elapsed_ms: int) -> None:
+        """Count the requests of this run that had their responses at once."""
+        queue_ms, self._queue_ms = self._queue_ms, 0
+        for route, count in self._handled:
+            route.times.on_handled(count, queue_ms, elapsed_ms)
+        self._handled.clear()
+        if self._route is not None and self._route_requests:
+            self._route.times.on_handled(self._route_requests, queue_ms, elapsed_ms)
+            self._route_requests = 0
+
     def _meter(self, route: Route, context: RequestContext, size: int) -> None:
         quotas = self.listener.quotas
         if quotas.is_active:
@@ -385,7 +428,7 @@ class Connection(asyncio.Protocol):
             if type(response) is GeneratorType:
                 response = self.listener.start_slices(response)
                 if isinstance(response, asyncio.Future):
-                    slot = PendingResponse(route, context, request)
+                    slot = self._slot(route, context, request)
                     slot.end_with_connection()
                     self._respond_later(slot, response)
                     return
@@ -393,9 +436,17 @@ class Connection(asyncio.Protocol):
             response = self._failed(route, context, request, error)
         self.respond(route, context, request, response)
 
+    def _slot(self, route: Route, context: RequestContext, request: Any) -> PendingResponse:
+        """The place of a response that has to wait; its time is counted when it leaves."""
+        self._route_requests -= 1
+        handled_ms = self.listener.clock.mono_ms()
+        return PendingResponse(
+            route, context, request, queue_ms=self._queue_ms, handled_ms=handled_ms
+        )
+
     def _call_large(self, route: Route, context: RequestContext, body: memoryview) -> None:
         """Decode a large request in slices, too."""
-        slot = PendingResponse(route, context, None)
+        slot = self._slot(route, context, None)
         slot.end_with_connection()
 
         def steps() -> Steps:
@@ -415,11 +466,11 @@ class Connection(asyncio.Protocol):
         if response is None:
             responses.forget_refusals(context)
         elif hasattr(response, "__await__"):
-            self._respond_later(PendingResponse(route, context, request), response)
+            self._respond_later(self._slot(route, context, request), response)
         elif (parts := self._encode(route, context, request, response)) is None:
             return
         elif responses.pending:
-            slot = PendingResponse(route, context, None)
+            slot = self._slot(route, context, None)
             slot.complete(parts)
             responses.add_in_order(slot)
         else:
@@ -510,7 +561,7 @@ class Connection(asyncio.Protocol):
 
     def _release(self) -> None:
         """Send the responses that are next, then continue with the requests after them."""
-        if not self._responses.release():
+        if not self._responses.release(self.listener.clock.mono_ms()):
             self._resume()
         elif not self._flush_due:
             # At the end of this iteration: a high watermark ends many produces' waits at once.

@@ -15,6 +15,7 @@ from sparkraft.protocol.api_keys import API_INFO, ApiKey
 from sparkraft.protocol.codec import decode_from, encode_parts
 from sparkraft.protocol.errors import EncodeError
 from sparkraft.server.api.registry import Api, load_api
+from sparkraft.server.network.request_times import RequestTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,7 @@ class Route:
     """How requests of one key and version are decoded, handled and responded to on a listener.
 
     Attributes:
-        requests: how many were received.
+        times: how long they took.
         errors: error code → responses with it at the top level.
     """
 
@@ -53,8 +54,8 @@ class Route:
         "handle",
         "pipelined",
         "request_class",
-        "requests",
         "response_class",
+        "times",
         "version",
     )
 
@@ -64,7 +65,7 @@ class Route:
         flexible = info.flexible_from is not None and version >= info.flexible_from
         self.api = api
         self.version = version
-        self.requests = 0
+        self.times = RequestTimes()
         self.errors: dict[int, int] = {}
         self.handle = (api.forward_by or _forward) if forwarded else api.handler
         self.fast = None if forwarded else api.fast
@@ -76,10 +77,6 @@ class Route:
         self.flexible_response = flexible and api.key != ApiKey.API_VERSIONS
         # Bytes after the request are ignored, as in Kafka: librdkafka's Metadata v13 has some.
         self.decode: Callable[[type, int, Any, int], tuple[Any, int]] = decode_from
-
-    def on_request(self) -> None:
-        """Count a request."""
-        self.requests += 1
 
     def on_error(self, code: int) -> None:
         """Count a response with an error."""

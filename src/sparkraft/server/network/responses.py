@@ -39,9 +39,30 @@ BACKLOG_AHEAD_MAX = 1 << 20
 class PendingResponse:
     """A response that is not complete or not next in order, and the request it belongs to."""
 
-    __slots__ = ("context", "ends_with_connection", "future", "parts", "ready", "request", "route")
+    __slots__ = (
+        "context",
+        "ends_with_connection",
+        "future",
+        "handled_ms",
+        "parts",
+        "queue_ms",
+        "ready",
+        "request",
+        "route",
+    )
 
-    def __init__(self, route: "Route", context: "RequestContext", request: Any) -> None:
+    def __init__(
+        self,
+        route: "Route",
+        context: "RequestContext",
+        request: Any,
+        *,
+        queue_ms: int = 0,
+        handled_ms: int = 0,
+    ) -> None:
+        """Begin to wait; `queue_ms` and `handled_ms` (the time of now) are for its times."""
+        self.queue_ms = queue_ms
+        self.handled_ms = handled_ms
         self.route = route
         self.context = context
         self.request = request
@@ -67,6 +88,11 @@ class PendingResponse:
         """It may be sent once it is next; no parts: the request has no response."""
         self.parts = parts
         self.ready = True
+
+    def count(self, now_ms: int) -> None:
+        """It leaves: count its times."""
+        local_ms = self.handled_ms - self.context.received_ms
+        self.route.times.on_waited(self.queue_ms, local_ms, now_ms - self.handled_ms)
 
 
 class ResponseQueue:
@@ -134,7 +160,7 @@ class ResponseQueue:
         """Keep a complete response until those before it have left."""
         self.pending.append(slot)
 
-    def release(self) -> bool:
+    def release(self, now_ms: int) -> bool:
         """Add the responses that are next in order; whether the last of them was pipelined."""
         pending = self.pending
         pipelined = False
@@ -142,6 +168,7 @@ class ResponseQueue:
             slot = pending.popleft()
             pipelined = slot.route.pipelined
             self.forget_refusals(slot.context)
+            slot.count(now_ms)
             if slot.parts:
                 self.add(slot.parts)
         if not pending:

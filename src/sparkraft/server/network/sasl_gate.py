@@ -66,6 +66,10 @@ class GatedConnection(Protocol):
         """Close instead of reading a longer frame."""
         ...
 
+    def begin(self, route: Route) -> None:
+        """Count a request, before its response."""
+        ...
+
     def respond(self, route: Route, context: RequestContext, request: Any, response: Any) -> None:
         """Send a response, or keep it until it is next."""
         ...
@@ -318,6 +322,7 @@ class SaslGate:
         elif isinstance(reply.response, bytes):
             self._connection.write([len(reply.response).to_bytes(4, "big"), reply.response])
         else:
+            self._connection.begin(route)
             self._connection.respond(route, context, None, reply.response)
         if self._authenticator.state is State.COMPLETE:
             self._complete()
@@ -351,6 +356,7 @@ class SaslGate:
         self._count_failure(reply.failure)
         loop = asyncio.get_running_loop()
         delayed = loop.create_future()
+        self._connection.begin(route)
         self._connection.respond(route, context, None, delayed)
         delayed.add_done_callback(lambda _: self._connection.close("authentication failed"))
         loop.call_later(self._gates.settings.failure_delay_ms / 1000, _settle, delayed, reply)

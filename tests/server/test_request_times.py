@@ -1,0 +1,82 @@
+"""Histograms of request times: buckets, parts, and what connections count."""
+
+import pytest
+
+from sparkraft.server.kafka_metrics import kafka_metrics
+from sparkraft.server.network.request_times import BOUNDS_MS, Histogram, RequestTimes
+from tests.server.harness import append, batch, connect, create_topic, fetch, node_in, run
+
+PREFIX = "kafka_network_requestmetrics_"
+
+
+def test_buckets_have_inclusive_upper_bounds() -> None:
+    histogram = Histogram()
+    for duration_ms in (0, 1, 2, 3, 30_000, 30_001):
+        histogram.add(duration_ms, 2)
+    assert histogram.counts[:3] == [4, 2, 2]
+    assert histogram.counts[-2:] == [2, 2]
+    assert histogram.total_ms == 2 * (0 + 1 + 2 + 3 + 30_000 + 30_001)
+
+
+def test_instant_requests_are_durations_of_zero() -> None:
+    times = RequestTimes()
+    times.on_handled(3, 0, 0)
+    times.on_handled(1, 4, 20)
+    times.on_waited(1, 2, 300)
+    assert times.requests == 5
+    sums = RequestTimes()
+    times.add_to(sums)
+    times.add_to(sums)
+    assert sum(sums.total.counts) == 10
+    assert sums.total.counts[0] == 6
+    assert sums.total.total_ms == 2 * (24 + 303)
+    assert (sum(sums.remote.counts), sums.remote.total_ms) == (2, 600)
+    assert (sums.queue.total_ms, sums.local.total_ms) == (2 * 5, 2 * 22)
+
+
+def parts_of(node) -> dict[tuple[str, str], float]:
+    """Counts and sums by part, and request."""
+    return {
+        (sample.name.removeprefix(PREFIX), sample.labels["request"]): sample.value
+        for family in kafka_metrics(node)
+        for sample in family.samples
+        if family.name.startswith(PREFIX) and sample.name.endswith(("_count", "_sum"))
+    }
+
+
+@pytest.mark.parametrize("flush_messages", ["1", None])
+def test_each_request_is_in_one_histogram_of_each_part(tmp_path, flush_messages) -> None:
+    """An fsync for each batch makes responses wait; without one they are sent at once."""
+
+    async def test() -> None:
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            configs = {} if flush_messages is None else {"flush_messages": flush_messages}
+            topic = await create_topic(client, "orders", **configs)
+            for _ in range(5):
+                await append(client, topic, batch(b"x"))
+            found = parts_of(node)
+            assert found["totaltimems_count", "Produce"] == 5
+            assert found["requestqueuetimems_count", "Produce"] == 5
+            assert found["localtimems_count", "Produce"] == 5
+            waits = 5 if flush_messages else 0
+            assert found["remotetimems_count", "Produce"] == waits
+            await client.close()
+
+    run(test())
+
+
+def test_a_long_poll_waits_remotely(tmp_path) -> None:
+    async def test() -> None:
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            topic = await create_topic(client, "orders")
+            before = parts_of(node).get(("remotetimems_sum", "Fetch"), 0)
+            await client.send(fetch(topic, max_wait_ms=150, min_bytes=1))
+            waited = parts_of(node)["remotetimems_sum", "Fetch"] - before
+            assert waited >= 100
+            assert waited <= parts_of(node)["totaltimems_sum", "Fetch"]
+            assert BOUNDS_MS[-1] >= waited
+            await client.close()
+
+    run(test())
