@@ -6,13 +6,33 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from sparkraft.base.errors import ErrorCode
+from sparkraft.protocol.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from sparkraft.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from sparkraft.protocol.messages.k12_heartbeat import HeartbeatRequest
 from sparkraft.server.metrics import families
-from tests.server.harness import append, batch, connect, create_topic, fetch, node_in, run
+from tests.server.harness import (
+    NOW_MS,
+    append,
+    batch,
+    connect,
+    create_topic,
+    fetch,
+    node_in,
+    run,
+    until,
+)
 from tools.metrics_page import exported_name, page
 
 ROOT = Path(__file__).parents[2]
@@ -124,17 +144,26 @@ def test_the_page_of_metrics_is_up_to_date(tmp_path):
 
 def names_in(expression: str) -> set[str]:
     """The metrics of a PromQL expression."""
-    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\bby \([^)]*\)", " ", expression)
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|\b(by|on) \([^)]*\)", " ", expression)
     words = set(re.findall(r"[a-z][a-z0-9_]+(?!\w*\s*\()", bare))
     return {word for word in words if "_" in word or word == "up"} - FUNCTIONS
 
 
-FUNCTIONS = {"histogram_quantile", "predict_linear"}
+FUNCTIONS = {"and", "clamp_min", "group_right", "histogram_quantile", "predict_linear"}
+
+
+def names_of_pipelines() -> set[str]:
+    """The samples that a pipeline exports once it has read a batch."""
+    from sparkraft.pipeline.metrics import PipelineMetrics
+
+    text = generate_latest(PipelineMetrics("flights").registry).decode()
+    families = text_string_to_metric_families(text)
+    return {sample.name for family in families for sample in family.samples}
 
 
 @pytest.mark.real_clients
 def test_alerts_and_dashboards_use_metrics_that_exist(sparkraft_cluster):
-    found = scraped(sparkraft_cluster.http).keys() | OTHERS
+    found = scraped(sparkraft_cluster.http).keys() | OTHERS | names_of_pipelines()
     rules = yaml.safe_load((ROOT / "deploy" / "alerts.yml").read_text())["groups"][0]["rules"]
     expressions = {rule["alert"]: rule["expr"] for rule in rules}
     for path in sorted((ROOT / "deploy" / "grafana").glob("*.json")):
@@ -214,6 +243,77 @@ def test_requests_are_counted_by_api_and_version(tmp_path):
             assert values[requests, "FetchConsumer", "17"] == 2
             assert values[errors, "Fetch", "UNKNOWN_TOPIC_ID"] == 1
             assert (requests, "DeleteTopics", "6") not in values, "only those received"
+            await client.close()
+
+    run(test())
+
+
+def test_groups_have_their_offsets_lags_and_states(tmp_path):
+    async def test() -> None:
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            topic = await create_topic(client, "orders")
+            await append(client, topic, batch(b"one", b"two", b"three"))
+            await until(lambda: coordinates(client, "readers"))
+            await client.send(
+                OffsetCommitRequest(
+                    group_id="readers",
+                    generation_id_or_member_epoch=-1,
+                    topics=[
+                        OffsetCommitRequestTopic(
+                            name="orders",
+                            partitions=[
+                                OffsetCommitRequestPartition(
+                                    partition_index=0, committed_offset=1, committed_metadata=""
+                                )
+                            ],
+                        )
+                    ],
+                ),
+                version=9,
+            )
+            values = values_of(node)
+            assert values["kafka_consumergroup_current_offset", "readers", "orders", "0"] == 1
+            assert values["kafka_consumergroup_lag", "readers", "orders", "0"] == 2
+            assert values["kafka_consumergroup_lag_sum", "readers"] == 2
+            assert values["kafka_consumergroup_members", "readers"] == 0
+            manager = "kafka_coordinator_group_groupmetadatamanager_"
+            assert values[f"{manager}numgroups",] == values[f"{manager}numgroupsempty",] == 1
+            assert values[f"{manager}numoffsets",] == 1
+            coordinator = "kafka_server_group_coordinator_metrics_"
+            assert values[f"{coordinator}protocol_classic_group_count",] == 1
+            assert values[f"{coordinator}state_active_num_partitions",] == 2
+            await client.close()
+
+    run(test())
+
+
+async def coordinates(client: Any, group: str) -> bool:
+    """Whether the group has a coordinator."""
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+    found = (await client.send(request, version=4)).coordinators[0].error_code == 0
+    if not found:
+        return False
+    request = HeartbeatRequest(group_id=group, generation_id=1, member_id="none")
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return (await client.send(request)).error_code not in {loading, ErrorCode.NOT_COORDINATOR}
+
+
+def test_waiting_requests_and_applied_metadata(tmp_path):
+    async def test() -> None:
+        async with node_in(tmp_path) as node:
+            client = await connect(node)
+            topic = await create_topic(client, "orders")
+            poll = client.send_nowait(fetch(topic, max_wait_ms=60_000))
+            parked = "kafka_server_delayedoperationpurgatory_purgatorysize", "Fetch"
+            await until(lambda: values_of(node)[parked] == 1)
+            await append(await connect(node), topic, batch(b"x"))
+            await poll
+            values = values_of(node)
+            assert values[parked] == 0
+            prefix = "kafka_controller_kafkacontroller_lastappliedrecord"
+            assert values[f"{prefix}timestamp",] > NOW_MS
+            assert values[f"{prefix}lagms",] == 0, "the active controller"
             await client.close()
 
     run(test())

@@ -12,6 +12,7 @@ Which quota is in force is in `quotas`. Not here: holding a connection up (`serv
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from itertools import islice
 
 from sparkraft.security.connection_quotas import ConnectionQuotas
 from sparkraft.security.quotas import (
@@ -82,6 +83,12 @@ class ClientQuotas:
             self._rates.move_to_end(bucket)
         rate.record(amount, now)
         return rate.throttle_ms(limit, now)
+
+    def rates(self, count_max: int, now: int) -> list[tuple[Bucket, float]]:
+        """The rates of the most recently active clients with a quota, sorted by bucket."""
+        latest = islice(reversed(self._rates.items()), count_max)
+        found = [(bucket, rate.per_second(now)) for bucket, rate in latest]
+        return sorted(found, key=lambda one: [part or "" for part in one[0]])
 
     def burst_max(self, key: str, user: str, client_id: str | None) -> int | None:
         """The most that an idle client may get at once; None: it has no quota."""

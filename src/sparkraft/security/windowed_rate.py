@@ -29,6 +29,11 @@ class WindowedRate:
         sample[1] = now
         sample[2] += amount
 
+    def per_second(self, now: int) -> float:
+        """The rate at `now`."""
+        elapsed_ms = self._elapsed_ms(now)
+        return sum(sample[2] for sample in self._samples) * 1000 / elapsed_ms
+
     def throttle_ms(self, per_second: float, now: int) -> int:
         """How long nothing may be added for the rate to be `per_second` at most; 0: it is."""
         elapsed_ms = self._elapsed_ms(now)

@@ -16,6 +16,7 @@ from prometheus_client.core import HistogramMetricFamily
 
 from sparkraft.base.errors import ErrorCode
 from sparkraft.protocol.api_keys import API_INFO, ApiKey
+from sparkraft.security.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from sparkraft.server.families import counter, counters, gauge, gauges
 from sparkraft.server.network.request_times import BOUNDS_MS, Histogram, RequestTimes
 
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
 _UNCLEAN = ("unclean", "last known leader (unclean)")
 _ELR = ("eligible leader replica",)
 """Names of elections in `controller.journal.ElectionJournal.counts`."""
+
+
+CLIENTS_MAX = 500
+"""Clients whose rates are exported: they choose their ids, so there may be very many."""
+
+_RESOURCES = {PRODUCER_BYTE_RATE: "Produce", CONSUMER_BYTE_RATE: "Fetch"}
 
 
 def kafka_metrics(node: NodeStatus) -> Iterator[Metric]:
@@ -164,16 +171,29 @@ def _network_metrics(node: NodeStatus) -> Iterator[Metric]:
     yield gauge("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", about, idle)
     yield gauge("kafka_network_socketserver_networkprocessoravgidlepercent", about, idle)
     yield gauge("kafka_network_socketserver_networkprocessoravgidle_percent", about, idle)
+    labels = ("listener", "networkProcessor")
     yield gauges(
         "kafka_server_socket_server_metrics_connection_count",
         "Open connections",
-        ("listener", "networkProcessor"),
+        labels,
         (((listener.name, "0"), listener.connections) for listener in listeners),
     )
     yield gauge(
         "kafka_network_requestchannel_requestqueuesize",
         "Connections and requests that wait for the next event-loop iteration",
         max((listener.waiting for listener in listeners), default=0),
+    )
+    yield counters(
+        "kafka_server_socket_server_metrics_connection_creation",
+        "Connections accepted",
+        labels,
+        (((listener.name, "0"), listener.connections_total) for listener in listeners),
+    )
+    yield counters(
+        "kafka_server_socket_server_metrics_outgoing_byte",
+        "Bytes of responses",
+        labels,
+        (((listener.name, "0"), listener.bytes_out) for listener in listeners),
     )
     yield gauge(
         "kafka_network_socketserver_memorypoolused",
@@ -297,6 +317,13 @@ def _broker_metrics(node: NodeStatus, broker: BrokerStatus) -> Iterator[Metric]:
         about,
         broker.image.offset,
     )
+    if node.raft is not None:
+        applied_ms = node.raft.last_applied_ms
+        prefix = "kafka_server_broker_metadata_metrics_last_applied_record_"
+        about = "When the last applied metadata record was written, ms since 1970"
+        yield gauge(f"{prefix}timestamp", about, applied_ms)
+        about = "Time since the last applied metadata record was written, in ms"
+        yield gauge(f"{prefix}lag_ms", about, node.raft.applied_lag_ms)
     yield gauge(
         "kafka_server_metadataloader_currentmetadataversion",
         "Level of metadata.version",
@@ -323,6 +350,16 @@ def _broker_metrics(node: NodeStatus, broker: BrokerStatus) -> Iterator[Metric]:
         "kafka_log_logcleanermanager_uncleanable_partitions_count",
         "Replicas that cannot be compacted",
         len(broker.compaction.manager.uncleanable),
+    )
+    rates = broker.client_quotas.rates(CLIENTS_MAX, broker.clock.mono_ms())
+    yield gauges(
+        "kafka_server_quota_byte_rate",
+        "Recent rate of clients with a quota in bytes per second; the 500 most recently active",
+        ("resource", "user", "clientId"),
+        (
+            ((_RESOURCES.get(key, key), user or "", client or ""), rate)
+            for (key, user, client), rate in rates
+        ),
     )
     yield gauge(
         "kafka_server_fetchsessioncache_numincrementalfetchsessions",
@@ -361,6 +398,16 @@ def controller_metrics(controller: Any, image: ClusterImage, raft: RaftDriver) -
         ("globaltopiccount", "Topics in the cluster", len(image.topics_by_id)),
         ("lastappliedrecordoffset", "Last metadata offset applied here", image.offset),
         ("lastcommittedrecordoffset", "Last committed metadata offset", raft.high_watermark - 1),
+        (
+            "lastappliedrecordtimestamp",
+            "When the last applied record was written, ms since 1970",
+            raft.last_applied_ms,
+        ),
+        (
+            "lastappliedrecordlagms",
+            "Time since the last applied record was written, in ms; 0 on the active controller",
+            0 if controller.is_active else raft.applied_lag_ms,
+        ),
         ("newactivecontrollerscount", "Leaders this node has learned of", raft.traffic.leaders),
         (
             "eventqueueoperationsstartedcount",
@@ -369,6 +416,12 @@ def controller_metrics(controller: Any, image: ClusterImage, raft: RaftDriver) -
         ),
     ):
         yield gauge(prefix + name, about, value)
+    yield gauges(
+        prefix + "timesincelastheartbeatreceivedms",
+        "Time since the last heartbeat of an unfenced broker, in ms; on the active controller",
+        ("broker",),
+        controller.heartbeat_ages(),
+    )
     yield gauges(
         prefix + "brokerregistrationstate",
         "10 fenced, 20 in controlled shutdown, 30 active",

@@ -23,6 +23,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
 from sparkraft import __version__
+from sparkraft.server.coordinator_metrics import coordinator_metrics
 from sparkraft.server.families import gauge
 from sparkraft.server.health import health_of
 from sparkraft.server.kafka_metrics import controller_metrics, kafka_metrics
@@ -131,6 +132,7 @@ class _NodeCollector:
             yield from self._partition_metrics(self._node.broker)
             yield from replication_metrics(self._node.broker)
             yield from partition_metrics(self._node.broker)
+            yield from coordinator_metrics(self._node.broker)
         yield from kafka_metrics(self._node)
 
     def describe(self) -> list[Metric]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
+    from sparkraft.metadata.image import ClusterImage
     from sparkraft.replication.leader import PartitionLeader
     from sparkraft.server.broker.partition import HostedPartition
     from sparkraft.server.broker.topic_traffic import TopicTraffic
@@ -125,9 +126,32 @@ def _replica_metrics(broker: BrokerStatus, hosted: Sequence[HostedPartition]) ->
             "Partitions led here with exactly min.insync.replicas in-sync replicas",
             sum(_is_at_min_isr(state) for _, state in leading),
         ),
+        (
+            "reassigningpartitions",
+            "Partitions led here that are being reassigned",
+            sum(_is_reassigning(broker.image, each) for each, _ in leading),
+        ),
         ("offlinereplicacount", "Replicas whose disk failed", broker.replica_manager.lost_count),
     ):
         yield gauge(prefix + name, about, value)
+    waiting = [each.waiting for each, _ in leading]
+    rows = (
+        (("DeleteRecords",), sum(deletions for _, deletions in waiting)),
+        (("Fetch",), broker.replica_manager.wheel.parked),
+        (("Produce",), sum(produces for produces, _ in waiting)),
+    )
+    for name in ("purgatorysize", "numdelayedoperations"):
+        yield gauges(
+            f"kafka_server_delayedoperationpurgatory_{name}",
+            "Requests that wait for records or followers",
+            ("delayedOperation",),
+            rows,
+        )
+    yield gauge(
+        f"{prefix}produceridcount",
+        "Producer ids that the logs remember",
+        sum(len(each.log.producers) for each in hosted),
+    )
     journal = broker.isr_journal
     for name, about, value in (
         ("isrexpands", "Followers added to the ISR of a partition led here", journal.expansions),
@@ -149,6 +173,11 @@ def _replica_metrics(broker: BrokerStatus, hosted: Sequence[HostedPartition]) ->
         "Largest lag of a followed partition, in records below the leader's high watermark",
         max((each.core.max_lag() for each in broker.fetchers.in_order()), default=0),
     )
+
+
+def _is_reassigning(image: ClusterImage, hosted: HostedPartition) -> bool:
+    state = image.partition(hosted.topic_id, hosted.index)
+    return state is not None and state.is_reassigning
 
 
 def _is_under_replicated(leading: PartitionLeader) -> bool:

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sparkraft.base.env import Clock
     from sparkraft.metadata.image import ClusterImage
+    from sparkraft.security.client_quotas import ClientQuotas
     from sparkraft.server.broker.alter_partition import AlterPartitionQueue
     from sparkraft.server.broker.compaction import Compaction
     from sparkraft.server.broker.controller_channel import ControllerChannel
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from sparkraft.server.broker.replication_throttles import ReplicationThrottle
     from sparkraft.server.config import NodeConfig
     from sparkraft.server.controller.services import ControllerServices
+    from sparkraft.server.coordinator.group_service import GroupCoordinatorService
+    from sparkraft.server.coordinator.transaction_service import TransactionCoordinatorService
     from sparkraft.server.identity import Identity
     from sparkraft.server.loop_monitor import LoopMonitor
     from sparkraft.server.network.listener import Listener
@@ -30,6 +34,8 @@ class BrokerStatus(Protocol):
 
     @property
     def image(self) -> "ClusterImage": ...
+    @property
+    def clock(self) -> "Clock": ...
     @property
     def lifecycle(self) -> "Lifecycle": ...
     @property
@@ -48,6 +54,12 @@ class BrokerStatus(Protocol):
     def leader_throttle(self) -> "ReplicationThrottle": ...
     @property
     def log_dir_moves(self) -> "LogDirMoves": ...
+    @property
+    def groups(self) -> "GroupCoordinatorService": ...
+    @property
+    def transactions(self) -> "TransactionCoordinatorService": ...
+    @property
+    def client_quotas(self) -> "ClientQuotas": ...
     @property
     def compaction(self) -> "Compaction": ...
 

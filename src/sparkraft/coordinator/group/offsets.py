@@ -48,6 +48,11 @@ class OffsetStore:
         self._open: dict[str, dict[TopicPartition, set[int]]] = {}
         """Group → partition → producers with a pending commit. Use: require_stable, expiry."""
 
+    @property
+    def count(self) -> int:
+        """How many offsets are committed."""
+        return sum(map(len, self._committed.values()))
+
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         return self._committed.get(group_id, {}).get((topic, partition))
 

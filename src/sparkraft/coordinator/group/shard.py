@@ -454,6 +454,11 @@ class GroupShard:
         """Types of its groups that are not served here."""
         return self._groups.foreign_types()
 
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        """By id; read only."""
+        return self._groups
+
     def group_ids(self) -> list[str]:
         """Sorted."""
         return sorted(self._groups)

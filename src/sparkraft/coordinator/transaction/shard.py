@@ -15,7 +15,7 @@ Invariants:
 Not here: writing markers and waiting for commits (`server.coordinator`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, assert_never
 
@@ -404,6 +404,11 @@ class TransactionShard:
     def get(self, transactional_id: str) -> TransactionMetadata | None:
         """The state of an id; None if it is unknown."""
         return self._known.get(transactional_id)
+
+    @property
+    def known(self) -> Mapping[str, TransactionMetadata]:
+        """By transactional id; read only."""
+        return self._known
 
     def transactional_ids(self) -> list[str]:
         """Every id, in the order of their first records."""

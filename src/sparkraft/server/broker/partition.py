@@ -305,6 +305,11 @@ class HostedPartition:
             return None
         return self._acks.add(offset, self.host.wheel, None)
 
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """Produce and DeleteRecords requests that wait for followers."""
+        return len(self._acks), len(self._deletions)
+
     # ---- the high watermark
 
     def advance(self) -> None:

@@ -69,6 +69,7 @@ class FetchWaiter:
         the high watermark has moved. Needs a running event loop.
         """
         self._wheel = wheel
+        wheel.park()
         self._loop = asyncio.get_running_loop()
         self._queues = list(queues)
         self._missing = missing_bytes
@@ -119,6 +120,7 @@ class FetchWaiter:
             self.future.set_result(result)
 
     def _leave(self, _: "asyncio.Future[Any]") -> None:
+        self._wheel.unpark()
         self._deadline.cancel()
         if self._linger is not None:
             self._linger.cancel()
@@ -167,6 +169,9 @@ class OffsetWaiters:
 
     def __init__(self) -> None:
         self._waiting: list[OffsetWaiter] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def __bool__(self) -> bool:
         """Whether there are waiters; expired ones count until their offset is reached."""

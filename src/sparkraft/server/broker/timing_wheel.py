@@ -47,15 +47,28 @@ class Deadline:
 
 
 class TimingWheel:
-    """See the module docstring; belongs to one event loop."""
+    """See the module docstring; belongs to one event loop.
+
+    Attributes:
+        parked: fetches that wait.
+    """
 
     def __init__(self, clock: "Clock") -> None:
         self._clock = clock
+        self.parked = 0
         self._slots: dict[int, dict[Deadline, None]] = {}
         self._due: list[int] = []
         """The slots' times as a heap."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0
+
+    def park(self) -> None:
+        """Count a fetch that waits."""
+        self.parked += 1
+
+    def unpark(self) -> None:
+        """It waits no more."""
+        self.parked -= 1
 
     def add(self, wait_ms: int, callback: Callback) -> Deadline:
         """Call `callback` once `wait_ms` have passed, unless it is cancelled."""

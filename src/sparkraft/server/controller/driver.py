@@ -180,6 +180,12 @@ class ControllerDriver:
         """The core, for its images and its journal; decisions go through `submit`."""
         return self._core
 
+    def heartbeat_ages(self) -> "list[tuple[tuple[str], int]]":
+        """Broker id as text and ms since the last heartbeat; empty if not active."""
+        now = self._clock.mono_ms()
+        contacts = sorted(self._core.sessions.contact_ms.items())
+        return [((str(broker_id),), now - last) for (broker_id, _), last in contacts]
+
     @property
     def image(self) -> "ClusterImage":
         """The latest committed image outside a transaction."""

@@ -88,9 +88,21 @@ class CommitPublisher:
     """See the module docstring."""
 
     def __init__(
-        self, log: RaftLog, local_id: BrokerId, on_error: Callable[[Exception], None]
+        self,
+        log: RaftLog,
+        local_id: BrokerId,
+        on_error: Callable[[Exception], None],
+        on_applied: Callable[[int], None],
     ) -> None:
-        """`on_error`: called once if a listener or a record fails, which ends the node."""
+        """Publish to those that `register`.
+
+        Args:
+            log: the files.
+            local_id: this node's id.
+            on_error: called once if a listener or a record fails, which ends the node.
+            on_applied: called with the append time of each batch with records.
+        """
+        self._on_applied = on_applied
         self._log = log
         self._local_id = local_id
         self._on_error = on_error
@@ -192,6 +204,8 @@ class CommitPublisher:
                 context.listener.on_commit(batch)
             if context.on_high_watermark is not None and not self._is_behind(context):
                 context.on_high_watermark(following)
+        if batch.records:
+            self._on_applied(batch.append_time_ms)
         return len(batch.records)
 
     def _batch_at(self, offset: Offset) -> CommittedBatch:

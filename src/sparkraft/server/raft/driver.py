@@ -115,7 +115,9 @@ class RaftDriver(QuorumStatus):
             login=login,
             traffic=monitor.traffic.channel,
         )
-        self._commits = CommitPublisher(raft_log, config.local.id, self.fail)
+        self._commits = CommitPublisher(
+            raft_log, config.local.id, self.fail, monitor.traffic.on_applied
+        )
         self._log_writer = LogWriter(
             raft_log,
             env,

@@ -21,6 +21,7 @@ class QuorumTraffic:
         fetched: records fetched from the leader.
         commit_ms: from a leader's append to its commit.
         leaders: how often this node learned of a new leader.
+        applied_ms: append time of the last record passed to the listeners, wall clock.
         channel: requests to other members and their responses.
     """
 
@@ -30,6 +31,7 @@ class QuorumTraffic:
         self.fetched = RecentValues(clock)
         self.commit_ms = RecentValues(clock)
         self.leaders = 0
+        self.applied_ms = 0
         self.channel = ChannelTraffic()
         self._uncommitted: deque[tuple[int, int]] = deque(maxlen=UNCOMMITTED_MAX)
         """End offset and time of the leader's appends."""
@@ -51,6 +53,10 @@ class QuorumTraffic:
         now_ms = self._clock.mono_ms()
         while uncommitted and uncommitted[0][0] <= high_watermark:
             self.commit_ms.add(now_ms - uncommitted.popleft()[1])
+
+    def on_applied(self, append_time_ms: int) -> None:
+        """A committed batch was passed to the listeners."""
+        self.applied_ms = append_time_ms
 
     def on_leader(self, leader_id: int | None) -> None:
         """Another leader, or another epoch: earlier appends may be lost."""

@@ -130,6 +130,17 @@ class QuorumStatus:
         return self._monitor.traffic
 
     @property
+    def last_applied_ms(self) -> int:
+        """When the last record that was applied here was appended, wall clock; 0 if none was."""
+        return self._monitor.traffic.applied_ms
+
+    @property
+    def applied_lag_ms(self) -> int:
+        """Time since then; 0 if no record was applied."""
+        applied_ms = self.last_applied_ms
+        return max(self._clock.wall_ms() - applied_ms, 0) if applied_ms else 0
+
+    @property
     def log_end_epoch(self) -> LeaderEpoch:
         """The epoch of the last record."""
         return self._quorum.log.last_epoch
