@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from playwright.async_api import Browser as Chromium
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import ConsoleMessage, Page, async_playwright
 
 from tests.support.ports import wait_until
 
@@ -82,9 +82,13 @@ class Visit:
         self.page = page
         self.address = address
         self.problems: list[str] = []
-        page.on("console", lambda one: one.type in {"error", "warning"} and self.note(one.text))
+        page.on("console", self.on_console)
         page.on("pageerror", lambda error: self.note(f"not caught: {error}"))
         page.on("request", lambda one: self.on_request(one.url))
+
+    def on_console(self, one: ConsoleMessage) -> None:
+        if one.type in {"error", "warning"}:
+            self.note(one.text)
 
     def note(self, problem: str) -> None:
         self.problems.append(problem)
